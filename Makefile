@@ -29,9 +29,9 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 BUILD := $(PY) setup.py --quiet build_ext --inplace
 FRAME := pyproject.toml setup.py
-NATIVE := $(wildcard native/*.pxd native/*.h native/snapbid/*/*)
+NATIVE := $(wildcard native/*.pxd native/*.h) $(shell find native/snapbid -type f)
 EXTENSION := build/.extension
-STUBS := $(subst /,.,$(patsubst src/%.pyi,%,$(wildcard src/snapbid/*/*.pyi)))
+STUBS := $(subst /,.,$(patsubst src/%.pyi,%,$(shell find src/snapbid -name '*.pyi')))
 
 # pyproject.toml's list of that name, a requirement a line.
 needs = $(PY) -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
@@ -155,7 +155,7 @@ exchange: $(VENV)/.dev build
 # What a wheel must not depend on differs between the two builds: place, time zone, hash seed. Their
 # files have the time of the last commit and the same modes whatever the umask.
 SOURCES := pyproject.toml setup.py README.md LICENSE native src
-VERSION = $$($(PY) src/snapbid/version.py)
+VERSION = $$($(PY) src/snapbid/base/version.py)
 wheel: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
 wheel: $(VENV)/.run $(VENV)/.sbom
 	@rm -rf build/wheel && mkdir -p build/wheel/first build/wheel/second/further/down dist
@@ -180,7 +180,7 @@ MAKE_WHEEL = $(CURDIR)/$(PY) -W ignore setup.py --quiet bdist_wheel --dist-dir $
 
 BUILDER ?= podman
 container:
-	$(BUILDER) build --build-arg VERSION="$$($(PYTHON) src/snapbid/version.py)" -f src/snapbid/export/files/Containerfile -t snapbid .
+	$(BUILDER) build --build-arg VERSION="$$($(PYTHON) src/snapbid/base/version.py)" -f src/snapbid/operations/export/files/Containerfile -t snapbid .
 
 # One resolution of everything, for all platforms and versions of Python; each list is a part of it.
 COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -193,8 +193,9 @@ lock: $(VENV)/.lock
 	$(COMPILE) - -c build/locked.txt -o requirements/$$list.txt || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist src/snapbid.egg-info src/snapbid/*/*.so
+	rm -rf $(VENV) build dist src/snapbid.egg-info
 	rm -rf .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src -name '*.so' -delete
 	find src tests bench workload native -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.run: $(FRAME) $(patsubst %,requirements/%.txt,build run embedded)

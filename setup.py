@@ -1,5 +1,5 @@
 """Builds the Cython extensions from native/; everything but the version
-(src/snapbid/version.py) is in pyproject.toml.
+(src/snapbid/base/version.py) is in pyproject.toml.
 
 SNAPBID_DEBUG=1 adds annotated HTML beside the generated C (build/cython) and line tracing.
 CFLAGS may choose another level of optimisation and symbols for a debugger (`-O1 -g`).
@@ -24,8 +24,8 @@ DEBUG = bool(os.environ.get("SNAPBID_DEBUG"))
 BUILT = bool(os.environ.get("SNAPBID_BUILT"))
 CFLAGS = os.environ.get("CFLAGS", "").split()
 PROCESSORS = os.cpu_count() or 1
-SOURCES = glob("native/snapbid/*/*.pyx")
-VERSION = runpy.run_path("src/snapbid/version.py")
+SOURCES = glob("native/snapbid/**/*.pyx", recursive=True)
+VERSION = runpy.run_path("src/snapbid/base/version.py")
 PROGRESS_S = 10.0
 
 

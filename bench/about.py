@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from snapbid.version import version
+from snapbid.base.version import version
 
 ROOT: Final = Path(__file__).parents[1]
 PEERS: Final = ("fastapi", "pydantic", "uvicorn", "redis")

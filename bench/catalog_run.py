@@ -2,8 +2,8 @@
 
     python -m bench.catalog_run [--counts 10000 100000 1000000]
 
-Loading is the process that makes a base (`snapbid.publisher.base`). The other figures are of
-`snapbid serve` over embedded stores, and of a market in this process for the swap.
+Loading is the process that makes a base (`snapbid.catalog.publisher.base`). The other figures are
+of `snapbid serve` over embedded stores, and of a market in this process for the swap.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from bench.market import SSP, lookups
 from bench.overlays import overlays
 from bench.processes import BenchError, ServerProcess
 from bench.served import SECRET
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.market import Market
+from snapbid.campaigns.document import parse_json
+from snapbid.catalog.catalog import Base, Catalog, encode, write
+from snapbid.catalog.payload import Builder, put
 from snapbid.embedded import Home, Postgres, Redis
-from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.market import Market
-from snapbid.match.catalog import Base, Catalog, encode, write
-from snapbid.match.document import parse_json
-from snapbid.match.payload import Builder, put
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns as table
 from workload import campaigns, pools, requests

@@ -30,11 +30,11 @@ import uvloop
 from bench import redis_time
 from bench.about import about, write
 from bench.processes import STOP_S, BenchError, processor_s
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.watch import APPLICATION
 from snapbid.embedded import Home, Postgres, Redis
-from snapbid.ledger.connection import connect
-from snapbid.ledger.keys import ShardKeys
+from snapbid.redisclient.connection import connect
 from snapbid.warehouse.migrate import migrate
 
 SHARDS: Final = 8

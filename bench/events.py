@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from snapbid.load import events
-from snapbid.load.events import encode
+from snapbid.loadtest import events
+from snapbid.loadtest.events import encode
 
 __all__ = ["BATCH", "NOW_MS", "encode", "generate"]
 

@@ -24,15 +24,15 @@ from bench import redis_time
 from bench.about import about, write
 from bench.processes import BenchError, processor_s
 from bench.spread import spread
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
 from snapbid.embedded import Home, Postgres, Redis
-from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.connection import connect
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import WIN
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import WIN
+from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.metrics import Metrics
+from snapbid.redisclient.connection import connect
 from snapbid.warehouse.migrate import migrate
 
 CONCURRENCIES: Final = (1, 8, 64, 256)

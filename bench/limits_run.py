@@ -30,13 +30,13 @@ from bench.about import about, write
 from bench.client import as_new_auctions
 from bench.contenders import LIMITS
 from bench.market import SSP, market
+from snapbid.bidding.bid import Bidder, Market
+from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.embedded import Home, Redis
-from snapbid.exchange.bid import Bidder, Market
-from snapbid.exchange.endpoint import Bidding, BidEndpoint
-from snapbid.ledger.batch import AnswerBids, LedgerBid, counters
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.records import WIN, BidVerdict
+from snapbid.ledger.bids.batch import AnswerBids, LedgerBid, counters
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import WIN, BidVerdict
+from snapbid.ledger.budgets.limits import Limits
 from snapbid.metrics import Metrics
 from workload import requests
 from workload.serving import confirm_budgets

@@ -12,12 +12,12 @@ import asyncpg
 import msgspec
 
 from bench.processes import BenchError
-from snapbid.match.catalog import Base
-from snapbid.match.document import parse_json
-from snapbid.match.normalised import RULES
-from snapbid.match.normalised import encode as encode_campaign
-from snapbid.publisher.base import Order
-from snapbid.publisher.sharing import ObtainedBase
+from snapbid.campaigns.document import parse_json
+from snapbid.campaigns.normalised import RULES
+from snapbid.campaigns.normalised import encode as encode_campaign
+from snapbid.catalog.catalog import Base
+from snapbid.catalog.publisher.base import Order
+from snapbid.catalog.publisher.sharing import ObtainedBase
 from snapbid.warehouse import registry
 from snapbid.warehouse.migrate import migrate
 from workload import campaigns, pools
@@ -47,7 +47,7 @@ def load(dsn: str, folder: Path) -> tuple[Base, dict[str, Any]]:
     """Build a base; time, processor time and peak memory of the process that does it."""
     started = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "snapbid.publisher"],
+        [sys.executable, "-m", "snapbid.catalog.publisher"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

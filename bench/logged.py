@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from snapbid.auction_log._rows import RowWriter
-from snapbid.auction_log.segments import RowSegment
+from snapbid.auctionlog._rows import RowWriter
+from snapbid.auctionlog.segments import RowSegment
 
 TOKEN: Final = "bench"
 

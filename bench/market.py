@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from snapbid.exchange.bid import Bidder, Market, NoBid
-from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.request import decode as decode_request
-from snapbid.match._builder import Builder
-from snapbid.match.catalog import Catalog, encode
-from snapbid.match.document import decode, parse
-from snapbid.match.payload import put
+from snapbid.bidding.bid import Bidder, Market, NoBid
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.request import decode as decode_request
+from snapbid.campaigns.document import decode, parse
+from snapbid.catalog._builder import Builder
+from snapbid.catalog.catalog import Catalog, encode
+from snapbid.catalog.payload import put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from workload import campaigns, pools

@@ -29,11 +29,11 @@ from bench.market import NOW_MS, SSP
 from bench.processes import cores, pinned
 from bench.scans import SCANS, best, carried, end_of, in_order
 from bench.spread import spread
-from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.request import BidRequest, Imp, decode
-from snapbid.match._matcher import Index, Query
-from snapbid.match.document import parse_json
-from snapbid.match.payload import Builder, put
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.request import BidRequest, Imp, decode
+from snapbid.campaigns.document import parse_json
+from snapbid.catalog._matcher import Index, Query
+from snapbid.catalog.payload import Builder, put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from workload import campaigns, pools, requests
@@ -110,8 +110,8 @@ def _make(path: Path, shape: str, count: int) -> None:
 def _version() -> str:
     """Tells apart what other sources would build."""
     generator = ("workload/campaigns.py", "workload/pools.py")
-    pools = ("src/snapbid/load/pools.py", "src/snapbid/load/traffic.py")
-    sources = ("native/layout.h", "native/snapbid/match/_builder.pyx", *generator, *pools)
+    pools = ("src/snapbid/loadtest/pools.py", "src/snapbid/loadtest/traffic.py")
+    sources = ("native/layout.h", "native/snapbid/catalog/_builder.pyx", *generator, *pools)
     text = b"".join((ROOT / source).read_bytes() for source in sources)
     return hashlib.sha256(text).hexdigest()[:12]
 

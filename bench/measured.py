@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from bench.about import ROOT
 from bench.market import NOW_MS, SSP
-from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.request import BidRequest, Imp
-from snapbid.match._matcher import Index, Query
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.request import BidRequest, Imp
+from snapbid.catalog._matcher import Index, Query
 from workload.pools import REGISTRY
 
 TIMES: Final = 8  # in a row, so that the clock itself does not show

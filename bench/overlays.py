@@ -8,12 +8,12 @@ from typing import Any, Final
 from bench import measured
 from bench.match_run import Subject, call_ns
 from bench.spread import spread
-from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.request import decode
-from snapbid.match._matcher import Index
-from snapbid.match.catalog import Base
-from snapbid.match.document import parse_json
-from snapbid.match.payload import Builder, put
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.request import decode
+from snapbid.campaigns.document import parse_json
+from snapbid.catalog._matcher import Index
+from snapbid.catalog.catalog import Base
+from snapbid.catalog.payload import Builder, put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from workload import campaigns, requests

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from snapbid.load.pools import zipf
+from snapbid.loadtest.pools import zipf
 from workload import requests
 
 TMAX_MS: Final = 500

@@ -28,14 +28,14 @@ from bench.about import about, write
 from bench.ledger_run import AUCTION
 from bench.processes import BenchError, cores, pinned
 from bench.spread import spread
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.embedded import Home, Redis
 from snapbid.embedded.process import spawn, stop
 from snapbid.embedded.redis_server import installed
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.limits import DAY_S, Limits
-from snapbid.ledger.records import WIN
-from snapbid.ledger.segment import segment_script
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import WIN
+from snapbid.ledger.bids.segment import segment_script
+from snapbid.ledger.budgets.limits import DAY_S, Limits
 from workload.serving import LOOPBACK, free_ports
 
 PLAIN: Final = "a plain Redis"

@@ -36,7 +36,7 @@ PARTS: Final = {
     "Granian": r"granian",
     "uvloop": r"uvloop",
     "msgspec": r"msgspec",
-    "matcher": r"snapbid/match/",
+    "matcher": r"snapbid/campaigns/",
     "our other extensions": r"snapbid/",
     "interpreter": r"libpython|/python3[\d.]*$|lib-dynload",
     "libc": r"/libc[.-]|/ld-|libm\.|libpthread|libstdc",

@@ -10,12 +10,12 @@ from typing import Any, Final
 import redis as redis_client
 
 from bench.redis_time import processor_s
+from snapbid.base.settings import VARIABLES, load
 from snapbid.embedded import Redis
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.records import BidVerdict
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import BidVerdict
+from snapbid.ledger.budgets.limits import Limits
 from snapbid.server.banking import BankerThread
-from snapbid.settings import VARIABLES, load
 from workload.serving import confirm_budgets
 
 CAMPAIGNS: Final = (0, 100, 1_000, 25_000)

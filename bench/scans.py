@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 from pyroaring import BitMap
 
-from snapbid.exchange.request import Imp
-from snapbid.match._builder import DIMENSIONS, MEDIA
-from snapbid.match._matcher import FORMAT_DIMENSION, Query
-from snapbid.match.campaign import Campaign
-from snapbid.match.document import parse
+from snapbid.bidding.request import Imp
+from snapbid.campaigns.campaign import Campaign
+from snapbid.campaigns.document import parse
+from snapbid.catalog._builder import DIMENSIONS, MEDIA
+from snapbid.catalog._matcher import FORMAT_DIMENSION, Query
 from workload.campaigns import documents
 
 Value = str | int | tuple[int, ...]

@@ -84,7 +84,7 @@ static inline int sb_is_empty_script(const char *at, const char *end) {
 }
 
 /* Whether markup in UTF-8 may have a macro with a stranger's value where percent-encoding does not
- * protect (match/markup.py). 0 only where it has none. */
+ * protect (campaigns/markup.py). 0 only where it has none. */
 static inline int sb_may_be_unprotected(const char *begin, size_t length) {
     const char *const end = begin + length;
     for (const char *at = begin; at < end; at++) {

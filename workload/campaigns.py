@@ -14,7 +14,7 @@ from math import exp
 from random import Random
 from typing import Any, Final
 
-from snapbid.load.pools import Pool
+from snapbid.loadtest.pools import Pool
 from workload import pools
 
 SHARES: Final = {

@@ -8,13 +8,13 @@ traffic; domains, bundles, publishers, segments and cities follow Zipf's law.
 from itertools import chain
 from typing import Final
 
-from snapbid.load.pools import Pool as Pool
-from snapbid.load.pools import shares, zipf
-from snapbid.load.traffic import BUNDLES as BUNDLES
-from snapbid.load.traffic import DEALS as DEALS
-from snapbid.load.traffic import PUBLISHERS as PUBLISHERS
-from snapbid.load.traffic import SEGMENTS as SEGMENTS
-from snapbid.load.traffic import SITES as SITES
+from snapbid.loadtest.pools import Pool as Pool
+from snapbid.loadtest.pools import shares, zipf
+from snapbid.loadtest.traffic import BUNDLES as BUNDLES
+from snapbid.loadtest.traffic import DEALS as DEALS
+from snapbid.loadtest.traffic import PUBLISHERS as PUBLISHERS
+from snapbid.loadtest.traffic import SEGMENTS as SEGMENTS
+from snapbid.loadtest.traffic import SITES as SITES
 
 COUNTRIES: Final = shares(
     """

@@ -12,7 +12,7 @@ from math import exp
 from random import Random
 from typing import Any, Final
 
-from snapbid.load.traffic import NATIVE_REQUEST
+from snapbid.loadtest.traffic import NATIVE_REQUEST
 from workload import pools
 
 APPS: Final = 0.56

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import redis
 
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.segment import segment_script
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.bids.segment import segment_script
 
 LOOPBACK: Final = "127.0.0.1"
 CHANCE: Final = random.SystemRandom()  # which Hypothesis does not seed

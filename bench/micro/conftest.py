@@ -15,7 +15,7 @@ import pytest
 from bench.about import about
 from bench.market import answer, market
 from bench.processes import cores, pinned
-from snapbid.exchange.bid import Bidder, Market, NoBid
+from snapbid.bidding.bid import Bidder, Market, NoBid
 from snapbid.server.process import GC_THRESHOLD
 from workload import requests
 

@@ -14,11 +14,11 @@ import uvloop
 
 from bench.logged import SegmentsOnly
 from bench.market import SSP
-from snapbid.exchange.bid import Bidder, Market
-from snapbid.exchange.endpoint import Bidding, BidEndpoint
-from snapbid.exchange.routes import bid_path
-from snapbid.http import RequestHandler
-from snapbid.ledger.records import BidVerdict
+from snapbid.base.http import RequestHandler
+from snapbid.bidding.bid import Bidder, Market
+from snapbid.bidding.endpoint import Bidding, BidEndpoint
+from snapbid.bidding.routes import bid_path
+from snapbid.ledger.bids.records import BidVerdict
 from snapbid.metrics import Metrics
 from snapbid.server.app import Application
 from snapbid.server.routes import Routes

@@ -8,9 +8,9 @@ from pathlib import Path
 from bench.logged import SegmentsOnly
 from bench.market import NOW_MS, SSP
 from bench.micro.conftest import Each
-from snapbid.exchange.bid import Bidder, Market, NoBid
-from snapbid.exchange.request import decode
-from snapbid.exchange.response import Bid
+from snapbid.bidding.bid import Bidder, Market, NoBid
+from snapbid.bidding.request import decode
+from snapbid.bidding.response import Bid
 
 
 def test_logging_a_bid(each: Each, ten_thousand: Market, bids: list[bytes], scratch: Path) -> None:

@@ -11,11 +11,11 @@ from time import perf_counter
 import pytest
 
 from bench.micro.conftest import Each
-from snapbid.exchange._admission import AdmissionControl
-from snapbid.exchange._outcome import Outcome
-from snapbid.exchange.routes import BID_ROUTE
-from snapbid.exchange.sightings import Sightings
-from snapbid.exchange.timing import BidTimings
+from snapbid.bidding._admission import AdmissionControl
+from snapbid.bidding._outcome import Outcome
+from snapbid.bidding.routes import BID_ROUTE
+from snapbid.bidding.sightings import Sightings
+from snapbid.bidding.timing import BidTimings
 from snapbid.metrics import Counters, Metrics
 
 SSPS = 20

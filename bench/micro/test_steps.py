@@ -7,9 +7,9 @@ import pytest
 
 from bench.market import NOW_MS, SSP, answer
 from bench.micro.conftest import REQUESTS, Each, market_of
-from snapbid.exchange.bid import Bidder, Market, decide
-from snapbid.exchange.request import BidRequest, decode
-from snapbid.exchange.response import Bid, Writer
+from snapbid.bidding.bid import Bidder, Market, decide
+from snapbid.bidding.request import BidRequest, decode
+from snapbid.bidding.response import Bid, Writer
 
 CANONICAL = "acme"
 

@@ -25,14 +25,14 @@ from bench.ledger_run import many, remember
 from bench.market import SSP
 from bench.processes import ServerProcess
 from bench.together_run import batch, issue_key, until_known
-from snapbid.diagnosis.routes import diagnosis_path
-from snapbid.exchange.routes import bid_path
-from snapbid.ledger.ledger import Ledger
+from snapbid.base.settings import load, require_serving
+from snapbid.bidding.routes import bid_path
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.partners.diagnosis.routes import diagnosis_path
 from snapbid.report import tokens
 from snapbid.report.routes import report_path
 from snapbid.server.app import Application
 from snapbid.server.worker import Worker
-from snapbid.settings import load, require_serving
 from workload import requests
 
 AT_ONCE: Final = 64

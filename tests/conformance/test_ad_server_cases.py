@@ -10,8 +10,8 @@ from support.client import LocalApp
 from support.market import RATES, market_of
 from support.vast import why_not_played
 
-from snapbid.match.campaign import CampaignMistake
-from snapbid.match.campaign_file import read_file
+from snapbid.campaigns.campaign import CampaignMistake
+from snapbid.campaigns.campaign_file import read_file
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 
 CASES = sorted((Path(__file__).parent / "cases" / "adserver").glob("*.json"))

@@ -30,8 +30,8 @@ from support.described import validator
 from support.market import market_of
 from support.matching_cases import campaign_of, request_of
 
-from snapbid.exchange.routes import bid_path
-from snapbid.http import zstd
+from snapbid.base.http import zstd
+from snapbid.bidding.routes import bid_path
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.reference.rates import Rates
 

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from snapbid.match.campaign import Campaign, CampaignError
-from snapbid.match.campaign_file import read_file
-from snapbid.match.document import parse
+from snapbid.campaigns.campaign import Campaign, CampaignError
+from snapbid.campaigns.campaign_file import read_file
+from snapbid.campaigns.document import parse
 
 CASES = Path(__file__).parent / "cases" / "campaign"
 BASE = {

@@ -9,10 +9,10 @@ import pytest
 from support.client import LocalApp
 from support.market import RATES, market_of
 
-from snapbid.export import examples, read
-from snapbid.match.campaign import Campaign, CampaignMistake
-from snapbid.match.campaign_file import read_file
-from snapbid.match.futile import warning_of
+from snapbid.campaigns.campaign import Campaign, CampaignMistake
+from snapbid.campaigns.campaign_file import read_file
+from snapbid.campaigns.futile import warning_of
+from snapbid.operations.export import examples, read
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 
 MONDAY = datetime(2027, 3, 1, 7, 30, tzinfo=UTC)

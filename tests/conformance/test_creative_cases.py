@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from support.vast import why_not_played
 
-from snapbid.match.campaign import CampaignError, CampaignMistake
-from snapbid.match.campaign_file import read_file
+from snapbid.campaigns.campaign import CampaignError, CampaignMistake
+from snapbid.campaigns.campaign_file import read_file
 
 CASES = Path(__file__).parent / "cases" / "creative"
 KNOWN: list[tuple[str, dict[str, Any]]] = [

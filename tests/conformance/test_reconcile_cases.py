@@ -18,13 +18,13 @@ from zoneinfo import ZoneInfo
 import pytest
 from support.disputed import convert
 
-from snapbid.auction_log.files import FileSet
-from snapbid.auction_log.layout import BID, LoggedRow
-from snapbid.ledger.records import LOSS, WIN
-from snapbid.reconcile import result
-from snapbid.reconcile.claims import Form
-from snapbid.reconcile.compare import CAUSES, Comparison, Terms
-from snapbid.reconcile.exports import LogError
+from snapbid.auctionlog.files import FileSet
+from snapbid.auctionlog.layout import BID, LoggedRow
+from snapbid.ledger.bids.records import LOSS, WIN
+from snapbid.operations.reconcile import result
+from snapbid.operations.reconcile.claims import Form
+from snapbid.operations.reconcile.compare import CAUSES, Comparison, Terms
+from snapbid.operations.reconcile.exports import LogError
 
 CASES = Path(__file__).parent / "cases" / "reconcile" / "logs.json"
 SSP = frozenset({"acme", "acme-eu"})

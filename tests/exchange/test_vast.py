@@ -15,10 +15,10 @@ from support.exchange.scenarios import campaigns
 from support.strategies import vast_of
 from support.vast import IAB, why_not_played
 
+from snapbid.campaigns.campaign import CampaignMistake
+from snapbid.campaigns.campaign_file import read_file
+from snapbid.campaigns.vast import VastError, read
 from snapbid.embedded import demo
-from snapbid.match.campaign import CampaignMistake
-from snapbid.match.campaign_file import read_file
-from snapbid.match.vast import VastError, read
 
 SAMPLES = os.environ.get("SNAPBID_VAST_SAMPLES")
 

@@ -17,14 +17,14 @@ from support.proxy import FaultProxy
 from support.remembered import looking, opened
 
 from snapbid.embedded import Home, Redis
-from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.bids.ledger import Ledger
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow for a busy machine: longer timeouts for the ledgers of this process."""
-    monkeypatch.setattr("snapbid.ledger.commit.NOTICE_S", 2.0)
-    monkeypatch.setattr("snapbid.ledger.commit.STALL_S", 2.0)
+    monkeypatch.setattr("snapbid.ledger.bids.commit.NOTICE_S", 2.0)
+    monkeypatch.setattr("snapbid.ledger.bids.commit.STALL_S", 2.0)
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from support.remembered import until
 from support.stack import Stack, connected
 
 from snapbid.embedded import Home, Postgres, Redis
-from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.connection import connect
+from snapbid.ledger.budgets.budgets import Budgets
+from snapbid.redisclient.connection import connect
 from snapbid.warehouse import campaigns, registry
 
 SEED = int(os.environ.get("BUDGET_SEED") or random.SystemRandom().randrange(10**9))

@@ -28,11 +28,10 @@ from support.stack import JWT_SECRET, Stack
 from support.trading import Trading
 from support.wire import Wire
 
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.queue import EventQueue
-from snapbid.ledger.records import shard_of
+from snapbid.base.redis_keys import ShardKeys, shard_of
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.queues.queue import EventQueue
+from snapbid.redisclient.connection import Connections
 from snapbid.report import tokens
 
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))

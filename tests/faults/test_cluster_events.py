@@ -11,15 +11,15 @@ from support.remembered import until
 from support.sending import NOW, event
 from support.stack import connected
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.events import EventDrain
 from snapbid.events.keys import rate_key
 from snapbid.events.outcomes import Product
-from snapbid.ledger.connection import Connections, connect
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.queues import EventQueues, stream_of
-from snapbid.ledger.rate import EventLimiter
 from snapbid.metrics import Metrics
-from snapbid.ops import ledger as ops
+from snapbid.operations.dashboard import ledger as ops
+from snapbid.queues.queues import EventQueues, stream_of
+from snapbid.queues.rate import EventLimiter
+from snapbid.redisclient.connection import Connections, connect
 
 SHARDS = 3
 PRODUCTS = [Product(f"product-{number}", frozenset({"igaming"})) for number in range(12)]

@@ -10,9 +10,9 @@ import pytest
 from support.proxy import FaultProxy, Way
 from support.stack import connected
 
+from snapbid.base.tasks import end
 from snapbid.drain import run, watch
 from snapbid.drain.run import COUNTERS, Process
-from snapbid.tasks import end
 from snapbid.warehouse.away import AWAY
 
 PATIENCE_S = 0.1

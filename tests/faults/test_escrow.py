@@ -19,14 +19,14 @@ from support.remembered import opened
 from support.remembered import until as awaited
 from support.spending import reserve
 
-from snapbid.ledger.banker import BankedBudget, Banker
-from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.escrow import TOTAL
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.records import BidVerdict
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import BidVerdict
+from snapbid.ledger.budgets.banker import BankedBudget, Banker
+from snapbid.ledger.budgets.budgets import Budgets
+from snapbid.ledger.budgets.escrow import TOTAL
+from snapbid.ledger.budgets.limits import Limits
+from snapbid.redisclient.connection import Connections
 
 SEED = int(os.environ.get("ESCROW_SEED") or random.SystemRandom().randrange(10**9))
 SHARDS, PRICE, BIDS = 3, 1_000_000, 1_500

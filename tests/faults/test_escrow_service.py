@@ -23,9 +23,9 @@ from support.stack import Stack, connected
 from support.visiting import Visiting
 from support.visiting import campaign as capped
 
-from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.connection import connect
-from snapbid.ledger.keys import ShardKeys
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.budgets.budgets import Budgets
+from snapbid.redisclient.connection import connect
 from snapbid.warehouse import campaigns, registry
 
 SEED = int(os.environ.get("BUDGET_SEED") or random.SystemRandom().randrange(10**9))

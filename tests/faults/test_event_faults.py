@@ -21,10 +21,10 @@ from support.partner import MARK, Partner, await_stored
 from support.proxy import FaultProxy, Way
 from support.sending import BATCH, SINGLE, event
 
-from snapbid.ledger import queue
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.queue import EventQueue
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.queues import queue
+from snapbid.queues.queue import EventQueue
+from snapbid.redisclient.connection import Connections
 
 SEED = int(os.environ.get("EVENT_SEED") or random.SystemRandom().randrange(10**9))
 TOTAL = int(os.environ.get("EVENT_TOTAL") or 10_000)

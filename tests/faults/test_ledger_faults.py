@@ -23,9 +23,9 @@ from support.remembered import (
 )
 
 from snapbid.embedded import Redis
-from snapbid.ledger import commit
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import WIN
+from snapbid.ledger.bids import commit
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import WIN
 
 SEED = int(os.environ.get("FAULTS_SEED") or random.SystemRandom().randrange(10**9))
 KILLS = int(os.environ.get("FAULTS_KILLS") or 8)

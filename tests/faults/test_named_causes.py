@@ -14,7 +14,7 @@ from support.soak.clock import Clock
 from support.soak.disk import Disk, mounted
 from support.stack import execute
 
-from snapbid.version import RELEASE
+from snapbid.base.version import RELEASE
 
 
 class Stand:

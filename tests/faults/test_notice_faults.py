@@ -28,9 +28,9 @@ from support.remembered import (
 )
 
 from snapbid.embedded import Redis
-from snapbid.ledger import commit
-from snapbid.ledger.ledger import Ledger, SpoolFullError
-from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.ledger.bids import commit
+from snapbid.ledger.bids.ledger import Ledger, SpoolFullError
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN
 
 
 async def test_notices_without_redis_count_once_afterwards(
@@ -69,7 +69,7 @@ async def test_a_notice_in_a_stall_counts_once(
     assert await remember(ledger, b"a", (b"1", 1, 7))
     proxy.stall(way)
     with monkeypatch.context() as hurry:
-        hurry.setattr("snapbid.ledger.commit.NOTICE_S", 0.1)
+        hurry.setattr("snapbid.ledger.bids.commit.NOTICE_S", 0.1)
         assert await settle_all(ledger, b"a", b"1", 1) == "sss"
     assert ledger.connected, "a notice does not wait until the connection is given up"
     assert list((tmp_path / "spool").glob("*.spool"))
@@ -139,7 +139,7 @@ async def test_a_spool_in_another_format_is_left_alone(own_redis: Redis, tmp_pat
 WORKER = """
 import asyncio, sys
 from pathlib import Path
-from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.bids.ledger import Ledger
 
 async def main():
     url, spool, first, last = sys.argv[1:]

@@ -6,8 +6,8 @@ import contextlib
 from support.cluster import Cluster, Sentinel, Server, folder
 from support.stack import JWT_SECRET, run
 
-from snapbid.ledger.arrangement import fetch_risks
-from snapbid.risks import forbids
+from snapbid.base.risks import forbids
+from snapbid.redisclient.arrangement import fetch_risks
 
 
 def test_a_url_that_names_something_else_is_refused(cluster: Cluster, database: str) -> None:

@@ -23,7 +23,7 @@ from support.remembered import (
 )
 
 from snapbid.embedded import Redis
-from snapbid.ledger.records import NOTICE, SPOOLED, WIN, bid_digest
+from snapbid.ledger.bids.records import NOTICE, SPOOLED, WIN, bid_digest
 from snapbid.ledger.scripts import scripts
 
 LONG_S = 4 * 86_400  # bids are remembered over the end of a day
@@ -139,7 +139,7 @@ async def test_a_notice_that_comes_before_redis_has_told_its_time(
     async with opened(own_redis.url, tmp_path / "a", ttl_s=600) as first:
         assert await remember(first, b"a", (b"1", 1, 7))
         await proxy.refuse()
-        monkeypatch.setattr("snapbid.ledger.clock.time", lambda: time.time() + ahead_s)
+        monkeypatch.setattr("snapbid.ledger.bids.clock.time", lambda: time.time() + ahead_s)
         async with opened(proxy.redis_url, tmp_path / "b", ttl_s=600, wait=False) as joined:
             assert await joined.settle(WIN, b"a", b"1") == "s"
             await proxy.resume()

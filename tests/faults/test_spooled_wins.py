@@ -14,8 +14,8 @@ from support.remembered import kill, looking, opened, remember, spool_files, sum
 from support.spending import limits, reserve, state
 
 from snapbid.embedded import Redis
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import LOSS, WIN
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import LOSS, WIN
 from snapbid.ledger.scripts import scripts
 from workload.serving import confirm_budgets
 
@@ -104,7 +104,7 @@ async def test_while_one_machine_is_cut_off_no_hold_ends(
 WORKER = """
 import asyncio, sys
 from pathlib import Path
-from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.bids.ledger import Ledger
 
 async def main():
     url, spool, prefix = sys.argv[1:]
@@ -214,7 +214,7 @@ async def test_a_hold_lasts_its_full_time_by_any_workers_clock(
     """Two workers hold for different times, and the clock of one machine is an hour ahead."""
     brief, long = (limits(number, total=PRICE // 1000) for number in (1, 2))
     async with opened(own_redis.url, tmp_path / "a", hold_s=60) as patient:
-        monkeypatch.setattr("snapbid.ledger.clock.time", lambda: time.time() + 3600)
+        monkeypatch.setattr("snapbid.ledger.bids.clock.time", lambda: time.time() + 3600)
         async with opened(own_redis.url, tmp_path / "b", hold_s=2) as hasty:
             begun, number = time.monotonic(), 0
             assert await reserve(hasty, b"brief", (b"1", PRICE, brief)) == "k"
@@ -231,8 +231,8 @@ async def test_a_hold_lasts_its_full_time_by_any_workers_clock(
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snapbid.ledger.commit.STALL_S", 0.2)
-    monkeypatch.setattr("snapbid.ledger.ledger.STOP_S", 0.5)
+    monkeypatch.setattr("snapbid.ledger.bids.commit.STALL_S", 0.2)
+    monkeypatch.setattr("snapbid.ledger.bids.ledger.STOP_S", 0.5)
 
 
 @pytest.mark.usefixtures("hurry")
@@ -258,7 +258,7 @@ async def test_what_is_in_doubt_at_the_end_is_taken_back_by_the_next_process(
 async def test_a_stop_takes_back_what_it_can(
     proxy: FaultProxy, tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("snapbid.ledger.ledger.STOP_S", 60.0)
+    monkeypatch.setattr("snapbid.ledger.bids.ledger.STOP_S", 60.0)
     async with opened(proxy.redis_url, tmp_path) as ledger:
         assert await remember(ledger, b"before", (b"1", 1, 7))
         proxy.stall(Way.ANSWERS, new=False)

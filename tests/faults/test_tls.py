@@ -12,9 +12,9 @@ from support.cluster import Cluster, Tls, folder
 from support.remembered import opened, remember, settle_all
 from support.remembered import until as awaited
 
-from snapbid.ledger.arrangement import fetch_risks
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.queue import EventQueue
+from snapbid.queues.queue import EventQueue
+from snapbid.redisclient.arrangement import fetch_risks
+from snapbid.redisclient.connection import Connections
 
 
 @pytest.fixture(scope="module")

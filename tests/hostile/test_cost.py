@@ -24,11 +24,11 @@ from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
 from support.remembered import counts, looking
 
-from snapbid import http
-from snapbid.exchange import endpoint
-from snapbid.exchange._admission import AdmissionControl
-from snapbid.exchange.routes import bid_path
-from snapbid.explain.overview import MatchableRequest, explain, read
+from snapbid.base import http
+from snapbid.bidding import endpoint
+from snapbid.bidding._admission import AdmissionControl
+from snapbid.bidding.routes import bid_path
+from snapbid.operations.explain.overview import MatchableRequest, explain, read
 from workload import requests
 
 WITHIN_S = 0.05

@@ -14,9 +14,9 @@ import pytest
 from support.event_bench import Bench
 from support.sending import cashed_out, claimed, completed, event
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import events as drain_events
 from snapbid.events.outcomes import Product
-from snapbid.ledger.keys import ShardKeys
 from snapbid.warehouse.events import join
 
 SHOP = Product("shop", frozenset())

@@ -11,11 +11,11 @@ from redis.asyncio import Redis
 from support.event_bench import Bench, accepted
 from support.sending import NOW, event
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import events as drain_events
 from snapbid.drain import streams
 from snapbid.events.outcomes import Product
-from snapbid.ledger import queue
-from snapbid.ledger.keys import ShardKeys
+from snapbid.queues import queue
 
 FLOOD = Product("flood", frozenset())
 SHOP = Product("shop", frozenset())

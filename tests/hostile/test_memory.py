@@ -18,7 +18,7 @@ from support.stack import Stack
 from support.wire import Wire
 
 from snapbid.embedded import Redis, demo, memory
-from snapbid.ledger.records import WIN
+from snapbid.ledger.bids.records import WIN
 from snapbid.server.connections import MAX_HEAD_BYTES, MAX_HELD_BYTES
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -15,8 +15,8 @@ from support.processes import descendants, eventually
 from support.stack import JWT_SECRET, Stack, connected, run
 from support.wire import Wire
 
+from snapbid.base.settings import load
 from snapbid.embedded import demo
-from snapbid.settings import load
 from snapbid.warehouse import products
 
 SECRET = "PqXk3-secret-of-this-test-and-of-no-other-one"

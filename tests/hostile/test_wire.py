@@ -17,7 +17,7 @@ from support.processes import eventually, workers_of
 from support.stack import Stack
 from support.wire import Wire, chunked, head
 
-from snapbid.http import zstd
+from snapbid.base.http import zstd
 
 pytestmark = pytest.mark.usefixtures("bystander")
 

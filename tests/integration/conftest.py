@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 from support.remembered import NOON, Clock, looking, opened
 
-from snapbid.ledger.ledger import Ledger
+from snapbid.ledger.bids.ledger import Ledger
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here is about a Redis that is away: a busy machine may take its time."""
-    monkeypatch.setattr("snapbid.ledger.commit.NOTICE_S", 20.0)
-    monkeypatch.setattr("snapbid.ledger.commit.STALL_S", 20.0)
+    monkeypatch.setattr("snapbid.ledger.bids.commit.NOTICE_S", 20.0)
+    monkeypatch.setattr("snapbid.ledger.bids.commit.STALL_S", 20.0)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from support.commands import invoke
 from support.ops import data
 from support.stack import Stack
 
-from snapbid.auction_log.layout import SEGMENT_SIZE
+from snapbid.auctionlog.layout import SEGMENT_SIZE
 
 AUCTIONS = 600
 

@@ -18,8 +18,8 @@ from support.processes import eventually
 from support.stack import Stack, connected
 
 import snapbid.server
+from snapbid.bidding.routes import bid_path
 from snapbid.embedded import Postgres, redis_server
-from snapbid.exchange.routes import bid_path
 from workload.serving import free_ports
 
 PAGE = (Path(snapbid.server.__file__).parent / "PRODUCTION.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ import pytest
 from support.remembered import NOON, TTL_S, Clock, at, counts, opened, remembering
 from support.spending import HOLD_S, NANO, has_room, limits, reserve, sent, state
 
-from snapbid.ledger.ledger import Ledger, LedgerBid
-from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.ledger.bids.ledger import Ledger, LedgerBid
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN
 
 DAY = "2030-06-15"
 PRICE = 2_000_000  # a CPM; a bid costs 2000 micro-USD

@@ -14,7 +14,7 @@ from support.capping import PRICE, Capped, opened_capped
 from support.remembered import NOON, Clock, counts, keys
 from support.spending import HOLD_S, limits, reserve, sent, state
 
-from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN
 
 HOUR = 3600
 SWEPT_AT = 16  # holds of a user

@@ -10,14 +10,14 @@ from support.capping import PRICE, Capped, opened_capped, users_of
 from support.remembered import NOON, Clock, keys, opened, until
 from support.spending import limits, reserve, sent
 
-from snapbid.ledger import persons
-from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.connection import Connections, connect
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.outbox import ENTRY_SIZE, OutboxSweeper
-from snapbid.ledger.records import BILLING, LOSS, WIN, user_digest, user_shard
-from snapbid.ledger.replicas import TooFewReplicasError
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.bids import persons
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN, user_digest, user_shard
+from snapbid.ledger.budgets.budgets import Budgets
+from snapbid.ledger.caps.outbox import ENTRY_SIZE, OutboxSweeper
 from snapbid.ledger.scripts import scripts
+from snapbid.redisclient.connection import Connections, connect
+from snapbid.redisclient.replicas import TooFewReplicasError
 
 SHARDS, HOUR = 3, 3600
 CAP = limits(caps=((2, HOUR),))

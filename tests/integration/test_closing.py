@@ -7,10 +7,10 @@ import pytest
 import uvloop
 from redis.exceptions import ConnectionError
 
-from snapbid.ledger.connection import Connections, connector
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.queue import EventQueue
-from snapbid.ledger.wire import Wire
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.queues.queue import EventQueue
+from snapbid.redisclient.connection import Connections, connector
+from snapbid.redisclient.wire import Wire
 
 
 @pytest.mark.parametrize("turns", range(9))

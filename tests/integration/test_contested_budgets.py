@@ -10,8 +10,8 @@ import pytest
 from support.remembered import HOLD_S, NOON, Clock, opened
 from support.spending import limits, reserve, state
 
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import LOSS, WIN
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import LOSS, WIN
 
 GREEDY, OTHER, THIRD = 1, 2, 3
 PRICE = 10_000  # nano-USD a bid

@@ -21,10 +21,10 @@ from support.event_bench import CASINO, accepted
 from support.sending import NOW, event
 from support.stack import Stack, connected, execute
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.embedded import Home, Postgres, Redis
-from snapbid.ledger import queue
-from snapbid.ledger.keys import ShardKeys
 from snapbid.metrics import exposition
+from snapbid.queues import queue
 
 DAY = "2024-05-01"
 WAIT_S = 60

@@ -14,7 +14,7 @@ from support.stack import Databases, Stack, run
 
 from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.embedded import Redis
-from snapbid.ledger.limits import Limits
+from snapbid.ledger.budgets.limits import Limits
 
 BUDGET = 200_000  # micro-USD: ten bids
 

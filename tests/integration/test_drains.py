@@ -14,14 +14,14 @@ from support.draining import DAY, Bench, drain_of
 from support.proxy import FaultProxy
 from support.stack import connected
 
+from snapbid.base.tasks import end
 from snapbid.drain import leases as drain_leases
 from snapbid.drain import run
 from snapbid.drain.counters import ShardCounters, ShardsAwayError
 from snapbid.drain.drain import Drain
 from snapbid.drain.leases import IdleError
 from snapbid.drain.run import COUNTERS, Process
-from snapbid.ledger.connection import connect
-from snapbid.tasks import end
+from snapbid.redisclient.connection import connect
 from snapbid.warehouse import leases
 
 SHARDS = 4

@@ -10,7 +10,7 @@ from support.event_bench import GEO, HISTORY, Bench
 from support.sending import cashed_out, claimed, event, money, offered
 from support.stack import connected
 
-from snapbid import suppression
+from snapbid.base import suppression
 from snapbid.drain.events import EventDrain
 from snapbid.warehouse import events, persons
 

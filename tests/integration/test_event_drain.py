@@ -12,12 +12,12 @@ import pytest
 from support.event_bench import Bench
 from support.sending import NOW, cashed_out, claimed, event, money, offered
 
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.base.settings import load
 from snapbid.drain.replay import replay
 from snapbid.embedded import Home
 from snapbid.events.outcomes import Product
-from snapbid.ledger import queue
-from snapbid.ledger.keys import ShardKeys
-from snapbid.settings import load
+from snapbid.queues import queue
 from snapbid.warehouse import rates
 
 

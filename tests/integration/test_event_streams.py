@@ -18,18 +18,18 @@ from support.proxy import FaultProxy
 from support.sending import NOW, claimed, event, money, offered
 from support.stack import connected
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import leases as drain_leases
 from snapbid.drain.counters import ShardsAwayError
 from snapbid.drain.events import EventDrain
 from snapbid.drain.leases import IdleError
 from snapbid.drain.streams import EventStream
 from snapbid.events.outcomes import Product
-from snapbid.ledger import queue
-from snapbid.ledger.connection import connect
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.queues import EventQueues, stream_of
 from snapbid.metrics import Metrics
-from snapbid.ops import ledger as ops
+from snapbid.operations.dashboard import ledger as ops
+from snapbid.queues import queue
+from snapbid.queues.queues import EventQueues, stream_of
+from snapbid.redisclient.connection import connect
 from snapbid.warehouse import events, leases
 
 SHARDS = 4

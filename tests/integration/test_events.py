@@ -11,8 +11,8 @@ from support import sending
 from support.sending import BATCH, NOW, SINGLE, Reply, event, money
 from support.stack import Stack
 
-from snapbid.ledger import queue
-from snapbid.ledger.keys import ShardKeys
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.queues import queue
 
 MAX_BYTES = 4 << 20
 SECRET = "b8c1-partner-value-that-must-not-show"

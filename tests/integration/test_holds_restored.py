@@ -10,8 +10,8 @@ from support.spending import limits, reserve
 from support.stack import Databases
 
 from snapbid.embedded import Redis
-from snapbid.ledger.ledger import Ledger
-from snapbid.ops.ledger import GIVEN_UP_MS, SilentProcesses, waiting
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.operations.dashboard.ledger import GIVEN_UP_MS, SilentProcesses, waiting
 
 HOLD_S = 1
 PATIENCE_S = 60.0

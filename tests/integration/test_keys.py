@@ -17,8 +17,8 @@ from support.sending import BATCH, SINGLE, event, money
 from support.stack import Stack, execute
 
 from snapbid.events.keys import rate_key
-from snapbid.ledger.connection import share
-from snapbid.ledger.rate import EventLimiter, RateLimiter, RateLimiterUnavailable, Refusal
+from snapbid.queues.rate import EventLimiter, RateLimiter, RateLimiterUnavailable, Refusal
+from snapbid.redisclient.connection import share
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 MICROS = 1_000_000

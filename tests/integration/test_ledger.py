@@ -24,9 +24,9 @@ from support.remembered import (
     settle_all,
 )
 
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import ALTERED, BILLING, LOSS, WIN
-from snapbid.ledger.shard import ENOUGH
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import ALTERED, BILLING, LOSS, WIN
+from snapbid.ledger.bids.shard import ENOUGH
 
 DAY = "2030-06-15"
 PRICE = 2_345_678

@@ -6,12 +6,12 @@ from typing import Any
 from support.remembered import Clock, counts, expected, opened, remember, until
 from support.spending import limits, reserve, sent, state
 
-from snapbid.ledger import closing, remains
-from snapbid.ledger.connection import Connections, connect
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.queue import EventQueue
-from snapbid.ledger.records import BILLING, LOSS, WIN, moved_to, shard_of
+from snapbid.base.redis_keys import ShardKeys, shard_of
+from snapbid.ledger.admin import closing, remains
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN, moved_to
+from snapbid.queues.queue import EventQueue
+from snapbid.redisclient.connection import Connections, connect
 
 DAY = "2030-06-15"
 PRICE = 2_000_000

@@ -19,8 +19,8 @@ from support.remembered import (
 )
 from support.spending import limits, reserve, state
 
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN
 
 DAY = "2030-06-15"
 VICTIM, VARIANT, THIEF = 1, 2, 3

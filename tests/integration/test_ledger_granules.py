@@ -22,9 +22,9 @@ from support.remembered import (
 )
 from support.spending import sent
 
-from snapbid.ledger import closing
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.records import WIN
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.admin import closing
+from snapbid.ledger.bids.records import WIN
 from snapbid.ledger.scripts import scripts
 
 KEYS = ShardKeys(0)

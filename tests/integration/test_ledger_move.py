@@ -17,14 +17,14 @@ from support.moved import PRICE, Machine, books, draining, machine, settled
 from support.remembered import opened, remember, until
 from support.stack import clean_environ
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.counters import ShardCounters
-from snapbid.ledger import closing, copying, moving
-from snapbid.ledger.connection import Connections, connect
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.moving import LedgerPlace, MoveError
-from snapbid.ledger.queue import decode
-from snapbid.ledger.queues import EventQueues, stream_of
-from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.ledger.admin import closing, copying, moving
+from snapbid.ledger.admin.moving import LedgerPlace, MoveError
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN
+from snapbid.queues.queue import decode
+from snapbid.queues.queues import EventQueues, stream_of
+from snapbid.redisclient.connection import Connections, connect
 
 BIDS = 30  # for which the budget is good
 USERS = [f"user {number}" for number in range(6)]

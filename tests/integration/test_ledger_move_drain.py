@@ -2,9 +2,9 @@
 
 import asyncio
 
-from snapbid.ledger import moving
-from snapbid.ledger.connection import connect
-from snapbid.ledger.keys import ShardKeys
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.admin import moving
+from snapbid.redisclient.connection import connect
 
 
 async def test_counters_between_two_rounds_of_the_drain_are_not_carried(fresh_redis: str) -> None:

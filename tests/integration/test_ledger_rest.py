@@ -7,8 +7,8 @@ import pytest
 import redis
 from support.remembered import opened, remember, remembering
 
-from snapbid.ledger import ledger as ledger_module
-from snapbid.ledger.shard import LedgerShard
+from snapbid.ledger.bids import ledger as ledger_module
+from snapbid.ledger.bids.shard import LedgerShard
 
 PATIENCE_S = 30.0
 

@@ -21,8 +21,8 @@ from support.remembered import (
     settle_all,
 )
 
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import BILLING, WIN
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import BILLING, WIN
 
 LONG_S = 4 * 86_400  # long enough to remember over the end of a day
 PRICE = 2_345_678

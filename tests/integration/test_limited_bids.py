@@ -23,7 +23,7 @@ from support.remembered import counts, looking
 from support.spending import bid_request
 from support.stack import Stack, connected, run
 
-from snapbid.exchange.bid import Market
+from snapbid.bidding.bid import Market
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.reference.rates import Rates
 from snapbid.warehouse import campaigns, registry

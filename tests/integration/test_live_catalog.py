@@ -21,15 +21,15 @@ from support.market import AROUND, market_of_catalog
 from support.processes import eventually
 from support.stack import clean_environ, connected, execute
 
-from snapbid.match.catalog import Catalog, CatalogError
-from snapbid.publisher import CatalogPublisher, overlay, publisher
+from snapbid.catalog.catalog import Catalog, CatalogError
+from snapbid.catalog.publisher import CatalogPublisher, overlay, publisher
 from snapbid.warehouse import campaigns, registry
 from snapbid.warehouse.campaigns import WarehouseState
 
 RUN = """
 import sys, signal
 from pathlib import Path
-from snapbid.publisher import CatalogPublisher, overlay
+from snapbid.catalog.publisher import CatalogPublisher, overlay
 overlay.LEAST = 5
 CatalogPublisher(sys.argv[1], Path(sys.argv[2])).start()
 signal.pause()

@@ -15,7 +15,7 @@ from support.processes import eventually, workers_of
 from support.spending import bid_request
 from support.stack import Stack, connected, execute
 
-from snapbid.publisher.overlay import LEAST
+from snapbid.catalog.publisher.overlay import LEAST
 from snapbid.warehouse import campaigns, registry
 
 MANY = LEAST + 100

@@ -10,7 +10,7 @@ from support.commands import invoke
 from support.stack import run
 from support.stub_bidder import NO_CONTENT, StubBidder, bid, with_body
 
-from snapbid.match import suspensions
+from snapbid.campaigns import suspensions
 
 Document = dict[str, Any]
 BIDS = "/api/v1/openrtb2"

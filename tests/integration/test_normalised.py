@@ -11,12 +11,12 @@ import pytest
 from support import strategies
 from support.stack import Databases, connected
 
-from snapbid.match.campaign import Campaign
-from snapbid.match.campaign_file import read_file
-from snapbid.match.catalog import Base
-from snapbid.match.normalised import RULES, encode, load
-from snapbid.publisher import base
-from snapbid.publisher.overlay import Overlay
+from snapbid.campaigns.campaign import Campaign
+from snapbid.campaigns.campaign_file import read_file
+from snapbid.campaigns.normalised import RULES, encode, load
+from snapbid.catalog.catalog import Base
+from snapbid.catalog.publisher import base
+from snapbid.catalog.publisher.overlay import Overlay
 from snapbid.warehouse import campaigns
 
 CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}

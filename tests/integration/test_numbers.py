@@ -9,7 +9,7 @@ import pytest
 from support.market import catalog_of
 from support.stack import connected
 
-from snapbid.match.payload import decode_payload
+from snapbid.catalog.payload import decode_payload
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns, registry
 

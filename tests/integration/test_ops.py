@@ -16,12 +16,12 @@ from support.ops import ask, bid, data, prepare, samples
 from support.processes import eventually
 from support.stack import Stack, execute
 
+from snapbid.base.risks import RiskLog
+from snapbid.base.settings import StoreSettings
 from snapbid.embedded import Postgres, Redis
-from snapbid.ops import watch
-from snapbid.ops.counts import FEW
-from snapbid.ops.watch import OpsPaths, Watch
-from snapbid.risks import RiskLog
-from snapbid.settings import StoreSettings
+from snapbid.operations.dashboard import watch
+from snapbid.operations.dashboard.counts import FEW
+from snapbid.operations.dashboard.watch import OpsPaths, Watch
 from snapbid.warehouse.away import AWAY
 
 
@@ -315,7 +315,7 @@ def test_however_a_connection_to_the_warehouse_ends_it_is_away(
     watching.start()
     try:
         eventually(lambda: watching.snapshot.warehouse is True, "the warehouse to be seen")
-        monkeypatch.setattr("snapbid.ops.watch.registry.fetch_numbered", fail)
+        monkeypatch.setattr("snapbid.operations.dashboard.watch.registry.fetch_numbered", fail)
         eventually(lambda: watching.snapshot.warehouse is False, "its absence to be seen")
     finally:
         watching.stop()

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from snapbid.ledger import permits
-from snapbid.ledger.permits import SLICE_S, SPAN, Permits, PermitsUnavailable
+from snapbid.queues import permits
+from snapbid.queues.permits import SLICE_S, SPAN, Permits, PermitsUnavailable
 
 LIMIT = 40
 SLICE_US = round(SLICE_S * 1_000_000)

@@ -9,10 +9,9 @@ import redis as sync_redis
 from redis.exceptions import ConnectionError, ResponseError
 from support.remembered import until
 
-from snapbid.ledger import connection
-from snapbid.ledger.calls import script
-from snapbid.server import pipelined
-from snapbid.server.pipelined import MOST, PipelinedRedis
+from snapbid.redisclient import connection, pipelined
+from snapbid.redisclient.calls import script
+from snapbid.redisclient.pipelined import MOST, PipelinedRedis
 
 COUNT = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
 FAIL = "return redis.call('INCR', 'text')"

@@ -10,9 +10,9 @@ from support.ops import data, prepare, samples
 from support.processes import eventually
 from support.stack import JWT_SECRET, Stack, connected, execute, run
 
-from snapbid.addresses import redis_cli
+from snapbid.base.addresses import redis_cli
+from snapbid.base.version import RELEASE
 from snapbid.embedded import Redis
-from snapbid.version import RELEASE
 from snapbid.warehouse.risks import fetch_risks
 
 

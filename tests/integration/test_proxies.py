@@ -20,8 +20,8 @@ from support.commands import succeed
 from support.processes import eventually
 from support.stack import Stack
 
-from snapbid.exchange.routes import bid_path
-from snapbid.export import read
+from snapbid.bidding.routes import bid_path
+from snapbid.operations.export import read
 from workload.serving import free_ports
 
 HOST = "bid.example"

@@ -12,8 +12,8 @@ import pytest
 from support.processes import eventually
 from support.stack import connected, execute
 
-from snapbid.match.catalog import Catalog, CatalogError
-from snapbid.publisher import CatalogPublisher
+from snapbid.catalog.catalog import Catalog, CatalogError
+from snapbid.catalog.publisher import CatalogPublisher
 from snapbid.warehouse import campaigns, registry
 
 

@@ -11,14 +11,14 @@ import pytest
 from support.remembered import HOLD_S, NOON, Clock, looking, opened
 from support.spending import limits, reserve
 
-from snapbid.ledger import connection
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.purse_calls import Heard, PurseCalls
-from snapbid.ledger.records import LOSS, WIN
-from snapbid.ledger.room import ALL, DAILY, RoomReader, room_path
+from snapbid.base.settings import load
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import LOSS, WIN
+from snapbid.ledger.budgets.limits import Limits
+from snapbid.ledger.budgets.purse_calls import Heard, PurseCalls
+from snapbid.ledger.budgets.room import ALL, DAILY, RoomReader, room_path
+from snapbid.redisclient import connection
 from snapbid.server.banking import BankerThread
-from snapbid.settings import load
 from workload.serving import confirm_budgets
 
 PRICE = 1_000_000

@@ -8,10 +8,10 @@ import asyncpg
 import pytest
 from support.remembered import Clock, remember, remembering, segment_of, until
 
+from snapbid.campaigns.suspensions import marks_of
 from snapbid.drain.suspensions import SuspensionKeeper
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import BILLING, LOSS, WIN, marked
-from snapbid.match.suspensions import marks_of
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN, marked
 from snapbid.warehouse import campaigns, registry
 from snapbid.warehouse.suspensions import SuspensionRule
 

@@ -22,7 +22,7 @@ from support.report import ISSUER, KEY, NOW, SECRET, SSPS, Clock, Reporter, fill
 from support.stack import connected, run
 
 from snapbid.embedded import Home, Postgres, Redis
-from snapbid.ledger.connection import connect
+from snapbid.redisclient.connection import connect
 from snapbid.report import cache, limit, reports
 from snapbid.report.tokens import check
 from snapbid.report.window import parse

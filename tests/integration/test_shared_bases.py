@@ -12,9 +12,9 @@ import pytest
 from support.processes import eventually
 from support.stack import connected, execute
 
-from snapbid.match.catalog import Base, Catalog
-from snapbid.publisher import base, making, publisher, sharing
-from snapbid.publisher.publisher import CatalogPublisher
+from snapbid.catalog.catalog import Base, Catalog
+from snapbid.catalog.publisher import base, making, publisher, sharing
+from snapbid.catalog.publisher.publisher import CatalogPublisher
 from snapbid.warehouse import bases, campaigns
 
 

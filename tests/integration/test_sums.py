@@ -7,9 +7,9 @@ import pytest
 from support.remembered import NOON, Clock, counts, day_of, opened, remembering
 from support.spending import limits, reserve
 
-from snapbid.exchange.cost import MAX_COST
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import WIN
+from snapbid.bidding.cost import MAX_COST
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import WIN
 
 DAY_SUM = 2 * 10**18  # nano-USD that dear bids of a day may cost, of an SSP and of a campaign
 PLAIN = 10**9 - 1  # nano-USD: just under 1 USD an impression

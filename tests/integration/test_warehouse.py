@@ -10,10 +10,10 @@ import asyncpg
 import pytest
 from support.stack import connected, execute
 
+from snapbid.base.risks import forbids
+from snapbid.base.version import version
+from snapbid.campaigns.document import decode, parse
 from snapbid.embedded import Postgres, demo
-from snapbid.match.document import decode, parse
-from snapbid.risks import forbids
-from snapbid.version import version
 from snapbid.warehouse import campaigns, registry
 from snapbid.warehouse import migrate as schema
 from snapbid.warehouse.migrate import MigrationError, files, migrate

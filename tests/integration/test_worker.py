@@ -12,13 +12,13 @@ import redis
 from support.client import call
 from support.stack import JWT_SECRET
 
-from snapbid.ledger.room import RoomWriter, room_path
+from snapbid.base.settings import ServingSettings, load, require_serving
+from snapbid.ledger.budgets.room import RoomWriter, room_path
 from snapbid.metrics import Metrics, read
 from snapbid.metrics.keys import parse_key
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabaseError
 from snapbid.server.app import Application
 from snapbid.server.worker import Worker
-from snapbid.settings import ServingSettings, load, require_serving
 
 Make = Callable[..., ServingSettings]
 

@@ -19,9 +19,9 @@ from support.client import BASE_URL, LocalApp
 from support.corpus import Maker, public_corpus
 from support.market import market_of
 
+from snapbid.base.errors import BadRequest, Problem
+from snapbid.bidding.request import BidRequest, decode
 from snapbid.embedded import demo
-from snapbid.errors import BadRequest, Problem
-from snapbid.exchange.request import BidRequest, decode
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.reference.rates import Rates
 

@@ -25,8 +25,8 @@ from support.oracle_spending import Bid, Spending, Terms
 from support.remembered import Clock, at
 from support.spending import reserve, sent, state
 
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.records import BILLING, LOSS, WIN
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN
+from snapbid.ledger.budgets.limits import Limits
 
 T = TypeVar("T")
 HOLD_S, TTL_S = 60, 2_592_000

@@ -10,12 +10,12 @@ from support.crowd import Changes, Crowd, compare
 from support.market import AROUND, numbered
 from support.oracle_reading import World
 
-from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.market import Market
-from snapbid.match._matcher import Index
-from snapbid.match.catalog import Catalog, encode
-from snapbid.match.document import parse_json
-from snapbid.match.payload import Builder, put
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.market import Market
+from snapbid.campaigns.document import parse_json
+from snapbid.catalog._matcher import Index
+from snapbid.catalog.catalog import Catalog, encode
+from snapbid.catalog.payload import Builder, put
 from snapbid.reference import rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from workload import campaigns, pools, requests

@@ -18,9 +18,9 @@ from support.oracle_reading import World, read_impression, read_request
 from support.oracle_values import Document
 from support.random_impressions import deal_of, timed_floors_of
 
-from snapbid.exchange.bid import Market
-from snapbid.exchange.request import decode
-from snapbid.match.payload import decode_payload
+from snapbid.bidding.bid import Market
+from snapbid.bidding.request import decode
+from snapbid.catalog.payload import decode_payload
 
 CUR: tuple[Any, ...] = (None, None, ["USD"], ["EUR"], ["JPY"])
 

@@ -19,17 +19,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.fuzz.targets import TARGETS
 
-from snapbid.errors import BadDate, BadWindow
+from snapbid.base.errors import BadDate, BadWindow
+from snapbid.bidding._query import first_values
+from snapbid.bidding.notice import NO_REASON, PARAMETERS, loss_reason
+from snapbid.campaigns.campaign import CampaignError
+from snapbid.campaigns.campaign_file import read_file
+from snapbid.campaigns.document import decode as decode_document
+from snapbid.campaigns.document import parse
 from snapbid.events.endpoint import read_options
 from snapbid.events.keys import ApiKeys
-from snapbid.exchange._query import first_values
-from snapbid.exchange.notice import NO_REASON, PARAMETERS, loss_reason
-from snapbid.ledger.records import NOTICE
-from snapbid.ledger.spool import MAGIC, Spool
-from snapbid.match.campaign import CampaignError
-from snapbid.match.campaign_file import read_file
-from snapbid.match.document import decode as decode_document
-from snapbid.match.document import parse
+from snapbid.ledger.bids.records import NOTICE
+from snapbid.ledger.bids.spool import MAGIC, Spool
 from snapbid.report import window
 from snapbid.warehouse import rates
 
@@ -234,7 +234,7 @@ JSON_VALUES = st.recursive(
 @example(2**64, False)
 @example("\ud83d\ude00", True)
 def test_both_decoders_of_the_tolerant_pass_read_the_same(value: object, ascii_only: bool) -> None:
-    """What the quick one refuses, Python's reads (`exchange/tolerance.py`)."""
+    """What the quick one refuses, Python's reads (`bidding/tolerance.py`)."""
     with contextlib.suppress(UnicodeEncodeError):
         text = json.dumps(value, ensure_ascii=ascii_only)
         assert repr(msgspec.json.decode(text)) == repr(json.loads(text))

@@ -12,13 +12,13 @@ from support.agreement import decided
 from support.demand_filter import may_drop
 from support.market import AROUND, market_of, market_of_world
 
-from snapbid.demand.clauses import Clause, admits, clauses_of, reduced
-from snapbid.demand.rules import DemandRules, rules_of
-from snapbid.errors import BadRequest
-from snapbid.exchange.bid import Market, NoBid, decide
-from snapbid.exchange.request import BidRequest, decode
-from snapbid.match.document import parse
-from snapbid.match.payload import decode_payload
+from snapbid.base.errors import BadRequest
+from snapbid.bidding.bid import Market, NoBid, decide
+from snapbid.bidding.request import BidRequest, decode
+from snapbid.campaigns.document import parse
+from snapbid.catalog.payload import decode_payload
+from snapbid.partners.demand.clauses import Clause, admits, clauses_of, reduced
+from snapbid.partners.demand.rules import DemandRules, rules_of
 from snapbid.reference import rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from workload import campaigns, pools

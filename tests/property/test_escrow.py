@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from snapbid.ledger.escrow import (
+from snapbid.ledger.budgets.escrow import (
     IDLE,
     Bank,
     BankEntry,

@@ -17,13 +17,13 @@ from support.market import AROUND, market_of_world
 from support.oracle_reading import read_impression, read_request
 from support.oracle_values import Document
 
-from snapbid.exchange.bid import Market
-from snapbid.exchange.request import BidRequest, decode
-from snapbid.explain.campaign import examine
-from snapbid.explain.creatives import causes
-from snapbid.explain.search import Situation
-from snapbid.match.document import parse
-from snapbid.match.suspensions import CreativeSuspension
+from snapbid.bidding.bid import Market
+from snapbid.bidding.request import BidRequest, decode
+from snapbid.campaigns.document import parse
+from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.operations.explain.campaign import examine
+from snapbid.operations.explain.creatives import causes
+from snapbid.operations.explain.search import Situation
 
 ROWS = {
     "status": "status",

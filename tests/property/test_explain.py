@@ -12,10 +12,10 @@ from support.market import AROUND, market_of_world
 from support.oracle_reading import Slot, read_impression, read_request
 from support.oracle_values import Document
 
-from snapbid.exchange.request import decode
-from snapbid.match._builder import DIMENSIONS
-from snapbid.match._matcher import FORMAT_DIMENSION, Query
-from snapbid.match._rules import Refusal
+from snapbid.bidding.request import decode
+from snapbid.catalog._builder import DIMENSIONS
+from snapbid.catalog._matcher import FORMAT_DIMENSION, Query
+from snapbid.catalog._rules import Refusal
 
 Explanation = tuple[int, int]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid import http
-from snapbid.errors import UnsupportedMediaType
-from snapbid.exchange._head import plain_length, value_of
+from snapbid.base import http
+from snapbid.base.errors import UnsupportedMediaType
+from snapbid.bidding._head import plain_length, value_of
 
 NAMES = [b"content-type", b"content-length", b"content-encoding", b"content-lengtH", b"accept", b""]
 VALUES = [

@@ -17,11 +17,11 @@ from support.agreement import assert_agrees, decided
 from support.market import AROUND, layered_market, market_of_world
 from support.oracle_reading import read_impression, read_request
 
-from snapbid.exchange.bid import Bidder, Market, NoBid
-from snapbid.exchange.limits import ledger_bids
-from snapbid.exchange.request import decode
-from snapbid.match._matcher import Index
-from snapbid.match.payload import decode_payload
+from snapbid.bidding.bid import Bidder, Market, NoBid
+from snapbid.bidding.limits import ledger_bids
+from snapbid.bidding.request import decode
+from snapbid.catalog._matcher import Index
+from snapbid.catalog.payload import decode_payload
 
 
 @given(case=strategies.cases(around=AROUND))

@@ -12,12 +12,12 @@ from support.oracle import Document
 from support.random_impressions import native_of
 from support.strategies import native_ad_of
 
-from snapbid.exchange import native_request
-from snapbid.exchange.bid import Bidder, NoBid, Proposal
-from snapbid.exchange.native_answer import fits, native_markup
-from snapbid.exchange.native_request import NATIVE_REQUESTS, NativeRequests
-from snapbid.exchange.request import decode
-from snapbid.match.document import parse
+from snapbid.bidding import native_request
+from snapbid.bidding.bid import Bidder, NoBid, Proposal
+from snapbid.bidding.native_answer import fits, native_markup
+from snapbid.bidding.native_request import NATIVE_REQUESTS, NativeRequests
+from snapbid.bidding.request import decode
+from snapbid.campaigns.document import parse
 
 REQUEST = '{"ver":"1.2","assets":[{"id":1,"required":1,"title":{"len":%d}}]}'
 AD = {"title": 't"\\\u2028<é', "link": {"url": "https://shop.example/?a={{auction_id}}"}}

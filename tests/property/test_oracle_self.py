@@ -19,7 +19,7 @@ from support.oracle import (
     refusals,
 )
 
-from snapbid.match.document import parse
+from snapbid.campaigns.document import parse
 from snapbid.reference import agents, countries
 
 CASES = matching_cases.load()

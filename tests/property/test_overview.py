@@ -12,15 +12,15 @@ from support.demand_filter import may_drop
 from support.market import AROUND, layered_market, market_of_world
 from support.oracle_values import Document
 
-from snapbid.demand.clauses import clauses_of, reduced
-from snapbid.demand.rules import rules_of
-from snapbid.exchange.bid import NoBid, bid_of, search
-from snapbid.exchange.market import Market
-from snapbid.explain.overview import Explanation, MatchableRequest, explain, read
-from snapbid.ledger.batch import LedgerBid
-from snapbid.match.campaign import Campaign
-from snapbid.match.document import parse
-from snapbid.match.payload import decode_payload
+from snapbid.bidding.bid import NoBid, bid_of, search
+from snapbid.bidding.market import Market
+from snapbid.campaigns.campaign import Campaign
+from snapbid.campaigns.document import parse
+from snapbid.catalog.payload import decode_payload
+from snapbid.ledger.bids.batch import LedgerBid
+from snapbid.operations.explain.overview import Explanation, MatchableRequest, explain, read
+from snapbid.partners.demand.clauses import clauses_of, reduced
+from snapbid.partners.demand.rules import rules_of
 
 REFUSED = "b"
 

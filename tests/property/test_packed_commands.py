@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid.ledger._wire import pack_command
+from snapbid.redisclient._wire import pack_command
 
 numbers = st.integers(-(2**63), 2**63 - 1)
 arguments = st.binary(max_size=1200) | st.text(max_size=300) | numbers

@@ -12,8 +12,8 @@ from support.choices import Choices
 from support.oracle_vast import facts_of as oracle_facts
 from support.strategies import vast_of
 
-from snapbid.match.vast import Vast, VastError, read
-from snapbid.match.vast_facts import facts_of
+from snapbid.campaigns.vast import Vast, VastError, read
+from snapbid.campaigns.vast_facts import facts_of
 
 PIECE = re.compile(r"<[^>]*>|[^<]+")
 LIMIT_S = 1.0  # of processor time; the dearest documents take some milliseconds

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from snapbid.exchange.bid import Market, NoBid, decide
-from snapbid.exchange.request import decode
-from snapbid.match.payload import decode_payload
+from snapbid.bidding.bid import Market, NoBid, decide
+from snapbid.bidding.request import decode
+from snapbid.catalog.payload import decode_payload
 from support import oracle
 
 

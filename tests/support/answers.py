@@ -4,7 +4,7 @@ import re
 from typing import Any
 from urllib.parse import parse_qsl
 
-from snapbid.exchange.request import decode
+from snapbid.bidding.request import decode
 from support.client import Reply
 from support.openrtb import violations
 from support.oracle_native import judge

@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.budgets.budgets import Budgets
 from support.lanes import Lane
 from support.spending import bid_request
 

@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.outbox import OutboxSweeper
-from snapbid.ledger.records import user_digest, user_shard
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import user_digest, user_shard
+from snapbid.ledger.budgets.limits import Limits
+from snapbid.ledger.caps.outbox import OutboxSweeper
+from snapbid.redisclient.connection import Connections
 from support.remembered import TTL_S, opened
 from support.spending import reserve
 
@@ -42,7 +42,7 @@ class Capped:
 
 
 def users_of(shard: int, shards: int) -> Iterator[str]:
-    """Users whose caps are in a shard, by the names of exchange/identity.py: `user` and the id."""
+    """Users whose caps are in a shard, by the names of bidding/identity.py: `user` and the id."""
     names = (f"user {number}" for number in count())
     return (name for name in names if user_shard(user_digest(name), shards) == shard)
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import redis
 
-from snapbid.exchange.bid import Bidder, Market
-from snapbid.exchange.endpoint import Bidding
-from snapbid.exchange.routes import bid_path
-from snapbid.http import Message
-from snapbid.ledger.ledger import Ledger
+from snapbid.base.http import Message
+from snapbid.bidding.bid import Bidder, Market
+from snapbid.bidding.endpoint import Bidding
+from snapbid.bidding.routes import bid_path
+from snapbid.ledger.bids.ledger import Ledger
 from snapbid.metrics import Metrics, slots
 from snapbid.metrics.keys import key_of
 from snapbid.server.app import Application

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 from redis.asyncio import Redis
 
-from snapbid.ledger.segment import ShardState, segment_script
+from snapbid.ledger.bids.segment import ShardState, segment_script
 
 Tables = dict[str, dict[tuple[Any, ...], tuple[int, ...]]]
 

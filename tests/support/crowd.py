@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from snapbid.exchange.bid import Market
+from snapbid.bidding.bid import Market
 from support import oracle
 from support.agreement import campaigns_of, decided, disagreement
 from support.oracle_pods import Separation

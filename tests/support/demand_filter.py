@@ -1,10 +1,10 @@
-"""An SSP's filter by the rules of `/demand`, as `snapbid/demand/rules.py` states them."""
+"""An SSP's filter by the rules of `/demand`, as `snapbid/partners/demand/rules.py` states them."""
 
 import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from snapbid.demand.rules import Accepted, DemandRules
+from snapbid.partners.demand.rules import Accepted, DemandRules
 from snapbid.reference.countries import ALPHA3
 
 ROUNDING: Final = 0.999  # what a floor in another currency may be off by

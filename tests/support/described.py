@@ -7,8 +7,8 @@ import jsonschema
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from snapbid.describe.document import document
-from snapbid.settings import load
+from snapbid.base.settings import load
+from snapbid.partners.docs.document import document
 
 BASE_URL = "https://bid.example"
 DOCUMENT = document(load({"SNAPBID_BASE_URL": BASE_URL}))

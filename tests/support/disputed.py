@@ -19,11 +19,11 @@ from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
-from snapbid.auction_log.files import FileSet
-from snapbid.auction_log.layout import BID, GAP, REPLAYED, TEST, LoggedRow
-from snapbid.ledger.records import BILLING, WIN, bid_digest
-from snapbid.reconcile.claims import Form
-from snapbid.reconcile.compare import Comparison, Terms
+from snapbid.auctionlog.files import FileSet
+from snapbid.auctionlog.layout import BID, GAP, REPLAYED, TEST, LoggedRow
+from snapbid.ledger.bids.records import BILLING, WIN, bid_digest
+from snapbid.operations.reconcile.claims import Form
+from snapbid.operations.reconcile.compare import Comparison, Terms
 
 START_MS = 1_767_268_800_000  # noon of 2026-01-01
 SPAN_MS = 6 * 3_600_000

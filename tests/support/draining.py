@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
-from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.metrics import Metrics
 from support.counted import Ledger, counted, register
 

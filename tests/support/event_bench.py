@@ -9,12 +9,12 @@ from typing import Any
 import asyncpg
 from redis.asyncio import Redis
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.events import EventDrain
 from snapbid.events.outcomes import BatchResult, Product
 from snapbid.events.validate import read_batch
-from snapbid.ledger import queue
-from snapbid.ledger.keys import ShardKeys
 from snapbid.metrics import Metrics
+from snapbid.queues import queue
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.warehouse.events import join

@@ -4,7 +4,7 @@ import time
 
 import redis
 
-from snapbid.ledger.moving import LedgerPlace
+from snapbid.ledger.admin.moving import LedgerPlace
 from support.remembered import GRANULE_S, TTL_S, looking
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.market import Market
-from snapbid.match._builder import Builder
-from snapbid.match.catalog import Catalog, encode
-from snapbid.match.document import decode, parse
-from snapbid.match.payload import put
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.market import Market
+from snapbid.campaigns.document import decode, parse
+from snapbid.catalog._builder import Builder
+from snapbid.catalog.catalog import Catalog, encode
+from snapbid.catalog.payload import put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from workload.campaigns import documents

@@ -7,9 +7,9 @@ from typing import Any
 
 import duckdb
 
-from snapbid.auction_log.layout import SegmentState
-from snapbid.auction_log.segments import open_all, spool_of
-from snapbid.ledger.records import bid_digest
+from snapbid.auctionlog.layout import SegmentState
+from snapbid.auctionlog.segments import open_all, spool_of
+from snapbid.ledger.bids.records import bid_digest
 from support.books import Key
 
 COUNTED = {"counted", "late", "duplicate"}  # a repeat says that it was counted

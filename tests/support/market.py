@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
-from snapbid.exchange import privacy
-from snapbid.exchange.bid import Market
-from snapbid.exchange.lookups import CountryOfAddress, Lookups
-from snapbid.match import catalog
-from snapbid.match._builder import Builder
-from snapbid.match._matcher import Index
-from snapbid.match.document import parse
-from snapbid.match.payload import put
-from snapbid.match.suspensions import CreativeSuspension
+from snapbid.bidding import privacy
+from snapbid.bidding.bid import Market
+from snapbid.bidding.lookups import CountryOfAddress, Lookups
+from snapbid.campaigns.document import parse
+from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.catalog import catalog
+from snapbid.catalog._builder import Builder
+from snapbid.catalog._matcher import Index
+from snapbid.catalog.payload import put
 from snapbid.reference import agents, countries
 from snapbid.reference.rates import Rates
 from support import oracle, pools

@@ -11,14 +11,14 @@ import asyncpg
 
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
-from snapbid.ledger.banker import BankedBudget, Banker
-from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.moving import LedgerPlace
-from snapbid.ledger.outbox import OutboxSweeper
+from snapbid.ledger.admin.moving import LedgerPlace
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.budgets.banker import BankedBudget, Banker
+from snapbid.ledger.budgets.budgets import Budgets
+from snapbid.ledger.budgets.limits import Limits
+from snapbid.ledger.caps.outbox import OutboxSweeper
 from snapbid.metrics import Metrics
+from snapbid.redisclient.connection import Connections
 from support.remembered import opened, until
 from support.spending import reserve, state
 

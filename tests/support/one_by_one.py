@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
-from snapbid.auction_log.layout import BID, TEST, LoggedRow
-from snapbid.auction_log.table import KINDS as LOGGED_KINDS
-from snapbid.reconcile.claims import KINDS
-from snapbid.reconcile.compare import Terms
+from snapbid.auctionlog.layout import BID, TEST, LoggedRow
+from snapbid.auctionlog.table import KINDS as LOGGED_KINDS
+from snapbid.operations.reconcile.claims import KINDS
+from snapbid.operations.reconcile.compare import Terms
 
 
 class Line(NamedTuple):

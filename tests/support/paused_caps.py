@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from snapbid.ledger.records import shard_of
+from snapbid.base.redis_keys import shard_of
 from support.books import document
 from support.capping import users_of
 from support.commands import invoke

@@ -1,4 +1,4 @@
-"""The values of a query string, read plainly: the oracle of native/snapbid/exchange/_query.pyx."""
+"""The values of a query string, read plainly: the oracle of native/snapbid/bidding/_query.pyx."""
 
 from urllib.parse import unquote_to_bytes
 

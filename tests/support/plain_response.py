@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from snapbid.exchange.response import MAX_ANSWER, Bid
+from snapbid.bidding.response import MAX_ANSWER, Bid
 
 PATHS = {"nurl": "/rtb/win", "burl": "/rtb/bill", "lurl": "/rtb/loss"}
 

@@ -23,7 +23,7 @@ def workers_of(pid: int) -> set[int]:
 def log_writers_of(pid: int) -> set[int]:
     """The pids of the processes that make the auction log's files, spawned by a process."""
     children = children_of(pid).items()
-    return {child for child, command in children if "snapbid.auction_log" in command}
+    return {child for child, command in children if "snapbid.auctionlog" in command}
 
 
 def children_of(pid: int) -> dict[int, str]:

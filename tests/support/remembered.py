@@ -13,9 +13,9 @@ from typing import Any
 import redis
 
 from snapbid.embedded import Redis
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.records import BILLING, LOSS, WIN
-from snapbid.ledger.replies import Pending
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN
+from snapbid.redisclient.replies import Pending
 from workload.serving import confirm_budgets
 
 PATIENCE_S = 60.0

@@ -10,8 +10,8 @@ from typing import Any
 import jwt
 from redis.asyncio import Redis
 
-from snapbid.errors import Problem
-from snapbid.http import Message, problem_answer
+from snapbid.base.errors import Problem
+from snapbid.base.http import Message, problem_answer
 from snapbid.report import tokens
 from snapbid.report.endpoint import ReportEndpoint
 from snapbid.report.routes import report_path

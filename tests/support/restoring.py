@@ -14,12 +14,12 @@ from redis.asyncio import Redis as Client
 
 from snapbid.drain.counters import NOTHING, Reading, ShardCounters, SupersededError
 from snapbid.embedded import Home, Redis
-from snapbid.ledger.banker import BankedBudget, Banker
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.records import WIN
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import WIN
+from snapbid.ledger.budgets.banker import BankedBudget, Banker
+from snapbid.ledger.budgets.limits import Limits
 from snapbid.metrics import Metrics
+from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import fence
 from support.cluster import free_ports
 from support.counted import register

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from snapbid.ledger.budgets import CampaignSpend
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.records import BidVerdict
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.records import BidVerdict
+from snapbid.ledger.budgets.budgets import CampaignSpend
+from snapbid.ledger.budgets.limits import Limits
 
 HOLD_S = 60
 NANO = 1000  # nano-USD in a micro-USD

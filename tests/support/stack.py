@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from snapbid.base.settings import reachable, url_of
 from snapbid.embedded import Postgres
 from snapbid.embedded.postgres import DATABASE
-from snapbid.settings import reachable, url_of
 from snapbid.warehouse.migrate import migrate
 from workload.serving import confirm_budgets, free_ports
 

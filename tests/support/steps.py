@@ -167,7 +167,7 @@ LISTS: Final[dict[str, Callable[[int], Request]]] = {
 
 
 def main() -> None:
-    from snapbid.exchange.request import decode
+    from snapbid.bidding.request import decode
     from support.market import RATES, Geo, market_of
 
     counter = ctypes.CDLL(os.environ["LD_PRELOAD"]).snapbid_steps

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from snapbid.access import (
+from snapbid.base.access import (
     MAX_HOPS,
     MAX_NETWORKS,
     client_address,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from snapbid.addresses import Arrangement, parse, redis_cli
-from snapbid.settings import SettingsError, load
+from snapbid.base.addresses import Arrangement, parse, redis_cli
+from snapbid.base.settings import SettingsError, load
 
 
 @pytest.mark.parametrize("url", ["redis://h", "redis://:p@h:1/2", "rediss://h:6380", "unix:///s"])

@@ -12,11 +12,11 @@ import pytest
 from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
 
-from snapbid.errors import BadRequest, BodyTimeout, TooLarge, UnsupportedMediaType
-from snapbid.exchange.bid import Bidder, Reason
-from snapbid.exchange.endpoint import LARGE, Bidding, BidEndpoint
-from snapbid.exchange.sightings import MEANINGLESS, SAMPLED, Sightings
-from snapbid.http import AwaitedMessages, Disconnected, HeaderList, Message
+from snapbid.base.errors import BadRequest, BodyTimeout, TooLarge, UnsupportedMediaType
+from snapbid.base.http import AwaitedMessages, Disconnected, HeaderList, Message
+from snapbid.bidding.bid import Bidder, Reason
+from snapbid.bidding.endpoint import LARGE, Bidding, BidEndpoint
+from snapbid.bidding.sightings import MEANINGLESS, SAMPLED, Sightings
 from snapbid.metrics import Metrics
 
 BODY = b'{"id":"a","imp":[{"id":"1","banner":{"w":300,"h":250}}]}'

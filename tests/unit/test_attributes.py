@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import openapi_spec_validator
 
-from snapbid.describe.attributes import ATTRIBUTES, STATUSES, document
-from snapbid.exchange import native_request, request
-from snapbid.match import _reader
-from snapbid.match.vocabulary import DIMENSIONS
+from snapbid.bidding import native_request, request
+from snapbid.campaigns.vocabulary import DIMENSIONS
+from snapbid.catalog import _reader
+from snapbid.partners.docs.attributes import ATTRIBUTES, STATUSES, document
 
 SPECIFIED = json.loads((Path(__file__).parent / "openrtb-2.6-202606.json").read_text())
 TABLE = {(entry.object.lower(), entry.name): entry for entry in ATTRIBUTES}

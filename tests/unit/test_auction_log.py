@@ -15,16 +15,16 @@ import pytest
 from support.logged import files, missing, read
 
 import snapbid
-from snapbid.auction_log import files as log_files
-from snapbid.auction_log import segments, writer
-from snapbid.auction_log.log import AuctionLog
-from snapbid.auction_log.segments import spool_of
-from snapbid.auction_log.writer import LogWriter
-from snapbid.exchange.response import Bid, Template
-from snapbid.ledger.records import LOSS, NOTICE, SPOOLED, WIN, bid_digest
+from snapbid.auctionlog import files as log_files
+from snapbid.auctionlog import segments, writer
+from snapbid.auctionlog.log import AuctionLog
+from snapbid.auctionlog.segments import spool_of
+from snapbid.auctionlog.writer import LogWriter
+from snapbid.bidding.response import Bid, Template
+from snapbid.ledger.bids.records import LOSS, NOTICE, SPOOLED, WIN, bid_digest
 from snapbid.metrics import Metrics
 
-PAGE = Path(snapbid.__file__).parent / "auction_log" / "README.md"
+PAGE = Path(snapbid.__file__).parent / "auctionlog" / "README.md"
 SOURCE = "acme-eu", "acme"
 TEMPLATE = Template(7, 1_500_000, b"", (b"",), b"", None, "spring", "c1", 1_390_000)
 NOON_MS = 1_767_268_800_000  # of 2026-01-01

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.market import RATES, Geo
 
-from snapbid.exchange.lookups import Lookups
+from snapbid.bidding.lookups import Lookups
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from support.market import AROUND, RATES, Geo, layered_market, market_of
 from support.matching_cases import campaign_of
 from support.strategies import random_world
 
-from snapbid.errors import BadRequest
-from snapbid.exchange import tolerance
-from snapbid.exchange.bid import Bidder, Market, NoBid, Reason, decide, search
-from snapbid.exchange.request import decode
-from snapbid.explain.overview import Explanation, MatchableRequest, explain, read
+from snapbid.base.errors import BadRequest
+from snapbid.bidding import tolerance
+from snapbid.bidding.bid import Bidder, Market, NoBid, Reason, decide, search
+from snapbid.bidding.request import decode
+from snapbid.operations.explain.overview import Explanation, MatchableRequest, explain, read
 
 BANNER: dict[str, Any] = {"banner": {"w": 300, "h": 250}}
 SLOW = 3000  # campaigns that are candidates, and refused one by one

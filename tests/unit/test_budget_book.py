@@ -7,9 +7,9 @@ from zlib import crc32
 from support.market import RATES, builder_of
 from support.remembered import at
 
-from snapbid.ledger.banker import BankedBudget
-from snapbid.ledger.limits import Limits
-from snapbid.match.catalog import Base, Catalog, encode, write
+from snapbid.catalog.catalog import Base, Catalog, encode, write
+from snapbid.ledger.budgets.banker import BankedBudget
+from snapbid.ledger.budgets.limits import Limits
 from snapbid.server.budget_book import BudgetBook
 
 NOON = at("2030-06-15T12:00:00")

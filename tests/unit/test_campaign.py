@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import strategies
 
+from snapbid.campaigns import campaign_file
+from snapbid.campaigns.campaign import Campaign, CampaignError, CampaignMistake
+from snapbid.campaigns.campaign_file import read_file
+from snapbid.campaigns.document import decode, parse
+from snapbid.campaigns.normalised import encode, load
+from snapbid.campaigns.targeting_rules import MAX_ENTRIES
+from snapbid.campaigns.vocabulary import DIMENSIONS
 from snapbid.embedded import demo
-from snapbid.match import campaign_file
-from snapbid.match.campaign import Campaign, CampaignError, CampaignMistake
-from snapbid.match.campaign_file import read_file
-from snapbid.match.document import decode, parse
-from snapbid.match.normalised import encode, load
-from snapbid.match.targeting_rules import MAX_ENTRIES
-from snapbid.match.vocabulary import DIMENSIONS
 
 CREATIVE = {"id": "n", "media": "banner", "adm": "x", "w": 1, "h": 1}
 BASE: dict[str, Any] = {

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-import snapbid.match
-from snapbid.match import codes
-from snapbid.match.campaign import Campaign, CampaignMistake, Creative
-from snapbid.match.campaign_file import read_file
-from snapbid.match.document import parse
-from snapbid.match.vocabulary import DIMENSIONS
+import snapbid.campaigns
+from snapbid.campaigns import codes
+from snapbid.campaigns.campaign import Campaign, CampaignMistake, Creative
+from snapbid.campaigns.campaign_file import read_file
+from snapbid.campaigns.document import parse
+from snapbid.campaigns.vocabulary import DIMENSIONS
 
-PAGE = (Path(snapbid.match.__file__).parent / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(snapbid.campaigns.__file__).parent / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```(jsonl?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -64,7 +64,7 @@ def test_every_code_stands_beside_its_name() -> None:
 
 
 def test_links_lead_to_files() -> None:
-    folder = Path(snapbid.match.__file__).parent
+    folder = Path(snapbid.campaigns.__file__).parent
     for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE):
         assert (folder / link).is_file(), link
     headings = {

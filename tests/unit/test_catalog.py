@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.market import numbered
 
-from snapbid.match._builder import Builder
-from snapbid.match.catalog import Base, Catalog, CatalogError, Index, encode, write
-from snapbid.match.document import parse
-from snapbid.match.payload import decode_payload, put
+from snapbid.campaigns.document import parse
+from snapbid.catalog._builder import Builder
+from snapbid.catalog.catalog import Base, Catalog, CatalogError, Index, encode, write
+from snapbid.catalog.payload import decode_payload, put
 from snapbid.reference.rates import Rates
 
 RATES = Rates({"USD": Fraction(1), "JPY": Fraction(1, 150)}, date(2026, 3, 4))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from snapbid.ledger.clock import OwnClock
-from snapbid.ops.clocks import STEADY_S, ClockWatch, find_differences
+from snapbid.ledger.bids.clock import OwnClock
+from snapbid.operations.dashboard.clocks import STEADY_S, ClockWatch, find_differences
 
 SURE = 0.01
 

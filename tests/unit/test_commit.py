@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from redis.exceptions import RedisError, ResponseError
 
-from snapbid.ledger import commit
-from snapbid.ledger.batch import AnswerBids
-from snapbid.ledger.clock import LedgerClock
-from snapbid.ledger.commit import GroupCommit, PendingHold, PendingNotice
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.records import NOTICE, WIN
+from snapbid.ledger.bids import commit
+from snapbid.ledger.bids.batch import AnswerBids
+from snapbid.ledger.bids.clock import LedgerClock
+from snapbid.ledger.bids.commit import GroupCommit, PendingHold, PendingNotice
+from snapbid.ledger.bids.records import NOTICE, WIN
+from snapbid.ledger.budgets.limits import Limits
 
 NOW_MS = 1_900_000_000_000
 RECORD_AT, RECORD_SIZE = 18, 19

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid.errors import BadRequest
-from snapbid.exchange.cost import MAX_COST, cost_of, quantity_of
-from snapbid.exchange.request import decode
+from snapbid.base.errors import BadRequest
+from snapbid.bidding.cost import MAX_COST, cost_of, quantity_of
+from snapbid.bidding.request import decode
 
 EXACT = Context(prec=400, rounding=ROUND_HALF_EVEN)
 

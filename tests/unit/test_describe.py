@@ -14,16 +14,16 @@ from support import event_cases
 from support.described import BASE_URL, DOCUMENT, SCHEMAS, validator
 from support.event_cases import apply, to_json
 
-from snapbid import errors
-from snapbid.describe.document import AUTHORED, filled, limits
-from snapbid.describe.endpoint import ASSETS, LIBRARY, LIBRARY_VERSION
-from snapbid.describe.event_schemas import component
+from snapbid.base import errors
+from snapbid.base.settings import load
+from snapbid.bidding.routes import ROUTES as NOTICE_ROUTES
 from snapbid.events.answers import PROBLEM_CODES
 from snapbid.events.catalog import EVENTS
 from snapbid.events.routes import ROUTES as EVENT_ROUTES
 from snapbid.events.rulebook import RULES, STATUSES, WARNINGS
-from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
-from snapbid.settings import load
+from snapbid.partners.docs.document import AUTHORED, filled, limits
+from snapbid.partners.docs.endpoint import ASSETS, LIBRARY, LIBRARY_VERSION
+from snapbid.partners.docs.event_schemas import component
 
 KNOWN = limits(load({"SNAPBID_BASE_URL": BASE_URL}))
 FILES = sorted(event_cases.FOLDER.glob("*.json"))

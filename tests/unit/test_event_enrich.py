@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from support.event_cases import NOW_MS, whole
 
-from snapbid.errors import (
+from snapbid.base.errors import (
     BadRequest,
     MethodNotAllowed,
     NotFound,

@@ -14,12 +14,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from snapbid.addresses import parse
+from snapbid.base.addresses import parse
+from snapbid.base.settings import VARIABLES, load, require_serving
 from snapbid.cli.main import main
 from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
-from snapbid.export import FILES, program, read
 from snapbid.metrics import DEFINITIONS
-from snapbid.settings import VARIABLES, load, require_serving
+from snapbid.operations.export import FILES, program, read
 
 PROGRAM = Path("/opt/snapbid/bin/snapbid")
 PROGRAM_OF = {"systemd": ("--program", str(PROGRAM))}
@@ -100,9 +100,9 @@ OUTCOMES = re.compile(r'outcome=~?"([^"]+)"')
 
 
 def test_outcomes_named_in_expressions_exist() -> None:
-    from snapbid import errors
-    from snapbid.exchange.bid import Reason
-    from snapbid.exchange.notice import OUTCOMES as OF_NOTICES
+    from snapbid.base import errors
+    from snapbid.bidding.bid import Reason
+    from snapbid.bidding.notice import OUTCOMES as OF_NOTICES
 
     codes = {problem.code for problem in vars(errors).values() if hasattr(problem, "code")}
     known = {"bid", *(reason.value for reason in Reason), *codes, *OF_NOTICES.values()}

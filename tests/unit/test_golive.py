@@ -8,13 +8,13 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from snapbid.exchange.sightings import KEPT, Sightings, SightingTotals
-from snapbid.golive import evidence as golive_evidence
-from snapbid.golive.checklist import Item, judge
-from snapbid.golive.evidence import EXAMINING_S, Evidence
-from snapbid.golive.examination import Sample
-from snapbid.golive.store import MAX_STRAYS, EvidenceStore, SspEvidence
-from snapbid.ledger.records import WIN
+from snapbid.bidding.sightings import KEPT, Sightings, SightingTotals
+from snapbid.ledger.bids.records import WIN
+from snapbid.operations.golive import evidence as golive_evidence
+from snapbid.operations.golive.checklist import Item, judge
+from snapbid.operations.golive.evidence import EXAMINING_S, Evidence
+from snapbid.operations.golive.examination import Sample
+from snapbid.operations.golive.store import MAX_STRAYS, EvidenceStore, SspEvidence
 
 NOW = 1_767_225_600 + 30  # 2026-01-01 00:00:30
 

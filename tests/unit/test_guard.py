@@ -8,10 +8,10 @@ from typing import Any
 from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
 
-from snapbid.exchange.bid import Bidder
-from snapbid.exchange.endpoint import Bidding, BidEndpoint
-from snapbid.exchange.guard import GuardedBids
-from snapbid.http import LEFT_AFTER_S
+from snapbid.base.http import LEFT_AFTER_S
+from snapbid.bidding.bid import Bidder
+from snapbid.bidding.endpoint import Bidding, BidEndpoint
+from snapbid.bidding.guard import GuardedBids
 from snapbid.metrics import Metrics
 
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"2")]

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid import http
-from snapbid.beat import BEAT_S
-from snapbid.errors import (
+from snapbid.base import http
+from snapbid.base.beat import BEAT_S
+from snapbid.base.errors import (
     BadRequest,
     BodyTimeout,
     NotFound,
@@ -23,7 +23,7 @@ from snapbid.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
-from snapbid.http import (
+from snapbid.base.http import (
     GZIP,
     ZSTD,
     Disconnected,

@@ -2,7 +2,7 @@
 
 from time import monotonic, time
 
-from snapbid.ledger.clock import LedgerClock
+from snapbid.ledger.bids.clock import LedgerClock
 
 SERVER_MS = 1_907_755_200_123
 

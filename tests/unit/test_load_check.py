@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from support.stub_bidder import bid
 
-from snapbid.exchange.request import decode
-from snapbid.load.check import BrokenRule, check, cost_micros, parse, request_limits
+from snapbid.bidding.request import decode
+from snapbid.loadtest.check import BrokenRule, check, cost_micros, parse, request_limits
 from snapbid.reference import rates
 
 RATES = rates.load()

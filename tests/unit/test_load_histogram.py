@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from snapbid.load.histogram import PERCENTILES, LatencyHistogram, merged
+from snapbid.loadtest.histogram import PERCENTILES, LatencyHistogram, merged
 
 
 def exact_ms(values: list[float], percent: float) -> float:

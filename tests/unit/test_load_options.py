@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from snapbid.load import objectives, options, scenario
-from snapbid.load.faults import Faults
-from snapbid.load.options import Mix, OptionError
-from snapbid.load.plan import MAX_TRIALS, Phase, Schedule, capacity, fixed
-from snapbid.load.result import ClientFigures, PhaseResult
+from snapbid.loadtest import objectives, options, scenario
+from snapbid.loadtest.faults import Faults
+from snapbid.loadtest.options import Mix, OptionError
+from snapbid.loadtest.plan import MAX_TRIALS, Phase, Schedule, capacity, fixed
+from snapbid.loadtest.result import ClientFigures, PhaseResult
 
 
 def phase_result(phase: Phase, held: bool, limited: bool = False) -> PhaseResult:
@@ -157,7 +157,7 @@ def test_a_schedule_has_its_rate(even: bool, rate_from: float | None) -> None:
 
 
 def test_the_scenario_of_the_page_is_one(tmp_path: Path) -> None:
-    text = files("snapbid.load").joinpath("README.md").read_text(encoding="utf-8")
+    text = files("snapbid.loadtest").joinpath("README.md").read_text(encoding="utf-8")
     file = tmp_path / "scenario.toml"
     file.write_text(text.partition("```toml\n")[2].partition("```")[0])
     phases, mixes = scenario.planned(scenario.read(file), Mix({"own": 1.0}, None))

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from snapbid.load import plots
-from snapbid.load.cells import number, rounded
-from snapbid.load.plots import Line
+from snapbid.loadtest import plots
+from snapbid.loadtest.cells import number, rounded
+from snapbid.loadtest.plots import Line
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from decimal import Decimal
 
-from snapbid.load.accounts import Account, by_canonical
-from snapbid.load.reports import SspTotals, compare, summarise
+from snapbid.loadtest.accounts import Account, by_canonical
+from snapbid.loadtest.reports import SspTotals, compare, summarise
 
 BEFORE = SspTotals(100, 10, 9, Decimal("12345.6"))
 

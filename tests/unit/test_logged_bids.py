@@ -9,10 +9,10 @@ import pytest
 from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
 
-from snapbid.auction_log.log import AuctionLog
-from snapbid.exchange.bid import Bidder
-from snapbid.exchange.endpoint import Bidding, BidEndpoint
-from snapbid.http import Answer
+from snapbid.auctionlog.log import AuctionLog
+from snapbid.base.http import Answer
+from snapbid.bidding.bid import Bidder
+from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.metrics import Metrics
 
 BODY = (

@@ -12,14 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.market import builder_of
 
-from snapbid.exchange.lookups import NO_RATE, STRUCTS, TABLES, UNREACHABLE, Lookups, Memo
-from snapbid.exchange.request import Banner, BidRequest, Device, Geo, Imp, Regs, RegsExt, decode
-from snapbid.match import vocabulary
-from snapbid.match._builder import DIMENSIONS
-from snapbid.match._matcher import Index, Query
-from snapbid.match._reader import Reader
-from snapbid.match.campaign import Campaign, Creative
-from snapbid.match.domains import host
+from snapbid.bidding.lookups import NO_RATE, STRUCTS, TABLES, UNREACHABLE, Lookups, Memo
+from snapbid.bidding.request import Banner, BidRequest, Device, Geo, Imp, Regs, RegsExt, decode
+from snapbid.campaigns import vocabulary
+from snapbid.campaigns.campaign import Campaign, Creative
+from snapbid.campaigns.domains import host
+from snapbid.catalog._builder import DIMENSIONS
+from snapbid.catalog._matcher import Index, Query
+from snapbid.catalog._reader import Reader
 from snapbid.reference.rates import Rates
 from snapbid.reference.taxonomies import categories_of
 

@@ -8,12 +8,12 @@ from zlib import crc32
 import pytest
 from support.market import RATES, Geo, builder_of
 
-from snapbid.exchange.bid import Market
-from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.recall import Recall
-from snapbid.exchange.request import decode
-from snapbid.ledger.room import ALL, DAILY
-from snapbid.match.catalog import Base, Catalog, Query, encode, write
+from snapbid.bidding.bid import Market
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.recall import Recall
+from snapbid.bidding.request import decode
+from snapbid.catalog.catalog import Base, Catalog, Query, encode, write
+from snapbid.ledger.budgets.room import ALL, DAILY
 
 SSPS = {"acme": ("acme", 1)}
 PRICE = 2_000_000  # of every campaign whose price is not said

@@ -5,8 +5,8 @@ from typing import get_args
 
 import pytest
 
-from snapbid.match import markup
-from snapbid.match.markup import Language, macro_places, unprotected
+from snapbid.campaigns import markup
+from snapbid.campaigns.markup import Language, macro_places, unprotected
 
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from snapbid.match.campaign import CampaignError
-from snapbid.match.document import parse
-from snapbid.match.native import NativeAd
-from snapbid.match.normalised import encode, load
+from snapbid.campaigns.campaign import CampaignError
+from snapbid.campaigns.document import parse
+from snapbid.campaigns.native import NativeAd
+from snapbid.campaigns.normalised import encode, load
 
 
 def test_a_creative_without_data_has_none() -> None:

@@ -7,8 +7,8 @@ import pytest
 from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
 
-from snapbid.exchange.bid import Bidder, NoBid, Reason
-from snapbid.exchange.request import decode
+from snapbid.bidding.bid import Bidder, NoBid, Reason
+from snapbid.bidding.request import decode
 
 BANNER: dict[str, Any] = {"banner": {"w": 300, "h": 250}}
 NOBODY: dict[str, Any] = {"banner": {"w": 1, "h": 1}}

@@ -11,20 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import plain_query
 
-from snapbid.errors import BadRequest, Unavailable
-from snapbid.exchange._query import first_values
-from snapbid.exchange.notice import (
-    MAX_ID,
-    NO_REASON,
-    PIXEL,
-    PIXEL_GIF,
-    NoticeEndpoint,
-    loss_reason,
-)
-from snapbid.exchange.signing import NoticeSigner, family_of
-from snapbid.http import Answer, Message, Scope
-from snapbid.ledger.ledger import SpoolFullError
-from snapbid.ledger.records import ALTERED, BILLING, LOSS, WIN
+from snapbid.base.errors import BadRequest, Unavailable
+from snapbid.base.http import Answer, Message, Scope
+from snapbid.bidding._query import first_values
+from snapbid.bidding.notice import MAX_ID, NO_REASON, PIXEL, PIXEL_GIF, NoticeEndpoint, loss_reason
+from snapbid.bidding.signing import NoticeSigner, family_of
+from snapbid.ledger.bids.ledger import SpoolFullError
+from snapbid.ledger.bids.records import ALTERED, BILLING, LOSS, WIN
 from snapbid.metrics import Metrics, exposition
 
 

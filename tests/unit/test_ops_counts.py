@@ -8,8 +8,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as AwayError
 
 from snapbid.metrics.keys import key_of
-from snapbid.ops.counts import CountHistory, growth, quantile
-from snapbid.ops.ledger import NOTHING, RunningTotals, Traffic, TrafficReader
+from snapbid.operations.dashboard.counts import CountHistory, growth, quantile
+from snapbid.operations.dashboard.ledger import NOTHING, RunningTotals, Traffic, TrafficReader
 
 DAY = datetime.date(2026, 1, 1)
 NEXT = datetime.date(2026, 1, 2)
@@ -102,7 +102,7 @@ async def test_of_a_shard_that_is_away_the_traffic_is_what_was_known_last(
             raise AwayError
         return {7: known if day == NEXT else NOTHING}
 
-    monkeypatch.setattr("snapbid.ops.ledger.traffic", traffic)
+    monkeypatch.setattr("snapbid.operations.dashboard.ledger.traffic", traffic)
     reader = TrafficReader(Redis(), 2)
 
     async def bids() -> tuple[int, int]:

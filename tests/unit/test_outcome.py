@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from snapbid.exchange._admission import AdmissionControl
-from snapbid.exchange._outcome import Outcome
-from snapbid.exchange._sightings import RequestCounts
+from snapbid.bidding._admission import AdmissionControl
+from snapbid.bidding._outcome import Outcome
+from snapbid.bidding._sightings import RequestCounts
 from snapbid.metrics import Metrics, read
 
 

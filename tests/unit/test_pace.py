@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from snapbid.http import Answer, answer
+from snapbid.base.http import Answer, answer
 from snapbid.server import pace
 from snapbid.server._running import AT_ONCE
 from snapbid.server.app import HEALTH_PATHS, Application

@@ -8,13 +8,13 @@ import click
 import pytest
 from support.described import DOCUMENT
 
+from snapbid.base.settings import KNOWN_ELSEWHERE, VARIABLES
 from snapbid.cli.main import main
-from snapbid.describe.routes import ROUTES as DESCRIBE_ROUTES
 from snapbid.metrics.definitions import DEFINITIONS
-from snapbid.ops.server import DATA_PATH, METRICS_PATH
-from snapbid.ops.server import PAGES as OPS_PAGES
+from snapbid.operations.dashboard.server import DATA_PATH, METRICS_PATH
+from snapbid.operations.dashboard.server import PAGES as OPS_PAGES
+from snapbid.partners.docs.routes import ROUTES as DESCRIBE_ROUTES
 from snapbid.server.app import HEALTH_PATHS
-from snapbid.settings import KNOWN_ELSEWHERE, VARIABLES
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "snapbid"
@@ -22,9 +22,12 @@ PACKAGE = ROOT / "src" / "snapbid"
 PAGES = [
     ROOT / "README.md",
     PACKAGE / "README.md",
-    *(PACKAGE / room / "README.md" for room in ("exchange", "events", "match", "server", "load")),
-    PACKAGE / "match" / "EXAMPLES.md",
-    PACKAGE / "auction_log" / "README.md",
+    *(
+        PACKAGE / room / "README.md"
+        for room in ("bidding", "events", "campaigns", "server", "loadtest")
+    ),
+    PACKAGE / "campaigns" / "EXAMPLES.md",
+    PACKAGE / "auctionlog" / "README.md",
     PACKAGE / "server" / "PRODUCTION.md",
     PACKAGE / "server" / "RUNBOOK.md",
     ROOT / "tests" / "README.md",
@@ -36,9 +39,9 @@ LINKED = [
     ROOT / ".github" / "SECURITY.md",
     ROOT / "tests" / "PROMISES.md",
     PACKAGE / "reference" / "data" / "ATTRIBUTION.md",
-    PACKAGE / "preview" / "ATTRIBUTION.md",
+    PACKAGE / "operations" / "preview" / "ATTRIBUTION.md",
 ]
-LOAD_PAGE = PACKAGE / "load" / "README.md"
+LOAD_PAGE = PACKAGE / "loadtest" / "README.md"
 TEXT = "\n".join(page.read_text() for page in PAGES)
 
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)

@@ -6,10 +6,10 @@ from typing import Any
 from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
 
-from snapbid.exchange.bid import Bidder, NoBid
-from snapbid.exchange.market import Market
-from snapbid.exchange.pods import pods_of
-from snapbid.exchange.request import Imp, decode
+from snapbid.bidding.bid import Bidder, NoBid
+from snapbid.bidding.market import Market
+from snapbid.bidding.pods import pods_of
+from snapbid.bidding.request import Imp, decode
 
 
 def imps(*media: dict[str, Any]) -> list[Imp]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from snapbid.match.campaign import CampaignError
-from snapbid.match.campaign_file import read_file
-from snapbid.match.value_rules import MAX_ADM_BYTES
+from snapbid.campaigns.campaign import CampaignError
+from snapbid.campaigns.campaign_file import read_file
+from snapbid.campaigns.value_rules import MAX_ADM_BYTES
 
 LIMIT_S = 5.0  # of processor time; the dearest takes less than 1, quadratic ones took 8
 PIECES = [

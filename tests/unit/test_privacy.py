@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snapbid.exchange import gpp as gpp_strings
-from snapbid.exchange import privacy
+from snapbid.bidding import gpp as gpp_strings
+from snapbid.bidding import privacy
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases" / "privacy"
 

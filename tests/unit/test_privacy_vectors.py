@@ -7,7 +7,7 @@ import lzma
 from pathlib import Path
 from typing import Any
 
-from snapbid.exchange.privacy import PrivacySignals, may_use_user_data
+from snapbid.bidding.privacy import PrivacySignals, may_use_user_data
 
 VECTORS = Path(__file__).parents[1] / "conformance" / "cases" / "privacy" / "vectors.jsonl.xz"
 

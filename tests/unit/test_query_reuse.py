@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from support.market import RATES, Geo, builder_of
 
-from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.request import BidRequest, decode
-from snapbid.match._builder import DIMENSIONS
-from snapbid.match._matcher import Index, Query
-from snapbid.match._rules import Refusal
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.request import BidRequest, decode
+from snapbid.catalog._builder import DIMENSIONS
+from snapbid.catalog._matcher import Index, Query
+from snapbid.catalog._rules import Refusal
 
 CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "-"}
 BRAND = {"id": "c", "advertiser": "brand.example", "cpm": 1, "creatives": [CREATIVE]}

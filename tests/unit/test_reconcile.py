@@ -25,12 +25,12 @@ from support.disputed import (
 )
 from support.one_by_one import Found, OneByOne, lines_of
 
-from snapbid.auction_log.files import FileSet
-from snapbid.auction_log.layout import BID, LoggedRow
-from snapbid.reconcile import claims, compare, exports, own, result
-from snapbid.reconcile.claims import Form
-from snapbid.reconcile.compare import Comparison, Dispute, Terms
-from snapbid.reconcile.exports import LogError
+from snapbid.auctionlog.files import FileSet
+from snapbid.auctionlog.layout import BID, LoggedRow
+from snapbid.operations.reconcile import claims, compare, exports, own, result
+from snapbid.operations.reconcile.claims import Form
+from snapbid.operations.reconcile.compare import Comparison, Dispute, Terms
+from snapbid.operations.reconcile.exports import LogError
 from snapbid.warehouse.registry import FamilySpan
 
 TERMS = Terms("acme", frozenset({"acme", "acme-eu"}), convert)

@@ -12,12 +12,12 @@ from msgspec import Struct
 from support import consent
 from support.stack import run
 
-from snapbid.exchange import tcf
-from snapbid.exchange.native_request import NativeMarkup
-from snapbid.exchange.request import BidRequest, decode
-from snapbid.http import Answer, HeaderList, Message, Receive, answer, zstd
-from snapbid.recording.recorder import MAX_BODY, Recorder
-from snapbid.recording.scrub import CHANGED, DROPPED, HARMLESS, Scrubber
+from snapbid.base.http import Answer, HeaderList, Message, Receive, answer, zstd
+from snapbid.bidding import tcf
+from snapbid.bidding.native_request import NativeMarkup
+from snapbid.bidding.request import BidRequest, decode
+from snapbid.operations.recording.recorder import MAX_BODY, Recorder
+from snapbid.operations.recording.scrub import CHANGED, DROPPED, HARMLESS, Scrubber
 
 SCRUBBER = Scrubber(b"k" * 32)
 PERSONAL = {

@@ -5,7 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid.ledger.records import DIGEST_SIZE, NOTICE, bid_digest, shard_of
+from snapbid.base.redis_keys import shard_of
+from snapbid.ledger.bids.records import DIGEST_SIZE, NOTICE, bid_digest
 
 HOSTILE = [b"", b"\0", b"a", b"ab", b"bc", b"c", b"abc", b"a\0", b"\0a", b"\xff" * 512, b"a" * 512]
 

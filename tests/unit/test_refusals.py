@@ -7,9 +7,9 @@ import pytest
 from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of, request_of
 
-from snapbid.exchange.bid import Market
-from snapbid.exchange.refusals import MOST_CAMPAIGNS, RULES, last_rule
-from snapbid.exchange.request import decode
+from snapbid.bidding.bid import Market
+from snapbid.bidding.refusals import MOST_CAMPAIGNS, RULES, last_rule
+from snapbid.bidding.request import decode
 
 NOW_MS = 1_767_225_600_000
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 from support.remembered import Clock
 
-from snapbid.repeats import EVERY_S, RepeatedLog
+from snapbid.base.repeats import EVERY_S, RepeatedLog
 
 
 def test_a_line_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

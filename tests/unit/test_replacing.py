@@ -11,12 +11,12 @@ import pytest
 from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
 
-from snapbid.exchange import limits
-from snapbid.exchange.bid import REPLACING, Bidder, Market, NoBid, Reason
-from snapbid.exchange.limits import ATTEMPTS, replace_refused
-from snapbid.exchange.request import decode
-from snapbid.exchange.response import MAX_ANSWER, Bid
-from snapbid.ledger.records import BidVerdict
+from snapbid.bidding import limits
+from snapbid.bidding.bid import REPLACING, Bidder, Market, NoBid, Reason
+from snapbid.bidding.limits import ATTEMPTS, replace_refused
+from snapbid.bidding.request import decode
+from snapbid.bidding.response import MAX_ANSWER, Bid
+from snapbid.ledger.bids.records import BidVerdict
 
 PROCESSOR_S = 1.0
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from snapbid.errors import BadRequest
-from snapbid.exchange.bounds import MAX_VALUES
-from snapbid.exchange.request import BidRequest, decode
+from snapbid.base.errors import BadRequest
+from snapbid.bidding.bounds import MAX_VALUES
+from snapbid.bidding.request import BidRequest, decode
 
 Document = dict[str, Any]
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support import plain_response
 from support.answers import check_bid_response
 
-from snapbid.exchange._response import BidIds
-from snapbid.exchange.response import (
+from snapbid.bidding._response import BidIds
+from snapbid.bidding.response import (
     MAX_ANSWER,
     VALUES,
     Bid,
@@ -21,7 +21,7 @@ from snapbid.exchange.response import (
     percent_encoded,
     template,
 )
-from snapbid.match.payload import CampaignPayload, CreativePayload
+from snapbid.catalog.payload import CampaignPayload, CreativePayload
 
 BASE = "https://bid.example"
 WRITER = Writer(BASE)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from snapbid.ledger.risks import judge
-from snapbid.risks import NAMES, Risk, RiskLog, forbids
+from snapbid.base.risks import NAMES, Risk, RiskLog, forbids
+from snapbid.redisclient.risks import judge
 
 INFO: dict[str, Any] = {
     "redis_version": "7.0.15",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from snapbid.ledger.room import ALL, SLOTS, RoomReader, RoomWriter, Vacancy, room_path
+from snapbid.ledger.budgets.room import ALL, SLOTS, RoomReader, RoomWriter, Vacancy, room_path
 
 
 @pytest.fixture

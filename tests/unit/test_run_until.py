@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from snapbid.tasks import run_until
+from snapbid.base.tasks import run_until
 
 
 async def test_it_stops_however_often_the_cancellation_is_swallowed() -> None:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid.setting_values import Secret
-from snapbid.settings import (
+from snapbid.base.setting_values import Secret
+from snapbid.base.settings import (
     VARIABLES,
     Settings,
     SettingsError,

@@ -13,10 +13,10 @@ import click
 import pytest
 from support.commands import invoke, succeed
 
+from snapbid.base.reasons import reason
 from snapbid.cli import console
 from snapbid.cli.main import main
 from snapbid.cli.shell import ShellCommand
-from snapbid.reasons import reason
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -16,9 +16,9 @@ from zlib import crc32
 
 import pytest
 
-from snapbid.ledger.batch import BidBatch
-from snapbid.ledger.records import NOTICE, WIN
-from snapbid.ledger.spool import MAGIC, Spool, SpoolFile, SpoolFullError
+from snapbid.ledger.bids.batch import BidBatch
+from snapbid.ledger.bids.records import NOTICE, WIN
+from snapbid.ledger.bids.spool import MAGIC, Spool, SpoolFile, SpoolFullError
 
 ENTRY = 6 + NOTICE.size
 HEAD = len(MAGIC)
@@ -301,8 +301,8 @@ async def test_the_bound_is_looked_at_anew_when_redis_was_back(tmp_path: Path) -
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from snapbid.ledger.records import NOTICE
-from snapbid.ledger.spool import Spool
+from snapbid.ledger.bids.records import NOTICE
+from snapbid.ledger.bids.spool import Spool
 
 async def main():
     spool = Spool(Path(sys.argv[1]), 1 << 20)

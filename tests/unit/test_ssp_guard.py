@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from snapbid.ops.guard import Answers, Guard
+from snapbid.operations.dashboard.guard import Answers, Guard
 
 START = 1_800_000_000.0
 STEP_S = 2.0

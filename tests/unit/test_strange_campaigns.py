@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from support.market import RATES, Geo, numbered
 
-from snapbid.exchange.bid import Market, NoBid, decide
-from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.request import decode
-from snapbid.match.catalog import Catalog, encode
-from snapbid.match.document import parse_json
-from snapbid.match.payload import Builder, decode_payload, put
+from snapbid.bidding.bid import Market, NoBid, decide
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.request import decode
+from snapbid.campaigns.document import parse_json
+from snapbid.catalog.catalog import Catalog, encode
+from snapbid.catalog.payload import Builder, decode_payload, put
 
 MILLION = 1_000_000
 NOW_MS = 1_800_000_000_000

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid.match.suspensions import MARKS, marks_of
+from snapbid.campaigns.suspensions import MARKS, marks_of
 
 
 @given(st.lists(st.text(min_size=1), unique=True, max_size=300))

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from support import oracle_categories as plain
 
-from snapbid.match.document import IMPORTED
-from snapbid.match.rules import Mistakes
+from snapbid.campaigns.document import IMPORTED
+from snapbid.campaigns.rules import Mistakes
 from snapbid.reference import taxonomies
 
-README = Path(taxonomies.__file__).parents[1] / "match" / "README.md"
+README = Path(taxonomies.__file__).parents[1] / "campaigns" / "README.md"
 
 
 def test_every_category_is_known_and_no_other() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.report import ISSUER, KEY, sign
 
-from snapbid.errors import InvalidToken, MissingToken
+from snapbid.base.errors import InvalidToken, MissingToken
 from snapbid.report.tokens import MAX_TOKEN_BYTES, bearer, check, check_key, issue
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)

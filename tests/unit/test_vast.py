@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.vast import inline, overlay, wrapper
 
-from snapbid.match import vast
-from snapbid.match.vast import MAX_DEPTH, MediaFile, Vast, VastError, read
+from snapbid.campaigns import vast
+from snapbid.campaigns.vast import MAX_DEPTH, MediaFile, Vast, VastError, read
 
 FILE = (
     '<MediaFile delivery="progressive" type="video/mp4" width="640" height="360" bitrate="800">'

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from support.vast import inline, overlay, wrapper
 
+from snapbid.campaigns.campaign import CampaignError, Creative
+from snapbid.campaigns.campaign_file import read_file
+from snapbid.campaigns.document import parse
 from snapbid.embedded import demo
-from snapbid.match.campaign import CampaignError, Creative
-from snapbid.match.campaign_file import read_file
-from snapbid.match.document import parse
 
 BASE = {"id": "c1", "advertiser": "shop.example", "cpm": 2.5}
 LADDER = "".join(

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from snapbid import errors
-from snapbid.exchange.bid import Reason
-from snapbid.ledger.drains import DrainReport
-from snapbid.ops.clocks import ClockDifference
-from snapbid.ops.counts import CountWindow
-from snapbid.ops.disks import Disk
-from snapbid.ops.guard import Answers, SspStanding
-from snapbid.ops.ledger import Backlog, SilentProcesses, Standing
-from snapbid.ops.trends import Trends
-from snapbid.ops.verdict import Facts, Judge
-from snapbid.ops.words import MEANINGS
-from snapbid.risks import Risk
+from snapbid.base import errors
+from snapbid.base.risks import Risk
+from snapbid.bidding.bid import Reason
+from snapbid.ledger.admin.drains import DrainReport
+from snapbid.operations.dashboard.clocks import ClockDifference
+from snapbid.operations.dashboard.counts import CountWindow
+from snapbid.operations.dashboard.disks import Disk
+from snapbid.operations.dashboard.guard import Answers, SspStanding
+from snapbid.operations.dashboard.ledger import Backlog, SilentProcesses, Standing
+from snapbid.operations.dashboard.trends import Trends
+from snapbid.operations.dashboard.verdict import Facts, Judge
+from snapbid.operations.dashboard.words import MEANINGS
 
 OURS = Standing("w1", is_confirmed=True)
 GOOD = Facts(

@@ -11,9 +11,9 @@ import pytest
 from packaging.version import Version
 from support.commands import succeed
 
-from snapbid.version import RELEASE, ROOT, of_sources, version
+from snapbid.base.version import RELEASE, ROOT, of_sources, version
 
-FILE = "src/snapbid/version.py"
+FILE = "src/snapbid/base/version.py"
 
 
 def git(checkout: Path, *arguments: str) -> str:

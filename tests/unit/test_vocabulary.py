@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid.match import vocabulary
-from snapbid.match.domains import host as host_of
+from snapbid.campaigns import vocabulary
+from snapbid.campaigns.domains import host as host_of
 
 NAMES = [dimension.name for dimension in vocabulary.DIMENSIONS]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid.errors import BadDate, BadWindow
+from snapbid.base.errors import BadDate, BadWindow
 from snapbid.report.reports import usd
 from snapbid.report.window import ReportWindow, parse
 

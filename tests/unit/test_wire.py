@@ -6,7 +6,7 @@ from typing import Any
 from redis.asyncio.connection import Connection
 from redis.exceptions import ConnectionError
 
-from snapbid.ledger.wire import Wire
+from snapbid.redisclient.wire import Wire
 
 
 async def test_a_connection_of_redis_py_gives_its_transport_away() -> None:

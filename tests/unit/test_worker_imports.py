@@ -11,7 +11,14 @@ IMPORTED: Final = {
     "by spawning": "snapbid.__main__",
     "to serve": "snapbid.server.process, snapbid.server.app, snapbid.server.worker",
 }
-NEVER: Final = {"click", "rich", "snapbid.cli", "snapbid.publisher", "snapbid.ops", "snapbid.drain"}
+NEVER: Final = {
+    "click",
+    "rich",
+    "snapbid.cli",
+    "snapbid.catalog.publisher",
+    "snapbid.operations.dashboard",
+    "snapbid.drain",
+}
 
 
 @pytest.mark.parametrize("modules", IMPORTED.values(), ids=IMPORTED)

@@ -18,7 +18,7 @@ from bench.peers.fastapi_bidder.decide import Choice, Decider
 from bench.peers.fastapi_bidder.index import Index
 from bench.peers.fastapi_bidder.ledger import Ledger
 from bench.peers.fastapi_bidder.models import Bid, BidRequest, BidResponse, SeatBid
-from snapbid.match.document import decode, parse
+from snapbid.campaigns.document import decode, parse
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 

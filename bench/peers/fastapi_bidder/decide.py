@@ -18,10 +18,10 @@ from bench.peers.fastapi_bidder.models import (
     Stream,
     User,
 )
-from snapbid.exchange.privacy import PrivacySignals, may_use_user_data
-from snapbid.match.campaign import Campaign, Circle, Creative
-from snapbid.match.domains import host
-from snapbid.match.vocabulary import primary_subtag, region
+from snapbid.bidding.privacy import PrivacySignals, may_use_user_data
+from snapbid.campaigns.campaign import Campaign, Circle, Creative
+from snapbid.campaigns.domains import host
+from snapbid.campaigns.vocabulary import primary_subtag, region
 from snapbid.reference import agents, countries
 from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.rates import Rates

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from snapbid.match.campaign import Campaign
+from snapbid.campaigns.campaign import Campaign
 
 Value = str | int
 

@@ -12,8 +12,8 @@ from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
 if TYPE_CHECKING:
-    from snapbid.match.campaign import CampaignMistake
-    from snapbid.preview import Preview
+    from snapbid.campaigns.campaign import CampaignMistake
+    from snapbid.operations.preview import Preview
 
 COLUMNS = ("campaign", "creative", "media", "markup", "says")
 _CREATIVE: Final = re.compile(r"(?:\[\d+\]\.)?creatives\[(\d+)\]")
@@ -58,7 +58,7 @@ def check_campaigns(file: str, as_json: bool, strict: bool, folder: Path | None)
 def _previewed(folder: Path | None) -> "contextlib.AbstractContextManager[Preview | None]":
     if folder is None:
         return contextlib.nullcontext()
-    from snapbid.preview import preview
+    from snapbid.operations.preview import preview
 
     return preview(folder)
 
@@ -75,10 +75,10 @@ class _Check:
 
     def creatives(self, source: BinaryIO, page: "Preview | None") -> Iterator[dict[str, Any]]:
         """Yield the creatives one by one, with their warnings."""
-        from snapbid.match.campaign import CampaignError
-        from snapbid.match.campaign_file import read_file
-        from snapbid.match.derived import derived_of
-        from snapbid.match.futile import warning_of
+        from snapbid.campaigns.campaign import CampaignError
+        from snapbid.campaigns.campaign_file import read_file
+        from snapbid.campaigns.derived import derived_of
+        from snapbid.campaigns.futile import warning_of
 
         found: list[CampaignMistake] = []
         try:

@@ -12,7 +12,7 @@ from snapbid.cli.shell import ShellCommand
 if TYPE_CHECKING:
     import asyncpg
 
-    from snapbid.match.campaign import CampaignMistake
+    from snapbid.campaigns.campaign import CampaignMistake
     from snapbid.warehouse.campaigns import ImportCounts
 
 REPORT_EVERY_S: Final = 5.0
@@ -46,7 +46,7 @@ def import_campaigns(file: str, strict: bool) -> None:
     """
     import gc
 
-    from snapbid.match.normalised import RULES
+    from snapbid.campaigns.normalised import RULES
     from snapbid.warehouse import campaigns
 
     warnings: list[str] = []
@@ -89,10 +89,10 @@ def _read(
     """Read the campaigns: id, document and normalised form. Progress goes to stderr."""
     from time import monotonic, time
 
-    from snapbid.match.campaign import CampaignError
-    from snapbid.match.campaign_file import read_file
-    from snapbid.match.futile import warning_of
-    from snapbid.match.normalised import encode
+    from snapbid.campaigns.campaign import CampaignError
+    from snapbid.campaigns.campaign_file import read_file
+    from snapbid.campaigns.futile import warning_of
+    from snapbid.campaigns.normalised import encode
 
     now_ms = int(time() * 1000)
     reported_at, count = monotonic(), 0

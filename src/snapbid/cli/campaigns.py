@@ -86,8 +86,8 @@ def campaign_show(campaign_id: str, as_json: bool) -> None:
     """
     import msgspec
 
-    from snapbid.match.document import decode
-    from snapbid.match.macros import macros_of
+    from snapbid.campaigns.document import decode
+    from snapbid.campaigns.macros import macros_of
     from snapbid.warehouse import campaigns
 
     async def work(connection: "asyncpg.Connection") -> list[campaigns.StoredCampaign]:
@@ -181,7 +181,7 @@ def _laid_out(text: str) -> str:
 
 def _campaign_row(stored: Any) -> tuple[object, ...]:
     """Describe a document that plain SQL may have written in any form."""
-    from snapbid.match.document import decode
+    from snapbid.campaigns.document import decode
 
     try:
         document = decode(stored.document)

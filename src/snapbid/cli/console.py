@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from snapbid.reasons import reason
-from snapbid.settings import VARIABLES, Settings, SettingsError, StoreSettings, load, require_stores
+from snapbid.base.reasons import reason
+from snapbid.base.settings import (
+    VARIABLES,
+    Settings,
+    SettingsError,
+    StoreSettings,
+    load,
+    require_stores,
+)
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from snapbid.exchange.spending import Spending
+    from snapbid.operations.spending import Spending
     from snapbid.warehouse.campaigns import StoredCampaign
 
 T = TypeVar("T")
@@ -109,7 +116,7 @@ def check_ledger(settings: StoreSettings) -> None:
     """Raise Refused where the ledger in Redis is not the warehouse's own."""
     import asyncio
 
-    from snapbid import preflight
+    from snapbid.operations import preflight
 
     try:
         asyncio.run(preflight.check_ledger(settings))
@@ -179,8 +186,8 @@ def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str
 
     from redis.exceptions import RedisError
 
-    from snapbid.exchange.spending import fetch
-    from snapbid.ledger.parts import names
+    from snapbid.ledger.admin.parts import names
+    from snapbid.operations.spending import fetch
 
     settings = load(os.environ)
     if settings.redis_url is None and (required or running(settings) is not None):

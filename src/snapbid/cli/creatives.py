@@ -11,7 +11,7 @@ from snapbid.cli.shell import ShellGroup
 if TYPE_CHECKING:
     import asyncpg
 
-    from snapbid.match.suspensions import CreativeSuspension
+    from snapbid.campaigns.suspensions import CreativeSuspension
 
 COLUMNS = ("campaign", "creative", "ssp", "reason", "losses", "since", "until")
 
@@ -30,7 +30,7 @@ def creative_list(ssp: str | None, as_json: bool) -> None:
     An SSP's losses with the reasons 200 to 213 suspend a creative there: see SNAPBID_SUSPEND_LOSSES
     and SNAPBID_SUSPEND_S.
     """
-    from snapbid.match.suspensions import REASONS
+    from snapbid.campaigns.suspensions import REASONS
     from snapbid.warehouse import suspensions
 
     async def work(connection: "asyncpg.Connection") -> "list[CreativeSuspension]":

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from snapbid.base.settings import load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellGroup
-from snapbid.settings import load
 
 if TYPE_CHECKING:
     import asyncpg

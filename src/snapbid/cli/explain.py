@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from snapbid.base.settings import StoreSettings, load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
-from snapbid.settings import StoreSettings, load
 
 if TYPE_CHECKING:
-    from snapbid.explain.codes import Code, RuleCheck
-    from snapbid.explain.overview import Explanation, Impression, MatchableRequest, Offer
-    from snapbid.explain.stores import Stores
+    from snapbid.operations.explain.codes import Code, RuleCheck
+    from snapbid.operations.explain.overview import Explanation, Impression, MatchableRequest, Offer
+    from snapbid.operations.explain.stores import Stores
 
 NAMED = 3  # campaigns of a group that are named
 Rows = dict[str, "list[RuleCheck]"]  # by impression
@@ -58,7 +58,7 @@ def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
 
 
 def _print_answer(answer: "Explanation", rows: Rows) -> None:
-    from snapbid.ledger.parts import names
+    from snapbid.ledger.admin.parts import names
 
     _print_request(answer)
     for impression in answer.impressions:
@@ -81,8 +81,8 @@ async def _explain(
     import msgspec
     from redis.exceptions import RedisError
 
-    from snapbid.explain.overview import MatchableRequest, explain, read, without
-    from snapbid.explain.stores import LedgerUnavailable, Stores
+    from snapbid.operations.explain.overview import MatchableRequest, explain, read, without
+    from snapbid.operations.explain.stores import LedgerUnavailable, Stores
 
     async with Stores(settings) as stores:
         market = await stores.market(ssp)

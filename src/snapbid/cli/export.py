@@ -9,8 +9,8 @@ import click
 
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
-from snapbid.export import FILES, PRIVATE, read
-from snapbid.export.program import UnreachableError
+from snapbid.operations.export import FILES, PRIVATE, read
+from snapbid.operations.export.program import UnreachableError
 
 COMPLETION: Final = "completion"
 SHELLS: Final = ("bash", "zsh", "fish")

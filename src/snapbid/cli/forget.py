@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from snapbid.base.settings import load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
-from snapbid.settings import load
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from snapbid.ledger.persons import ErasedUsers
+    from snapbid.ledger.bids.persons import ErasedUsers
     from snapbid.warehouse.persons import Erased
 
 TAKEN_UP_S = 3.0  # until all workers know who is suppressed
@@ -47,9 +47,9 @@ def forget(ids: tuple[str, ...], dry_run: bool) -> None:
     import msgspec
     from redis.exceptions import RedisError
 
-    from snapbid import suppression
-    from snapbid.ledger import persons as users
-    from snapbid.ledger.connection import Connections
+    from snapbid.base import suppression
+    from snapbid.ledger.bids import persons as users
+    from snapbid.redisclient.connection import Connections
     from snapbid.warehouse import audit, persons
 
     if any(not id or len(id) > 1024 for id in ids):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from snapbid.base.settings import StoreSettings, load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
-from snapbid.settings import StoreSettings, load
 
 if TYPE_CHECKING:
-    from snapbid.golive.checklist import Item
-    from snapbid.golive.store import SspEvidence
+    from snapbid.operations.golive.checklist import Item
+    from snapbid.operations.golive.store import SspEvidence
 
 MINUTES: Final = {"m": 1, "h": 60, "d": 24 * 60}
 MOST: Final = 7 * 24 * 60
@@ -37,7 +37,7 @@ def golive(ssp: str, minutes: int, as_json: bool) -> None:
 
     Exit status: 0 where every item passes, else 1. SSP is a descriptor, judged by itself.
     """
-    from snapbid.golive.checklist import judge
+    from snapbid.operations.golive.checklist import judge
     from snapbid.warehouse import registry
 
     settings = console.with_stores(load(os.environ))
@@ -59,8 +59,8 @@ def _read(settings: StoreSettings, number: int, minutes: int) -> "SspEvidence":
 
     from redis.exceptions import RedisError
 
-    from snapbid.golive.store import EvidenceStore
-    from snapbid.ledger import connection
+    from snapbid.operations.golive.store import EvidenceStore
+    from snapbid.redisclient import connection
 
     async def read() -> "SspEvidence":
         redis = connection.connect(settings.redis_url)
@@ -86,7 +86,7 @@ def _print_json(ssp: str, seen: "SspEvidence", items: "list[Item]") -> None:
 
 
 def _print(ssp: str, seen: "SspEvidence", items: "list[Item]") -> None:
-    from snapbid.golive.checklist import shown_time
+    from snapbid.operations.golive.checklist import shown_time
 
     since, until = shown_time(seen.since), shown_time(seen.until)
     click.echo(f"Go-live check of {ssp}, from {since} to {until}\n")

@@ -4,9 +4,9 @@ import os
 
 import click
 
+from snapbid.base.settings import load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellGroup
-from snapbid.settings import load
 
 
 @click.group(cls=ShellGroup)
@@ -79,9 +79,9 @@ def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool
 
     from redis.exceptions import RedisError
 
-    from snapbid import addresses
-    from snapbid.ledger import moving
-    from snapbid.reasons import address
+    from snapbid.base import addresses
+    from snapbid.base.reasons import address
+    from snapbid.ledger.admin import moving
 
     settings = load(os.environ)
     old = moving.LedgerPlace(

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from snapbid.base.reasons import reason
+from snapbid.base.settings import load as load_settings
+from snapbid.base.settings import reachable, url_of
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
-from snapbid.reasons import reason
-from snapbid.settings import load as load_settings
-from snapbid.settings import reachable, url_of
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from snapbid.load.objectives import Objective
-    from snapbid.load.options import Options
-    from snapbid.load.plan import Phase
-    from snapbid.load.result import LoadResult
+    from snapbid.loadtest.objectives import Objective
+    from snapbid.loadtest.options import Options
+    from snapbid.loadtest.plan import Phase
+    from snapbid.loadtest.result import LoadResult
 
 Out = click.Path(dir_okay=False, writable=True, path_type=Path)
 
@@ -39,7 +39,7 @@ def compare(a: Path, b: Path, html_file: Path | None) -> None:
 
     A figure that is more than a twentieth worse in B is marked.
     """
-    from snapbid.load import compare
+    from snapbid.loadtest import compare
 
     try:
         runs = compare.read(a), compare.read(b)
@@ -141,8 +141,8 @@ def load(target: str | None, **raw: Any) -> None:
     Requests leave on schedule, however slow the answers are, and latency counts from the scheduled
     time. Exit status: 0 passed; 1 an objective missed or the report differs; 2 refused.
     """
-    from snapbid.load.auctions import ReplayError
-    from snapbid.load.options import OptionError, refuse_misuse
+    from snapbid.loadtest.auctions import ReplayError
+    from snapbid.loadtest.options import OptionError, refuse_misuse
 
     try:
         options = _options(target, raw)
@@ -156,8 +156,8 @@ def load(target: str | None, **raw: Any) -> None:
 
 
 def _options(target: str | None, raw: dict[str, Any]) -> "Options":
-    from snapbid.load import objectives, options, scenario
-    from snapbid.load.notice_sender import NoticeHabits
+    from snapbid.loadtest import objectives, options, scenario
+    from snapbid.loadtest.notice_sender import NoticeHabits
 
     address = options.target(target or _default_target())
     click.echo(f"target: {address.url}")
@@ -204,8 +204,8 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
 
 
 def _objectives(option: str, texts: Sequence[str]) -> "list[Objective]":
-    from snapbid.load import objectives
-    from snapbid.load.options import OptionError
+    from snapbid.loadtest import objectives
+    from snapbid.loadtest.options import OptionError
 
     try:
         return [objectives.parse(text) for text in texts]
@@ -220,9 +220,9 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
     import uvloop
     from msgspec.structs import replace
 
-    from snapbid.load import terminal
-    from snapbid.load.reports import ReportError
-    from snapbid.load.run import execute, load_auctions
+    from snapbid.loadtest import terminal
+    from snapbid.loadtest.reports import ReportError
+    from snapbid.loadtest.run import execute, load_auctions
 
     auctions = load_auctions(options)
     descriptors = {auction.ssp for mix in auctions for auction in mix}
@@ -230,7 +230,7 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
         canonical, tokens = _access(descriptors, options.canonical, raw["tokens"])
         options = replace(options, canonical=canonical, tokens=tokens)
     if raw["events"]:
-        from snapbid.load.options import EventLoad
+        from snapbid.loadtest.options import EventLoad
 
         key = raw["api_key"] or _issue_key()
         options = replace(options, events=EventLoad(raw["events"], raw["batch"], key))
@@ -263,7 +263,7 @@ def _access(
 
     Without any given token, issue them as `snapbid token issue` does. Raises OptionError.
     """
-    from snapbid.load.options import OptionError
+    from snapbid.loadtest.options import OptionError
     from snapbid.report import tokens
     from snapbid.warehouse import registry
 
@@ -296,7 +296,7 @@ def _with_subject(token: str) -> tuple[str, str]:
     """The SSP that a token names, and the token; checking its signature is up to the target."""
     import jwt
 
-    from snapbid.load.options import OptionError
+    from snapbid.loadtest.options import OptionError
 
     try:
         return str(jwt.decode(token, options={"verify_signature": False})["sub"]), token
@@ -321,7 +321,7 @@ def _issue_key() -> str:
 
 def _check_files(*files: Path | None) -> None:
     """Raise OptionError before a long run rather than after it."""
-    from snapbid.load.options import OptionError
+    from snapbid.loadtest.options import OptionError
 
     for file in files:
         if file is not None and not file.absolute().parent.is_dir():
@@ -336,7 +336,7 @@ def _write(result: "LoadResult", json_file: Path | None, html_file: Path | None)
             text = msgspec.json.format(msgspec.json.encode(result), indent=1)
             json_file.write_bytes(text + b"\n")
         if html_file is not None:
-            from snapbid.load.page import page
+            from snapbid.loadtest.page import page
 
             html_file.write_text(page(result), encoding="utf-8")
     except OSError as error:

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from snapbid.base.settings import SettingsError
+from snapbid.base.version import version
 from snapbid.cli import console
 from snapbid.cli.audit import audit
 from snapbid.cli.campaigns import campaign
@@ -25,8 +27,6 @@ from snapbid.cli.run import drain, env, migrate, serve, up
 from snapbid.cli.shell import ShellGroup
 from snapbid.cli.ssps import ssp, token
 from snapbid.cli.status import status
-from snapbid.settings import SettingsError
-from snapbid.version import version
 
 
 class _Commands(ShellGroup):

@@ -11,13 +11,13 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from snapbid.base.settings import load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
-from snapbid.settings import load
 
 if TYPE_CHECKING:
-    from snapbid.reconcile.compare import Comparison, Dispute, Terms
-    from snapbid.reconcile.result import Coverage, Reported, TotalsRow
+    from snapbid.operations.reconcile.compare import Comparison, Dispute, Terms
+    from snapbid.operations.reconcile.result import Coverage, Reported, TotalsRow
 
 SHOWN: Final = 20
 FIELDS: Final = ("auction", "imp", "time", "price", "currency", "kind", "ssp")
@@ -90,9 +90,9 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     says). Every auction in dispute is named with its cause. Exit status: 0 where all agree, 1 where
     anything differs or could not be compared, 2 for wrong usage. SSP is a canonical id.
     """
-    from snapbid.reconcile import claims, result
-    from snapbid.reconcile.compare import Comparison
-    from snapbid.reconcile.exports import LogError
+    from snapbid.operations.reconcile import claims, result
+    from snapbid.operations.reconcile.compare import Comparison
+    from snapbid.operations.reconcile.exports import LogError
 
     settings = load(os.environ)
     auctions = options["auctions"] or settings.auction_log
@@ -130,7 +130,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
 
 
 def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "Terms":
-    from snapbid.reconcile.compare import Terms
+    from snapbid.operations.reconcile.compare import Terms
     from snapbid.reference import history
     from snapbid.warehouse import rates, registry
 
@@ -149,7 +149,7 @@ def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "
 
 def _reported(ssp: str, comparison: "Comparison") -> "Reported | None":
     """What the report has for the kinds and days compared; None where there are no days."""
-    from snapbid.reconcile.result import ReportedDay
+    from snapbid.operations.reconcile.result import ReportedDay
     from snapbid.warehouse import reports
 
     first, last = comparison.first, comparison.last
@@ -176,8 +176,8 @@ def _print(
     shown: "list[Dispute]",
     covered: "Coverage",
 ) -> None:
-    from snapbid.reconcile.compare import CAUSES
-    from snapbid.reconcile.result import COLUMNS, cells
+    from snapbid.operations.reconcile.compare import CAUSES
+    from snapbid.operations.reconcile.result import COLUMNS, cells
 
     click.echo(f"{console.counted(comparison.lines, 'line')}, {comparison.outside} of other days")
     for line in covered.lines():

@@ -5,10 +5,10 @@ import sys
 
 import click
 
+from snapbid.base.settings import load, require_serving
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 from snapbid.server.private import keep_private
-from snapbid.settings import load, require_serving
 
 
 @click.command(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import click
 
-from snapbid.access import MAX_QPS, Network, SspAccess, parse_networks
+from snapbid.base.access import MAX_QPS, Network, SspAccess, parse_networks
+from snapbid.base.settings import load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellGroup
-from snapbid.settings import load
 
 if TYPE_CHECKING:
     import asyncpg

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from snapbid.base.reasons import reason
+from snapbid.base.settings import Settings, load, reachable, url_of
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
-from snapbid.reasons import reason
-from snapbid.settings import Settings, load, reachable, url_of
 
 PATIENCE_S = 5.0
 

@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 from redis.asyncio import Redis
 
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.keys import GOLIVE, ShardKeys
-from snapbid.settings import StoreSettings
+from snapbid.base.redis_keys import GOLIVE, ShardKeys
+from snapbid.base.settings import StoreSettings
+from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import away, fence
 
 BATCH: Final = 1000

@@ -14,8 +14,8 @@ from redis.exceptions import RedisError
 
 from snapbid.drain import spend
 from snapbid.drain.counters import ShardCounters, ShardsAwayError
-from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.segment import ShardState
+from snapbid.ledger.bids.segment import ShardState
+from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.warehouse import leases
 
 OTHERS_S: Final = 10.0  # for rounds of other drains

@@ -1,4 +1,4 @@
-"""One shard's counters in Redis, as the drain sees them (`ledger/keys.py` has the keys).
+"""One shard's counters in Redis, as the drain sees them (`base/redis_keys.py` has the keys).
 
 Counters are read after their names were moved aside, so that what changes later is named anew.
 
@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, WatchError
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import names as counter_names
 from snapbid.drain.names import parse_field, parse_head
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.segment import ShardState, fetch_segments, segment_script
+from snapbid.ledger.bids.segment import ShardState, fetch_segments, segment_script
 from snapbid.warehouse.absorb import CounterValue
 
 BATCH: Final = 5_000  # counters; a script that reads more would hold bids up

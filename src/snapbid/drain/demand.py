@@ -10,8 +10,8 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.settings import without_settings
-from snapbid.tasks import end
+from snapbid.base.settings import without_settings
+from snapbid.base.tasks import end
 from snapbid.warehouse import demand
 
 LOOK_EVERY_S: Final = 5.0
@@ -54,7 +54,7 @@ class DemandMaker:
 
     async def _make(self, started: float) -> None:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "snapbid.demand"),
+            *(sys.executable, "-m", "snapbid.partners.demand"),
             stdin=asyncio.subprocess.PIPE,  # stays open: the child exits when we do
             env=without_settings(os.environ),
             start_new_session=True,  # Ctrl-C is for its parent

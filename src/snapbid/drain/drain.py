@@ -12,6 +12,8 @@ from typing import Final
 import asyncpg
 from redis.exceptions import RedisError
 
+from snapbid.base.repeats import RepeatedLog
+from snapbid.base.tasks import end
 from snapbid.drain.confirm import confirm
 from snapbid.drain.counters import NOTHING, START, ShardCounters, ShardsAwayError
 from snapbid.drain.fence import Fence, OtherLedgerError
@@ -20,12 +22,10 @@ from snapbid.drain.leases import Leases
 from snapbid.drain.names import CounterField, format_field, join
 from snapbid.drain.ownership import own
 from snapbid.drain.tidy import tidy
-from snapbid.golive.store import EvidenceStore
-from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.segment import ShardState
+from snapbid.ledger.bids.segment import ShardState
+from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.metrics import Metrics
-from snapbid.repeats import RepeatedLog
-from snapbid.tasks import end
+from snapbid.operations.golive.store import EvidenceStore
 from snapbid.warehouse import absorb, leases
 from snapbid.warehouse.absorb import Absorbed, SourceCounters
 from snapbid.warehouse.fence import Batch

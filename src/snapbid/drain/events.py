@@ -26,18 +26,18 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from snapbid.base.suppression import Suppression, texts
 from snapbid.drain import sequences
 from snapbid.drain.event_days import EventDays
 from snapbid.drain.lags import LAGS
 from snapbid.drain.streams import EventStream, EventStreams, Waiting
 from snapbid.drain.suspects import TWICE, Suspects
 from snapbid.events.enrich import Enricher
-from snapbid.ledger import queue
 from snapbid.metrics import Metrics
+from snapbid.queues import queue
 from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.history import DailyRates, History
-from snapbid.suppression import Suppression, texts
 from snapbid.warehouse import events, persons, rates
 from snapbid.warehouse.events import DeadLetter, EventRow
 

@@ -1,7 +1,7 @@
 """Carries what the workers have counted of SSPs' requests from Redis to the warehouse, by day.
 
 A day is stored as Redis has it, in place of what was stored before, so that carrying it twice
-changes nothing. It is evidence, not accounting (golive/store.py).
+changes nothing. It is evidence, not accounting (operations/golive/store.py).
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.golive.store import EvidenceStore
+from snapbid.operations.golive.store import EvidenceStore
 from snapbid.warehouse import diagnosis
 from snapbid.warehouse.diagnosis import StoredDay
 

@@ -2,9 +2,10 @@
 
 Either may have been replaced: the ledger by an older copy of its data (a restored file, a replica
 that lagged), the warehouse by a backup of itself or by another one. Batches of counters tell. Each
-has a number that no other one has of its segment (ledger/segment.lua). The ledger has that of the
-last batch that was read of its counters (R), and of the last one whose names were removed from it
-(D); the warehouse the last one that it absorbed (A, and the segment that was counted in then).
+has a number that no other one has of its segment (ledger/scripts/segment.lua). The ledger has that
+of the last batch that was read of its counters (R), and of the last one whose names were removed
+from it (D); the warehouse the last one that it absorbed (A, and the segment that was counted in
+then).
 
 Data that was replaced begins another segment, so that no two ledgers ever count on in the same one.
 Let L be the last batch that this ledger has read of the segment that A names: R, or what that was
@@ -27,7 +28,7 @@ import asyncpg
 from redis.exceptions import RedisError
 
 from snapbid.drain.counters import ShardCounters
-from snapbid.ledger.segment import ShardState
+from snapbid.ledger.bids.segment import ShardState
 from snapbid.warehouse import absorb, fence
 from snapbid.warehouse.fence import Batch
 

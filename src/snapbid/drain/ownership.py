@@ -3,7 +3,7 @@
 The warehouse keeps the data set (epoch) of each shard, and so how many there are. A ledger is
 
     own       if some shard is what it was: of others the data was lost, and is new
-    moved     if it was filled from the warehouse's own (ledger/moving.py)
+    moved     if it was filled from the warehouse's own (ledger/admin/moving.py)
     new       if the warehouse knows none of its data sets: all was lost, or this is another one
     former    if the warehouse has absorbed some of them, and has another one now
 
@@ -21,8 +21,8 @@ from redis.exceptions import RedisError
 
 from snapbid.drain.counters import ShardCounters, ShardsAwayError
 from snapbid.drain.fence import UnrelatedStoresError, check_warehouse
-from snapbid.ledger.segment import ShardState
-from snapbid.preflight import Ledger, compare_ledger
+from snapbid.ledger.bids.segment import ShardState
+from snapbid.operations.preflight import Ledger, compare_ledger
 from snapbid.warehouse import fence
 
 logger = logging.getLogger("snapbid")

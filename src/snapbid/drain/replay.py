@@ -2,10 +2,10 @@
 
 import asyncpg
 
-from snapbid.ledger import queue
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.keys import ShardKeys
-from snapbid.settings import Settings
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.base.settings import Settings
+from snapbid.queues import queue
+from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import away, events
 
 BATCH = 200

@@ -1,4 +1,4 @@
-"""Says every few seconds how this drain is (ledger/drains.py)."""
+"""Says every few seconds how this drain is (ledger/admin/drains.py)."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,9 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from snapbid.ledger.clock import compare
-from snapbid.ledger.drains import DrainReport, remove_report, write_report
-from snapbid.version import version
+from snapbid.base.version import version
+from snapbid.ledger.admin.drains import DrainReport, remove_report, write_report
+from snapbid.ledger.bids.clock import compare
 
 EVERY_S: Final = 2.0
 

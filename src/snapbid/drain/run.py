@@ -13,7 +13,13 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import asyncpg
 from redis.exceptions import RedisError
 
-from snapbid import preflight
+from snapbid.base.errors import log_to_stderr, where
+from snapbid.base.reasons import reason
+from snapbid.base.repeats import RepeatedLog
+from snapbid.base.risks import RiskLog
+from snapbid.base.settings import StoreSettings
+from snapbid.base.tasks import end
+from snapbid.base.version import version
 from snapbid.drain.counters import ShardCounters, ShardsAwayError, SupersededError
 from snapbid.drain.demand import DemandMaker
 from snapbid.drain.drain import Drain
@@ -24,19 +30,13 @@ from snapbid.drain.leases import GIVEN_UP_S, IdleError
 from snapbid.drain.reporter import report
 from snapbid.drain.suspensions import SuspensionKeeper
 from snapbid.drain.watch import APPLICATION, WatchedConnection, connect, watch
-from snapbid.errors import log_to_stderr, where
-from snapbid.golive.store import EvidenceStore
-from snapbid.ledger import connection as ledger
-from snapbid.ledger.budgets import Budgets
+from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.metrics import Metrics
-from snapbid.reasons import reason
+from snapbid.operations import preflight
+from snapbid.operations.golive.store import EvidenceStore
+from snapbid.redisclient import connection as ledger
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
-from snapbid.repeats import RepeatedLog
-from snapbid.risks import RiskLog
-from snapbid.settings import StoreSettings
-from snapbid.tasks import end
-from snapbid.version import version
 from snapbid.warehouse import demand, diagnosis, events, suspensions
 from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
 from snapbid.warehouse.suspensions import SuspensionRule

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import asyncpg
 
 from snapbid.drain.counters import ShardCounters
-from snapbid.ledger.budgets import NOTHING as UNUSED
-from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.segment import ShardState
+from snapbid.ledger.bids.segment import ShardState
+from snapbid.ledger.budgets.budgets import NOTHING as UNUSED
+from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.warehouse import fence
 
 ATTEMPTS: Final = 5

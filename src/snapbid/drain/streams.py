@@ -17,11 +17,11 @@ import asyncpg
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.counters import ShardsAwayError
 from snapbid.drain.leases import IdleError, Leases
-from snapbid.ledger import queue
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.queues import fetch_leftovers
+from snapbid.queues import queue
+from snapbid.queues.queues import fetch_leftovers
 from snapbid.warehouse import leases
 
 ENTRIES: Final = 16  # of a stream, read at once

@@ -9,7 +9,7 @@ from collections import Counter
 
 import asyncpg
 
-from snapbid.match.suspensions import marks_of
+from snapbid.campaigns.suspensions import marks_of
 from snapbid.warehouse import suspensions
 from snapbid.warehouse.suspensions import RejectedCreative, Rejection, SuspensionRule
 

@@ -7,7 +7,7 @@ from typing import Final
 import asyncpg
 
 from snapbid.drain.counters import ShardCounters
-from snapbid.ledger.segment import ShardState
+from snapbid.ledger.bids.segment import ShardState
 from snapbid.warehouse import absorb
 from snapbid.warehouse.absorb import CounterValue
 

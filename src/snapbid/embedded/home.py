@@ -22,8 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from snapbid.base.setting_values import SECRET_MIN_BYTES, TOKEN_MIN_CHARACTERS, Secret
 from snapbid.embedded.process import POLL_S, EmbeddedError
-from snapbid.setting_values import SECRET_MIN_BYTES, TOKEN_MIN_CHARACTERS, Secret
 
 SOCKET_PATH_MAX = 107  # bytes of sockaddr_un.sun_path, without the final NUL
 LONGEST_SOCKET = "postgres/.s.PGSQL.5432"

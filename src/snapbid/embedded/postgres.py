@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 from urllib.parse import quote
 
+from snapbid.base.settings import without_settings
 from snapbid.embedded.home import Home
 from snapbid.embedded.process import (
     EmbeddedError,
@@ -36,7 +37,6 @@ from snapbid.embedded.process import (
     tail,
     wrapped,
 )
-from snapbid.settings import without_settings
 
 START_S = 120.0  # crash recovery is waited for
 ORPHANS_S = 15.0  # until the backends of a killed postmaster have noticed and left

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from snapbid.settings import without_settings
+from snapbid.base.settings import without_settings
 
 STOP_S = 30.0
 POLL_S = 0.02

@@ -26,7 +26,7 @@ from snapbid.embedded import memory, redis_server
 from snapbid.embedded.home import Home
 from snapbid.embedded.process import EmbeddedError, evict, read_pid, rotate, size, spawn, stop, tail
 from snapbid.embedded.space import DiskReserve
-from snapbid.ledger.risks import DISK_IS_FULL, SYNCED_BY_UP
+from snapbid.redisclient.risks import DISK_IS_FULL, SYNCED_BY_UP
 
 SYNC_S = 1.0
 SPACE_CHECK_S = 0.25

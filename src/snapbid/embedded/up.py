@@ -21,12 +21,7 @@ from typing import Final
 import asyncpg
 import msgspec
 
-from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
-from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, demo, examples
-from snapbid.embedded.supervise import Program, Restarter, Service, Signals, describe_status, say
-from snapbid.ops.server import is_loopback
-from snapbid.report import tokens
-from snapbid.settings import (
+from snapbid.base.settings import (
     ServingSettings,
     Settings,
     bound,
@@ -37,6 +32,11 @@ from snapbid.settings import (
     url_of,
     without_settings,
 )
+from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
+from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, demo, examples
+from snapbid.embedded.supervise import Program, Restarter, Service, Signals, describe_status, say
+from snapbid.operations.dashboard.server import is_loopback
+from snapbid.report import tokens
 from snapbid.warehouse import registry
 from snapbid.warehouse.away import AWAY
 from snapbid.warehouse.migrate import MigrationError, migrate

@@ -7,7 +7,8 @@ Each answer comes with its code, under which the metric counts the request: `acc
 
 from typing import Any, ClassVar, Final, TypeAlias
 
-from snapbid.errors import Problem
+from snapbid.base.errors import Problem
+from snapbid.base.http import Answer, answer, json_answer
 from snapbid.events.enrich import Enricher
 from snapbid.events.outcomes import ID_LENGTH, AcceptedEvent, BatchResult, SingleResult
 from snapbid.events.rulebook import (
@@ -18,7 +19,6 @@ from snapbid.events.rulebook import (
     findings_of,
 )
 from snapbid.events.slices import Slices
-from snapbid.http import Answer, answer, json_answer
 
 CodedAnswer: TypeAlias = tuple[Answer, str]
 """An answer and the code under which it is counted."""

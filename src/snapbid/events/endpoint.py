@@ -12,19 +12,20 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import time_ns
 from typing import Final, NamedTuple, Protocol
 
-from snapbid.errors import MethodNotAllowed, NotFound, Problem, where
+from snapbid.base.errors import MethodNotAllowed, NotFound, Problem, where
+from snapbid.base.http import Answer, Disconnected, Receive, Scope, read_json_body, refused
+from snapbid.catalog.event_config import EventConfig, decode
 from snapbid.events import answers
 from snapbid.events.answers import CodedAnswer, EventsUnavailable, RateExceeded, UnknownApiKey
 from snapbid.events.enrich import Enricher
-from snapbid.events.keys import ApiKey, ApiKeys, EventConfig, decode
+from snapbid.events.keys import ApiKey, ApiKeys
 from snapbid.events.outcomes import AcceptedEvent, BatchResult, Product, SingleResult
 from snapbid.events.routes import BATCH_PATH, SINGLE_PATH
 from snapbid.events.rulebook import VALIDATION_ERROR, FieldFinding, RefusedRequest
 from snapbid.events.slices import Slices
 from snapbid.events.validate import batch_steps, read_batch, read_single
-from snapbid.http import Answer, Disconnected, Receive, Scope, read_json_body, refused
-from snapbid.ledger.rate import EventLimiter, RateLimiterUnavailable, Refusal
 from snapbid.metrics import Counters, Metrics
+from snapbid.queues.rate import EventLimiter, RateLimiterUnavailable, Refusal
 from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.history import DailyRates, History

@@ -1,33 +1,16 @@
-"""API keys and the operator's exchange rates, as the catalog brings them to workers (contract 7).
+"""API keys, as a worker finds a request's (contract 7).
 
 Keys are known only by their SHA-256: a request's key is hashed and looked up by its hash, and the
 hashes are compared in constant time.
 """
 
 import hmac
-from collections.abc import Mapping
-from datetime import date
-from decimal import Decimal
 from hashlib import sha256
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import msgspec
-
+from snapbid.base.redis_keys import EVENT_RATE
+from snapbid.catalog.event_config import IssuedKeys
 from snapbid.events.outcomes import Product
-from snapbid.ledger.keys import EVENT_RATE
-
-IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int, int]]
-"""SHA-256 (hexadecimal) of a key -> product, its presets, requests and events a rolling minute."""
-
-OperatorRates: TypeAlias = Mapping[str, list[tuple[date, Decimal]]]
-"""Currency -> pairs of first day and USD per unit."""
-
-
-class EventConfig(msgspec.Struct, frozen=True):
-    """The catalog's section for events."""
-
-    keys: dict[str, tuple[str, tuple[str, ...], int, int]] = {}
-    rates: dict[str, list[tuple[date, Decimal]]] = {}
 
 
 class ApiKey(NamedTuple):
@@ -41,17 +24,6 @@ class ApiKey(NamedTuple):
     rate: int
     events: int
     rate_key: str
-
-
-def encode(issued: IssuedKeys, rates: OperatorRates) -> bytes:
-    """The section as JSON."""
-    keys = {digest: tuple(key) for digest, key in issued.items()}
-    return msgspec.json.encode({"keys": keys, "rates": rates})
-
-
-def decode(text: bytes) -> EventConfig:
-    """Decode what `encode` wrote, or `null`. Raises msgspec.DecodeError."""
-    return msgspec.json.decode(text, type=EventConfig | None) or EventConfig()
 
 
 class ApiKeys:

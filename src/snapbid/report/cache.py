@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from snapbid.ledger.calls import script
-from snapbid.ledger.keys import REPORT_CACHE
-from snapbid.repeats import RepeatedLog
+from snapbid.base.redis_keys import REPORT_CACHE
+from snapbid.base.repeats import RepeatedLog
+from snapbid.redisclient.calls import script
 from snapbid.report.window import ReportWindow
 
 TTL_S: Final = 300

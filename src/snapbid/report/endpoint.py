@@ -8,8 +8,8 @@ from typing import Final
 import asyncpg
 from redis.asyncio import Redis
 
-from snapbid.errors import Problem
-from snapbid.http import Answer, Receive, Scope, answer
+from snapbid.base.errors import Problem
+from snapbid.base.http import Answer, Receive, Scope, answer
 from snapbid.report import window
 from snapbid.report.cache import TTL_S, ReportCache
 from snapbid.report.gate import Clock, Fields, Registry, TokenGate

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from redis.asyncio import Redis
 
-from snapbid.errors import (
+from snapbid.base.errors import (
     InvalidToken,
     MethodNotAllowed,
     MissingToken,
@@ -20,9 +20,9 @@ from snapbid.errors import (
     RateLimited,
     SspMismatch,
 )
-from snapbid.http import Receive, Scope, refused
-from snapbid.ledger.keys import REPORT_RATE
-from snapbid.ledger.rate import WINDOW_S
+from snapbid.base.http import Receive, Scope, refused
+from snapbid.base.redis_keys import REPORT_RATE
+from snapbid.queues.rate import WINDOW_S
 from snapbid.report import tokens
 from snapbid.report.limit import REQUESTS, Quota, TokenLimit
 

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from redis.asyncio import Redis
 
-from snapbid.ledger.keys import REPORT_RATE
-from snapbid.ledger.rate import WINDOW_S, RateLimiter, RateLimiterUnavailable
-from snapbid.repeats import RepeatedLog
+from snapbid.base.redis_keys import REPORT_RATE
+from snapbid.base.repeats import RepeatedLog
+from snapbid.queues.rate import WINDOW_S, RateLimiter, RateLimiterUnavailable
 
 REQUESTS: Final = 10
 ANSWER_TIMEOUT_S: Final = 0.5

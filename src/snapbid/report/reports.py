@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import asyncpg
 import msgspec
 
-from snapbid.repeats import RepeatedLog
+from snapbid.base.repeats import RepeatedLog
 from snapbid.report.cache import ReportCache, redis_key
 from snapbid.report.window import ReportWindow
 from snapbid.warehouse import reports

@@ -15,8 +15,8 @@ import jwt
 import msgspec
 from jwt.algorithms import HMACAlgorithm
 
-from snapbid.errors import InvalidToken, MissingToken
-from snapbid.http import basic_password
+from snapbid.base.errors import InvalidToken, MissingToken
+from snapbid.base.http import basic_password
 
 ALGORITHM: Final = "HS256"
 MAX_TOKEN_BYTES: Final = 8192

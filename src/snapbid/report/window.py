@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
-from snapbid.errors import BadDate, BadWindow
+from snapbid.base.errors import BadDate, BadWindow
 
 MAX_DAYS: Final = 7
 _FORM: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)

@@ -2,7 +2,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, final, type_check_only
 
-from snapbid.http import Receive, Scope, Send
+from snapbid.base.http import Receive, Scope, Send
 
 IN_TASK: Final[int]
 AT_ONCE: Final[int]

@@ -8,10 +8,8 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol
 
-from snapbid.errors import MethodNotAllowed, Problem
-from snapbid.exchange.routes import BID_ROUTE, SIGNED_PREFIX
-from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
-from snapbid.http import (
+from snapbid.base.errors import MethodNotAllowed, Problem
+from snapbid.base.http import (
     Answer,
     Disconnected,
     Receive,
@@ -23,10 +21,12 @@ from snapbid.http import (
     problem_answer,
     refused,
 )
+from snapbid.base.tasks import end
+from snapbid.bidding.routes import BID_ROUTE, SIGNED_PREFIX
+from snapbid.bidding.routes import ROUTES as NOTICE_ROUTES
 from snapbid.server._running import AT_ONCE, BEHIND, IN_TASK
 from snapbid.server.pace import Pace
 from snapbid.server.routes import Route, Routes
-from snapbid.tasks import end
 
 LIVE_PATH: Final = "/healthz"
 READY_PATH: Final = "/readyz"

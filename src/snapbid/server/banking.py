@@ -1,7 +1,8 @@
 """What a machine hears of budgets, for all its workers: which campaigns have room again.
 
 With several shards it also carries between these: money for budgets, to those that need it (its
-banker, ledger/escrow.py), and what notices mean for caps, to those of the users (ledger/outbox.py).
+banker, ledger/budgets/escrow.py), and what notices mean for caps, to those of the users
+(ledger/caps/outbox.py).
 
 One thread of the `serve` process, so that it outlives workers. Several machines' threads work at
 once; each call of a shard is answered by one of them.
@@ -18,16 +19,16 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from snapbid.ledger.banker import BankedBudget, Banker
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.limits import DAY_S
-from snapbid.ledger.outbox import OutboxSweeper
-from snapbid.ledger.purse_calls import PurseCalls
-from snapbid.ledger.room import ALL, DAILY, RoomWriter, Vacancy, room_path
-from snapbid.match.catalog import Catalog, CatalogError, Stamp, stamp_of
+from snapbid.base.settings import Settings
+from snapbid.base.tasks import end, run_until
+from snapbid.catalog.catalog import Catalog, CatalogError, Stamp, stamp_of
+from snapbid.ledger.budgets.banker import BankedBudget, Banker
+from snapbid.ledger.budgets.limits import DAY_S
+from snapbid.ledger.budgets.purse_calls import PurseCalls
+from snapbid.ledger.budgets.room import ALL, DAILY, RoomWriter, Vacancy, room_path
+from snapbid.ledger.caps.outbox import OutboxSweeper
+from snapbid.redisclient.connection import Connections
 from snapbid.server.budget_book import BudgetBook
-from snapbid.settings import Settings
-from snapbid.tasks import end, run_until
 
 ROUND_S: Final = 0.1
 MOST: Final = 1000  # campaigns in one round

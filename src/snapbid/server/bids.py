@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from snapbid.access import Network, SspAccess, parse_networks
-from snapbid.errors import UnknownSsp
-from snapbid.exchange.endpoint import Bidding, BidEndpoint
-from snapbid.exchange.guard import GuardedBids
-from snapbid.exchange.market import Market
-from snapbid.exchange.routes import BID_PREFIX, BID_ROUTE, bid_path, ssp_of
-from snapbid.golive.evidence import Evidence
-from snapbid.http import Answer, Receive, RequestHandler, Scope, answer, drain, refused
-from snapbid.ledger.permits import Permits
-from snapbid.recording.recorder import Recorder
+from snapbid.base.access import Network, SspAccess, parse_networks
+from snapbid.base.errors import UnknownSsp
+from snapbid.base.http import Answer, Receive, RequestHandler, Scope, answer, drain, refused
+from snapbid.bidding.endpoint import Bidding, BidEndpoint
+from snapbid.bidding.guard import GuardedBids
+from snapbid.bidding.market import Market
+from snapbid.bidding.routes import BID_PREFIX, BID_ROUTE, bid_path, ssp_of
+from snapbid.operations.golive.evidence import Evidence
+from snapbid.operations.recording.recorder import Recorder
+from snapbid.queues.permits import Permits
 from snapbid.server.routes import Route, not_found
 
 _NOT_FOUND: Final = Route(BID_ROUTE, not_found, methods=())

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from snapbid.ledger.banker import BankedBudget
-from snapbid.ledger.limits import Limits
-from snapbid.match.campaign import Budget
-from snapbid.match.catalog import Base, Catalog
+from snapbid.campaigns.campaign import Budget
+from snapbid.catalog.catalog import Base, Catalog
+from snapbid.ledger.budgets.banker import BankedBudget
+from snapbid.ledger.budgets.limits import Limits
 
 
 class BudgetTerms(NamedTuple):

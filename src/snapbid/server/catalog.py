@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from snapbid.beat import BEAT_S, beat
-from snapbid.exchange.market import Market
-from snapbid.match.catalog import Catalog, CatalogError
+from snapbid.base.beat import BEAT_S, beat
+from snapbid.base.tasks import end
+from snapbid.bidding.market import Market
+from snapbid.catalog.catalog import Catalog, CatalogError
 from snapbid.metrics import Counters, Metrics
-from snapbid.tasks import end
 
 LOOK_EVERY_S: Final = BEAT_S / 2  # so that a change bids within 250 ms
 

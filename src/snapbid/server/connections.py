@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from snapbid.beat import BEAT_S, beat
+from snapbid.base.beat import BEAT_S, beat
 from snapbid.metrics import Counters, Metrics
 
 MOST: Final = 16_384  # connections of a worker at a time

@@ -1,4 +1,4 @@
-"""Keeps the auction log's writer running beside the workers (`python -m snapbid.auction_log`)."""
+"""Keeps the auction log's writer running beside the workers (`python -m snapbid.auctionlog`)."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from snapbid.settings import without_settings
+from snapbid.base.settings import without_settings
 
 PAUSE_S: Final = 1.0
 STOP_S: Final = 60.0  # for the rows that are left
@@ -32,7 +32,7 @@ class LogWriterProcess:
     """The writer of a directory's files; `rotate_s` is how long rows may wait."""
 
     def __init__(self, directory: Path, rotate_s: int) -> None:
-        module = "snapbid.auction_log"
+        module = "snapbid.auctionlog"
         self._command = [sys.executable, "-m", module, str(directory), str(rotate_s)]
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None

@@ -11,8 +11,8 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final
 
-from snapbid.errors import log_to_stderr
-from snapbid.settings import load, require_serving
+from snapbid.base.errors import log_to_stderr
+from snapbid.base.settings import load, require_serving
 
 if TYPE_CHECKING:
     from snapbid.server.app import Application

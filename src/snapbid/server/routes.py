@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from snapbid.errors import NotFound
-from snapbid.http import Answer, Receive, Scope, refused
+from snapbid.base.errors import NotFound
+from snapbid.base.http import Answer, Receive, Scope, refused
 
 Handler: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from granian._granian import CallbackScheduler
 from granian.server import mp
 
-from snapbid.http import Receive, Scope, Send
+from snapbid.base.http import Receive, Scope, Send
 from snapbid.server._running import RequestRunner
 
 AsgiApplication: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]

@@ -21,22 +21,22 @@ from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
-from snapbid import preflight
-from snapbid.auction_log.segments import spool_of
-from snapbid.errors import log_to_stderr
-from snapbid.ops import OpsPaths, OpsServer, Watch
-from snapbid.publisher import CatalogPublisher
-from snapbid.recording.recorder import open_file
+from snapbid.auctionlog.segments import spool_of
+from snapbid.base.errors import log_to_stderr
+from snapbid.base.risks import RiskLog
+from snapbid.base.settings import VARIABLES, ServingSettings, Settings, bound, reachable, url_of
+from snapbid.base.version import version
+from snapbid.catalog.publisher import CatalogPublisher
+from snapbid.operations import preflight
+from snapbid.operations.dashboard import OpsPaths, OpsServer, Watch
+from snapbid.operations.recording.recorder import open_file
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
-from snapbid.risks import RiskLog
 from snapbid.server import connections
 from snapbid.server.banking import BankerThread
 from snapbid.server.granian import GranianServer
 from snapbid.server.log_writer import LogWriterProcess, problem_of
 from snapbid.server.process import create
-from snapbid.settings import VARIABLES, ServingSettings, Settings, bound, reachable, url_of
-from snapbid.version import version
 
 BACKLOG: Final = 4096
 STOP_S: Final = 20  # for what is in flight

@@ -7,44 +7,47 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
-from snapbid.access import parse_networks
-from snapbid.auction_log.log import AuctionLog, LoggedNotices
-from snapbid.demand.endpoint import DemandEndpoint
-from snapbid.demand.routes import ROUTE as DEMAND_ROUTE
-from snapbid.demand.routes import is_demand_path
-from snapbid.describe.endpoint import pages
-from snapbid.describe.routes import ROUTE as PAGE_ROUTE
-from snapbid.diagnosis.endpoint import DiagnosisEndpoint
-from snapbid.diagnosis.routes import ROUTE as DIAGNOSIS_ROUTE
-from snapbid.diagnosis.routes import is_diagnosis_path
+from snapbid.auctionlog.log import AuctionLog, LoggedNotices
+from snapbid.base.access import parse_networks
+from snapbid.base.http import BODY_DEADLINE, RequestHandler
+from snapbid.base.redis_keys import BID_RATE, DEMAND_RATE
+from snapbid.base.settings import ServingSettings
+from snapbid.base.tasks import end
+from snapbid.bidding.bid import Bidder
+from snapbid.bidding.endpoint import Bidding
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.market import Market
+from snapbid.bidding.notice import NoticeEndpoint
+from snapbid.bidding.recall import Recall
+from snapbid.bidding.rejections import Rejections
+from snapbid.bidding.routes import NOTICE_KINDS, SIGNED_PREFIX
+from snapbid.bidding.routes import ROUTES as NOTICE_ROUTES
+from snapbid.bidding.signing import NoticeSigner
+from snapbid.catalog.catalog import Catalog
 from snapbid.events.endpoint import EventEndpoints
 from snapbid.events.routes import ROUTES as EVENT_ROUTES
 from snapbid.events.routes import is_event_path
-from snapbid.exchange.bid import Bidder
-from snapbid.exchange.endpoint import Bidding
-from snapbid.exchange.lookups import Lookups
-from snapbid.exchange.market import Market
-from snapbid.exchange.notice import NoticeEndpoint
-from snapbid.exchange.recall import Recall
-from snapbid.exchange.rejections import Rejections
-from snapbid.exchange.routes import NOTICE_KINDS, SIGNED_PREFIX
-from snapbid.exchange.routes import ROUTES as NOTICE_ROUTES
-from snapbid.exchange.signing import NoticeSigner
-from snapbid.golive.evidence import Evidence
-from snapbid.golive.outcomes import Outcomes
-from snapbid.golive.store import EvidenceStore
-from snapbid.http import BODY_DEADLINE, RequestHandler
-from snapbid.ledger import parts
-from snapbid.ledger.commits import commits
-from snapbid.ledger.keys import BID_RATE, DEMAND_RATE
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.permits import Permits
-from snapbid.ledger.queues import EventQueues
-from snapbid.ledger.rate import EventLimiter
-from snapbid.ledger.room import RoomReader, room_path
-from snapbid.match.catalog import Catalog
+from snapbid.ledger.admin import parts
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.budgets.room import RoomReader, room_path
 from snapbid.metrics import Counters, Metrics
-from snapbid.recording.recorder import Recorder
+from snapbid.operations.golive.evidence import Evidence
+from snapbid.operations.golive.outcomes import Outcomes
+from snapbid.operations.golive.store import EvidenceStore
+from snapbid.operations.recording.recorder import Recorder
+from snapbid.partners.demand.endpoint import DemandEndpoint
+from snapbid.partners.demand.routes import ROUTE as DEMAND_ROUTE
+from snapbid.partners.demand.routes import is_demand_path
+from snapbid.partners.diagnosis.endpoint import DiagnosisEndpoint
+from snapbid.partners.diagnosis.routes import ROUTE as DIAGNOSIS_ROUTE
+from snapbid.partners.diagnosis.routes import is_diagnosis_path
+from snapbid.partners.docs.endpoint import pages
+from snapbid.partners.docs.routes import ROUTE as PAGE_ROUTE
+from snapbid.queues.permits import Permits
+from snapbid.queues.queues import EventQueues
+from snapbid.queues.rate import EventLimiter
+from snapbid.redisclient import pipelined
+from snapbid.redisclient.commits import commits
 from snapbid.reference import agents, history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.report.endpoint import ReportEndpoint
@@ -52,13 +55,10 @@ from snapbid.report.gate import TokenGate
 from snapbid.report.routes import ROUTE as REPORT_ROUTE
 from snapbid.report.routes import is_report_path
 from snapbid.report.routes import route_of as report_route_of
-from snapbid.server import pipelined
 from snapbid.server.bids import BidEndpoints
 from snapbid.server.catalog import CatalogFollower
 from snapbid.server.connections import ConnectionKeeper, most
 from snapbid.server.routes import Resolver, Route, Routes, not_found
-from snapbid.settings import ServingSettings
-from snapbid.tasks import end
 from snapbid.warehouse.reports import open_pool
 
 SETTLE_S: Final = 2.0

@@ -4,7 +4,7 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.reasons import reason
+from snapbid.base.reasons import reason
 
 AWAY: Final = (
     asyncpg.PostgresError,

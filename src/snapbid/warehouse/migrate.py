@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
-from snapbid.version import version
+from snapbid.base.version import version
 from snapbid.warehouse import away
 
 _LOCK: Final = 0x736E6170_62696400  # "snapbid": an advisory lock of this database

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
-from snapbid.suppression import Suppression
+from snapbid.base.suppression import Suppression
 
 # Events with one of the ids ($1) as they are, or anywhere in their context.
 _HAS: Final = """

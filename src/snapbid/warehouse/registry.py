@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 import asyncpg
 import msgspec
 
-from snapbid.access import Network, SspAccess
+from snapbid.base.access import Network, SspAccess
 
 _FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 

@@ -4,8 +4,8 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.risks import Risk, Severity
-from snapbid.version import version
+from snapbid.base.risks import Risk, Severity
+from snapbid.base.version import version
 from snapbid.warehouse.migrate import fetch_standing, files
 
 OLDEST: Final = 15

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import asyncpg
 import msgspec
 
-from snapbid.match.suspensions import CreativeSuspension
+from snapbid.campaigns.suspensions import CreativeSuspension
 
 _LOCK: Final = 0x736E6170_72737400  # "snaprst": an advisory lock of this database
 _MOST: Final = 10_000  # rejections looked at in one transaction

@@ -19,10 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from snapbid.errors import Problem
-from snapbid.exchange.bid import Bidder
-from snapbid.exchange.endpoint import Bidding, BidEndpoint
-from snapbid.http import HeaderList
+from snapbid.base.errors import Problem
+from snapbid.base.http import HeaderList
+from snapbid.bidding.bid import Bidder
+from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.metrics import Metrics
 from snapbid.server.process import GC_THRESHOLD
 from support import pools

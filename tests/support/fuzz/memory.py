@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from snapbid.exchange import lookups, market
-from snapbid.exchange.lookups import Lookups, Memo
-from snapbid.exchange.market import Market
-from snapbid.exchange.native_request import MAX_CACHED, NativeRequests
+from snapbid.bidding import lookups, market
+from snapbid.bidding.lookups import Lookups, Memo
+from snapbid.bidding.market import Market
+from snapbid.bidding.native_request import MAX_CACHED, NativeRequests
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 

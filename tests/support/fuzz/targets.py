@@ -11,32 +11,32 @@ from datetime import UTC, date, datetime
 from io import BytesIO
 from typing import Any, Final, NamedTuple
 
-from snapbid.auction_log._rows import RowWriter
-from snapbid.errors import BadDate, BadRequest, BadWindow, InvalidToken, MissingToken, TooLarge
+from snapbid.auctionlog._rows import RowWriter
+from snapbid.base.errors import BadDate, BadRequest, BadWindow, InvalidToken, MissingToken, TooLarge
+from snapbid.base.http import ZSTD, inflate
+from snapbid.base.settings import SettingsError, load
+from snapbid.bidding import privacy
+from snapbid.bidding._query import first_values
+from snapbid.bidding.bid import Bidder, Market, NoBid, Proposal
+from snapbid.bidding.limits import ledger_bids
+from snapbid.bidding.native_request import read_native
+from snapbid.bidding.notice import PARAMETERS, loss_reason
+from snapbid.bidding.request import decode
+from snapbid.campaigns.campaign import CampaignError
+from snapbid.campaigns.campaign_file import read_file
+from snapbid.campaigns.vast import VastError
+from snapbid.campaigns.vast import read as read_vast
+from snapbid.catalog.catalog import Catalog, CatalogError, encode
 from snapbid.events.catalog import EVENTS
 from snapbid.events.outcomes import Product
 from snapbid.events.validate import read_batch, read_single
-from snapbid.exchange import privacy
-from snapbid.exchange._query import first_values
-from snapbid.exchange.bid import Bidder, Market, NoBid, Proposal
-from snapbid.exchange.limits import ledger_bids
-from snapbid.exchange.native_request import read_native
-from snapbid.exchange.notice import PARAMETERS, loss_reason
-from snapbid.exchange.request import decode
-from snapbid.http import ZSTD, inflate
-from snapbid.ledger._records import AnswerBids, bid_digest
-from snapbid.ledger._records import count as count_bids
-from snapbid.ledger._wire import pack_command
-from snapbid.ledger.batch import kept_entries
-from snapbid.ledger.records import LOSS, BidVerdict
-from snapbid.match.campaign import CampaignError
-from snapbid.match.campaign_file import read_file
-from snapbid.match.catalog import Catalog, CatalogError, encode
-from snapbid.match.vast import VastError
-from snapbid.match.vast import read as read_vast
+from snapbid.ledger.bids._records import AnswerBids, bid_digest
+from snapbid.ledger.bids._records import count as count_bids
+from snapbid.ledger.bids.batch import kept_entries
+from snapbid.ledger.bids.records import LOSS, BidVerdict
+from snapbid.redisclient._wire import pack_command
 from snapbid.reference import agents
 from snapbid.report import tokens, window
-from snapbid.settings import SettingsError, load
 from support import broken, consent, corpus, everything, pools
 from support.choices import Choices
 from support.event_cases import whole

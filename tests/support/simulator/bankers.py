@@ -7,9 +7,9 @@ knows budgets from the world's catalog instead of a catalog's file.
 from pathlib import Path
 from typing import Final, Protocol
 
-from snapbid.ledger.banker import BankedBudget
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.room import RoomWriter, room_path
+from snapbid.ledger.budgets.banker import BankedBudget
+from snapbid.ledger.budgets.room import RoomWriter, room_path
+from snapbid.redisclient.connection import Connections
 from snapbid.server.banking import BankerThread
 from support.simulator.entries import Campaign
 from support.simulator.loop import VirtualLoop

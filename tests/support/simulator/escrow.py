@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from snapbid.ledger.keys import ShardKeys
+from snapbid.base.redis_keys import ShardKeys
 from support.simulator.bankers import Trade
 from support.simulator.servers import RedisServer
 

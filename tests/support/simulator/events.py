@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.events.outcomes import AcceptedEvent, Product, SingleResult
 from snapbid.events.validate import read_single
-from snapbid.ledger import queue
-from snapbid.ledger.keys import ShardKeys
+from snapbid.queues import queue
 from support.simulator.entries import NEVER
 from support.simulator.script import START_S
 from support.simulator.servers import Servers

@@ -11,22 +11,22 @@ from typing import Any, Final, NamedTuple
 
 from redis.exceptions import RedisError
 
+from snapbid.base.settings import StoreSettings
 from snapbid.drain.adopt import adopt
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
 from snapbid.drain.run import COUNTERS, EVENTS
 from snapbid.drain.run import Process as DrainProcess
-from snapbid.ledger.budgets import Budgets
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.ledger import SpoolFullError
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.queues import EventQueues
-from snapbid.ledger.records import WIN, BidVerdict
+from snapbid.ledger.bids.ledger import SpoolFullError
+from snapbid.ledger.bids.records import WIN, BidVerdict
+from snapbid.ledger.budgets.budgets import Budgets
+from snapbid.ledger.budgets.limits import Limits
 from snapbid.metrics import Metrics
+from snapbid.queues.queues import EventQueues
+from snapbid.redisclient.connection import Connections
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
-from snapbid.settings import StoreSettings
 from snapbid.warehouse.away import AWAY
 from support.simulator import system
 from support.simulator.bankers import Banker

@@ -4,7 +4,7 @@ import json
 import random
 from typing import Any, Final, NamedTuple
 
-from snapbid.ledger.limits import Limits
+from snapbid.ledger.budgets.limits import Limits
 from support.simulator.entries import DAY_S, Campaign, Figures, Ssp, with_totals
 from support.simulator.servers import PostgresServer
 

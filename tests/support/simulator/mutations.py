@@ -7,21 +7,21 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from snapbid import preflight
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import fence as fence_module
 from snapbid.drain import ownership, spend
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.fence import Fence
 from snapbid.drain.streams import EventStream
-from snapbid.ledger import ledger as ledger_module
-from snapbid.ledger import queue
-from snapbid.ledger.connection import Connections
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.outbox import _EMPTY as EMPTY
-from snapbid.ledger.outbox import OutboxSweeper
-from snapbid.ledger.queue import EventQueue
-from snapbid.ledger.segment import ShardState
-from snapbid.ledger.shard import LedgerShard
+from snapbid.ledger.bids import ledger as ledger_module
+from snapbid.ledger.bids.segment import ShardState
+from snapbid.ledger.bids.shard import LedgerShard
+from snapbid.ledger.caps.outbox import _EMPTY as EMPTY
+from snapbid.ledger.caps.outbox import OutboxSweeper
+from snapbid.operations import preflight
+from snapbid.queues import queue
+from snapbid.queues.queue import EventQueue
+from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import events
 from snapbid.warehouse import fence as warehouse_fence
 from support.simulator import market

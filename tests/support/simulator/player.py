@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import counters
 from snapbid.drain import run as drain_run
-from snapbid.ledger import commit, shard
-from snapbid.ledger import ledger as ledger_module
-from snapbid.ledger.keys import ShardKeys
-from snapbid.ledger.limits import Limits
-from snapbid.ledger.records import NoticeVerdict
+from snapbid.ledger.bids import commit, shard
+from snapbid.ledger.bids import ledger as ledger_module
+from snapbid.ledger.bids.records import NoticeVerdict
+from snapbid.ledger.budgets.limits import Limits
 from snapbid.server import banking
 from support.simulator import market
 from support.simulator.bankers import ROUND_S

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from snapbid.ledger.keys import ShardKeys
+from snapbid.base.redis_keys import ShardKeys
 from support.simulator import events, market
 from support.simulator.books import Books
 from support.simulator.entries import KEPT_S, Figures

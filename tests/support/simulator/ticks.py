@@ -8,10 +8,10 @@ import asyncio
 from math import ceil
 from typing import Final
 
-from snapbid.ledger import commit
-from snapbid.ledger import ledger as ledger_module
-from snapbid.ledger.ledger import Ledger
-from snapbid.ledger.shard import LedgerShard
+from snapbid.ledger.bids import commit
+from snapbid.ledger.bids import ledger as ledger_module
+from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.shard import LedgerShard
 from support.simulator.loop import VirtualLoop
 
 NEVER: Final = float("inf")

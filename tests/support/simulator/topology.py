@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from redis.crc import key_slot
 
-from snapbid.ledger.keys import ShardKeys
+from snapbid.base.redis_keys import ShardKeys
 from support.simulator.servers import RedisServer
 
 SLOTS: Final = 16_384

@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 from redis.crc import key_slot
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.embedded import Home, Postgres
-from snapbid.ledger.keys import ShardKeys
 from snapbid.warehouse.migrate import migrate
 from support import books, sending
 from support.cluster import Cluster, Server

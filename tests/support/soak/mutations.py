@@ -28,7 +28,7 @@ class Edit(NamedTuple):
 
 # Two bankers seldom move one bank at the same moment: these wait before they write.
 SLOW_BANKERS: Final = Edit(
-    "ledger/banker.py",
+    "ledger/budgets/banker.py",
     "        written = await self._write(",
     "        await __import__('asyncio').sleep(__import__('random').uniform(0, 1))\n"
     "        written = await self._write(",
@@ -36,15 +36,15 @@ SLOW_BANKERS: Final = Edit(
 MUTATIONS: Final[Mapping[str, tuple[Edit, ...]]] = {
     # Acknowledged is what the primary has, whatever its replicas have.
     "WAIT": (
-        Edit("ledger/replicas.py", "if replicas else ()", "if False else ()"),
-        Edit("ledger/replicas.py", "if not replicas:", "if True:"),
-        Edit("ledger/replicas.py", "    if replicas:\n", "    if False:\n"),
+        Edit("redisclient/replicas.py", "if replicas else ()", "if False else ()"),
+        Edit("redisclient/replicas.py", "if not replicas:", "if True:"),
+        Edit("redisclient/replicas.py", "    if replicas:\n", "    if False:\n"),
     ),
     # A bank is replaced by what a banker made of it, whoever has changed it meanwhile.
     "compare-and-set": (
         SLOW_BANKERS,
         Edit(
-            "ledger/bank.lua",
+            "ledger/scripts/bank.lua",
             "local is_same = (redis.call('GET', key) or '') == ARGV[i + 1]",
             "local is_same = true",
         ),
@@ -54,7 +54,7 @@ MUTATIONS: Final[Mapping[str, tuple[Edit, ...]]] = {
     # What notices mean for users leaves the outbox before the shards of the users have it.
     "outbox": (
         Edit(
-            "ledger/sweep.lua",
+            "ledger/scripts/sweep.lua",
             "    reply[#reply + 1] = table.concat(redis.call('SRANDMEMBER', outbox, most))\n",
             "    reply[#reply + 1] = table.concat(redis.call('SPOP', outbox, most))\n",
         ),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from snapbid.drain.run import SILENT_S
-from snapbid.ledger.records import bid_digest
+from snapbid.ledger.bids.records import bid_digest
 from support import books, logged, partner, sending
 from support.cluster import until
 from support.soak import (  # noqa: F401 - they register themselves

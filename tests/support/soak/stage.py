@@ -19,7 +19,7 @@ from urllib.parse import quote
 import redis
 
 from snapbid.embedded import Home, Postgres, supervise
-from snapbid.ledger.records import DIGEST_SIZE
+from snapbid.ledger.bids.records import DIGEST_SIZE
 from support import books, sending
 from support.machine import Machine
 from support.proxy import FaultProxy

@@ -290,7 +290,7 @@ create trigger campaign_4_announce after insert or update or delete or truncate 
 create table creative_rejection (
     ssp text not null,                     -- the canonical id
     campaign text not null,
-    mark int not null,                     -- of the creative, in the ledger's records (match/suspensions.py)
+    mark int not null,                     -- of the creative, in the ledger's records (campaigns/suspensions.py)
     reason int,                            -- OpenRTB 2.5, 5.25: 200 to 213; null: of bids
     losses bigint not null,
     bids bigint not null default 0
@@ -741,7 +741,7 @@ create table suppression_key (
 insert into suppression_key default values;
 
 create table suppressed (
-    hash bytea primary key,                -- see suppression.py
+    hash bytea primary key,                -- see base/suppression.py
     since timestamptz not null default now()
 );
 create trigger suppressed_announce after insert or update or delete or truncate on suppressed

@@ -1,0 +1,16 @@
+"""How bid requests end; see _outcome.pyx."""
+
+from snapbid.bidding._admission cimport AdmissionControl, Lane
+from snapbid.bidding._sightings cimport RequestCounts
+from snapbid.metrics._cells cimport Counter, Histogram
+
+cdef class Outcome:
+    cdef Counter _counter
+    cdef RequestCounts _sightings
+    cdef AdmissionControl _admission
+    cdef Lane _lane
+    cdef Histogram _seconds
+    cdef object _status
+
+    cpdef int count(self) except -1
+    cpdef int end(self, double seconds) except -1

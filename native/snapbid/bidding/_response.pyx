@@ -1,0 +1,256 @@
+# cython: auto_pickle=False, autotestdict=False
+"""Bid responses written into one buffer, as `_response.pyi` describes."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+
+from snapbid.bidding._bids cimport *
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(object text)
+    const char *PyUnicode_DATA(object text)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+
+cdef enum:
+    FIRST = 4096  # bytes of the buffer
+    KEPT = 65536  # a longer one is freed after use
+    MAX_NUMBER = 20  # digits
+
+cdef unsigned char _character
+cdef bint[256] UNRESERVED  # in a query value (RFC 3986, 2.3); in JSON, too, they stand for themselves
+for _character in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~-":
+    UNRESERVED[_character] = True
+
+cdef bytes _EMPTY = b""
+cdef const char *HEXADECIMAL = b"0123456789abcdef"
+
+
+@cython.final
+cdef class BidIds:
+
+    def __cinit__(self, bytes process not None):
+        self._process, self._number = process, 0
+
+    cpdef bytes next(self):
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(self._process), digits = 1
+        cdef bytes id
+        cdef char *at
+        cdef uint64_t number
+        self._number += 1
+        number = self._number
+        while digits < 16 and number >> 4 * digits:
+            digits += 1
+        id = PyBytes_FromStringAndSize(NULL, size + 1 + digits)
+        at = PyBytes_AS_STRING(id)
+        memcpy(at, PyBytes_AS_STRING(self._process), size)
+        at[size] = b"-"
+        while digits:
+            at[size + digits] = HEXADECIMAL[number & 15]
+            number >>= 4
+            digits -= 1
+        return id
+
+
+@cython.final
+cdef class _Buffer:
+
+    def __dealloc__(self):
+        PyMem_Free(self.text)
+
+    cdef int reserve(self, Py_ssize_t more) except -1:
+        cdef Py_ssize_t capacity = self.capacity or FIRST
+        cdef char *text
+        while capacity < self.size + more:
+            capacity *= 2
+        text = <char *>PyMem_Realloc(self.text, capacity)
+        if text is NULL:
+            raise MemoryError
+        self.text, self.capacity = text, capacity
+        return 0
+
+    cdef inline int put(self, const char *text, Py_ssize_t size) except -1:
+        if size > self.capacity - self.size:
+            self.reserve(size)
+        memcpy(self.text + self.size, text, size)
+        self.size += size
+        return 0
+
+    cdef inline int add(self, bytes text) except -1:
+        if text is None:
+            raise TypeError("a piece is bytes")
+        return self.put(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+
+    cdef int add_number(self, Py_ssize_t number) except -1:
+        """Add a number that is not negative."""
+        cdef char[MAX_NUMBER] digits
+        cdef int at = MAX_NUMBER
+        while True:
+            at -= 1
+            digits[at] = c'0' + number % 10
+            number //= 10
+            if number == 0:
+                return self.put(digits + at, MAX_NUMBER - at)
+
+    cdef int add_json(self, Identifier *id) except -1:
+        if id.json is not NULL:
+            return self.put(id.json, id.json_size)
+        self.put(b'"', 1)
+        self.put(id.value, id.size)
+        return self.put(b'"', 1)
+
+    cdef bytes since(self, Py_ssize_t start):
+        """Take away and return what was written from there on."""
+        cdef bytes text = PyBytes_FromStringAndSize(self.text + start, self.size - start)
+        self.size = start
+        return text
+
+    cdef void rest(self) noexcept:
+        """Begin anew, and keep no more than is usual."""
+        self.size = 0
+        if self.capacity > KEPT:
+            PyMem_Free(self.text)
+            self.text = NULL
+            self.capacity = 0
+
+
+cdef class ResponseWriter:
+
+    def __init__(self, tuple urls not None, bytes end not None, encode, Py_ssize_t most,
+                 sign=None):
+        for start, path in urls:
+            if type(start) is not bytes or type(path) is not bytes:
+                raise TypeError("a URL's start and path are bytes")
+        self._urls, self._end = urls, end
+        self._encode, self._sign = encode, sign
+        self._most = most
+        self._out = _Buffer()
+
+    cpdef bytes write(self, str auction_id, bytes bid_id, list bids, str currency="USD"):
+        cdef Identifier auction
+        cdef Bid bid
+        cdef _Buffer out = self._out
+        if self._out is None or not bids:
+            raise ValueError("no bids to write")
+        if bid_id is None or currency is None:
+            raise TypeError("an answer has an id and a currency")
+        self._out = None  # nobody else writes meanwhile, whatever `encode` does
+        try:
+            kept = self._identify(auction_id, &auction)
+            out.put(b'{"id":', 6)
+            out.add_json(&auction)
+            out.put(b',"seatbid":[{"bid":[', 20)
+            if len(bids) == 1:
+                bid = bids[0]
+                self._bid(out, bid, auction_id, &auction, bid_id, 0)
+                out.add(bid.template.seat)
+            else:
+                self._seats(out, bids, auction_id, &auction, bid_id)
+            out.put(b'],"bidid":"', 11)
+            out.add(bid_id)
+            out.put(b'","cur":"', 9)
+            out.add(currency.encode())
+            out.put(b'"}', 2)
+            return out.since(0)
+        finally:
+            out.rest()
+            self._out = out
+
+    def length(self, str auction_id not None, Bid bid not None):
+        cdef Identifier auction
+        cdef _Buffer out = _Buffer()
+        kept = self._identify(auction_id, &auction)
+        self._bid(out, bid, auction_id, &auction, _EMPTY, -1)
+        return out.size
+
+    cdef int _seats(self, _Buffer out, list bids, str auction_id, Identifier *auction,
+                    bytes bid_id) except -1:
+        """Write the bids that have room by seat, in the order of the seats' first bids."""
+        cdef Bid bid
+        cdef dict seats = {}
+        cdef Py_ssize_t number, room = self._most, start = out.size
+        cdef bytes written
+        cdef bint is_first = True
+        for number in range(len(bids)):
+            bid = bids[number]
+            self._bid(out, bid, auction_id, auction, bid_id, number)
+            written = out.since(start)
+            room -= PyBytes_GET_SIZE(written)
+            if room < 0 and number:
+                del bids[number:]
+                break
+            seats.setdefault(bid.template.seat, []).append(written)
+        for seat, texts in seats.items():
+            if not is_first:
+                out.put(b',{"bid":[', 9)
+            is_first = False
+            for number, written in enumerate(<list>texts):
+                if number:
+                    out.put(b',', 1)
+                out.add(written)
+            out.add(seat)
+        return 0
+
+    cdef int _bid(self, _Buffer out, Bid bid, str auction_id, Identifier *auction, bytes bid_id,
+                  Py_ssize_t number) except -1:
+        """Write one bid; its id ends in its number, if it has one."""
+        cdef Identifier imp, deal
+        cdef Py_ssize_t place
+        cdef unsigned char value
+        if bid is None or bid.template is None:
+            raise TypeError("no bid to write")
+        cdef tuple pieces = bid.template.pieces  # checked where the template was made
+        cdef bytes values = bid.template.values
+        kept = self._identify(bid.imp_id, &imp)
+        out.add(pieces[0])
+        for place in range(PyBytes_GET_SIZE(values)):
+            value = values[place]
+            if value == IMP_JSON:
+                out.add_json(&imp)
+            elif value == AUCTION_ID:
+                out.put(auction.value, auction.size)
+            elif value == IMP_ID:
+                out.put(imp.value, imp.size)
+            else:
+                out.add(bid_id)
+                if number >= 0:
+                    out.put(b'-', 1)
+                    out.add_number(number)
+            out.add(pieces[place + 1])
+        if bid.deal is not None:
+            out.put(b',"dealid":', 10)
+            deal_kept = self._identify(bid.deal, &deal)
+            out.add_json(&deal)
+        token = None if self._sign is None else self._sign(auction_id, bid.imp_id)
+        for url in self._urls:
+            out.add(<bytes>(<tuple>url)[0])
+            if token is not None:
+                out.add(token)
+            out.add(<bytes>(<tuple>url)[1])
+            out.put(auction.value, auction.size)
+            out.put(b'&impId=', 7)
+            out.put(imp.value, imp.size)
+        return out.add(self._end)
+
+    cdef tuple _identify(self, str text, Identifier *id):
+        """Find an id's forms; what is returned keeps them alive, and `text` does."""
+        cdef const char *raw
+        cdef Py_ssize_t size, place = 0
+        cdef tuple encoded
+        if text is None:
+            raise TypeError("an id is text")
+        if PyUnicode_IS_COMPACT_ASCII(text):
+            raw = PyUnicode_DATA(text)
+            size = PyUnicode_GET_LENGTH(text)
+            while place < size and UNRESERVED[<unsigned char>raw[place]]:
+                place += 1
+            if place == size:
+                id.value, id.size, id.json, id.json_size = raw, size, NULL, 0
+                return None
+        encoded = self._encode(text)
+        json, value = encoded
+        id.json, id.json_size = PyBytes_AS_STRING(json), len(<bytes?>json)
+        id.value, id.size = PyBytes_AS_STRING(value), len(<bytes?>value)
+        return encoded

@@ -1,0 +1,117 @@
+"""The log's Parquet files: `date=2026-11-22/TOKEN-FIRST-LAST.parquet`, whole or not there.
+
+The name says whose rows a file has, from which sequence number to which. A file is written aside,
+synced and renamed, so a conversion that was interrupted is done again with the same names.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from snapbid.auctionlog.layout import LoggedRow
+from snapbid.auctionlog.table import COLUMNS, LOGGED, VERSION, values_of
+
+BATCH: Final = 4_096  # rows that are added at once
+DAY_MS: Final = 86_400_000
+_DAYS: Final = f"""
+SELECT time_ms // {DAY_MS} AS day, count(*), count(*) FILTER (kind = 'gap')
+FROM logged GROUP BY day ORDER BY day
+"""
+_COPY: Final = f"""
+COPY ({COLUMNS} WHERE time_ms // {DAY_MS} = $day) TO $path (
+    FORMAT parquet, COMPRESSION zstd, KV_METADATA {{
+        "snapbid.base.version": $version, "snapbid.rows": $rows, "snapbid.gaps": $gaps
+    }}
+)
+"""
+_NAME: Final = re.compile(r"[0-9a-f]{16}-(\d+)-(\d+)\.parquet")
+_TMP: Final = ".tmp"
+
+
+class FileSet:
+    """The files of one conversion, one for each day on which it has rows. Raises OSError."""
+
+    def __init__(self, directory: Path, machine: str, worker: str) -> None:
+        self._directory = directory
+        self._machine = machine
+        self._worker = worker
+        self._database = duckdb.connect(config={"threads": 1})
+        self._database.execute(LOGGED)
+        self._rows = self._database.appender("logged")
+
+    def __enter__(self) -> "FileSet":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def add(self, rows: Iterable[LoggedRow]) -> None:
+        with as_os_error():
+            values = map(values_of, rows)
+            while batch := list(islice(values, BATCH)):
+                self._rows.append_rows(batch)
+                self._rows.flush()
+
+    def finish(self, first: int, last: int) -> None:
+        """Write the files, which have the rows from one sequence number to another."""
+        with as_os_error():
+            for day, rows, gaps in self._database.execute(_DAYS).fetchall():
+                self._write(day, rows, gaps, f"{self._worker}-{first:012d}-{last:012d}.parquet")
+
+    def _write(self, day: int, rows: int, gaps: int, name: str) -> None:
+        date = datetime.fromtimestamp(day * DAY_MS // 1000, UTC).date()
+        directory = self._directory / f"date={date}"
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"{self._worker}{_TMP}"
+        values = {"day": day, "path": str(path), "version": VERSION, "rows": str(rows)}
+        values |= {"gaps": str(gaps), "machine": self._machine, "worker": self._worker}
+        try:
+            self._database.execute(_COPY, values)
+            publish(path, directory / name)
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def as_os_error() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as error:
+        raise OSError(None, str(error)) from error
+
+
+def publish(path: Path, target: Path) -> None:
+    """Give a file that was written aside its name, once all of it is on disk."""
+    _sync(path)
+    path.replace(target)
+    _sync(target.parent)
+
+
+def last_begun(directory: Path, worker: str, first: int) -> int | None:
+    """The last row of an interrupted conversion that began with this one; None without any."""
+    for path in directory.glob(f"date=*/{worker}-{first:012d}-*.parquet"):
+        name = _NAME.fullmatch(path.name)
+        if name is not None:
+            return int(name[2])
+    return None
+
+
+def remove_incomplete(directory: Path) -> None:
+    """Remove what a writer that was killed left."""
+    for path in directory.glob(f"date=*/*{_TMP}"):
+        path.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

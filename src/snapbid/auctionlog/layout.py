@@ -1,0 +1,114 @@
+"""Segments: memory-mapped files into which workers write rows (`native/snapbid/auctionlog`).
+
+A segment is a header, rows, and room for more:
+
+    magic | end of the rows | first sequence number | last one converted | in flight
+          | when something last began (epoch ms) | lost rows | since when (epoch ms) | closed
+          | the operating system's boot (16 bytes)
+
+each 8 bytes else, little endian, zero-padded to HEADER_SIZE. A row is `_ROW` and its strings. It is
+published by the store that moves the end of the rows behind it, so a process that is killed at any
+moment leaves only whole rows; the operating system keeps them. `closed` is 1 once the worker goes
+on in another segment, or has ended with nothing in flight.
+"""
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+MAGIC: Final = b"SNAPLOG1"
+HEADER_SIZE: Final = 128
+SEGMENT_SIZE: Final = 4 * 1024 * 1024
+BID: Final = 0
+GAP: Final = 8
+TEST: Final = 1
+REPLAYED: Final = 2
+STRINGS: Final = 8  # descriptor, canonical id, auction, impression, campaign, creative, deal, cur
+
+_HEADER: Final = Struct("<8sQQQqqqqQ16s")
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_CONVERTED: Final = Struct("<Q")
+_CONVERTED_AT: Final = 24
+_ROW: Final = Struct(f"<HBBBxhQqqqq{STRINGS}H")  # size, kind, verdict, flags, reason; sequence …
+
+
+def new_header() -> bytes:
+    """The header of a segment without rows."""
+    return _HEADER.pack(MAGIC, HEADER_SIZE, *(0,) * 7, boot())
+
+
+def boot() -> bytes:
+    """What names this run of the operating system."""
+    return UUID(_BOOT.read_text().strip()).bytes
+
+
+class SegmentState(NamedTuple):
+    """The header of a segment."""
+
+    magic: bytes
+    end: int
+    first: int
+    converted: int
+    in_flight: int
+    begun_ms: int
+    lost: int
+    lost_since_ms: int
+    closed: int
+    boot: bytes
+
+    @classmethod
+    def read(cls, mapped: mmap.mmap) -> "SegmentState":
+        return cls(*_HEADER.unpack_from(mapped))
+
+
+class LoggedRow(NamedTuple):
+    """A row as a worker wrote it.
+
+    `kind`: BID, GAP, or that of a notice (`ledger.records`); `verdict`: the ledger's letter. In a
+    gap row `price` is when it began (epoch ms) and `cost` how many rows are missing.
+    """
+
+    kind: int
+    verdict: str
+    flags: int
+    reason: int
+    sequence: int
+    time_ms: int
+    price: int
+    cost: int
+    sent: int
+    strings: list[bytes]
+
+
+def rows(mapped: mmap.mmap, start: int, end: int) -> Iterator[tuple[LoggedRow, int]]:
+    """Yield the rows between two offsets, and where the next one starts.
+
+    What follows a row that breaks the layout, as the operating system's crash may leave one, is
+    left out.
+    """
+    unpack, at = _ROW.unpack_from, start
+    previous = 0
+    while at + _ROW.size <= end:
+        size, kind, verdict, flags, reason, sequence, time_ms, price, cost, sent, *lengths = unpack(
+            mapped, at
+        )
+        if size != _ROW.size + sum(lengths) or at + size > end or sequence <= previous:
+            return
+        position, strings = at + _ROW.size, []
+        for length in lengths:
+            strings.append(mapped[position : position + length])
+            position += length
+        at, previous = at + size, sequence
+        letter = chr(verdict) if verdict else ""
+        yield (
+            LoggedRow(kind, letter, flags, reason, sequence, time_ms, price, cost, sent, strings),
+            at,
+        )
+
+
+def note_converted(mapped: mmap.mmap, sequence: int) -> None:
+    """Note in a segment that its rows are in Parquet files up to this one."""
+    _CONVERTED.pack_into(mapped, _CONVERTED_AT, sequence)

@@ -1,0 +1,99 @@
+"""The files of segments: made and locked by a worker, taken over by the writer once they are free.
+
+Those of a machine are in `spool/MACHINE` below the log's directory, and are called
+`TOKEN-NUMBER.rows`. The token is a worker's own, and never used again.
+"""
+
+import fcntl
+import mmap
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from snapbid.auctionlog.layout import HEADER_SIZE, SEGMENT_SIZE, new_header
+
+SUFFIX: Final = ".rows"
+_UNLOCKED: Final = ".new"
+MOST_SEGMENTS: Final = 128  # that wait in a machine's spool: 512 MiB
+
+
+class SpoolCrowdedError(OSError):
+    """The writer does not keep up, or does not run."""
+
+    def __init__(self) -> None:
+        super().__init__(None, f"{MOST_SEGMENTS} segments wait for the writer")
+
+
+class RowSegment:
+    """A mapped segment. `token` and `number` are those of its name."""
+
+    def __init__(self, path: Path, file: int) -> None:
+        self.path = path
+        token, _, number = path.stem.rpartition("-")
+        self.token, self.number = token, int(number)
+        self._file = file
+        try:
+            self.mapped = mmap.mmap(file, 0)
+        except (OSError, ValueError):
+            os.close(file)
+            raise
+
+    @classmethod
+    def create(cls, spool: Path, token: str, number: int) -> "RowSegment":
+        """Make a locked segment with all its room on disk. Raises OSError."""
+        spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if sum(1 for _ in spool.glob(f"*{SUFFIX}")) >= MOST_SEGMENTS:
+            raise SpoolCrowdedError
+        path = spool / f"{token}-{number:06d}{SUFFIX}"
+        unlocked = path.with_suffix(_UNLOCKED)
+        file = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.posix_fallocate(file, 0, SEGMENT_SIZE)
+            os.pwrite(file, new_header(), 0)
+            unlocked.rename(path)
+        except OSError:
+            os.close(file)
+            unlocked.unlink(missing_ok=True)
+            raise
+        return cls(path, file)
+
+    def is_abandoned(self) -> bool:
+        """Whether no worker has the segment locked."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        return True
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        self.mapped.close()
+        os.close(self._file)
+
+
+def machine() -> str:
+    """The name of this machine, as rows and directories have it."""
+    return socket.gethostname()
+
+
+def spool_of(directory: Path) -> Path:
+    """The directory of this machine's segments."""
+    return directory / "spool" / machine()
+
+
+def open_all(spool: Path, known: set[Path]) -> Iterator[RowSegment]:
+    """Open the segments that are not known yet, in the order of their names."""
+    for path in sorted(spool.glob(f"*{SUFFIX}")):
+        if path not in known:
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            if os.fstat(file).st_size < HEADER_SIZE:
+                os.close(file)
+                continue
+            yield RowSegment(path, file)

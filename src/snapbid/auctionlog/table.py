@@ -1,0 +1,61 @@
+"""The columns of the log, and rows made into them. Only the writer and its readers import this."""
+
+from typing import Final
+
+from snapbid.auctionlog.layout import BID, GAP, REPLAYED, STRINGS, TEST, LoggedRow
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN, NoticeVerdict, bid_digest
+
+VERSION: Final = "1"
+KINDS: Final = {BID: "bid", WIN: "win", BILLING: "billing", LOSS: "loss", GAP: "gap"}
+KILLED: Final = "k"
+UNWRITTEN: Final = "w"
+STOPPED: Final = "m"
+VERDICTS: Final = {
+    "": None,
+    **{verdict.value: verdict.name.lower() for verdict in NoticeVerdict},
+    KILLED: "killed",
+    UNWRITTEN: "unwritten",
+    STOPPED: "machine_stopped",
+}
+UNKNOWN: Final = -1  # how many rows are missing
+
+LOGGED: Final = """
+CREATE TABLE logged (
+    kind VARCHAR, verdict VARCHAR, test BOOLEAN, reason SMALLINT, sequence BIGINT, time_ms BIGINT,
+    price BIGINT, cost BIGINT, sent BIGINT, notice_key BLOB, descriptor VARCHAR, ssp VARCHAR,
+    auction_id VARCHAR, imp_id VARCHAR, campaign_id VARCHAR, creative_id VARCHAR, deal_id VARCHAR,
+    currency VARCHAR
+)
+"""
+COLUMNS: Final = f"""
+SELECT
+    make_timestamptz(time_ms * 1000) AS time, kind, verdict, nullif(descriptor, '') AS descriptor,
+    nullif(ssp, '') AS ssp, auction_id, imp_id, nullif(campaign_id, '') AS campaign_id,
+    nullif(creative_id, '') AS creative_id, nullif(deal_id, '') AS deal_id,
+    CASE kind WHEN 'bid' THEN price END AS price_micros,
+    CASE kind WHEN 'bid' THEN cost END AS cost_nanos,
+    CASE kind WHEN 'bid' THEN sent END AS sent_micros,
+    nullif(currency, '') AS currency, CASE kind WHEN 'loss' THEN reason END AS loss_reason,
+    CASE kind WHEN 'bid' THEN test END AS test, notice_key,
+    CASE kind WHEN 'gap' THEN nullif(cost, {UNKNOWN}) END AS missing,
+    CASE kind WHEN 'gap' THEN make_timestamptz(price * 1000) END AS since,
+    $machine AS machine, $worker AS worker, sequence
+FROM logged
+"""
+_NO_STRINGS: Final = (None,) * STRINGS
+
+
+def values_of(row: LoggedRow) -> tuple[object, ...]:
+    """A row's values under LOGGED."""
+    kind, letter, flags, reason, sequence, time_ms, price, cost, sent, strings = row
+    texts = [str(text, "utf-8", "replace") for text in strings] or _NO_STRINGS
+    key = None
+    if flags & REPLAYED:
+        texts, key = _NO_STRINGS, strings[2]
+    elif letter == NoticeVerdict.SPOOLED:
+        key = bid_digest(strings[2], strings[3])
+    test = bool(flags & TEST)
+    return (
+        KINDS[kind], VERDICTS[letter], test, reason, sequence, time_ms, price, cost, sent, key,
+        *texts,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""What every room stands on: settings, addresses, HTTP, errors, tasks."""

@@ -1,0 +1,400 @@
+"""HTTP for the rooms: request bodies, checked and bounded, and answers ready to send."""
+
+import asyncio
+import base64
+import sys
+import zlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from math import ceil
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+
+from snapbid.base.beat import BEAT_S, beat
+from snapbid.base.errors import BadRequest, BodyTimeout, Problem, TooLarge, UnsupportedMediaType
+
+if sys.version_info >= (3, 14):
+    from compression import zstd as zstd
+else:
+    from backports import zstd as zstd
+
+Scope: TypeAlias = Mapping[str, Any]
+Message: TypeAlias = dict[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+HeaderList: TypeAlias = list[tuple[bytes, bytes]]  # of a scope
+Headers: TypeAlias = dict[bytes, bytes]
+
+JSON: Final = b"application/json"
+GZIP: Final = "gzip"
+ZSTD: Final = "zstd"
+MAX_MEMBERS: Final = 16  # of a gzip body, or frames of zstd
+MAX_WINDOW_LOG: Final = 23  # of zstd: 8 MiB, which all must take (RFC 9659)
+DRAIN_BYTES: Final = 8 << 20  # the most that is read of a refused request's body
+DRAIN_S: Final = 1.0
+MAX_COMPRESSED: Final = 48 << 10  # bytes of an answer that is compressed; some 2 ms
+COMPRESSED_AT_ONCE: Final = 16 << 10  # bytes
+ENDED_AT_ONCE: Final = 50  # requests whose bodies have not come
+TICKS: Final = 10
+LEFT_BYTES: Final = 4096  # up to this length the server reads a body with the head
+LEFT_AFTER_S: Final = 0.005  # by then a body has arrived, even if sent after the head
+
+
+class Disconnected(Exception):
+    """The client disconnected before its whole body had arrived."""
+
+
+class AwaitedMessages(dict[Awaitable[Message], None]):
+    """Messages awaited by requests that began within the same tick of the deadline."""
+
+    late = False
+
+
+def ticks(timeout_s: float) -> tuple[float, int]:
+    """How often to tick (s), and how many ticks a body has: about ten, and at least its time.
+
+    They are beats of the process where those are more frequent, lest each wake a process at rest.
+    """
+    every_s = timeout_s / TICKS
+    if every_s > BEAT_S:
+        every_s = BEAT_S * (every_s // BEAT_S)
+    return every_s, ceil(timeout_s / every_s)
+
+
+class BodyDeadline:
+    """Ends requests whose bodies do not come in time: a body has all of `ticks` ticks to come.
+
+    Requests are told apart by the tick in which they began, so that one costs neither a timer nor
+    a look at the clock. There is one deadline for all requests of a process, since it is the
+    process that runs out of what they take.
+    """
+
+    def __init__(self) -> None:
+        self.ticks = TICKS
+        self.current = AwaitedMessages()
+        self._earlier: deque[AwaitedMessages] = deque()
+
+    async def keep(self, timeout_s: float) -> None:
+        """Tick until cancelled, so that a body has at least that time."""
+        every_s, self.ticks = ticks(timeout_s)
+        while True:
+            await beat(every_s)
+            await self.tick()
+
+    async def tick(self) -> None:
+        """End what is overdue, some at a time: other requests have their turns in between."""
+        self._earlier.append(self.current)
+        self.current = AwaitedMessages()
+        if len(self._earlier) > self.ticks:
+            overdue = self._earlier.popleft()
+            overdue.late = True
+            for number, message in enumerate(list(overdue), 1):
+                cast("asyncio.Future[Message]", message).cancel()  # as Granian's are, too
+                if number % ENDED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+
+BODY_DEADLINE: Final = BodyDeadline()
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """A complete answer: its start message (shared by all answers if it is constant) and body."""
+
+    start: Message
+    body: bytes
+
+
+RequestHandler: TypeAlias = Callable[[HeaderList, Receive], Awaitable[Answer]]
+
+
+def answer(
+    status: int,
+    body: bytes = b"",
+    content_type: bytes = JSON,
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+) -> Answer:
+    """Build an answer with the headers common to all answers."""
+    own: list[tuple[bytes, bytes]] = []
+    if status != 204:
+        own = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+    return Answer(
+        {"type": "http.response.start", "status": status, "headers": [*own, *headers]}, body
+    )
+
+
+def json_body(body: bytes) -> Answer:
+    """A 200 answer whose body is already JSON; faster than `answer`."""
+    return Answer(_start(len(body)), body)
+
+
+@lru_cache(4096)
+def _start(length: int) -> Message:
+    return answer(200, bytes(length)).start
+
+
+def json_answer(status: int, document: object, *headers: tuple[bytes, bytes]) -> Answer:
+    """An answer with a document encoded as JSON."""
+    return answer(status, msgspec.json.encode(document), headers=headers)
+
+
+def problem_answer(problem: Problem) -> Answer:
+    """The error body of documents 1 and 2: `{"error": code, "detail": text}`."""
+    document = {"error": problem.code, "detail": problem.detail}
+    return json_answer(problem.status, document, *problem.headers)
+
+
+async def read_json_body(headers: Headers, receive: Receive, limit: int) -> bytes:
+    """Read the body of a JSON request, inflated, of at most `limit` bytes.
+
+    Raises UnsupportedMediaType, TooLarge and BadRequest (RFC 9110), checked in this order, and
+    Disconnected or BodyTimeout where the body does not come.
+    """
+    length = _length(headers.get(b"content-length"))
+    try:
+        check_type(headers.get(b"content-type"))
+        encoding = encoding_of(headers.get(b"content-encoding"))
+        if length is not None and length > limit:
+            raise _too_large(limit)
+    except Problem as problem:
+        raise await refused(problem, receive) from None
+    body = await read_body(receive, length, limit)
+    return inflate(body, limit, encoding) if encoding else body
+
+
+async def read_body(receive: Receive, length: int | None, limit: int) -> bytes:
+    """Read a body of this length (None: it is not told), of at most `limit` bytes, as it comes.
+
+    Raises as `read_json_body` does.
+    """
+    awaited = BODY_DEADLINE.current
+    coming = receive()
+    awaited[coming] = None
+    try:
+        message = await coming
+        del awaited[coming]  # an entry that an error leaves behind goes with its tick
+        if len(message.get("body", b"")) == length:  # its final message would cost another turn
+            return cast(bytes, message["body"])
+        return await read_rest(message, receive, length, limit, awaited)
+    except asyncio.CancelledError:
+        if awaited.late:
+            raise BodyTimeout from None
+        raise
+
+
+async def read_rest(
+    message: Message, receive: Receive, length: int | None, limit: int, awaited: AwaitedMessages
+) -> bytes:
+    """Read on a body that its first message did not complete; see `read_body`."""
+    body: bytes = message.get("body", b"")
+    try:
+        if message.get("more_body") or message["type"] == "http.disconnect":
+            body = await _read_rest(message, receive, limit, awaited)
+        elif len(body) > limit:
+            raise _too_large(limit)
+    except asyncio.CancelledError:
+        if awaited.late:
+            raise BodyTimeout from None
+        raise
+    if length is not None and length != len(body):
+        raise BadRequest("the body was cut short")
+    return body
+
+
+@lru_cache(4096)
+def _length(header: bytes | None) -> int | None:
+    return int(header) if header and len(header) < 20 and header.isdigit() else None
+
+
+async def _read_rest(
+    message: Message, receive: Receive, limit: int, awaited: AwaitedMessages
+) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            problem = _too_large(limit)
+            raise await refused(problem, receive) if message.get("more_body") else problem
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
+        if awaited.late:
+            raise BodyTimeout
+        coming = receive()
+        awaited[coming] = None
+        message = await coming
+        del awaited[coming]
+
+
+async def refused(problem: Problem, receive: Receive) -> Problem:
+    """Return the problem to raise for a request whose body has not been read to its end.
+
+    The rest of the body is read first, within bounds: a server that answers earlier has to close
+    the connection, which loses the client's next request on it. Beyond the bounds, the answer
+    announces that the connection is closed.
+    """
+    if not await drain(receive):
+        problem.headers = (*problem.headers, (b"connection", b"close"))
+    return problem
+
+
+async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> None:
+    """Skip the body of a request that is answered without it and has queued for `waited_s`.
+
+    If a short body has already arrived, the server itself drops it, a third cheaper in all. If it
+    has not, the server would close the connection, so the body is drained.
+    """
+    length = _length(headers.get(b"content-length"))
+    if waited_s < LEFT_AFTER_S or length is None or length > LEFT_BYTES:
+        await drain(receive)
+
+
+async def drain(receive: Receive) -> bool:
+    """Read the rest of a body, within bounds; return whether its end was reached."""
+    return await asyncio.create_task(_drain(receive))  # a time-out needs a task
+
+
+async def _drain(receive: Receive) -> bool:
+    size = 0
+    try:
+        async with asyncio.timeout(DRAIN_S):
+            while size <= DRAIN_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body"):
+                    return True
+    except TimeoutError:
+        pass
+    return False
+
+
+def basic_password(credentials: bytes) -> bytes:
+    """Return the password of `Basic` credentials (RFC 7617), b"" where they are none."""
+    try:
+        return base64.b64decode(credentials, validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
+
+
+def inflate(body: bytes, limit: int, encoding: str = GZIP) -> bytes:
+    """Inflate a body of gzip members (RFC 1952) or zstd frames (RFC 8878), to `limit` bytes.
+
+    Raises TooLarge and BadRequest.
+    """
+    parts: list[bytes] = []
+    remaining = limit
+    for _ in range(MAX_MEMBERS):
+        inflater = _INFLATERS[encoding]()
+        try:
+            part = inflater.decompress(body, remaining + 1)
+        except (zlib.error, zstd.ZstdError):
+            raise BadRequest(f"the body is not {encoding}{_BEYOND[encoding]}") from None
+        remaining -= len(part)
+        if remaining < 0:
+            raise _too_large(limit)
+        if not inflater.eof:
+            raise BadRequest(f"the {encoding} body was cut short")
+        parts.append(part)
+        body = inflater.unused_data
+        if not body:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+    raise BadRequest(f"the {encoding} body has more than {MAX_MEMBERS} members")
+
+
+_BEYOND: Final = {GZIP: "", ZSTD: ", or has a window of more than 8 MiB"}
+_INFLATERS: Final[dict[str, Callable[[], Any]]] = {
+    GZIP: lambda: zlib.decompressobj(31),
+    ZSTD: lambda: zstd.ZstdDecompressor(
+        options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG}
+    ),
+}
+_idle: list[zstd.ZstdCompressor] = []  # between answers: making one takes longer than its work
+
+
+def compress(body: bytes, encoding: str = GZIP) -> bytes | None:
+    """Compress a body at the fastest level; None where that would take too long.
+
+    How long it takes shows in what comes out: 256 KiB of markup that repeats itself are compressed
+    as gzip in half a millisecond, and as much base64 in eight.
+    """
+    if encoding == GZIP:
+        return _compress(body, zlib.compressobj(1, zlib.DEFLATED, 31))
+    compressor = _idle.pop() if _idle else zstd.ZstdCompressor(level=1)
+    compressed = _compress(body, compressor)
+    if compressed is not None:  # else its frame has not ended
+        _idle.append(compressor)
+    return compressed
+
+
+def _compress(body: bytes, compressor: Any) -> bytes | None:
+    parts: list[bytes] = []
+    size = 0
+    for start in range(0, len(body), COMPRESSED_AT_ONCE):
+        part = compressor.compress(body[start : start + COMPRESSED_AT_ONCE])
+        size += len(part)
+        if size > MAX_COMPRESSED:
+            return None
+        parts.append(part)
+    parts.append(compressor.flush())
+    return b"".join(parts) if size + len(parts[-1]) <= MAX_COMPRESSED else None
+
+
+@lru_cache(256)
+def accepted_encoding(header: bytes) -> str | None:
+    """The encoding that an `Accept-Encoding` prefers, zstd where it has no preference; None where
+    it accepts neither.
+    """
+    weights = _weights(header)
+    return max(weights, key=lambda encoding: (weights[encoding], encoding), default=None)
+
+
+@lru_cache(256)
+def accepts_gzip(header: bytes) -> bool:
+    """Whether an `Accept-Encoding` accepts gzip."""
+    return GZIP in _weights(header)
+
+
+def _weights(header: bytes) -> dict[str, float]:
+    """The encodings that are accepted, with their weights (RFC 9110, 12.5.3)."""
+    weights: dict[str, float] = {}
+    for item in header.lower().split(b","):
+        name, _, parameter = item.partition(b";")
+        if encoding := _NAMES.get(name.strip()):
+            try:
+                weight = float(parameter.replace(b" ", b"").removeprefix(b"q=") or 1)
+            except ValueError:
+                weight = 1.0
+            weights.setdefault(encoding, weight)
+    return {encoding: weight for encoding, weight in weights.items() if weight > 0}
+
+
+@lru_cache(256)
+def check_type(content_type: bytes | None) -> None:
+    """Raise UnsupportedMediaType for anything but JSON."""
+    if content_type is None or content_type.partition(b";")[0].strip().lower() != JSON:
+        raise UnsupportedMediaType("Content-Type: must be application/json")
+
+
+@lru_cache(256)
+def encoding_of(header: bytes | None) -> str | None:
+    """The encoding of a `Content-Encoding`, None without one. Raises UnsupportedMediaType."""
+    name = header.strip().lower() if header else b""
+    if name in (b"identity", b""):
+        return None
+    if encoding := _NAMES.get(name):
+        return encoding
+    raise UnsupportedMediaType(
+        "Content-Encoding: must be gzip, zstd or absent", ((b"accept-encoding", b"gzip, zstd"),)
+    )
+
+
+_NAMES: Final = {b"gzip": GZIP, b"x-gzip": GZIP, b"zstd": ZSTD}
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is over {limit} bytes")

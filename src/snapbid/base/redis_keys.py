@@ -1,0 +1,129 @@
+"""The names of everything that the product keeps in Redis.
+
+The ledger is cut into shards. All keys of shard N carry the hash tag {sbN}, so a script may touch
+any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
+
+    {sbN}:none                never exists: a script that names it is refused while its slot moves
+    {sbN}:epoch               names the data set; made by whoever comes first
+    {sbN}:r                   the granules that there are, and which one takes records; a string
+                              where the ledger is closed (closing.py)
+    {sbN}:r:GRANULE:BUCKET    records of bids: field = digest of (auction, impression)
+    {sbN}:w:WRITER            number of a writer's last batch, and the limited bids it refused;
+                              negative once it was taken back
+    {sbN}:ttl                 how long bids are remembered, by whom that is said (heartbeat.lua)
+    {sbN}:m:CAMPAIGN          money used by a campaign and held for it (money.lua)
+    {sbN}:x:CAMPAIGN          when its holds end
+    {sbN}:g:CAMPAIGN          what this shard was granted of its budget (money.lua)
+    {sbN}:bank:CAMPAIGN       what all shards were granted of it, in one of them (banker.py)
+    {sbN}:refused, {sbN}:wait, {sbN}:calls, {sbN}:room, {sbN}:said
+                              campaigns that ask for money, and that had some again (money.lua)
+    {sbN}:fe:CAMPAIGN:USER    a capped user's holds
+    {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
+    {sbN}:o:M                 what becomes of the impressions of users in shard M (outbox.py)
+    {sbN}:o                   the sweeper that has these outboxes, and until when (hold clock)
+    {sbN}:outboxes            up to when the outboxes of each shard for this one are delivered
+    {sbN}:delivered           up to when all of them are
+    {sbN}:h                   the hold clock
+    {sbN}:spools              up to when each process has settled what it acknowledged
+    {sbN}:spools:left         processes that were signed off lately
+    {sbN}:mark                written before WAIT (replicas.py)
+    {sbN}:closed              why workers are refused (closing.py); {sbN}:closed:r and :e are what r
+                              and e are in an open ledger
+    {sbN}:segment             which run of Redis is counting, and how far the drain is (below)
+    {sbN}:segments            segments that may have counters -> when each began (epoch s)
+    {sbN}:left                segments that another one followed -> number of the last batch that
+                              the drain had read by then
+    {sbN}:c:SEGMENT:YYYY-MM-DD  counters of a day, cumulative
+    {sbN}:d                   names of the counters that changed: `SEGMENT YYYY-MM-DD FIELD`
+    {sbN}:d:taken             those that the drain is absorbing
+    {sbN}:d:owner             token of the drain at work
+    {sbN}:d:at                when the drain last took all that had changed (epoch s)
+    {sbN}:g                   `SEGMENT YYYY-MM-DD` -> generation of these counters, raised when they
+                              are removed
+    {sbN}:e                   stream of server events on their way to the warehouse, those of some
+                              products (queues.py)
+    {sbN}:seen                when an SSP's wins, impressions and losses last grew: `w:7`, epoch s
+
+The hash {sbN}:segment has
+
+    segment, run, origin      the segment that is counted in, the run id of its Redis, and whose
+                              replica that was before
+    confirmed                 the segment for which budgets are known to be what was spent
+    carried                   set once budgets have what the warehouse knew when the epoch began
+    warehouse                 whose campaigns and SSPs the numbers stand for
+    adopted                   when they became that, the ledger having been another one's (epoch s)
+    read, released            numbers of the last batches of counters that the drain has read, and
+                              whose names it has removed; the warehouse has that of the last one
+                              that it absorbed (drain_fence)
+    outdated                  segments of which this is an older copy than was drained
+    shards                    how many the ledger has
+    moved_from                the epoch of the ledger from which this one was moved
+    moved                     how many shards the ledgers had from which this one was moved, and
+                              until when their bids are here (segment.py)
+
+Elsewhere:
+
+    {golive}:...              what SSPs have sent (operations/golive/store.py)
+    events:rate:DIGEST        requests of an API key in the last minute
+    {events:rate:DIGEST}:n    more events that its batches had in the last minute
+    report:rate:DIGEST        requests of a report token in the last minute
+    diagnosis:rate:DIGEST     the same, for the diagnosis
+    demand:rate:DIGEST        the same, for demand signals
+    bids:rate:NUMBER          permits leased to workers for an SSP's requests (permits.py)
+    report:cache:SSP:...      reports, for five minutes
+    ledger:format             what a program must know to use this ledger (format.py)
+    drains                    what each drain said of itself last (drains.py)
+"""
+
+from hashlib import blake2b
+from typing import Final
+
+GOLIVE: Final = "{golive}:"
+EVENT_RATE: Final = "events:rate:"
+REPORT_RATE: Final = "report:rate:"
+DIAGNOSIS_RATE: Final = "diagnosis:rate:"
+DEMAND_RATE: Final = "demand:rate:"
+BID_RATE: Final = "bids:rate:"
+REPORT_CACHE: Final = "report:cache:"
+DRAINS: Final = "drains"
+LEDGER_FORMAT: Final = "ledger:format"
+
+
+class ShardKeys:
+    """The keys of one shard that Python code names; the scripts name the others."""
+
+    __slots__ = ("changed", "drained_at", "epoch", "events", "generations", "left", "mark", "owner",
+                 "prefix", "processes", "script_keys", "seen", "segments", "state",
+                 "taken")  # fmt: skip
+
+    def __init__(self, number: int) -> None:
+        self.prefix = prefix = f"{{sb{number}}}:"
+        self.epoch = f"{prefix}epoch"
+        self.script_keys = (self.epoch, f"{prefix}none")  # KEYS of each script
+        self.mark = f"{prefix}mark"
+        self.changed = f"{prefix}d"
+        self.taken = f"{prefix}d:taken"
+        self.owner = f"{prefix}d:owner"
+        self.drained_at = f"{prefix}d:at"
+        self.events = f"{prefix}e"
+        self.generations = f"{prefix}g"
+        self.seen = f"{prefix}seen"
+        self.state = f"{prefix}segment"
+        self.segments = f"{prefix}segments"
+        self.left = f"{prefix}left"
+        self.processes = f"{prefix}spools"
+
+    def allowances(self, campaign: int) -> str:
+        """What the shard was granted of a campaign's budget."""
+        return f"{self.prefix}g:{campaign}"
+
+    def counters(self, segment: str, day: str) -> str:
+        """The counters of a day, `YYYY-MM-DD`."""
+        return f"{self.prefix}c:{segment}:{day}"
+
+
+def shard_of(auction_id: bytes, shards: int) -> int:
+    """The shard that holds an auction's bids, or a product's events."""
+    if shards == 1:
+        return 0
+    return int.from_bytes(blake2b(auction_id, digest_size=4).digest(), "little") % shards

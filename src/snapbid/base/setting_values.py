@@ -1,0 +1,175 @@
+"""What the values of settings may be: from the text of a variable to the checked value."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from snapbid.base import addresses
+from snapbid.base.access import parse_networks
+
+SECRET_MIN_BYTES = 32
+TOKEN_MIN_CHARACTERS = 16
+
+
+class Secret:
+    """Text that does not show itself in a repr, a log line or a traceback."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def key(self) -> bytes:
+        """The signing key: the secret's UTF-8 bytes."""
+        return self._text.encode()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+
+class InvalidValueError(Exception):
+    """A value that breaks its rule. The message quotes `value`, unless it may be secret."""
+
+    def __init__(self, rule: str, value: str | None = None) -> None:
+        self.rule = rule
+        self.value = value
+
+
+def printable(text: str) -> str:
+    if not text.isprintable():  # lone surrogates, too: what was not UTF-8
+        raise InvalidValueError("must be printable UTF-8 text")
+    return text
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    def check(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,12}", text) or not low <= int(text) <= high:
+            raise InvalidValueError(f"must be an integer from {low} to {high}", repr(text))
+        return int(text)
+
+    return check
+
+
+def host(text: str) -> str:
+    if re.search(r"[\s/\[\]@]", text):
+        raise InvalidValueError(
+            "must be an address or a host name, without brackets or port", repr(text)
+        )
+    return text
+
+
+def base_url(text: str) -> str:
+    try:
+        url = urlsplit(text)
+        good = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:
+        good = False
+    if good and "@" in url.netloc:  # notification URLs would show it to everybody
+        raise InvalidValueError("must have no user and no password", None)
+    if not good or re.search(r"[\s?#]", text):
+        raise InvalidValueError(
+            "must be http:// or https:// with a host, without query", repr(text)
+        )
+    return text.rstrip("/")
+
+
+def store_url(*schemes: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        scheme = text.partition("://")[0]
+        if "://" not in text or scheme not in schemes:
+            value = f"the scheme {scheme!r}" if "://" in text else None  # may hold a password
+            raise InvalidValueError(
+                f"must start with {' or '.join(f'{s}://' for s in schemes)}", value
+            )
+        return text
+
+    return check
+
+
+def redis_url(text: str) -> str:
+    try:
+        addresses.parse(text)
+    except ValueError as error:
+        raise InvalidValueError(str(error)) from None
+    return text
+
+
+def secret(text: str) -> Secret:
+    if not text.strip() or len(text.encode()) < SECRET_MIN_BYTES:
+        raise InvalidValueError(
+            f"must have at least {SECRET_MIN_BYTES} bytes", f"{len(text.encode())} bytes"
+        )
+    return Secret(text)
+
+
+def token(text: str) -> Secret:
+    if not re.fullmatch(rf"[!-~]{{{TOKEN_MIN_CHARACTERS},}}", text):
+        raise InvalidValueError(
+            f"must have at least {TOKEN_MIN_CHARACTERS} characters of ASCII, without spaces",
+            f"{len(text)} characters",
+        )
+    return Secret(text)
+
+
+def home(text: str) -> Path:
+    path = path_of(text)
+    if path.exists() and not path.is_dir():
+        raise InvalidValueError("must be a directory, or be free to become one", repr(text))
+    return path
+
+
+def file(text: str) -> Path:
+    path = path_of(text)
+    if not path.is_file():
+        raise InvalidValueError("must be a file that exists", repr(text))
+    return path
+
+
+def path_of(text: str) -> Path:
+    try:
+        path = Path(text).expanduser().absolute()
+        path.exists()  # raises for names that no file system takes
+    except OSError as error:
+        raise InvalidValueError(f"cannot be used: {error.strerror}", repr(text)) from error
+    except RuntimeError as error:  # of a home
+        raise InvalidValueError("must be a path: nobody has that name", repr(text)) from error
+    return path
+
+
+def new_file(text: str) -> Path:
+    path = path_of(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise InvalidValueError("must be a file in a directory that exists", repr(text))
+    return path
+
+
+def networks(text: str) -> tuple[str, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        return tuple(map(str, parse_networks(parts)))
+    except ValueError as error:
+        mistakes = "; ".join(str(error).splitlines())
+        rule = f"must be addresses and networks, separated by commas: {mistakes}"
+        raise InvalidValueError(rule) from None
+
+
+def switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise InvalidValueError("must be 0 or 1", repr(text))
+    return text == "1"
+
+
+def share(text: str) -> float:
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-[0-9]+)?", text) or not 0 < float(text) <= 1:
+        raise InvalidValueError("must be a number above 0 and at most 1", repr(text))
+    return float(text)

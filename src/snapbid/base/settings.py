@@ -1,0 +1,261 @@
+"""Settings: `SNAPBID_*` environment variables, checked once, into one frozen struct (contract 1).
+
+Two steps: raw strings, then a checked value that is passed down. A wrong setting never hides
+another: `load` raises one `SettingsError` that names them all. An empty variable counts as unset,
+except secrets, which are never empty on purpose.
+"""
+
+import difflib
+import re
+import socket
+from collections.abc import Callable, Container, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from snapbid.base import setting_values as rules
+from snapbid.base.setting_values import Secret
+
+KNOWN_ELSEWHERE = frozenset((  # read by setup.py, the tests and `snapbid load`
+    "SNAPBID_DEBUG", "SNAPBID_CORPUS", "SNAPBID_VAST_SAMPLES",
+    "SNAPBID_API_KEY", "SNAPBID_REPORT_TOKEN",
+))  # fmt: skip
+
+
+class SettingsError(ValueError):
+    """Wrong or missing settings: one line per mistake. Commands end with exit status 2."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        super().__init__("\n".join(mistakes))
+        self.mistakes = mistakes
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings, checked. Times in the unit that the name says; paths are absolute."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    base_url: str  # what notification URLs start with, without a trailing slash
+    redis_url: str | None = None
+    redis_replicas: int | None = None  # that have a write before it counts; None: 1 in a cluster
+    database_url: str | None = None
+    home: Path
+    jwt_secret: Secret | None = None
+    jwt_issuer: str = "snapbid"
+    geo_db: Path | None = None  # None: the country database that ships
+    bid_ttl_s: int = 7200
+    hold_s: int = 60  # for which a bid holds its cost, and a capped user's impression
+    bid_max_bytes: int = 262_144  # of a decompressed body
+    body_timeout_s: int = 5  # for a request's body to come
+    idle_timeout_s: int = 155  # for the next request on a connection; exchanges keep theirs for 150
+    tmax_ms: int = 100  # where the request names none
+    bid_cpu_ms: int = 10  # processor time that a bid request may take
+    max_quantity: int = 1000  # of impressions for which one may stand (qty.multiplier)
+    ledger_shards: int = 1  # in Redis; changed by `snapbid ledger move`
+    spool_max_bytes: int = 67_108_864  # notices on disk while Redis is away, per worker
+    suspend_losses: int = 3  # of a creative at an SSP, until it is suspended there; 0: never
+    suspend_share: float = 0.2  # that such losses must be of its bids there
+    suspend_s: int = 86_400
+    events_days: int | None = None  # for which server events are kept; None: for ever
+    signed_notices: bool = False  # of every SSP; else of those that the registry names
+    gvl_id: int | None = None  # our id in the IAB Global Vendor List
+    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
+    ops_host: str = "127.0.0.1"
+    ops_port: int = 8001
+    ops_token: Secret | None = None  # of the private port
+    allow_volatile: bool = False  # start on stores that may lose what they acknowledge
+    record: Path | None = None  # where sampled bid requests are kept for replay
+    record_sample: float = 0.01  # of all bid requests
+    record_max_bytes: int = 268_435_456  # of that file
+    auction_log: Path | None = None  # the directory of the auction log
+    auction_log_s: int = 300  # until a row is in a file of it
+
+    @property
+    def runtime_dir(self) -> Path:
+        """The directory shared by the processes of one server; each port has its own."""
+        return self.home / f"serve-{self.port}"
+
+    @property
+    def catalog_path(self) -> Path:
+        return self.runtime_dir / "catalog"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.runtime_dir / "metrics"
+
+    @property
+    def spool_path(self) -> Path:
+        return self.runtime_dir / "spool"
+
+    def __repr__(self) -> str:
+        shown = {
+            name: _without_password(value) if name.endswith("_url") and value else value
+            for name, value in msgspec.structs.asdict(self).items()
+        }
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+class StoreSettings(Settings, frozen=True, kw_only=True):
+    """Settings that name both stores."""
+
+    redis_url: str
+    database_url: str
+
+
+class ServingSettings(StoreSettings, frozen=True, kw_only=True):
+    """All that `serve` needs: the stores and the signing secret."""
+
+    jwt_secret: Secret
+
+
+def load(environ: Mapping[str, str]) -> Settings:
+    """The settings that `environ` holds, defaults filled in.
+
+    Raises SettingsError with every mistake: unknown `SNAPBID_*` names (typing errors would
+    otherwise pass unseen) and every value that breaks its rule.
+    """
+    mistakes = [_unknown_setting(name) for name in sorted(environ) if _is_unknown(name)]
+    values: dict[str, Any] = {}
+    for variable, (field, check) in _CHECKS.items():
+        text = environ.get(variable)
+        if text is None or (text == "" and field not in ("jwt_secret", "ops_token")):
+            continue
+        try:
+            values[field] = check(rules.printable(text))
+        except rules.InvalidValueError as invalid:
+            quoted = f" (found {invalid.value})" if invalid.value is not None else ""
+            mistakes.append(f"{variable} {invalid.rule}{quoted}")
+    host, port = values.get("host", "127.0.0.1"), values.get("port", 8000)
+    if port == values.get("ops_port", 8001):
+        mistakes.append(f"SNAPBID_OPS_PORT must differ from SNAPBID_PORT (found {port} in both)")
+    if mistakes:
+        raise SettingsError(mistakes)
+    values.setdefault("base_url", url_of(host, port))
+    values.setdefault("home", Path("var").absolute())
+    return Settings(**values)
+
+
+def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program that needs none of our settings, secrets among them."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith("SNAPBID_") or name == "SNAPBID_DEBUG"
+    }
+
+
+def to_environ(settings: Settings, fields: Container[str] | None = None) -> dict[str, str]:
+    """The variables that `load` reads back as the same settings, the secrets included.
+
+    `fields`: only those of these fields.
+    """
+    lines: dict[str, str] = {}
+    for variable, (field, _) in _CHECKS.items():
+        if fields is not None and field not in fields:
+            continue
+        value = getattr(settings, field)
+        if isinstance(value, tuple):
+            value = ",".join(value) or None
+        elif isinstance(value, bool):
+            value = int(value)
+        if value is not None:
+            lines[variable] = value.reveal() if isinstance(value, Secret) else str(value)
+    return lines
+
+
+def require(settings: Settings, *fields: str) -> None:
+    """Raise SettingsError naming every one of `fields` that is not set."""
+    missing = [VARIABLES[field] for field in fields if getattr(settings, field) is None]
+    if missing:
+        raise SettingsError([f"{variable} must be set" for variable in missing])
+
+
+def require_stores(settings: Settings) -> StoreSettings:
+    """The same settings, typed; raises SettingsError where a store is not named."""
+    require(settings, "redis_url", "database_url")
+    return StoreSettings(**msgspec.structs.asdict(settings))
+
+
+def require_serving(settings: Settings) -> ServingSettings:
+    """The same settings, typed; raises SettingsError naming all that `serve` lacks."""
+    require(settings, "redis_url", "database_url", "jwt_secret")
+    return ServingSettings(**msgspec.structs.asdict(settings))
+
+
+_PORT = rules.integer(1, 65_535)
+_CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "SNAPBID_HOST": ("host", rules.host),
+    "SNAPBID_PORT": ("port", _PORT),
+    "SNAPBID_WORKERS": ("workers", rules.integer(1, 256)),
+    "SNAPBID_BASE_URL": ("base_url", rules.base_url),
+    "SNAPBID_REDIS_URL": ("redis_url", rules.redis_url),
+    "SNAPBID_REDIS_REPLICAS": ("redis_replicas", rules.integer(0, 5)),
+    "SNAPBID_DATABASE_URL": ("database_url", rules.store_url("postgresql", "postgres")),
+    "SNAPBID_HOME": ("home", rules.home),
+    "SNAPBID_JWT_SECRET": ("jwt_secret", rules.secret),
+    "SNAPBID_JWT_ISSUER": ("jwt_issuer", str),
+    "SNAPBID_GEO_DB": ("geo_db", rules.file),
+    "SNAPBID_BID_TTL": ("bid_ttl_s", rules.integer(1, 2_592_000)),
+    "SNAPBID_HOLD_S": ("hold_s", rules.integer(1, 86_400)),
+    "SNAPBID_BID_MAX_BYTES": ("bid_max_bytes", rules.integer(1_024, 67_108_864)),
+    "SNAPBID_BODY_TIMEOUT_S": ("body_timeout_s", rules.integer(1, 60)),
+    "SNAPBID_IDLE_TIMEOUT_S": ("idle_timeout_s", rules.integer(1, 3600)),
+    "SNAPBID_TMAX_MS": ("tmax_ms", rules.integer(1, 60_000)),
+    "SNAPBID_BID_CPU_MS": ("bid_cpu_ms", rules.integer(1, 1_000)),
+    "SNAPBID_MAX_QUANTITY": ("max_quantity", rules.integer(1, 1_000_000)),
+    "SNAPBID_LEDGER_SHARDS": ("ledger_shards", rules.integer(1, 1_024)),
+    "SNAPBID_SPOOL_MAX_BYTES": ("spool_max_bytes", rules.integer(4_096, 2**40)),
+    "SNAPBID_SUSPEND_LOSSES": ("suspend_losses", rules.integer(0, 1_000_000)),
+    "SNAPBID_SUSPEND_SHARE": ("suspend_share", rules.share),
+    "SNAPBID_SUSPEND_S": ("suspend_s", rules.integer(1, 31_536_000)),
+    "SNAPBID_EVENTS_DAYS": ("events_days", rules.integer(1, 1_000)),
+    "SNAPBID_SIGNED_NOTICES": ("signed_notices", rules.switch),
+    "SNAPBID_GVL_ID": ("gvl_id", rules.integer(1, 65_535)),
+    "SNAPBID_TRUSTED_PROXIES": ("trusted_proxies", rules.networks),
+    "SNAPBID_OPS_HOST": ("ops_host", rules.host),
+    "SNAPBID_OPS_PORT": ("ops_port", _PORT),
+    "SNAPBID_OPS_TOKEN": ("ops_token", rules.token),
+    "SNAPBID_ALLOW_VOLATILE": ("allow_volatile", rules.switch),
+    "SNAPBID_RECORD": ("record", rules.new_file),
+    "SNAPBID_RECORD_SAMPLE": ("record_sample", rules.share),
+    "SNAPBID_RECORD_MAX_BYTES": ("record_max_bytes", rules.integer(4_096, 2**40)),
+    "SNAPBID_AUCTION_LOG": ("auction_log", rules.home),
+    "SNAPBID_AUCTION_LOG_S": ("auction_log_s", rules.integer(1, 3_600)),
+}
+VARIABLES: dict[str, str] = {field: variable for variable, (field, _) in _CHECKS.items()}
+
+
+def _is_unknown(name: str) -> bool:
+    return name.startswith("SNAPBID_") and name not in _CHECKS and name not in KNOWN_ELSEWHERE
+
+
+def _unknown_setting(name: str) -> str:
+    near = difflib.get_close_matches(name, _CHECKS, n=1)
+    return f"{name} is not a setting" + (f": is {near[0]} meant?" if near else "")
+
+
+def reachable(host: str) -> str:
+    """The address at which a client on this machine reaches what is bound to `host`."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def bound(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """The family and the first address of a host, which is what is listened on. Raises OSError."""
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    return family, (str(address[0]), port)
+
+
+def url_of(host: str, port: int) -> str:
+    return f"http://{_bracketed(host)}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(?<=://).*(?=@)|(?<=password=)[^&]*", "…", url)

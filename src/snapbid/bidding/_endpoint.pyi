@@ -1,0 +1,37 @@
+from typing_extensions import disjoint_base
+
+from snapbid.base.http import Answer
+from snapbid.bidding._admission import Lane
+from snapbid.bidding._outcome import Outcome
+from snapbid.bidding._sightings import RequestCounts
+from snapbid.bidding.bid import Reason
+from snapbid.bidding.endpoint import Bidding
+from snapbid.bidding.market import Market
+
+@disjoint_base
+class EndpointCore:
+    """What the way of a bid request needs of its endpoint.
+
+    `number` is the SSP's in the ledger; `bid_made` counts answers with a bid, `no_bids` those
+    without, by reason. What few requests need are methods of the endpoint, which is a subclass
+    (`endpoint.BidEndpoint`).
+    """
+
+    def __init__(
+        self,
+        ssp: str,
+        number: int,
+        market: Market,
+        bidding: Bidding,
+        sightings: RequestCounts,
+        lane: Lane,
+        bid_made: Outcome,
+        no_bids: dict[Reason, Outcome],
+    ) -> None: ...
+    @property
+    def market(self) -> Market: ...
+    def use(self, market: Market) -> None:
+        """Bid from this market from now on."""
+
+    def no_bid(self, reason: Reason) -> Answer:
+        """Count, and return, the answer to a request that was not admitted."""

@@ -1,0 +1,266 @@
+"""`POST /api/v1/openrtb2/{sspId}/bid` over HTTP (document 2; contract 4)."""
+
+from collections.abc import Awaitable, Callable
+from copy import copy
+from functools import partial
+from time import perf_counter
+from typing import Final, Protocol
+
+from snapbid.base import http
+from snapbid.base.errors import BodyTimeout, Problem
+from snapbid.base.http import (
+    JSON,
+    Answer,
+    AwaitedMessages,
+    Disconnected,
+    HeaderList,
+    Message,
+    Receive,
+    accepted_encoding,
+    answer,
+    compress,
+    drain,
+    json_body,
+    leave_body,
+    read_json_body,
+    read_rest,
+)
+from snapbid.bidding._admission import AdmissionControl
+from snapbid.bidding._answering import BidAnswering
+from snapbid.bidding._outcome import Outcome
+from snapbid.bidding.bid import DECIDER, Bidder, Market, Proposal, Reason
+from snapbid.bidding.bounds import MAX_VALUES
+from snapbid.bidding.limits import RemembersBids, replace_refused
+from snapbid.bidding.request import BidRequest, check, decode, decode_plain
+from snapbid.bidding.response import MAX_ANSWER, Bid
+from snapbid.bidding.sightings import Sightings
+from snapbid.bidding.signing import FamilyLedger, NoticeSigner, family_of
+from snapbid.bidding.timing import BidTimings
+from snapbid.ledger.bids.records import BidVerdict
+from snapbid.metrics import Counters, Metrics
+
+GZIP_FROM: Final = 1024  # bytes of a response
+GZIP_TO: Final = 2 * MAX_ANSWER  # a longer one is of a single bid, and would take too much time
+LARGE: Final = 16_384  # bytes of a body whose decoding is a share of the request's processor time
+CONTENT_TYPE: Final = b"content-type"
+NO_CONTENT: Final = answer(204)
+
+
+class LogsBids(Protocol):
+    """Takes rows for the auction log; see `auction_log.AuctionLog`."""
+
+    def begin(self, count: int) -> int: ...
+
+    def end(self, count: int) -> None: ...
+
+    def bids(
+        self,
+        time_ms: int,
+        source: tuple[str, str],
+        auction_id: str,
+        bids: list[Bid],
+        currency: str,
+        test: bool,
+    ) -> None: ...
+
+
+class Bidding:
+    """What the bid endpoints of a worker share.
+
+    `max_bytes` limits a decompressed body; `tmax_ms` stands in where a request has no `tmax`;
+    `processor_ms` is the processor time that a request may take; `clock` gives UTC epoch ms and
+    `timer` seconds, in place of the system's.
+    """
+
+    decider: Final = DECIDER
+    recover: Final = staticmethod(decode)
+    decode: Final = staticmethod(decode_plain)
+    check: Final = staticmethod(check)
+    answer: Final = Answer
+    no_content: Final = NO_CONTENT
+    kept: Final = BidVerdict.KEPT.value
+    late: Final = Reason.LATE
+    overload: Final = Reason.OVERLOAD
+    store_down: Final = Reason.STORE_DOWN
+    most_values: Final = MAX_VALUES
+    large: Final = LARGE
+    gzip_from: Final = GZIP_FROM
+    gzip_to: Final = GZIP_TO
+
+    def __init__(
+        self,
+        bidder: Bidder,
+        ledger: RemembersBids,
+        metrics: Metrics,
+        *,
+        max_bytes: int,
+        tmax_ms: int,
+        processor_ms: int = 10,
+        log: LogsBids | None = None,
+        signer: NoticeSigner | None = None,
+        clock: Callable[[], int] | None = None,
+        timer: Callable[[], float] | None = None,
+    ) -> None:
+        self.bidder = bidder
+        self.ledger = ledger
+        self.metrics = metrics
+        self.admission = AdmissionControl(perf_counter())
+        self.timings = BidTimings(metrics)
+        self.body_deadline = http.BODY_DEADLINE
+        self.max_bytes = max_bytes
+        self.tmax_ms = tmax_ms
+        self.processor_s = processor_ms / 1000
+        self.log = log
+        self.clock = clock
+        self.timer = timer
+        self.signer = signer
+
+    def signed(self, canonical: str) -> "Bidding":
+        """Return the same for a family of SSPs whose notices are signed; needs `signer`."""
+        assert self.signer is not None
+        family = family_of(canonical)
+        own = copy(self)
+        own.bidder = Bidder(self.bidder.base_url, self.signer.signs(family), self.bidder.ids)
+        own.ledger = FamilyLedger(self.ledger, family)
+        return own
+
+
+class BidEndpoint(BidAnswering):
+    """Answers one SSP's bid requests from its current market, and counts them by outcome.
+
+    The way that most requests go is native; the methods here are for the others.
+    """
+
+    def __init__(
+        self, ssp: str, market: Market, bidding: Bidding, sightings: Sightings | None = None
+    ) -> None:
+        self._descriptor = ssp
+        self._number = market.catalog.ssp_numbers[ssp]
+        self._bidding = bidding
+        self._source = ssp, market.catalog.ssps[ssp]
+        self._sightings = sightings = sightings or Sightings()
+        name, metrics = "snapbid_bid_requests_total", bidding.metrics
+        lane = bidding.admission.lane(market.catalog.ssps[ssp])
+        admission, whole = bidding.admission, bidding.timings.whole
+
+        def outcome(value: str, status: int) -> Outcome:
+            counter = metrics.counter(name, ssp=ssp, outcome=value)
+            return Outcome(counter, sightings, status, admission, lane, whole)
+
+        self._refusals = Counters(metrics, name, "ssp", "outcome")
+        self._cut_short = metrics.counter("snapbid_bid_cut_short_total", ssp=ssp)
+        super().__init__(
+            ssp,
+            self._number,
+            market,
+            bidding,
+            sightings,
+            lane,
+            outcome("bid", 200),
+            {reason: outcome(reason.value, 204) for reason in Reason},
+        )
+
+    async def refuse(self, reason: Reason, receive: Receive) -> Answer:
+        """Answer a request that did not come as far as here."""
+        await drain(receive)
+        return self.no_bid(reason)
+
+    def count_refusal(self, problem: Problem) -> None:
+        """Count an error answer to somebody who may not be the SSP."""
+        self._refusals.inc(self._descriptor, problem.code)
+
+    # -- what few requests need (see BidAnswering) ------------------------------------------------
+
+    def leave(self, headers: HeaderList, receive: Receive) -> Awaitable[None]:
+        """Skip the body of a request that is not admitted."""
+        return leave_body(dict(headers), receive, self._bidding.admission.waited_s)
+
+    def read_closely(self, headers: HeaderList, receive: Receive) -> Awaitable[bytes]:
+        """Read a body whose headers are not the usual ones.
+
+        Without a Content-Type it is JSON (OpenRTB 2.6, 2.2).
+        """
+        fields = dict(headers)
+        if not fields.get(CONTENT_TYPE):
+            self._sightings.untyped()
+            fields[CONTENT_TYPE] = JSON
+        return read_json_body(fields, receive, self._bidding.max_bytes)
+
+    def read_rest(
+        self, message: Message, receive: Receive, length: int, awaited: AwaitedMessages
+    ) -> Awaitable[bytes]:
+        """Read on where a body did not come as one message."""
+        return read_rest(message, receive, length, self._bidding.max_bytes, awaited)
+
+    def body_timeout(self) -> Problem:
+        return BodyTimeout()
+
+    def test(self, request: BidRequest) -> None:
+        """Note a test request."""
+        self._sightings.test(request)
+
+    def note(self, lists: set[str]) -> None:
+        """Count the lists that limit and have an entry without a meaning, and forget them."""
+        self._sightings.meaningless(lists)
+        lists.clear()
+
+    def cut_short(self, impressions: int) -> None:
+        """Count impressions that were not decided in time, or have no room in the answer."""
+        self._cut_short.inc(impressions)
+
+    def count_failure(self, error: BaseException) -> None:
+        if isinstance(error, Problem):
+            self._refusals.inc(self._descriptor, error.code)
+            self._sightings.refused(error)
+        elif isinstance(error, Exception) and not isinstance(error, Disconnected):
+            self._sightings.answered(500)
+
+    def log_bids(self, began_ms: int, proposal: Proposal, bids: list[Bid], test: bool) -> None:
+        """Write rows for the auction log."""
+        log, currency = self._bidding.log, proposal.decision.lookups.currency
+        assert log is not None
+        log.bids(began_ms, self._source, proposal.auction_id, bids, currency, test)
+
+    def end_log(self, count: int) -> None:
+        """End rows of bids that are not kept: what is late may count until it is taken back."""
+        log = self._bidding.log
+        assert log is not None
+        self._bidding.ledger.when_certain(partial(log.end, count))
+
+    async def replace_refused(
+        self,
+        proposal: Proposal,
+        market: Market,
+        verdicts: str,
+        deadline: float,
+        test: bool,
+        began_ms: int,
+    ) -> bytes | Reason:
+        """The body with the bids that the ledger keeps, or the reason for no bid."""
+        bidder = self._bidding.bidder
+        kept = await replace_refused(
+            bidder,
+            self._bidding.ledger,
+            self._number,
+            proposal,
+            market,
+            verdicts,
+            lambda: deadline - perf_counter(),
+            test,
+        )
+        if isinstance(kept, Reason):
+            return kept
+        body = bidder.write(proposal.auction_id, kept, proposal.decision.lookups.currency)
+        if self._bidding.log is not None:
+            self.log_bids(began_ms, proposal, kept, test)
+        return body
+
+    def compressed(self, body: bytes, accepted: bytes) -> Answer | None:
+        """The answer compressed, where that is accepted and does not take too long."""
+        encoding = accepted_encoding(accepted)
+        if encoding is None or (compressed := compress(body, encoding)) is None:
+            return None
+        return answer(200, compressed, JSON, ((b"content-encoding", encoding.encode()),))
+
+    def plain_answer(self, body: bytes) -> Answer:
+        return json_body(body)

@@ -1,0 +1,68 @@
+"""Who may send as an SSP, and how much (contract 4): for SSPs that the operator has narrowed.
+
+Others never come here: their paths lead to their endpoint directly.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from snapbid.base.access import Address, Network, client_address, contains
+from snapbid.base.errors import Forbidden
+from snapbid.base.http import Answer, Receive, RequestHandler, Scope, refused
+from snapbid.bidding.bid import Reason
+from snapbid.bidding.endpoint import BidEndpoint
+from snapbid.queues.permits import Permits, PermitsUnavailable
+
+_FORWARDED: Final = b"x-forwarded-for"
+
+
+class GuardedBids:
+    """An SSP's requests: from its networks only (none: any), within its permits (None: any number).
+
+    `handler` answers what is let through; `endpoint`, which it leads to, counts what is not.
+    """
+
+    def __init__(
+        self,
+        endpoint: BidEndpoint,
+        handler: RequestHandler,
+        networks: Sequence[Network],
+        proxies: Sequence[Network],
+        permits: Permits | None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._handler = handler
+        self._networks = networks
+        self._proxies = proxies
+        self._permits = permits
+
+    async def __call__(self, scope: Scope, receive: Receive) -> Answer:
+        if self._networks and not self._is_allowed(scope):
+            problem = Forbidden()
+            self._endpoint.count_refusal(problem)
+            raise await refused(problem, receive)
+        if self._permits is not None:
+            reason = await _refusal(self._permits)
+            if reason is not None:
+                return await self._endpoint.refuse(reason, receive)
+        return await self._handler(scope["headers"], receive)
+
+    def _is_allowed(self, scope: Scope) -> bool:
+        address = source_of(scope, self._proxies)
+        return address is not None and contains(self._networks, address)
+
+
+def source_of(scope: Scope, proxies: Sequence[Network]) -> Address | None:
+    """Return the address that a request comes from; see `client_address`."""
+    forwarded = [value for name, value in scope["headers"] if name == _FORWARDED]
+    return client_address(scope["client"][0], forwarded, proxies)
+
+
+async def _refusal(permits: Permits) -> Reason | None:
+    taken = permits.take()
+    if taken is None:
+        try:
+            taken = await permits.fetch()
+        except PermitsUnavailable:
+            return Reason.STORE_DOWN
+    return None if taken else Reason.RATE

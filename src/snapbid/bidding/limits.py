@@ -1,0 +1,180 @@
+"""Bids that the ledger refuses, and what replaces them.
+
+The ledger checks budgets and caps in the round trip that remembers the bids. A bid that it refuses
+for these is replaced by the next best campaign; one on another SSP's auction by none. A campaign
+whose budget is used up is skipped from then on, until `recall` hears that it has some again.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from operator import itemgetter
+from time import thread_time
+from typing import Final, Protocol
+
+from snapbid.bidding._bids import ledger_bids as ledger_bids
+from snapbid.bidding.bid import REPLACING, Bidder, Choice, Market, Proposal, Reason, bid_of
+from snapbid.bidding.cost import cost_of
+from snapbid.bidding.request import Imp
+from snapbid.bidding.response import MAX_ANSWER, Bid
+from snapbid.ledger.bids.batch import LedgerBid
+from snapbid.ledger.bids.records import BidVerdict
+
+ATTEMPTS: Final = 5  # round trips for one request
+_NOT_OF_BUDGETS: Final = (
+    BidVerdict.OVER_CAP,
+    BidVerdict.CAPS_AWAY,
+    BidVerdict.OVER_SHARE,
+    BidVerdict.OVER_SUM,
+)
+
+
+class RemembersBids(Protocol):
+    """A ledger that remembers bids within limits; see `ledger.Ledger`."""
+
+    def remember(
+        self,
+        auction_id: bytes,
+        ssp: int,
+        bids: list[LedgerBid],
+        user: str | None,
+        within_s: float,
+        counted: bool = False,
+    ) -> Awaitable[str] | None: ...
+
+    def look(
+        self, auction_id: bytes, bids: list[LedgerBid], user: str | None, within_s: float
+    ) -> Awaitable[str]: ...
+
+    def when_certain(self, then: Callable[[], object]) -> None: ...
+
+    def shard_of(self, auction_id: bytes) -> int: ...
+
+
+async def replace_refused(
+    bidder: Bidder,
+    ledger: RemembersBids,
+    ssp: int,
+    proposal: Proposal,
+    market: Market,
+    verdicts: str,
+    left_s: Callable[[], float],
+    test: bool,
+) -> list[Bid] | Reason:
+    """Return the bids that the ledger accepts, in the order of the impressions, or a reason.
+
+    `verdicts` are those on the proposal. Refused bids are replaced by the next best, as often
+    as `ATTEMPTS`, the time left (`left_s`), their share of the request's processor time and the
+    length of the answer allow. For a `test` nothing is reserved.
+    """
+    auction, user = proposal.auction_id.encode(), proposal.decision.user
+    replacements = _Replacements(bidder, proposal, market, ledger.shard_of(auction))
+    processor_s = REPLACING * proposal.processor_s
+    choices, pending = list(proposal.choices), list(enumerate(proposal.bids))
+    kept: list[tuple[int, Bid]] = []
+    for attempt in range(ATTEMPTS):
+        retries: list[tuple[int, Bid]] = []
+        replacements.release(
+            choices[position]
+            for (position, _), verdict in zip(pending, verdicts, strict=True)
+            if verdict != BidVerdict.KEPT
+        )
+        began = thread_time()
+        proposal.decision.query.allow(left_s(), processor_s)
+        for (position, bid), verdict in zip(pending, verdicts, strict=True):
+            if verdict == BidVerdict.KEPT:
+                kept.append((position, bid))
+                continue
+            if verdict == BidVerdict.TAKEN:
+                continue
+            out_of_money = verdict not in _NOT_OF_BUDGETS
+            choice = replacements.replace(choices[position], out_of_money=out_of_money)
+            if choice is not None:
+                replacement = bid_of(choice, market, proposal.decision)
+                if replacements.make_room(bid, replacement):
+                    choices[position] = choice
+                    retries.append((position, replacement))
+                else:
+                    replacements.release([choice])
+        processor_s -= thread_time() - began
+        if not retries or attempt == ATTEMPTS - 1:
+            break
+        pending = retries
+        bids = ledger_bids(bid for _, bid in pending)
+        if test:
+            verdicts = await ledger.look(auction, bids, user, left_s())
+        else:
+            pending_verdicts = ledger.remember(auction, ssp, bids, user, left_s(), bool(kept))
+            verdicts = "" if pending_verdicts is None else await pending_verdicts
+        if not verdicts:
+            if not kept:
+                return Reason.LATE
+            break
+    if not kept:
+        return Reason.TAKEN if set(verdicts) == {BidVerdict.TAKEN} else Reason.LIMITED
+    kept.sort(key=itemgetter(0))
+    return [bid for _, bid in kept]
+
+
+class _Replacements:
+    """Finds the next best campaign where a choice was refused.
+
+    The search of the last impression continues. That of an earlier one starts over and skips the
+    campaigns tried before: a query keeps one position, and keeping one for each impression would
+    cost every request what only a refusal needs. In a pod it starts over, too: other advertisers
+    may be left to it than before.
+    """
+
+    def __init__(self, bidder: Bidder, proposal: Proposal, market: Market, shard: int) -> None:
+        self._length = partial(bidder.length, proposal.auction_id)
+        self._room: int | None = None  # a single bid is never too long
+        if len(proposal.bids) > 1:
+            self._room = MAX_ANSWER - sum(map(self._length, proposal.bids))
+        self._decision = proposal.decision
+        self._current: Imp | None = proposal.decision.last
+        self._market = market
+        self._shard = shard
+        self._tried: dict[str, set[int]] = {}
+
+    def release(self, refused: Iterable[Choice]) -> None:
+        """Leave the advertisers of refused choices to the other impressions of their pods."""
+        pods = self._decision.pods
+        if pods is not None:
+            for choice in refused:
+                pods.release(choice.imp)
+
+    def replace(self, choice: Choice, *, out_of_money: bool) -> Choice | None:
+        """Return the next best campaign that is not known to be out of budget."""
+        imp = choice.imp
+        if out_of_money:
+            self._market.skip(choice.rank, self._shard, self._cost(choice.rank, choice.quantity))
+        tried = self._tried.setdefault(str(imp.id), set())
+        tried.add(choice.rank)
+        query = self._decision.query
+        if not query.has_time():
+            return None
+        pods = self._decision.pods
+        rivals = None if pods is None else pods.rivals(imp)
+        if self._current is not imp or rivals is not None:
+            self._current = imp if query.impression(imp, rivals) else None
+        while (best := query.next()) is not None:
+            rank = best[0]
+            if rank not in tried and not self._market.skips(
+                rank, self._shard, self._cost(rank, choice.quantity)
+            ):
+                if pods is not None:
+                    pods.take(imp, self._market.catalog.index.advertiser(rank))
+                return Choice(imp, *best, choice.quantity)
+        return None
+
+    def _cost(self, rank: int, quantity: float) -> int:
+        return cost_of(self._market.catalog.index.price(rank), quantity)
+
+    def make_room(self, refused: Bid, bid: Bid) -> bool:
+        """Return whether the answer is short enough with a bid in place of one that is refused."""
+        if self._room is None:
+            return True
+        room = self._room + self._length(refused)
+        left = room - self._length(bid)
+        has_room = left >= 0
+        self._room = left if has_room else room
+        return has_room

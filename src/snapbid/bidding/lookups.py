@@ -1,0 +1,256 @@
+"""Lookups that the matcher makes while it reads a request (contract 3).
+
+The matcher reads plain fields straight from the decoded structs in memory. It calls back into
+Python for the rules that rest on a standard or a table: privacy, countries, user agents, hosts,
+user ids and exchange rates.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from snapbid.base.suppression import Suppression
+from snapbid.bidding import gpp, native_answer, privacy, request
+from snapbid.bidding.bounds import MAX_ENTRIES
+from snapbid.bidding.cost import MAX_QUANTITY
+from snapbid.bidding.identity import recognise
+from snapbid.bidding.native_request import NATIVE_REQUESTS, NativeRequest
+from snapbid.bidding.request import (
+    BidRequest,
+    Device,
+    Native,
+    Regs,
+    RegsExt,
+    Text,
+    Texts,
+    User,
+    UserAgent,
+)
+from snapbid.campaigns import vocabulary
+from snapbid.campaigns.domains import host
+from snapbid.catalog.catalog import Index, Reader
+from snapbid.catalog.payload import decode_payload
+from snapbid.reference import agents, countries, languages, taxonomies
+from snapbid.reference.rates import Rates
+
+USD: Final = "USD"
+NO_RATE: Final = -1  # a floor whose currency has no exchange rate
+UNREACHABLE: Final = 2**62  # a floor beyond any price, micro-USD
+MAX_CACHED: Final = 256  # characters of a memo key
+MAX_FITS: Final = 65_536  # verdicts kept on native creatives
+
+T = TypeVar("T")
+
+STRUCTS: Final = tuple(
+    struct
+    for struct in vars(request).values()
+    if isinstance(struct, type) and issubclass(struct, msgspec.Struct)
+)
+"""The decoded structs, some of whose fields the matcher reads from memory."""
+
+
+def _spellings(code: str) -> Iterator[str]:
+    """Return a currency's code in all mixtures of upper and lower case."""
+    return map("".join, product(*zip(code.lower(), code.upper(), strict=True)))
+
+
+_USD: Final = frozenset(_spellings(USD))
+_NO_DEVICE: Final = Device()
+_NO_USER: Final = User()
+
+
+class CountryOfAddress(Protocol):
+    """A geo database that maps an IP address to a country (alpha-3)."""
+
+    def country(self, ip: str) -> str | None: ...
+
+
+class Memo(dict[str, T]):
+    """A function's results by text. Long texts are not kept; a full memo is cleared."""
+
+    def __init__(self, function: Callable[[str], T], max_entries: int) -> None:
+        super().__init__()
+        self._function = function
+        self._max_entries = max_entries
+
+    def __missing__(self, text: str) -> T:
+        result = self._function(text)
+        if len(text) <= MAX_CACHED:
+            if len(self) >= self._max_entries:
+                self.clear()
+            self[text] = result
+        return result
+
+
+# The matcher looks into these by itself: countries by code, operating systems by spelling,
+# (system, browser) by user agent, and whether a US Privacy string opts out.
+MEMOS: Final = (
+    Memo(countries.alpha3, 4_096),
+    Memo(agents.fold_os, 4_096),
+    Memo(agents.parse, 16_384),
+    Memo(gpp.usp_opts_out, 4_096),
+)
+# And into these, by language and by category.
+TABLES: Final = (languages.TODAY, taxonomies.listed(), taxonomies.first_flags())
+_HOSTS: Final = Memo(host, 65_536)
+
+
+class Lookups(Reader):
+    """The lookups of one catalog. `gvl_id`: the bidder's id in the Global Vendor List; `currency`:
+    that of the bids, which has a rate; `max_quantity`: how many impressions one may stand for.
+    `noted`: lists of the last request that have an entry without a meaning; whoever reads them
+    clears them.
+    """
+
+    def __init__(
+        self,
+        geo: CountryOfAddress,
+        rates: Rates,
+        *,
+        gvl_id: int | None = None,
+        currency: str = USD,
+        suppression: Suppression | None = None,
+        max_quantity: int = MAX_QUANTITY,
+        noted: set[str] | None = None,
+    ) -> None:
+        self.noted: set[str] = set() if noted is None else noted
+        super().__init__(STRUCTS, *MEMOS, *TABLES, self.noted, in_usd=currency == USD)
+        self.currency = currency
+        self.max_quantity = max_quantity
+        self._others: dict[str, Lookups] = {}
+        self._spellings: dict[Text, str] = {
+            text: code for code in rates.usd for text in _spellings(code)
+        }
+        self._geo = geo
+        self._rates = rates
+        self._gvl_id = gvl_id
+        self._suppression = suppression or Suppression()
+        self._fits_native: dict[tuple[int, Index, int, int], bool] = {}
+
+    def bidding_in(self, cur: Texts) -> "Lookups | None":
+        """Return the lookups for a request that takes these currencies; None if none has a rate.
+
+        USD is preferred, also where none is named; otherwise the first that has a rate counts.
+        """
+        if not cur or USD in cur or not _USD.isdisjoint(cur):
+            return self
+        listed = ",".join([str(text) for text in cur if text is not None]).split(",")
+        codes = list(filter(None, map(str.strip, listed)))
+        if not codes or not _USD.isdisjoint(codes):
+            return self
+        code = next(filter(None, map(self._spellings.get, codes)), None)
+        if code is None:
+            return None
+        return self._others.get(code) or self._another(code)
+
+    def _another(self, currency: str) -> "Lookups":
+        """Return, and keep, the same lookups for bids in another currency."""
+        self._others[currency] = Lookups(
+            self._geo,
+            self._rates,
+            gvl_id=self._gvl_id,
+            currency=currency,
+            suppression=self._suppression,
+            max_quantity=self.max_quantity,
+            noted=self.noted,
+        )
+        return self._others[currency]
+
+    def price_micros(self, usd_micros: int) -> int:
+        """Convert a price to the currency of the bids; see `Rates.price_micros`."""
+        return self._rates.price_micros(usd_micros, self.currency)
+
+    def country_of_address(self, ip: Text, ipv6: Text) -> str | None:
+        """Return the country (alpha-3) of the first address that the geo database knows."""
+        for address in (ip, ipv6):
+            if address and (country := self._geo.country(str(address))):
+                return country
+        return None
+
+    def region(self, country: str, code: str) -> str | None:
+        """Return a region's normal form; see `vocabulary.region`."""
+        return vocabulary.region(country, code)
+
+    def host(self, url: str) -> str | None:
+        """Return the host of a URL or a bare domain; see `match.domains.host`."""
+        return _HOSTS[url]
+
+    def hinted(self, agent: UserAgent) -> tuple[str | None, str | None]:
+        """Return the operating system and the browser that a structured user agent names."""
+        platform = agent.platform.brand if agent.platform is not None else None
+        browsers = (agent.browsers or [])[:MAX_ENTRIES]
+        brands = [str(each.brand) for each in browsers if each.brand not in (None, "")]
+        return (
+            agents.fold_os(str(platform)) if platform not in (None, "") else None,
+            agents.browser_of(brands) if brands else None,
+        )
+
+    def may_use_user_data(self, request: BidRequest) -> bool:
+        """Apply the request's privacy signals."""
+        return privacy.may_use_user_data(signals(request), self._gvl_id)
+
+    def objections(self, request: BidRequest) -> list[privacy.Objection]:
+        """Return why the request's user data may not be used; empty if it may."""
+        return list(privacy.objections(signals(request), self._gvl_id))
+
+    def native_request(self, native: Native) -> NativeRequest | None:
+        """Read what a native impression asks for; None if that is impossible."""
+        return NATIVE_REQUESTS.read(native.request, native.ver)
+
+    def fits_native(self, asked: NativeRequest, index: Index, rank: int, creative: int) -> bool:
+        """Return whether a native creative's assets fit the request. Remembered."""
+        key = asked.number, index, rank, creative
+        fits = self._fits_native.get(key)
+        if fits is None:
+            native = decode_payload(index.payload(rank)).creatives[creative].native
+            fits = native is not None and native_answer.fits(asked, native)
+            if asked.number:  # the request is remembered
+                if len(self._fits_native) >= MAX_FITS:
+                    self._fits_native.clear()
+                self._fits_native[key] = fits
+        return fits
+
+    def person(self, request: BidRequest) -> str | None:
+        """Return the user for whom frequency caps count, or None."""
+        user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
+        return None if user is not None and self._suppression.has(user) else user
+
+    def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:
+        """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.
+
+        A negative amount and NaN count as absent. For bids in another currency it is the lowest
+        price that reaches the floor once it is converted. `seconds`: of a floor for each of them.
+        """
+        if not amount or not amount > 0:
+            amount = 0
+        elif amount == math.inf:
+            return UNREACHABLE
+        rates, currency = self._rates, currency or USD
+        if self.currency == USD:
+            micros = rates.floor_micros(amount, currency, seconds)
+        else:
+            micros = rates.least_price_micros(amount, currency, self.currency, seconds)
+        if micros is None:
+            return NO_RATE
+        return min(micros, UNREACHABLE)
+
+
+def signals(request: BidRequest) -> privacy.PrivacySignals:
+    """Collect the privacy signals; OpenRTB 2.5 carries them under `ext`, and both places count."""
+    regs, user = request.regs, request.user
+    places: list[Regs | RegsExt] = []
+    if regs is not None:
+        places = [regs] if regs.ext is None else [regs, regs.ext]
+    consents = {} if user is None else {user.consent, user.ext.consent if user.ext else None}
+    return privacy.PrivacySignals(
+        coppa=any(place.coppa == 1 for place in places),
+        gpc=any(place.gpc == 1 for place in places),
+        gdpr=any(place.gdpr == 1 for place in places),
+        consents=[consent for consent in consents if consent],
+        us_privacy={place.us_privacy for place in places if place.us_privacy},
+        gpp={place.gpp for place in places if place.gpp},
+        gpp_sid=set().union(*(place.gpp_sid or () for place in places)),
+    )

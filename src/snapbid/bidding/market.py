@@ -1,0 +1,240 @@
+"""What a worker decides from: the catalog, its lookups, bid templates and campaign limits."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from snapbid.bidding._decision import MarketCore
+from snapbid.bidding.cost import MAX_COST
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.native_answer import native_markup
+from snapbid.bidding.native_request import NativeRequest
+from snapbid.bidding.response import Template, adapted, template
+from snapbid.catalog.catalog import Catalog
+from snapbid.catalog.payload import CampaignPayload, CreativePayload, decode_payload
+from snapbid.ledger.budgets.limits import Limits
+from snapbid.ledger.budgets.room import ALL, DAILY
+
+MAX_TEMPLATES: Final = 30_000  # kept per index, about 2 KB each
+MAX_NATIVE_TEMPLATES: Final = 10_000  # kept for native requests that came before
+CARRY_BATCH: Final = 50  # campaigns carried over before other tasks get a turn
+
+
+class ExhaustedCampaign(NamedTuple):
+    """A campaign whose budget was used up when it last bid.
+
+    `shards`: those that said so, each with the lowest cost (`cost`) for which it had no budget.
+    """
+
+    document: CampaignPayload
+    limits: Limits
+    shards: dict[int, int]
+
+
+@dataclass(slots=True)
+class RankCache:
+    """Values built at first use, for one index: templates by place, limits by rank."""
+
+    templates: dict[int, Template] = field(default_factory=dict)
+    limits: dict[int, Limits | None] = field(default_factory=dict)
+
+
+class Market(MarketCore):
+    """A catalog with its lookups, and the templates of its creatives.
+
+    Each of the ledger's `shards` has a purse for every budget. `before`: the market that this one
+    replaces, whose templates and limits are kept where both have the same base.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        lookups: Lookups,
+        shards: int = 1,
+        before: "Market | None" = None,
+    ) -> None:
+        self.catalog = catalog
+        self.shards = shards
+        self._ranks: dict[int, int] = {}  # of these, by number
+        self._native: dict[tuple[int, int, int], Template] = {}
+        self._adapted: dict[tuple[int, int, int | None, str, bool], Template] = {}
+        self._of_base: RankCache = RankCache()
+        self._of_overlay: RankCache = RankCache()
+        if before is not None and before.catalog.base == catalog.base:
+            self._of_base = before._of_base
+        self._overlaid = catalog.base.campaigns if catalog.base is not None else 0
+        super().__init__(
+            lookups,
+            catalog.index,
+            catalog.ssps,
+            self._of_base.templates,
+            self._of_overlay.templates,
+            self._overlaid,
+        )
+
+    def template(self, rank: int, creative: int, asked: NativeRequest | None = None) -> Template:
+        """Return the template of a creative, built at its first use.
+
+        `asked` is what the impression's native request asks for, if it has one.
+        """
+        if asked is not None:
+            return self._native_template(rank, creative, asked)
+        result = self.found(rank, creative)
+        if result is None:
+            document = self._document(rank)
+            result = self._build(rank, document, document.creatives[creative])
+            self.keep(rank, creative, result, MAX_TEMPLATES)
+        return result
+
+    def adapted(
+        self,
+        rank: int,
+        creative: int,
+        lookups: Lookups,
+        declares: bool,
+        asked: NativeRequest | None = None,
+    ) -> Template:
+        """Return the template of a creative with its price in the currency of the lookups.
+
+        `declares`: with what the campaign declares under the Digital Services Act.
+        """
+        number = None if asked is None else asked.number
+        key = (rank, creative, number, lookups.currency, declares)
+        is_kept = number != 0
+        result = self._adapted.get(key)
+        if result is None:
+            plain = self.template(rank, creative, asked)
+            price = lookups.price_micros(plain.price_micros)
+            result = adapted(plain, price, self._document(rank).dsa if declares else None)
+            if is_kept:
+                if len(self._adapted) >= MAX_TEMPLATES:
+                    self._adapted.clear()
+                self._adapted[key] = result
+        return result
+
+    def _native_template(self, rank: int, creative: int, asked: NativeRequest) -> Template:
+        key = asked.number, rank, creative
+        result = self._native.get(key)
+        if result is None:
+            document = self._document(rank)
+            payload = document.creatives[creative]
+            if payload.native is None:  # of another media, which the impression takes as well
+                result = self.template(rank, creative)
+            else:
+                markup = native_markup(asked, payload.native)
+                result = self._build(rank, document, replace(payload, adm=markup))
+            if asked.number:  # the request is remembered
+                if len(self._native) >= MAX_NATIVE_TEMPLATES:
+                    self._native.clear()
+                self._native[key] = result
+        return result
+
+    def _build(self, rank: int, document: CampaignPayload, creative: CreativePayload) -> Template:
+        limits = (self._of_base if rank < self._overlaid else self._of_overlay).limits
+        if len(limits) >= MAX_TEMPLATES:
+            limits.clear()
+        if rank not in limits:
+            limits[rank] = limits_of(document, self.shards)
+        return template(document, creative, self.catalog.index.price(rank), limits[rank])
+
+    def _document(self, rank: int) -> CampaignPayload:
+        return decode_payload(self.catalog.index.payload(rank))
+
+    # -- campaigns out of budget ------------------------------------------------------------------
+
+    def skip(self, rank: int, shard: int, cost: int) -> None:
+        """Note that a shard has no budget for a bid of the campaign at this cost (micro-USD).
+
+        When none has budget for its price it stops bidding, where it stands for several impressions
+        or not.
+        """
+        exhausted = self.exhausted.get(rank)
+        if exhausted is None:
+            document = self._document(rank)
+            limits = limits_of(document, self.shards)
+            if limits is None:
+                return
+            exhausted = self.exhausted[rank] = ExhaustedCampaign(document, limits, {})
+            self._ranks[limits.campaign] = rank
+        exhausted.shards[shard] = min(cost, exhausted.shards.get(shard, cost))
+        if self.is_too_dear(rank, self.catalog.index.price(rank)):
+            self.catalog.index.set_active(rank, False)
+
+    def skips(self, rank: int, shard: int, cost: int) -> bool:
+        """Return whether the shard has refused this cost since the campaign last had budget."""
+        exhausted = self.exhausted.get(rank)
+        if exhausted is None or shard not in exhausted.shards:
+            return cost > MAX_COST
+        return cost >= min(exhausted.shards[shard], MAX_COST + 1)
+
+    def is_too_dear(self, rank: int, cost: int) -> bool:
+        """Return whether every shard has refused this cost since the campaign last had budget.
+
+        None takes a cost beyond MAX_COST.
+        """
+        return all(self.skips(rank, shard, cost) for shard in range(self.shards))
+
+    def make_room(self, rooms: Iterable[tuple[int, int]] | None) -> None:
+        """Let campaigns bid again in shards that have budget again: (number, shard) each, or ALL
+        or DAILY.
+
+        None: all of them, in all shards.
+        """
+        if rooms is None:
+            rooms = [(ALL, shard) for shard in range(self.shards)]
+        for number, shard in rooms:
+            if number == ALL:
+                some = list(self.exhausted)
+            elif number == DAILY:
+                some = [rank for rank, of in self.exhausted.items() if of.limits.is_daily]
+            else:
+                some = [self._ranks.get(number, -1)]
+            for rank in some:
+                self._make_room(rank, shard)
+
+    def _make_room(self, rank: int, shard: int) -> None:
+        exhausted = self.exhausted.get(rank)
+        if exhausted is not None and exhausted.shards.pop(shard, None) is not None:
+            self.catalog.index.set_active(rank, True)
+            if not exhausted.shards:
+                del self.exhausted[rank]
+                self._ranks.pop(exhausted.limits.campaign, None)
+
+    async def carry_over(self, before: "Market") -> None:
+        """Skip what the market before skipped, unless its budget or price has changed.
+
+        So a new catalog does not let campaigns bid that are out of budget. Yields to other tasks.
+        """
+        for number, (rank, exhausted) in enumerate(list(before.exhausted.items()), 1):
+            now = self.catalog.index.rank(exhausted.document.cid)
+            if now is not None and self._has_same_terms(now, before, rank, exhausted):
+                for shard, cost in exhausted.shards.items():
+                    self.skip(now, shard, cost)
+            if number % CARRY_BATCH == 0:
+                await asyncio.sleep(0)
+
+    def _has_same_terms(
+        self, now: int, before: "Market", rank: int, exhausted: ExhaustedCampaign
+    ) -> bool:
+        old, new = exhausted.document, self._document(now)
+        if self.catalog.index.price(now) != before.catalog.index.price(rank):
+            return False
+        return (old.budget, old.since_ms) == (new.budget, new.since_ms)
+
+
+def limits_of(document: CampaignPayload, shards: int = 1) -> Limits | None:
+    """Return a campaign's limits; None if it has neither a budget nor caps."""
+    budget, caps = document.budget, document.caps
+    if budget.daily_micros is None and budget.total_micros is None and not caps:
+        return None
+    return Limits(
+        document.number,
+        budget.daily_micros,
+        budget.total_micros,
+        document.since_ms if budget.pacing == "even" else None,
+        tuple((cap.impressions, cap.seconds) for cap in caps),
+        in_escrow=shards > 1,
+    )

@@ -1,0 +1,225 @@
+"""What a native impression asks for: `native.request`, read (Native 1.0 to 1.2, section 4).
+
+The request is JSON as text, or an object as some send it, wrapped in `native` or not, and is read
+with the tolerance of a bid request. One that cannot be read, or that requires what has no form
+here, asks for nothing that could be answered: None. Requests are remembered by their text.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from snapbid.base.errors import BadRequest
+from snapbid.bidding.request import Enumeration, Flag, Listed, Text, Texts
+from snapbid.bidding.tolerance import decode_tolerantly
+from snapbid.campaigns.native import kinds
+
+MAX_ASSETS: Final = 100
+MAX_VALUES: Final = 4_096  # of all assets; real requests have some 30
+MAX_CACHED_TEXT: Final = 8_192  # characters; real requests have 500 to 3,000
+MAX_CACHED: Final = 1_024
+_VERSIONS: Final = {"1": "1.0", "1.0": "1.0", "1.1": "1.1", "1.2": "1.2"}
+
+
+class TitleAsked(Struct, frozen=True):
+    """4.3: `len` in characters."""
+
+    len: int | None = None
+
+
+class ImageAsked(Struct, frozen=True):
+    """4.4."""
+
+    type: Enumeration = None
+    w: int | None = None
+    wmin: int | None = None
+    h: int | None = None
+    hmin: int | None = None
+
+
+class VideoAsked(Struct, frozen=True):
+    """4.5: durations in seconds."""
+
+    mimes: Texts = None
+    minduration: int | None = None
+    maxduration: int | None = None
+    protocols: list[Listed | None] | None = None
+
+
+class DataAsked(Struct, frozen=True):
+    """4.6: `len` in characters."""
+
+    type: Enumeration = None
+    len: int | None = None
+
+
+class AssetAsked(Struct, frozen=True):
+    """4.2: one of `title`, `img`, `video` and `data`."""
+
+    id: int | None = None
+    required: Flag = None
+    title: TitleAsked | None = None
+    img: ImageAsked | None = None
+    video: VideoAsked | None = None
+    data: DataAsked | None = None
+
+
+class TrackerAsked(Struct, frozen=True):
+    """4.7."""
+
+    event: Enumeration = None
+    methods: list[Listed | None] | None = None
+
+
+class NativeMarkup(Struct, frozen=True):
+    """4.1; `native` is the wrapper."""
+
+    native: "NativeMarkup | None" = None
+    ver: Text = None
+    assets: list[AssetAsked] | None = None
+    eventtrackers: list[TrackerAsked] | None = None
+    privacy: Flag = None
+
+
+class NativeRequest(Struct, frozen=True):
+    """A native request that can be answered.
+
+    `number` names it among those that are remembered, 0 if it is not. `version` is 1.0, 1.1 or 1.2;
+    `trackers` are the pairs of event and method that may be answered; `required_kinds` is a mask of
+    `match.native`.
+    """
+
+    number: int
+    version: str
+    assets: tuple[AssetAsked, ...]
+    trackers: frozenset[tuple[int, int]]
+    privacy: bool
+    required_kinds: int
+
+
+class NativeRequests(dict[tuple[str, Text], NativeRequest | None]):
+    """Native requests by text and the version that stands beside it; long ones are not kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = count(1)
+
+    def read(self, request: Any, version: Text) -> NativeRequest | None:
+        """Read `native.request` and `native.ver`; None if that is impossible."""
+        if type(request) is not str:
+            if not isinstance(request, dict):
+                return None
+            try:
+                request = msgspec.json.encode(request).decode()
+            except (ValueError, OverflowError, RecursionError):
+                return None
+        if len(request) > MAX_CACHED_TEXT:
+            if request.count(",") >= MAX_VALUES:
+                return None
+            return read_native(request, version, 0)
+        return self[request, version]
+
+    def __missing__(self, key: tuple[str, Text]) -> NativeRequest | None:
+        if len(self) >= MAX_CACHED:
+            self.clear()
+        self[key] = asked = read_native(*key, next(self._numbers))
+        return asked
+
+
+NATIVE_REQUESTS: Final = NativeRequests()
+"""Those of this process."""
+
+_decoder: Final = msgspec.json.Decoder(NativeMarkup, strict=False)
+
+
+def fault_of(request: Any) -> str:
+    """Why a native request cannot be read: a rule and what follows in its path, `.ver: is …`."""
+    if isinstance(request, dict):
+        request = msgspec.json.encode(request).decode()
+    markup = _decode(request) if isinstance(request, str) else None
+    if markup is None:
+        return ": is no native request"
+    return _fault_of_assets(markup.assets) or ".ver: is no version of Native that is known"
+
+
+def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
+    """Read a native request; `version` counts where it names none."""
+    markup = _decode(text)
+    if markup is None:
+        return None
+    known = _version(markup.ver if markup.ver not in (None, "") else version)
+    assets = markup.assets or ()
+    if known is None or _fault_of_assets(assets) is not None:
+        return None
+    required = [asset for asset in assets if asset.required == 1]
+    return NativeRequest(
+        number=number,
+        version=known,
+        assets=tuple(assets),
+        trackers=frozenset(_trackers(markup.eventtrackers or () if known == "1.2" else ())),
+        privacy=known == "1.2" and markup.privacy == 1,
+        required_kinds=_required_kinds(required),
+    )
+
+
+def _decode(text: str) -> NativeMarkup | None:
+    """What stands in a native request, out of its wrapper; None where that cannot be told."""
+    try:
+        markup = _decoder.decode(text)
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        try:
+            markup = decode_tolerantly(text, NativeMarkup)
+        except BadRequest:
+            return None
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return markup.native or markup
+
+
+def _fault_of_assets(assets: Sequence[AssetAsked] | None) -> str | None:
+    """Why assets cannot be answered, as `fault_of` has it; None where they can."""
+    if not assets:
+        return ".assets: is missing or empty"
+    if len(assets) > MAX_ASSETS:
+        return f".assets: has more than {MAX_ASSETS} entries"
+    ids = {asset.id for asset in assets}
+    if None in ids:
+        return ".assets[].id: is missing"
+    if len(ids) < len(assets):
+        return ".assets[].id: is the same as another's"
+    required = [asset for asset in assets if asset.required == 1]
+    if not all(asset.title or asset.img or asset.video or asset.data for asset in required):
+        return ".assets[]: has neither title, img, video nor data"
+    return None
+
+
+def _version(ver: Text) -> str | None:
+    """Return the version's first two numbers; 1.2 where none is named."""
+    if ver is None or ver == "":
+        return "1.2"
+    return _VERSIONS.get(".".join(str(ver).strip().split(".")[:2]))
+
+
+def _trackers(trackers: Iterable[TrackerAsked]) -> Iterable[tuple[int, int]]:
+    for tracker in trackers:
+        for method in tracker.methods or ():
+            if tracker.event is not None and method is not None:
+                yield tracker.event, method
+
+
+def _required_kinds(required: list[AssetAsked]) -> int:
+    return kinds(
+        title=any(asset.title is not None for asset in required),
+        video=any(asset.video is not None for asset in required),
+        images=[asset.img.type for asset in required if asset.img and asset.img.type],
+        data=[asset.data.type for asset in required if asset.data and asset.data.type],
+    )
+
+
+def at_most(limit: int | None) -> float:
+    """Return a length that the request states; one that is no positive number counts as absent."""
+    return limit if limit is not None and limit > 0 else math.inf

@@ -1,0 +1,180 @@
+"""Win, billing and loss notices (document 2, Notification endpoints; contract 5).
+
+    GET /rtb/win?id=AUCTION&impId=IMPRESSION
+    GET /rtb/bill?id=AUCTION&impId=IMPRESSION
+    GET /rtb/loss?id=AUCTION&impId=IMPRESSION&nbr=REASON
+
+The answer is the same transparent pixel whether the notice counts, is a repeat, or names an unknown
+auction: SSPs do not fire again, and learn nothing about other SSPs' auctions.
+
+URLs are altered on their way: HTML layers write `&amp;impId`, and clients encode what is encoded.
+Where the parameters cannot be found the first is undone, and a notice that is unknown as it came is
+settled for its ids decoded once more. What comes as it was sent pays for none of this.
+"""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol, TypeAlias
+from urllib.parse import unquote_to_bytes
+
+from snapbid.base.errors import BadRequest, Unavailable
+from snapbid.base.http import Answer, Receive, Scope, answer
+from snapbid.bidding._query import first_values
+from snapbid.bidding.routes import NOTICE_NAMES
+from snapbid.bidding.signing import NoticeSigner
+from snapbid.ledger.bids.ledger import SpoolFullError
+from snapbid.ledger.bids.records import ALTERED, LOSS, NoticeVerdict
+from snapbid.metrics import Counter, Metrics
+
+PARAMETERS: Final = (b"id", b"impId", b"nbr")
+MAX_ID: Final = 512  # bytes
+NO_REASON: Final = -1
+_ESCAPED: Final = re.compile(rb"&(?:amp(?:;|%3B))+", re.IGNORECASE)  # an ampersand, by HTML
+_UNKNOWN: Final = NoticeVerdict.UNKNOWN.value
+_SETTLED: Final = (NoticeVerdict.COUNTED.value, NoticeVerdict.LATE.value)
+OUTCOMES: Final = {verdict: verdict.name.lower() for verdict in NoticeVerdict}
+
+PIXEL_GIF: Final = bytes.fromhex(
+    "47494638396101000100800000ffffff00000021f90401000000002c00000000010001000002024401003b"
+)
+PIXEL: Final = answer(200, PIXEL_GIF, b"image/gif", ((b"cache-control", b"no-store"),))
+
+
+class SettlesNotices(Protocol):
+    """A ledger that settles notices; see `ledger.Ledger.settle`."""
+
+    async def settle(
+        self,
+        kind: int,
+        auction_id: bytes,
+        imp_id: bytes,
+        reason: int = 0,
+        otherwise: tuple[bytes, bytes] | None = None,
+        family: bytes = b"",
+    ) -> str: ...
+
+
+class NotesRejections(Protocol):
+    """Takes losses that were settled; see `rejections.Rejections.note`."""
+
+    def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None: ...
+
+
+FamilyOf: TypeAlias = Callable[[bytes, bytes], bytes | None]
+"""Returns the family of SSPs that a notice is from, by its ids; None where it is from none."""
+
+
+class NoticeEndpoint:
+    """Answers one kind of notice. Notices of unknown auctions are passed to `unknown`.
+
+    `rejections` takes losses. With `signer` there are signed notices beside plain ones, or, with
+    `only_signed`, in their place.
+    """
+
+    def __init__(
+        self,
+        kind: int,
+        ledger: SettlesNotices,
+        metrics: Metrics,
+        unknown: Callable[[int, bytes, bytes], None] = lambda kind, auction_id, imp_id: None,
+        rejections: NotesRejections | None = None,
+        signer: NoticeSigner | None = None,
+        *,
+        only_signed: bool = False,
+    ) -> None:
+        self._kind = kind
+        self._ledger = ledger
+        self._unknown = unknown
+        self._rejections = rejections if kind == LOSS else None
+        self._signer = signer
+        self._of_plain: FamilyOf | None = (lambda *ids: None) if only_signed else None
+        name = NOTICE_NAMES[kind]
+        self._unsigned = metrics.counter("snapbid_notices_total", kind=name, outcome="unsigned")
+        self._outcomes: dict[str, Counter] = {
+            verdict: metrics.counter("snapbid_notices_total", kind=name, outcome=outcome)
+            for verdict, outcome in OUTCOMES.items()
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive) -> Answer:
+        """Settle a notice. Raises BadRequest without ids, Unavailable if it could not be kept."""
+        return await self._settle(scope, self._of_plain)
+
+    async def signed(self, token: str, scope: Scope, receive: Receive) -> Answer:
+        """Settle a notice with a token; the same."""
+        assert self._signer is not None
+        return await self._settle(scope, partial(self._signer.family, token))
+
+    async def _settle(self, scope: Scope, family_of: FamilyOf | None) -> Answer:
+        query, kind = scope["query_string"], self._kind
+        auction_id, imp_id, given = first_values(query, PARAMETERS)
+        if not auction_id or not imp_id or len(query) > MAX_ID or (kind == LOSS and not given):
+            kind, auction_id, imp_id, given = _read_closely(kind, query)
+        if scope["method"] == "HEAD":
+            return PIXEL
+        reason = loss_reason(given) if self._kind == LOSS else 0
+        otherwise = None
+        if b"%" in auction_id or b"%" in imp_id:
+            otherwise = _decoded_again(auction_id, imp_id)
+        family = b""
+        if family_of is not None:
+            found = family_of(auction_id, imp_id)
+            if found is None and otherwise is not None:
+                kind, (auction_id, imp_id) = kind | ALTERED, otherwise
+                found = family_of(auction_id, imp_id)
+            if found is None:
+                self._unsigned.inc()
+                return PIXEL
+            family, otherwise = found, None
+        try:
+            verdict = await self._ledger.settle(kind, auction_id, imp_id, reason, otherwise, family)
+            if verdict == _UNKNOWN and otherwise is not None:
+                self._unknown(self._kind, auction_id, imp_id)
+                auction_id, imp_id = otherwise
+                kind |= ALTERED
+                verdict = await self._ledger.settle(kind, auction_id, imp_id, reason)
+        except SpoolFullError:
+            raise Unavailable("the notice cannot be kept at the moment") from None
+        self._outcomes[verdict].inc()
+        if verdict == _UNKNOWN:
+            self._unknown(self._kind, auction_id, imp_id)
+        elif self._rejections is not None and verdict in _SETTLED:
+            self._rejections.note(scope, family + auction_id, imp_id, reason)
+        return PIXEL
+
+
+def loss_reason(text: bytes) -> int:
+    """Parse OpenRTB's loss reason; NO_REASON for anything but 1 to 4 digits."""
+    return int(text) if 1 <= len(text) <= 4 and text.isdigit() else NO_REASON
+
+
+def _read_closely(kind: int, query: bytes) -> tuple[int, bytes, bytes, bytes]:
+    """Read a query in which something is missing or long: kind, both ids and the loss reason.
+
+    Raises BadRequest.
+    """
+    restored = _ESCAPED.sub(b"&", query)
+    if restored != query:
+        kind |= ALTERED
+    auction_id, imp_id, given = first_values(restored, PARAMETERS)
+    if len(auction_id) > MAX_ID or len(imp_id) > MAX_ID:  # no bid has such ids
+        again = _decoded_again(auction_id, imp_id)
+        if again is not None:
+            kind |= ALTERED
+            auction_id, imp_id = again
+    _check("id", auction_id)
+    _check("impId", imp_id)
+    return kind, auction_id, imp_id, given
+
+
+def _decoded_again(auction_id: bytes, imp_id: bytes) -> tuple[bytes, bytes] | None:
+    """Decode both ids once more; None where that changes nothing."""
+    again = unquote_to_bytes(auction_id), unquote_to_bytes(imp_id)
+    return None if again == (auction_id, imp_id) else again
+
+
+def _check(name: str, value: bytes) -> None:
+    if not value:
+        raise BadRequest(f"{name}: is required and may not be empty")
+    if len(value) > MAX_ID:
+        raise BadRequest(f"{name}: is over {MAX_ID} bytes")

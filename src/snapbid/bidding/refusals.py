@@ -1,0 +1,127 @@
+"""Why no campaign answers a request: the last rule that stood (contract 11).
+
+The matcher names the first rule that refuses a campaign, in an order of its own. Of all campaigns
+the one that came furthest tells what the request lacks: had it passed that rule, too, it might have
+bid. This looks at every campaign, so it is for samples, away from the bid path.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from snapbid.bidding.lookups import NO_RATE
+from snapbid.bidding.market import Market
+from snapbid.bidding.request import BidRequest, Imp
+from snapbid.catalog.catalog import Index, Query
+from snapbid.catalog.payload import decode_payload
+from snapbid.catalog.single import DIMENSION_NAMES, FORMAT_NAME, Refusal, dimension_name
+
+MOST_CAMPAIGNS: Final = 1_000  # that are looked at for an impression: of more, some of each price
+MOST_IMPRESSIONS: Final = 4
+MOST_EXHAUSTED: Final = 50
+BANNER: Final = 1  # as in OpenRTB 2.6, 4.2.3, mtype
+
+SIZE: Final = "size"
+DEAL_FLOOR: Final = "deal floor"
+BUDGET: Final = "budget"
+NO_CAMPAIGNS: Final = "no campaigns"
+
+LABELS: Final = {  # in the order of the matcher (catalog/_rules), after targeting
+    Refusal.REFUSED_INACTIVE: "paused",
+    Refusal.REFUSED_TIME: "flight",
+    Refusal.REFUSED_USER: "no recognised user",
+    Refusal.REFUSED_DEAL: "deal terms",
+    Refusal.REFUSED_PRIVATE_AUCTION: "private auction",
+    Refusal.REFUSED_FLOOR: "floor",
+    Refusal.REFUSED_SEAT: "seat",
+    Refusal.REFUSED_BLOCKED_APP: "blocked app",
+    Refusal.REFUSED_BLOCKED_ADVERTISER: "blocked advertiser",
+    Refusal.REFUSED_POD: "pod",
+    Refusal.REFUSED_BLOCKED_CATEGORY: "blocked category",
+    Refusal.REFUSED_DSA: "dsa",
+    Refusal.REFUSED_DISTANCE: "geo_radius",
+    Refusal.REFUSED_CREATIVE: "creative",
+    Refusal.REFUSED_SUSPENDED: "creative suspended",
+}
+"""What refusals other than targeting's are called."""
+RULES: Final = frozenset(
+    {NO_CAMPAIGNS, BUDGET, *LABELS.values(), SIZE, DEAL_FLOOR, *DIMENSION_NAMES}
+) - {"paused"}
+"""All that `last_rule` may return."""
+
+_Verdict = tuple[Refusal, int]
+_ORDER: Final = {refusal: 100 + number for number, refusal in enumerate(LABELS)}
+_ORDER[Refusal.REFUSED_INACTIVE] = -1
+_NOTHING: Final = (Refusal.REFUSED_INACTIVE, -1)
+_ELIGIBLE: Final = (Refusal.NOT_REFUSED, -1)
+
+
+def last_rule(request: BidRequest, ssp: str, market: Market, now_ms: int) -> str:
+    """The last rule that stood between a request without bids and the campaigns: one of RULES."""
+    catalog = market.catalog
+    lookups = market.lookups.bidding_in(request.cur) or market.lookups
+    query = catalog.index.query(lookups, request, ssp, catalog.ssps[ssp], now_ms)
+    furthest, rule = _furthest(_NOTHING), NO_CAMPAIGNS
+    for imp in (request.imp or ())[:MOST_IMPRESSIONS]:
+        if not query.impression(imp):
+            continue
+        if any(_would_bid(query, catalog.index, rank) for rank in _exhausted(market)):
+            return BUDGET
+        found: dict[_Verdict, list[int]] = {}
+        for rank in _some(len(catalog.index)):
+            found.setdefault(query.explain(rank), []).append(rank)
+        found.pop(_ELIGIBLE, None)  # what was exhausted meanwhile
+        verdict = max(found, key=_furthest, default=_NOTHING)
+        if _furthest(verdict) > furthest:
+            furthest, rule = _furthest(verdict), _named(verdict, found[verdict], imp, market)
+    return rule
+
+
+def _furthest(verdict: _Verdict) -> int:
+    """How far a campaign came that was refused so."""
+    refusal, dimension = verdict
+    return dimension if refusal == Refusal.REFUSED_TARGETING else _ORDER[refusal]
+
+
+def _named(verdict: _Verdict, ranks: list[int], imp: Imp, market: Market) -> str:
+    refusal, dimension = verdict
+    index = market.catalog.index
+    if refusal == Refusal.REFUSED_TARGETING:
+        name = dimension_name(dimension)
+        has_size = imp.banner is not None and (imp.banner.w or imp.banner.format)
+        if (
+            name == FORMAT_NAME
+            and has_size
+            and any(_has_banner(index, rank) for rank in ranks[:20])
+        ):
+            return SIZE
+        return name
+    deals = (imp.pmp.deals if imp.pmp is not None else None) or ()
+    floors = [market.lookups.floor_micros(deal.bidfloor, deal.bidfloorcur) for deal in deals]
+    lowest = min((floor for floor in floors if floor != NO_RATE), default=0)
+    if refusal == Refusal.REFUSED_DEAL and index.price(ranks[0]) < lowest:
+        return DEAL_FLOOR
+    return LABELS[refusal]
+
+
+def _has_banner(index: Index, rank: int) -> bool:
+    return any(each.mtype == BANNER for each in decode_payload(index.payload(rank)).creatives)
+
+
+def _some(campaigns: int) -> range:
+    """Ranks, which are by price: all of them, or so many at equal distances."""
+    return range(0, campaigns, -(-campaigns // MOST_CAMPAIGNS) or 1)
+
+
+def _exhausted(market: Market) -> Iterator[int]:
+    yield from list(market.exhausted)[:MOST_EXHAUSTED]
+
+
+def _would_bid(query: Query, index: Index, rank: int) -> bool:
+    """Whether a campaign that has no budget now fits in all else."""
+    if query.explain(rank)[0] != Refusal.REFUSED_INACTIVE:
+        return False
+    index.set_active(rank, True)
+    try:
+        return query.explain(rank)[0] == Refusal.NOT_REFUSED
+    finally:
+        index.set_active(rank, False)

@@ -1,0 +1,89 @@
+"""Losses by which an SSP rejects a creative for what it is (contract 11).
+
+Where an SSP has networks, losses from elsewhere reject nothing: its notification URLs may be known
+to others. One that comes from a spool rejects nothing, either: nobody knows who has sent it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from redis.exceptions import RedisError
+
+from snapbid.base.access import Network, SspAccess, contains, parse_networks
+from snapbid.base.http import Scope
+from snapbid.base.tasks import end
+from snapbid.bidding.guard import source_of
+
+REASONS: Final = range(200, 214)  # OpenRTB 2.5, 5.25: creative filtered
+MOST_PENDING: Final = 10_000
+
+logger = logging.getLogger("snapbid")
+
+
+class RejectsCreatives(Protocol):
+    """A ledger that counts rejections; see `ledger.Ledger.reject`."""
+
+    async def reject(
+        self, auction_id: bytes, imp_id: bytes, reason: int, unheard: Sequence[int]
+    ) -> bool: ...
+
+
+class _Rejection(NamedTuple):
+    auction_id: bytes
+    imp_id: bytes
+    reason: int
+    unheard: Sequence[int]
+
+
+class Rejections:
+    """Counts rejections, one after the other, behind the notices that carry them."""
+
+    def __init__(self, ledger: RejectsCreatives, proxies: Sequence[Network] = ()) -> None:
+        self._ledger = ledger
+        self._proxies = proxies
+        self._narrowed: list[tuple[int, tuple[Network, ...]]] = []
+        self._pending: deque[_Rejection] = deque(maxlen=MOST_PENDING)
+        self._counting: asyncio.Task[None] | None = None
+
+    def use(self, access: Mapping[str, SspAccess], numbers: Mapping[str, int]) -> None:
+        """Take the networks of SSPs from the catalog."""
+        self._narrowed = [
+            (numbers[ssp], parse_networks(of.allow))
+            for ssp, of in access.items()
+            if of.allow and ssp in numbers
+        ]
+
+    def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None:
+        """Count a loss that was settled, if its reason rejects the creative."""
+        if reason in REASONS:
+            self._pending.append(_Rejection(auction_id, imp_id, reason, self._unheard(scope)))
+            if self._counting is None:
+                self._counting = asyncio.create_task(self._count())
+
+    async def stop(self) -> None:
+        if self._counting is not None:
+            await end(self._counting)
+
+    def _unheard(self, scope: Scope) -> Sequence[int]:
+        """The SSPs for which the sender of a request does not speak."""
+        if not self._narrowed:
+            return ()
+        address = source_of(scope, self._proxies)
+        return [
+            number
+            for number, networks in self._narrowed
+            if address is None or not contains(networks, address)
+        ]
+
+    async def _count(self) -> None:
+        try:
+            while self._pending:
+                await self._ledger.reject(*self._pending.popleft())
+        except RedisError as error:
+            logger.info("dropped %d rejections: %s", len(self._pending) + 1, error)
+            self._pending.clear()
+        finally:
+            self._counting = None

@@ -1,0 +1,414 @@
+"""The bid request: structs of exactly the fields that are read, and their decoder.
+
+Field names are OpenRTB's (2.5 and 2.6); a field that 2.6 moved out of `ext` is read in both
+places. A request is decoded in one typed pass; if that fails, `tolerance` reads the body again.
+"""
+
+import re
+from codecs import BOM_UTF8
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
+
+from snapbid.base.errors import BadRequest
+from snapbid.bidding.bounds import MAX_IMPRESSIONS, MAX_VALUES
+from snapbid.bidding.spelling import misspelt_in
+from snapbid.bidding.tolerance import LEAST_NUMBER, decode_tolerantly
+
+Text: TypeAlias = str | int | None  # some send numbers as ids
+Texts: TypeAlias = list[str | int | None] | None
+Flag: TypeAlias = int | bool | None
+Number: TypeAlias = Annotated[float, Meta(ge=LEAST_NUMBER)] | None  # which "nan" is not
+# An integer from an OpenRTB list of values; text counts as an unknown value.
+Listed: TypeAlias = Annotated[int, Meta(extra={"enumeration": True})]
+Enumeration: TypeAlias = Listed | None
+Enumerations: TypeAlias = list[Listed | None] | None
+
+
+class Format(Struct, gc=False):
+    """2.6, 3.2.10."""
+
+    w: int | None = None
+    h: int | None = None
+
+
+class Banner(Struct, gc=False):
+    """2.6, 3.2.6."""
+
+    w: int | None = None
+    h: int | None = None
+    format: list[Format] | None = None
+    battr: Enumerations = None
+    pos: Enumeration = None
+    btype: Enumerations = None
+    mimes: Texts = None
+    api: Enumerations = None
+
+
+class DurFloors(Struct, gc=False):
+    """2.6, 3.2.35."""
+
+    mindur: int | None = None
+    maxdur: int | None = None
+    bidfloor: Number = None
+
+
+class Video(Struct, gc=False):
+    """2.6, 3.2.7; `protocol` is the scalar of 2.1."""
+
+    mimes: Texts = None
+    minduration: int | None = None
+    maxduration: int | None = None
+    rqddurs: list[int | None] | None = None
+    poddur: int | None = None
+    podid: Text = None
+    protocols: Enumerations = None
+    protocol: Enumeration = None
+    w: int | None = None
+    h: int | None = None
+    boxingallowed: Flag = None
+    linearity: Enumeration = None
+    skip: Flag = None
+    minbitrate: int | None = None
+    maxbitrate: int | None = None
+    delivery: Enumerations = None
+    battr: Enumerations = None
+    pos: Enumeration = None
+    plcmt: Enumeration = None
+    placement: Enumeration = None
+    api: Enumerations = None
+    mincpmpersec: Number = None
+    durfloors: list[DurFloors] | None = None
+
+
+class Audio(Struct, gc=False):
+    """2.6, 3.2.8."""
+
+    mimes: Texts = None
+    minduration: int | None = None
+    maxduration: int | None = None
+    rqddurs: list[int | None] | None = None
+    poddur: int | None = None
+    podid: Text = None
+    protocols: Enumerations = None
+    minbitrate: int | None = None
+    maxbitrate: int | None = None
+    delivery: Enumerations = None
+    battr: Enumerations = None
+    api: Enumerations = None
+    mincpmpersec: Number = None
+    durfloors: list[DurFloors] | None = None
+
+
+class Native(Struct, gc=False):
+    """2.6, 3.2.9; `request` is text, or an object as some send it (`native_request`)."""
+
+    request: Any = None
+    ver: Text = None
+    plcmttype: Enumeration = None
+    battr: Enumerations = None
+    api: Enumerations = None
+
+
+class Deal(Struct, gc=False):
+    """2.6, 3.2.12."""
+
+    id: Text = None
+    bidfloor: Number = None
+    bidfloorcur: str | None = None
+    wseat: Texts = None
+    wadomain: Texts = None
+    guar: Flag = None
+    mincpmpersec: Number = None
+    durfloors: list[DurFloors] | None = None
+
+
+class Pmp(Struct, gc=False):
+    """2.6, 3.2.11."""
+
+    private_auction: Flag = None
+    deals: list[Deal] | None = None
+
+
+class Qty(Struct, gc=False):
+    """2.6, 3.2.31."""
+
+    multiplier: Number = None
+
+
+class Imp(Struct, gc=False):
+    """2.6, 3.2.4."""
+
+    id: Text = None
+    banner: Banner | None = None
+    video: Video | None = None
+    audio: Audio | None = None
+    native: Native | None = None
+    pmp: Pmp | None = None
+    bidfloor: Number = None
+    bidfloorcur: str | None = None
+    secure: Flag = None
+    rwdd: Flag = None
+    instl: Flag = None
+    qty: Qty | None = None
+
+
+class Publisher(Struct, gc=False):
+    """2.6, 3.2.15."""
+
+    id: Text = None
+
+
+class Site(Struct, gc=False):
+    """2.6, 3.2.13."""
+
+    domain: Text = None
+    page: Text = None
+    cat: Texts = None
+    sectioncat: Texts = None
+    pagecat: Texts = None
+    publisher: Publisher | None = None
+
+
+class App(Struct, gc=False):
+    """2.6, 3.2.14."""
+
+    bundle: Text = None
+    cat: Texts = None
+    sectioncat: Texts = None
+    pagecat: Texts = None
+    publisher: Publisher | None = None
+
+
+class Dooh(Struct, gc=False):
+    """2.6, 3.2.32."""
+
+    publisher: Publisher | None = None
+
+
+class Geo(Struct, gc=False):
+    """2.6, 3.2.19."""
+
+    country: Text = None
+    region: Text = None
+    city: Text = None
+    zip: Text = None
+    lat: Number = None
+    lon: Number = None
+
+
+class BrandVersion(Struct, gc=False):
+    """2.6, 3.2.30."""
+
+    brand: Text = None
+
+
+class UserAgent(Struct, gc=False):
+    """2.6, 3.2.29."""
+
+    browsers: list[BrandVersion] | None = None
+    platform: BrandVersion | None = None
+
+
+class Device(Struct, gc=False):
+    """2.6, 3.2.18."""
+
+    ua: Text = None
+    sua: UserAgent | None = None
+    ip: Text = None
+    ipv6: Text = None
+    geo: Geo | None = None
+    devicetype: Enumeration = None
+    connectiontype: Enumeration = None
+    os: Text = None
+    carrier: Text = None
+    language: Text = None
+    langb: Text = None
+    ifa: Text = None
+    lmt: Flag = None
+    dnt: Flag = None
+
+
+class Segment(Struct, gc=False):
+    """2.6, 3.2.22."""
+
+    id: Text = None
+
+
+class Data(Struct, gc=False):
+    """2.6, 3.2.21."""
+
+    segment: list[Segment] | None = None
+
+
+class Uid(Struct, gc=False):
+    """2.6, 3.2.28."""
+
+    id: Text = None
+
+
+class Eid(Struct, gc=False):
+    """2.6, 3.2.27."""
+
+    source: Text = None
+    uids: list[Uid] | None = None
+
+
+class UserExt(Struct, gc=False):
+    """OpenRTB 2.5's place for fields that 2.6 has in the user."""
+
+    consent: str | None = None
+    eids: list[Eid] | None = None
+
+
+class User(Struct, gc=False):
+    """2.6, 3.2.20."""
+
+    id: Text = None
+    buyeruid: Text = None
+    data: list[Data] | None = None
+    geo: Geo | None = None
+    consent: str | None = None
+    eids: list[Eid] | None = None
+    ext: UserExt | None = None
+
+
+class Dsa(Struct, gc=False):
+    """The Digital Services Act's object (IAB DSA Transparency, "Bid request")."""
+
+    dsarequired: Enumeration = None
+    pubrender: Enumeration = None
+
+
+class RegsExt(Struct, gc=False):
+    """OpenRTB 2.5's place for fields that 2.6 has in the regulations."""
+
+    coppa: Flag = None
+    gpc: Flag = None
+    gdpr: Flag = None
+    us_privacy: str | None = None
+    gpp: str | None = None
+    gpp_sid: list[int] | None = None
+    dsa: Dsa | None = None
+
+
+class Regs(Struct, gc=False):
+    """2.6, 3.2.3; `gpc` is Global Privacy Control."""
+
+    coppa: Flag = None
+    gpc: Flag = None
+    gdpr: Flag = None
+    us_privacy: str | None = None
+    gpp: str | None = None
+    gpp_sid: list[int] | None = None
+    dsa: Dsa | None = None
+    ext: RegsExt | None = None
+
+
+class BidRequest(Struct, gc=False):
+    """2.6, 3.2.1. After `decode`, `id` and each `imp[].id` are text, not empty."""
+
+    id: Text = None
+    imp: list[Imp] | None = None
+    site: Site | None = None
+    app: App | None = None
+    dooh: Dooh | None = None
+    device: Device | None = None
+    user: User | None = None
+    regs: Regs | None = None
+    test: Flag = None
+    tmax: int | None = None
+    cur: Texts = None
+    bcat: Texts = None
+    acat: Texts = None
+    cattax: Enumeration = None
+    badv: Texts = None
+    bapp: Texts = None
+    bseat: Texts = None
+    wseat: Texts = None
+    wlang: Texts = None
+    wlangb: Texts = None
+
+
+COMPRESSED: Final = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+_INDEX: Final = re.compile(r"\[\d+\]")
+
+decode_plain: Final = msgspec.json.Decoder(BidRequest, strict=False).decode
+"""Decode a body in ASCII, without a look at what every request must have. Raises what msgspec does.
+"""
+
+
+def decode(body: bytes, error: Exception | None = None) -> BidRequest:
+    """Decode a body to a request that has an id, and impressions with distinct ids.
+
+    Impressions beyond `MAX_IMPRESSIONS` are left out. `error`: what `decode_plain` has raised, if
+    that was tried.
+    Raises BadRequest, naming the field, for anything else.
+    """
+    # Made of the shortest values, 256 KiB have more than 100,000 of them.
+    if len(body) > MAX_VALUES < len(body) - len(body.translate(None, b",[{")):
+        raise BadRequest(f"the body has more than {MAX_VALUES:,} values")
+    try:
+        if error is not None:
+            raise error
+        # The decoder does not validate UTF-8 in the fields that it skips.
+        request = decode_plain(body if body.isascii() else body.decode())
+    except msgspec.ValidationError:
+        request = decode_tolerantly(body.decode(), BidRequest)
+    except UnicodeDecodeError as wrong:
+        _check_compression(body)
+        raise BadRequest(f"the body is not UTF-8 (byte {wrong.start})") from None
+    except msgspec.DecodeError as wrong:
+        if body.startswith(BOM_UTF8) and not body.startswith(BOM_UTF8, len(BOM_UTF8)):
+            return decode(body[len(BOM_UTF8) :])
+        raise BadRequest(f"the body is not JSON: {wrong}") from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+    check(request, body)
+    return request
+
+
+def _check_compression(body: bytes) -> None:
+    """Raise BadRequest for a body that is compressed, whatever its headers say."""
+    for encoding, begin in COMPRESSED.items():
+        if body.startswith(begin):
+            raise BadRequest(f"Content-Encoding: is missing, the body is {encoding}")
+
+
+def check(request: BidRequest, body: bytes = b"") -> None:
+    """Leave out the impressions beyond `MAX_IMPRESSIONS`, and check what every request must have
+    (contract 4, status 400). `body` is what the request was decoded from. Raises BadRequest.
+    """
+    impressions = request.imp
+    if impressions is not None and len(impressions) > MAX_IMPRESSIONS:
+        del impressions[MAX_IMPRESSIONS:]
+    if type(request.id) is not str or not request.id:
+        request.id = _required(request.id, "id", body)
+    if not impressions:
+        raise _missing("imp", body)
+    for index, imp in enumerate(impressions):
+        if type(imp.id) is not str or not imp.id:
+            imp.id = _required(imp.id, f"imp[{index}].id", body)
+    if len(impressions) > 1:
+        seen: dict[Text, int] = {}
+        for index, imp in enumerate(impressions):
+            if seen.setdefault(imp.id, index) != index:
+                raise BadRequest(f"imp[{index}].id: is the same as imp[{seen[imp.id]}].id")
+
+
+def _required(value: Text, path: str, body: bytes) -> str:
+    if isinstance(value, str):
+        if value:
+            return value
+    elif value is not None:
+        return str(value)
+    raise _missing(path, body)
+
+
+def _missing(path: str, body: bytes) -> BadRequest:
+    """The refusal of a request without a field, which says if its name is in other letters."""
+    rule = "is required and may not be empty"
+    if _INDEX.sub("[]", path) in misspelt_in(body, BidRequest):
+        rule = "is required, and its name is written in other letters"
+    return BadRequest(f"{path}: {rule}")

@@ -1,0 +1,143 @@
+"""The bid response (OpenRTB 2.6, 4.2), written from templates.
+
+Only a few values of a bid change from auction to auction, so each creative is encoded once, as the
+pieces between those values. A value that is filled in is either JSON itself or percent-encoded, so
+it needs no escaping inside the markup.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from snapbid.bidding._bids import Bid as Bid
+from snapbid.bidding._bids import Template as Template
+from snapbid.bidding._response import ResponseWriter
+from snapbid.bidding.routes import BILLING_PATH, LOSS_PATH, WIN_PATH
+from snapbid.campaigns.campaign import Declaration
+from snapbid.campaigns.suspensions import marks_of
+from snapbid.catalog.payload import CampaignPayload, CreativePayload
+from snapbid.ledger.bids.records import marked
+from snapbid.ledger.budgets.limits import Limits
+
+# The values between a template's pieces: the bid's id, the impression's id as JSON, and those of
+# macros, percent-encoded. `_bids.pxd` numbers them in this order.
+VALUES: Final = ("bid_id", "imp_json", "auction_id", "imp_id", "cachebuster")
+
+MAX_ANSWER: Final = 262_144  # bytes of all bids, if they are several
+
+_MACRO: Final = re.compile(rb"\{\{(\w+)\}\}")
+
+_ADM: Final = b',"adm":'
+_PRICED: Final = 2  # the piece with the price, which the markup follows
+_END: Final = b'&nbr=${AUCTION_LOSS}"}'
+
+_json: Final = msgspec.json.encode
+
+
+def adapted(template: Template, price_micros: int, dsa: Declaration | None) -> Template:
+    """Return the template with a price in millionths of another currency, and a declaration."""
+    pieces = list(template.pieces)
+    markup = pieces[_PRICED].index(_ADM)
+    pieces[_PRICED] = _price(price_micros) + pieces[_PRICED][markup:]
+    if dsa is not None:
+        pieces[-1] += b',"ext":{"dsa":%b}' % _json(dsa)
+    return Template(
+        template.number,
+        template.price_micros,
+        template.seat,
+        tuple(pieces),
+        template.values,
+        template.limits,
+        template.campaign,
+        template.creative,
+        price_micros,
+    )
+
+
+def template(
+    document: CampaignPayload,
+    creative: CreativePayload,
+    price_micros: int,
+    limits: Limits | None = None,
+) -> Template:
+    """Encode what does not change from auction to auction; the price is a CPM."""
+    constants = {
+        b"campaign_id": percent_encoded(document.cid).encode(),
+        b"creative_id": percent_encoded(creative.crid).encode(),
+        b"open": b"{{",  # so that any text can be sent as it is
+    }
+    values = [0, 1]  # indexes into VALUES
+    pieces = [b'{"id":"', b'","impid":', _price(price_micros) + _ADM]
+    # Odd parts are macro names. The markup is escaped first; the names need no escaping.
+    for position, part in enumerate(_MACRO.split(_json(creative.adm))):
+        if position % 2 == 0:
+            pieces[-1] += part
+        elif part in constants:
+            pieces[-1] += constants[part]
+        elif part.decode() in VALUES[2:]:
+            pieces.append(b"")
+            values.append(VALUES.index(part.decode()))
+        else:
+            pieces[-1] += b"{{" + part + b"}}"
+    fields: dict[str, object] = {
+        "adomain": [document.adomain],
+        "cid": document.cid,
+        "crid": creative.crid,
+        "cat": document.cat,
+        "cattax": document.cattax if document.cat else None,
+        "attr": creative.attr,
+        "w": creative.w,
+        "h": creative.h,
+        "iurl": creative.iurl,
+        "mtype": creative.mtype,
+        "apis": creative.apis,
+        "language": creative.language and creative.language.partition("-")[0],
+        "dur": creative.duration,
+        "protocol": creative.protocol,
+    }
+    rest = _json({name: value for name, value in fields.items() if value not in (None, (), [])})
+    pieces[-1] += b"," + rest[1:-1]
+    seat = b"]}" if document.seat is None else b'],"seat":%b}' % _json(document.seat)
+    mark = marks_of(each.crid for each in document.creatives)[creative.crid]
+    number = marked(document.number, mark)
+    return Template(
+        number,
+        price_micros,
+        seat,
+        tuple(pieces),
+        bytes(values),
+        limits,
+        document.cid,
+        creative.crid,
+        price_micros,
+    )
+
+
+def _price(micros: int) -> bytes:
+    return b',"price":%b' % repr(micros / 1_000_000).encode()
+
+
+class Writer(ResponseWriter):
+    """Writes responses, whose notification URLs start with `base_url` and what `sign` adds."""
+
+    def __init__(self, base_url: str, sign: Callable[[str, str], bytes] | None = None) -> None:
+        base = _json(base_url)[1:-1]
+        urls = (
+            (b',"nurl":"' + base, f"{WIN_PATH}?id=".encode()),
+            (b'","burl":"' + base, f"{BILLING_PATH}?id=".encode()),
+            (b'","lurl":"' + base, f"{LOSS_PATH}?id=".encode()),
+        )
+        super().__init__(urls, _END, _encoded, MAX_ANSWER, sign)
+
+
+def percent_encoded(text: str) -> str:
+    """Encode a query value: everything but unreserved characters (RFC 3986, 2.3)."""
+    return quote(text, safe="")
+
+
+def _encoded(text: str) -> tuple[bytes, bytes]:
+    """Return an id as JSON and as a query value."""
+    return _json(text), percent_encoded(text).encode()

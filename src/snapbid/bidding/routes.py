@@ -1,0 +1,43 @@
+"""The paths of the exchange (document 2) and the names under which its requests are counted.
+
+POST /api/v1/openrtb2/{sspId}/bid
+GET  /rtb/win   /rtb/bill   /rtb/loss   and the same behind /n/TOKEN (signing.py)
+"""
+
+from typing import Final
+
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN
+
+BID_PREFIX: Final = "/api/v1/openrtb2/"
+BID_SUFFIX: Final = "/bid"
+BID_ROUTE: Final = "bid"
+
+WIN_PATH: Final = "/rtb/win"
+BILLING_PATH: Final = "/rtb/bill"
+LOSS_PATH: Final = "/rtb/loss"
+SIGNED_PREFIX: Final = "/n/"
+NOTICE_KINDS: Final = {WIN_PATH: WIN, BILLING_PATH: BILLING, LOSS_PATH: LOSS}
+"""The ledger's kind of notice by path."""
+NOTICE_NAMES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
+"""The `kind` of a notice in metrics."""
+
+ROUTES: Final = {path: NOTICE_NAMES[kind] for path, kind in NOTICE_KINDS.items()}
+"""The `route` of a request in metrics, by fixed path; see `route_of` for the rest."""
+
+
+def route_of(path: str) -> str | None:
+    """Return the `route` of a request in metrics; None for a path that is not the exchange's."""
+    return BID_ROUTE if path.startswith(BID_PREFIX) else ROUTES.get(path)
+
+
+def bid_path(ssp: str) -> str:
+    """Return the path of an SSP's bid endpoint."""
+    return f"{BID_PREFIX}{ssp}{BID_SUFFIX}"
+
+
+def ssp_of(path: str) -> str | None:
+    """Return the SSP id in the path of a bid endpoint, registered or not; None for other paths."""
+    if not path.startswith(BID_PREFIX) or not path.endswith(BID_SUFFIX):
+        return None
+    ssp = path[len(BID_PREFIX) : -len(BID_SUFFIX)]
+    return ssp if ssp and "/" not in ssp else None

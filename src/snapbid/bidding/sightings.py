@@ -1,0 +1,141 @@
+"""What each SSP sends, counted for the go-live checklist (document 2) and the diagnosis.
+
+`operations/golive/evidence.py` writes the counts to Redis.
+"""
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from snapbid.base.errors import Problem, UnsupportedMediaType
+from snapbid.bidding._sightings import RequestCounts
+from snapbid.bidding.request import BidRequest
+
+KEPT: Final = 20  # latest answers, and latest problems, of an SSP
+MAX_TESTS: Final = 20  # test requests of an SSP in one write
+SAMPLED: Final = 20  # requests of an SSP that are examined between two writes, at most
+MAX_DETAIL: Final = 200
+MAX_RULES: Final = 50  # broken rules of an SSP in one write
+MEANINGLESS: Final = "has an entry that means nothing in OpenRTB's lists"
+_PATH: Final = re.compile(r"[A-Za-z][\w.\[\]-]*: ")
+_INDEX: Final = re.compile(r"\[\d+\]")
+_PARTICULARS: Final = re.compile(r": | \(")
+
+
+class SightingTotals(msgspec.Struct):
+    """What one SSP has sent in a period. `answers` and `problems`: Redis entries, oldest first.
+
+    `examples`: broken rule -> the detail of a request that broke it.
+    """
+
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    answers: list[str] = []
+    problems: list[str] = []
+    examples: dict[str, str] = {}
+
+    def add(self, other: "SightingTotals") -> None:
+        """Add the totals of a later period."""
+        self.counts.update(other.counts)
+        self.answers = [*self.answers, *other.answers][-KEPT:]
+        self.problems = [*self.problems, *other.problems][-KEPT:]
+        self.examples = self.examples | other.examples
+
+
+class Sightings(RequestCounts):
+    """Counts what one SSP sends to this worker between two writes."""
+
+    __slots__ = (
+        "_broken",
+        "_content_type",
+        "_examples",
+        "_problems",
+        "_untyped",
+        "examined",
+        "notices",
+        "tested",
+    )
+
+    def __init__(self) -> None:
+        super().__init__(KEPT, SAMPLED)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.clear()
+        self._content_type = self._untyped = 0
+        self._problems: deque[str] = deque(maxlen=KEPT)
+        self._broken: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+        self.notices: Counter[str] = Counter()  # of test bids
+        self.examined: Counter[str] = (
+            Counter()
+        )  # what samples have shown (operations/golive/examination.py)
+        self.tested: list[tuple[str, list[str]]] = []  # auction id, impression ids
+
+    def test(self, request: BidRequest) -> None:
+        """Note a test request."""
+        if len(self.tested) < MAX_TESTS:
+            imps = [str(imp.id) for imp in request.imp or ()]
+            self.tested.append((str(request.id), imps[:MAX_TESTS]))
+
+    def untyped(self) -> None:
+        """Count a request without Content-Type, which is read all the same."""
+        self._untyped += 1
+
+    def refused(self, problem: Problem) -> None:
+        """Count an error answer."""
+        self.answered(problem.status)
+        detail = problem.detail[:MAX_DETAIL]
+        self._problems.append(f"{problem.status} {detail}")
+        self._break(detail)
+        if isinstance(problem, UnsupportedMediaType) and problem.detail.startswith("Content-Type"):
+            self._content_type += 1
+
+    def meaningless(self, lists: Iterable[str]) -> None:
+        """Count a request in which these lists, by their paths, have an entry without a meaning."""
+        for path in lists:
+            self._break(f"{path}: {MEANINGLESS}")
+
+    def _break(self, detail: str) -> None:
+        rule = broken_rule(detail)
+        if rule in self._broken or len(self._broken) < MAX_RULES:
+            self._broken[rule] += 1
+            self._examples[rule] = detail
+
+    def take(self, now: int) -> SightingTotals:
+        """Return the totals, stamped with the time (epoch s), and start over."""
+        counts = Counter({f"status:{status}": by for status, by in self.statuses.items()})
+        counts.update(
+            requests=self.requests,
+            tests=self.tests,
+            country=self.country,
+            strange_country=self.strange_country,
+            ua=self.ua,
+            ip=self.ip,
+            ipv6=self.ipv6,
+            content_type=self._content_type,
+            untyped=self._untyped,
+        )
+        counts.update(self.notices)
+        counts.update(self.examined)
+        counts.update({f"broken:{rule}": by for rule, by in self._broken.items()})
+        totals = SightingTotals(
+            +counts,
+            [f"{now} {status}" for status in self.answers],
+            [f"{now} {problem}" for problem in self._problems],
+            self._examples,
+        )
+        self._clear()
+        return totals
+
+
+def broken_rule(detail: str) -> str:
+    """Reduce a refusal's detail to the rule: `imp[3].id: is required` to `imp[].id: is required`.
+
+    So there are as many as the code has, whatever is sent.
+    """
+    if _PATH.match(detail):
+        return _INDEX.sub("[]", detail)
+    return _PARTICULARS.split(detail, maxsplit=1)[0]

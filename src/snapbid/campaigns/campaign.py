@@ -1,0 +1,132 @@
+"""What a campaign is: the checked and normalised value, and what is said of one that is refused.
+
+`campaigns/document.py` makes it from a JSON document, `campaigns/campaign_file.py` from a file.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from snapbid.campaigns.native import NativeAd
+
+
+class Values(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One targeting dimension, each entry in its normal form."""
+
+    include: tuple[str | int, ...] = ()
+    exclude: tuple[str | int, ...] = ()
+
+
+class Circle(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A circle on the earth: degrees, and a radius in km."""
+
+    lat: float
+    lon: float
+    km: float
+
+
+class FrequencyCap(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """At most `impressions` for one user within `seconds`."""
+
+    impressions: int
+    seconds: int
+
+
+class Budget(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Money in micro-USD; None is unlimited."""
+
+    daily_micros: int | None = None
+    total_micros: int | None = None
+    pacing: Literal["asap", "even"] = "asap"
+
+
+class Transparency(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Who applied user parameters, and which (the IAB's DSA extension, `dsaparams`)."""
+
+    domain: str
+    dsaparams: tuple[int, ...] = ()
+
+
+class Declaration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a bid declares under the Digital Services Act, in the terms of the IAB's extension."""
+
+    behalf: str | None = None
+    paid: str | None = None
+    adrender: int | None = None  # 1: the advertiser renders what it declares, 0: it does not
+    transparency: tuple[Transparency, ...] = ()
+
+
+class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One advertisement; `duration` in seconds. One of `adm` and, for media native, `native`.
+
+    `language` is a language tag in lower case, `apis` the API frameworks that it needs, `type` a
+    banner's ad type (OpenRTB 2.6, 5.2 ff.: AdCOM's lists). Of video and audio, `bitrate` is in
+    kbit/s, and `delivery` lists AdCOM's delivery methods; `w` and `h` are a video's pixels.
+    """
+
+    id: str
+    media: Literal["banner", "video", "native", "audio"]
+    adm: str = ""
+    w: int | None = None
+    h: int | None = None
+    attributes: tuple[int, ...] = ()
+    secure: bool = True
+    mimes: tuple[str, ...] = ()
+    duration: int | None = None
+    protocols: tuple[int, ...] = ()
+    iurl: str | None = None
+    language: str | None = None
+    apis: tuple[int, ...] = ()
+    type: int | None = None
+    native: NativeAd | None = None
+    linear: bool | None = None  # False: an overlay
+    skippable: bool | None = None
+    bitrate: int | None = None
+    delivery: tuple[int, ...] = ()
+
+
+class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A valid campaign. Times are UTC in ms since the epoch: starts_at <= now < ends_at."""
+
+    id: str
+    advertiser: str  # lower case
+    cpm_micros: int
+    creatives: tuple[Creative, ...]
+    seat: str | None = None
+    bundle: str | None = None
+    name: str | None = None
+    categories: tuple[str, ...] = ()
+    cattax: int = 1  # of AdCOM's list of category taxonomies
+    status: Literal["active", "paused"] = "active"
+    starts_at_ms: int | None = None
+    ends_at_ms: int | None = None
+    budget: Budget = Budget()
+    frequency_caps: tuple[FrequencyCap, ...] = ()
+    targeting: dict[str, Values] = {}  # only the dimensions that have entries
+    geo_radius: tuple[Circle, ...] = ()
+    dsa: Declaration | None = None
+
+
+class CampaignMistake(msgspec.Struct, frozen=True):
+    """What is wrong: `field` is a path (empty: the whole document), `line` counts from 1."""
+
+    field: str
+    rule: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        line = f"line {self.line}: " if self.line is not None else ""
+        return f"{line}{self.field}: {self.rule}" if self.field else f"{line}{self.rule}"
+
+
+class CampaignError(ValueError):
+    """Campaigns that are refused; `mistakes` holds every one of them, in document order, and
+    `warnings` what the same campaigns are warned of.
+    """
+
+    def __init__(
+        self, mistakes: tuple[CampaignMistake, ...], warnings: tuple[CampaignMistake, ...] = ()
+    ) -> None:
+        super().__init__("\n".join(map(str, mistakes)))
+        self.mistakes = mistakes
+        self.warnings = warnings

@@ -1,0 +1,295 @@
+"""Campaign files: JSON or JSON Lines, every mistake with its line (contract 1, "campaign import").
+
+A key that occurs twice in one object is a mistake, as is an id that occurs twice in one file. JSON
+Lines are read one at a time; of earlier lines only the ids are kept.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from itertools import count
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from snapbid.campaigns.campaign import Campaign, CampaignError, CampaignMistake
+from snapbid.campaigns.document import IMPORTED, MAX_DOCUMENT
+from snapbid.campaigns.rules import Mistakes, Path, path_text, report, shown
+
+_WHITESPACE: Final = " \t\r\n"
+_SPACE: Final = re.compile(f"[{_WHITESPACE}]*")
+_OTHERS: Final = {
+    b"\x1f\x8b": "is compressed with gzip (zcat it, and import -)",
+    b"PK\x03\x04": "is a ZIP file, as spreadsheets are",
+    codecs.BOM_UTF16_LE: "is UTF-16, and has to be UTF-8",
+    codecs.BOM_UTF16_BE: "is UTF-16, and has to be UTF-8",
+}
+COLUMNS: Final = 3  # from which on a line that is no JSON looks like that of a table
+EXPECTED: Final = (
+    "expected are campaigns in JSON: an array of them or one in a file named .json, "
+    "one on each line in any other"
+)
+
+
+class _JsonReader:
+    """Decodes JSON with exact numbers.
+
+    Of the last value it keeps the keys that are `repeated` in an object, and how many `characters`
+    it has.
+    """
+
+    def __init__(self) -> None:
+        self.repeated: list[str] = []
+        self.characters = 0
+        self._decoder = json.JSONDecoder(
+            object_pairs_hook=self._pairs, parse_float=Decimal, parse_constant=self._constant
+        )
+
+    def _pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        if len(fields) != len(pairs):
+            repeated = [key for key, _ in pairs]
+            for key in fields:
+                repeated.remove(key)
+            self.repeated.extend(repeated)
+        return fields
+
+    def _constant(self, name: str) -> object:
+        raise ValueError(f"{name} is no JSON number")
+
+    def value(self, text: str, start: int) -> tuple[Any, int]:
+        """Decode the value at `start`; return it and where it ends. Raises ValueError."""
+        self.repeated.clear()
+        try:
+            value, end = self._decoder.raw_decode(text, start)
+        except json.JSONDecodeError:
+            raise
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        except ArithmeticError:
+            raise ValueError("a number has too large an exponent") from None
+        except ValueError as error:  # NaN, or more digits than the interpreter reads
+            raise ValueError(str(error).partition(";")[0]) from None
+        self.characters = end - start
+        return value, end
+
+
+class _Checker:
+    """Checks the documents of one file, and gathers their ids, mistakes and warnings."""
+
+    def __init__(self, warnings: list[CampaignMistake]) -> None:
+        self.json = _JsonReader()
+        self.mistakes: list[CampaignMistake] = []
+        self.warnings = warnings
+        self.warnings_of_refused: list[CampaignMistake] = []
+        self.lines: dict[str, int] = {}  # by id
+
+    def refuse(self, line: int, error: ValueError) -> None:
+        """Add the mistake of text that is not JSON, or not UTF-8."""
+        if isinstance(error, json.JSONDecodeError):
+            rule = f"is not JSON: {_syntax(error)} (column {error.colno})"
+        elif isinstance(error, UnicodeDecodeError):
+            rule = f"is not UTF-8: {error.reason} (byte {error.start + 1})"
+        else:
+            rule = f"is not JSON: {error}"
+        self.mistakes.append(CampaignMistake("", rule, line))
+
+    def refuse_file(self, what: str) -> None:
+        """Add the mistake of a file that is something else."""
+        self.mistakes.append(CampaignMistake("", f"the file {what}: {EXPECTED}"))
+
+    def check(self, line: int, at: Path, document: Any) -> Campaign | None:
+        """Check a decoded document that starts on `line`; `at` is its index in an array, if any.
+
+        None if it has a mistake.
+        """
+        mistakes = Mistakes()
+        for key in self.json.repeated:
+            report(mistakes, (at, key), "stands twice in one object")
+        if self.json.characters > MAX_DOCUMENT:
+            mistakes.append(_too_long(path_text(at)))
+        campaign = IMPORTED(document, at, mistakes)
+        name = document.get("id") if isinstance(document, dict) else None
+        if isinstance(name, str):
+            if name in self.lines:
+                rule = f"is the id of line {self.lines[name]} already: {shown(name)}"
+                mistakes.append(CampaignMistake(path_text((at, "id")), rule))
+            self.lines.setdefault(name, line)
+        self.mistakes.extend(msgspec.structs.replace(mistake, line=line) for mistake in mistakes)
+        warnings = self.warnings_of_refused if mistakes else self.warnings
+        warnings.extend(
+            msgspec.structs.replace(warning, line=line) for warning in mistakes.warnings
+        )
+        return None if mistakes else campaign
+
+
+def _syntax(error: json.JSONDecodeError) -> str:
+    """What is wrong with the text, in words that say what to change."""
+    rest = error.doc[error.pos :]
+    if rest.startswith(("#", "//", "/*")):
+        return "a comment, which JSON does not have"
+    if rest.startswith("'"):
+        return "a text in single quotes, where JSON has double ones"
+    if not rest and error.msg.startswith("Expecting"):
+        return "it ends too early"
+    if rest.startswith("{") and error.msg == "Extra data":
+        return "more follows: an array has [ and ] around its campaigns, and commas between them"
+    return error.msg
+
+
+def _unlike(beginning: bytes) -> str | None:
+    """What a file is that begins so, if it is no JSON at all."""
+    for magic, name in _OTHERS.items():
+        if beginning.startswith(magic):
+            return name
+    line = beginning.strip(_WHITESPACE.encode()).partition(b"\n")[0]
+    if not line:
+        return "is empty"
+    if line[:1] in b'{["':
+        return None
+    if line.startswith((b"#", b"//", b"/*")):
+        return "begins with a comment, which JSON does not have"
+    if line.startswith(b"<"):
+        return "is XML or HTML"
+    if len(re.split(rb"[,;\t|]", line)) >= COLUMNS:
+        return "looks like CSV or another table"
+    if line.startswith(b"---") or re.match(rb"[A-Za-z_]+:(\s|$)", line):
+        return "looks like YAML"
+    return None
+
+
+def _unlike_lines(line: bytes) -> str | None:
+    """What a file is whose first line is so, if it is JSON but not JSON Lines."""
+    if line == b"{":
+        return "is one JSON document over several lines, and not named .json"
+    return "is an array, and not named .json" if line.startswith(b"[") else None
+
+
+def _too_long(field: str, line: int | None = None) -> CampaignMistake:
+    return CampaignMistake(field, f"must have at most {MAX_DOCUMENT} characters of JSON", line)
+
+
+def read_file(
+    name: str, source: BinaryIO, warnings: list[CampaignMistake] | None = None
+) -> Iterator[tuple[Campaign, str]]:
+    """Read the campaigns of a file, each with its JSON as the file has it.
+
+    What is only warned of a campaign is added to `warnings` before it is yielded.
+
+    A `.json` file holds an array or one object, anything else is JSON Lines (contract 1). At the
+    end raises CampaignError with every mistake of every line, so nothing counts before that. In
+    an array, `line` is the line on which the element starts and the field begins with its index
+    (`[3].cpm`). Text that is not JSON ends the reading of an array, but costs only its own line of
+    JSON Lines.
+    """
+    checker = _Checker([] if warnings is None else warnings)
+    if name.lower().endswith(".json"):
+        yield from _read_array(checker, source.read().removeprefix(codecs.BOM_UTF8))
+    else:
+        yield from _read_lines(checker, source)
+    if not checker.lines and not checker.mistakes:
+        checker.mistakes.append(CampaignMistake("", f"the file holds no campaign: {EXPECTED}"))
+    if checker.mistakes:
+        raise CampaignError(tuple(checker.mistakes), tuple(checker.warnings_of_refused))
+
+
+def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Campaign, str]]:
+    is_first = True
+    for line, raw in _lines(source):
+        if len(raw) > _most_bytes():
+            checker.mistakes.append(_too_long("", line))
+            continue
+        stripped = raw.strip(_WHITESPACE.encode())
+        if not stripped:
+            continue
+        if is_first and (what := _unlike(stripped) or _unlike_lines(stripped)):
+            checker.refuse_file(what)
+            return
+        is_first = False
+        try:
+            text = raw.decode().strip(_WHITESPACE)
+            document, end = checker.json.value(text, 0)
+            _end_of_text(text, end)
+        except ValueError as error:
+            checker.refuse(line, error)
+            continue
+        campaign = checker.check(line, (), document)
+        if campaign is not None:
+            yield campaign, text
+
+
+def _lines(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Number the lines; a line that is far too long is cut off."""
+    most = _most_bytes() + 1
+    for line in count(1):
+        raw = part = source.readline(most)
+        if not raw:
+            return
+        while len(part) == most and not part.endswith(b"\n"):
+            part = source.readline(most)
+        yield line, raw.removeprefix(codecs.BOM_UTF8) if line == 1 else raw
+
+
+def _most_bytes() -> int:
+    return 4 * MAX_DOCUMENT + len(_WHITESPACE)
+
+
+def _read_array(checker: _Checker, data: bytes) -> Iterator[tuple[Campaign, str]]:
+    line = 1
+    if what := _unlike(data):
+        checker.refuse_file(what)
+        return
+    try:
+        text = data.decode()
+        for line, at, document, start, end in _elements(checker.json, text):
+            campaign = checker.check(line, at, document)
+            if campaign is not None:
+                yield campaign, text[start:end]
+    except json.JSONDecodeError as error:
+        checker.refuse(error.lineno, error)
+    except UnicodeDecodeError as error:
+        checker.refuse(data.count(b"\n", 0, error.start) + 1, error)
+    except ValueError as error:
+        checker.refuse(line, error)
+
+
+def _skip(text: str, position: int) -> int:
+    """Return the position of the next character that is not whitespace."""
+    space = _SPACE.match(text, position)
+    return space.end() if space is not None else position
+
+
+def _end_of_text(text: str, position: int) -> None:
+    if (end := _skip(text, position)) != len(text):
+        raise json.JSONDecodeError("Extra data", text, end)
+
+
+def _elements(reader: _JsonReader, text: str) -> Iterator[tuple[int, Path, Any, int, int]]:
+    """Decode the elements of an array, or a lone object.
+
+    Of each: its line, path (`()` for a lone object), value, and start and end in the text.
+    """
+    position = _skip(text, 0)
+    if not text.startswith("[", position):
+        document, end = reader.value(text, position)
+        _end_of_text(text, end)
+        yield text.count("\n", 0, position) + 1, (), document, position, end
+        return
+    line, counted, index = 1, 0, 0
+    position = _skip(text, position + 1)
+    while not text.startswith("]", position):
+        line += text.count("\n", counted, position)
+        counted = position
+        document, end = reader.value(text, position)
+        yield line, ((), index), document, position, end
+        position = _skip(text, end)
+        if text.startswith(",", position):
+            position = _skip(text, position + 1)
+            index += 1
+            if text.startswith("]", position):
+                raise json.JSONDecodeError("Illegal trailing comma", text, position)
+        elif not text.startswith("]", position):
+            raise json.JSONDecodeError("Expecting ',' delimiter", text, position)
+    _end_of_text(text, position + 1)

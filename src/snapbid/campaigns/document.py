@@ -1,0 +1,390 @@
+"""The campaign document: its fields and their rules (contract 2, "Campaign").
+
+A document is JSON as an operator writes it. All mistakes are reported at once, each with its field
+and the rule. Numbers are decoded as decimals, never as binary floats. Whatever changes the meaning
+of a document changes `normalised.RULES` too.
+"""
+
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from snapbid.campaigns import practice, vast_facts
+from snapbid.campaigns.campaign import (
+    Budget,
+    Campaign,
+    CampaignError,
+    Creative,
+    Declaration,
+    FrequencyCap,
+    Transparency,
+)
+from snapbid.campaigns.markup import Language
+from snapbid.campaigns.native_rules import NATIVE, read_response
+from snapbid.campaigns.rules import (
+    Check,
+    Mistakes,
+    Path,
+    Together,
+    list_of,
+    object_of,
+    path_text,
+    report,
+    shown,
+)
+from snapbid.campaigns.targeting_rules import TARGETING
+from snapbid.campaigns.value_rules import (
+    ADM,
+    BUDGET,
+    CPM,
+    MAX_URL,
+    check_advertiser,
+    check_flag,
+    check_language,
+    check_media_type,
+    check_name,
+    check_time,
+    choice,
+    integer,
+    integral,
+    report_unprotected,
+    string,
+)
+from snapbid.campaigns.vocabulary import MAX_INTEGER, size
+from snapbid.reference.taxonomies import FAMILIES, NAMES, VENDORS, normal
+
+MAX_DOCUMENT: Final = 64 * 1024 * 1024  # characters of JSON
+MAX_STORED: Final = 2 * MAX_DOCUMENT  # PostgreSQL writes it with more spaces
+MAX_CREATIVES: Final = 1_000
+MAX_MARKUP: Final = 1024 * 1024  # bytes of all `adm` and `native`: a worker decodes them at once
+MAX_DECLARED: Final = 100  # bytes; exchanges refuse longer ones
+MAX_TRANSPARENCY: Final = 100
+MAX_FREQUENCY_CAPS: Final = 16
+MAX_CATEGORY: Final = 500  # bytes, where the key has the taxonomy before it
+MAX_API: Final = 31  # the index has a bit for each; the list of API frameworks ends at 9
+XHTML, JAVASCRIPT, IFRAME = 2, 3, 4  # banner ad types; 1 is a text ad
+MAX_BANNER_TYPE: Final = IFRAME
+MAX_DELIVERY: Final = 3  # 1 streaming, 2 progressive, 3 download
+SKIP_BUTTON: Final = 16  # the creative attribute
+
+
+def _has_what_its_media_needs(creative: Any, at: Path, mistakes: Mistakes) -> None:
+    if creative.media == "banner":
+        for side in ("w", "h"):
+            if getattr(creative, side) is None:
+                report(mistakes, (at, side), "is required for a banner")
+    _has_what_only_its_media_has(creative, at, mistakes)
+    if creative.native is not None:
+        if creative.media != "native":
+            report(mistakes, (at, "native"), "is for media native")
+        elif creative.adm:
+            report(mistakes, (at, "adm"), "must not stand beside native")
+    elif creative.adm:
+        if creative.media != "native":
+            language: Language = "HTML" if creative.media == "banner" else "VAST"
+            report_unprotected(creative.adm, language, (at, "adm"), mistakes)
+        elif not _has_mistakes(((at, "adm"),), mistakes):
+            read_response(creative.adm, (at, "adm"), mistakes)
+    elif not _has_mistakes(((at, "adm"), (at, "native")), mistakes):
+        report(mistakes, (at, "adm"), "is required")
+
+
+def _has_what_only_its_media_has(creative: Any, at: Path, mistakes: Mistakes) -> None:
+    if creative.media == "video":
+        if creative.skippable is False and SKIP_BUTTON in (creative.attributes or ()):
+            rule = f"must not be false beside attribute {SKIP_BUTTON}, a skip button"
+            report(mistakes, (at, "skippable"), rule)
+    elif creative.media is not None:
+        for field in ("linear", "skippable"):
+            if getattr(creative, field) is not None:
+                report(mistakes, (at, field), "is for media video")
+        if creative.media != "audio":
+            for field in ("bitrate", "delivery"):
+                if getattr(creative, field):
+                    report(mistakes, (at, field), "is for media video and audio")
+
+
+def _is_what_its_markup_says(creative: Any, at: Path, mistakes: Mistakes) -> None:
+    _has_what_its_media_needs(creative, at, mistakes)
+    if creative.media == "native":
+        _check_assets(creative, at, mistakes)
+    elif creative.adm:
+        markup = (at, "adm")
+        if creative.media in ("video", "audio"):
+            _check_vast(creative, creative.adm, creative.media, at, markup, mistakes)
+        elif creative.media == "banner":
+            practice.check_banner(creative, markup, mistakes)
+
+
+def _check_vast(
+    creative: Any, text: str, media: str, at: Path, markup: Path, mistakes: Mistakes
+) -> None:
+    vast_facts.check(creative, text, media, at, markup, mistakes)
+    practice.check_macros(text, "VAST", markup, mistakes)
+
+
+def _check_assets(creative: Any, at: Path, mistakes: Mistakes) -> None:
+    native, markup = creative.native, (at, "native")
+    if native is None and creative.adm:
+        native, markup = read_response(creative.adm, (), Mistakes()), (at, "adm")
+    if native is None:
+        return
+    practice.check_native(native, creative.secure, markup, mistakes)
+    if native.video is not None:
+        field = (markup, "video") if creative.native is not None else markup
+        _check_vast(creative, native.video, "native", at, field, mistakes)
+
+
+def _has_mistakes(places: Sequence[Path], mistakes: Mistakes) -> bool:
+    return any(
+        mistake.field.startswith(path_text(place)) for mistake in mistakes for place in places
+    )
+
+
+def _assets(creative: Creative) -> Creative:
+    """Return a native creative with its assets, whichever form it was written in; or another."""
+    if creative.media != "native":
+        return creative
+    native = creative.native or read_response(creative.adm, (), Mistakes())
+    assert native is not None
+    if (video := native.video) is not None:
+        native = msgspec.structs.replace(
+            native,
+            mimes=creative.mimes,
+            protocols=creative.protocols,
+            duration=creative.duration,
+        )
+        vast_facts.fill(native, video, "native")
+    return msgspec.structs.replace(creative, adm="", native=native)
+
+
+def _creative(**fields: Any) -> Creative:
+    """A creative, with what follows from its markup and other fields (contract 2).
+
+    A banner's ad type follows from its markup where it is not stated; so does what VAST says. A
+    video is skippable if it has the attribute that says so, and has the attribute if it is.
+    """
+    creative = Creative(**fields)
+    if creative.media == "banner":
+        if creative.type is None:
+            markup = creative.adm.lower()
+            kind = JAVASCRIPT if "<script" in markup else IFRAME if "<iframe" in markup else XHTML
+            force_setattr(creative, "type", kind)
+    elif creative.media == "audio":
+        vast_facts.fill(creative, creative.adm, "audio")
+    elif creative.media == "video":
+        vast_facts.fill(creative, creative.adm, "video")
+        if SKIP_BUTTON in creative.attributes:
+            force_setattr(creative, "skippable", True)
+        elif creative.skippable:
+            force_setattr(creative, "attributes", (*creative.attributes, SKIP_BUTTON))
+    return creative
+
+
+def _fields_fit_together(campaign: Any, at: Path, mistakes: Mistakes) -> None:
+    for category in campaign.categories or () if campaign.cattax not in (None, 1) else ():
+        if isinstance(category, str) and size(category) > MAX_CATEGORY:
+            report(mistakes, (at, "categories"), f"must have at most {MAX_CATEGORY} bytes each")
+            break
+    starts, ends = campaign.starts_at, campaign.ends_at
+    if starts is not None and ends is not None and starts >= ends:
+        report(mistakes, (at, "ends_at"), "must be later than starts_at")
+
+
+def _fields_fit_when_imported(campaign: Any, at: Path, mistakes: Mistakes) -> None:
+    _fields_fit_together(campaign, at, mistakes)
+    cattax = 1 if campaign.cattax is None else campaign.cattax
+    if _has_mistakes(((at, "categories"), (at, "cattax")), mistakes):
+        return
+    for index, category in enumerate(campaign.categories or ()):
+        if normal(cattax, category) is None:
+            name = NAMES.get(FAMILIES.get(cattax, 0), "taxonomy")
+            rule = f"is not in the {name} (cattax {cattax}): {shown(category)}"
+            report(mistakes, ((at, "categories"), index), rule)
+
+
+def _markup_is_short_enough(
+    creatives: Sequence[Creative | None], at: Path, mistakes: Mistakes
+) -> None:
+    markup = sum([_markup_size(creative) for creative in creatives if creative is not None])
+    if markup > MAX_MARKUP:
+        report(mistakes, at, f"must have at most {MAX_MARKUP} bytes of adm, found {markup}")
+
+
+def _markup_size(creative: Creative) -> int:
+    return size(creative.adm) + (
+        len(msgspec.json.encode(creative.native)) if creative.native else 0
+    )
+
+
+def _campaign(
+    *,
+    cpm: int,
+    creatives: tuple[Creative, ...],
+    starts_at: int | None = None,
+    ends_at: int | None = None,
+    targeting: dict[str, Any] | None = None,
+    categories: tuple[str, ...] = (),
+    **fields: Any,
+) -> Campaign:
+    if categories:
+        fields["categories"] = _spelled(categories, fields.get("cattax", 1))
+    targeting = targeting or {}
+    circles = targeting.pop("geo_radius", ())
+    for creative in creatives:
+        if creative.media == "native":
+            creatives = tuple(map(_assets, creatives))
+            break
+    return Campaign(
+        cpm_micros=cpm,
+        creatives=creatives,
+        starts_at_ms=starts_at,
+        ends_at_ms=ends_at,
+        targeting=dict(sorted(targeting.items())),  # jsonb, too, changes the order
+        geo_radius=circles,
+        **fields,
+    )
+
+
+def _budget(*, daily: int | None = None, total: int | None = None, **fields: Any) -> Budget:
+    return Budget(daily_micros=daily, total_micros=total, **fields)
+
+
+def _creatives(together: Together) -> Check:
+    return list_of(
+        object_of(
+            {
+                "id": string(),
+                "media": choice("banner", "video", "native", "audio"),
+                "adm": ADM,
+                "w": integer(1),
+                "h": integer(1),
+                "attributes": list_of(integer(0)),
+                "secure": check_flag,
+                "mimes": list_of(check_media_type),
+                "duration": integer(1),
+                "protocols": list_of(integer(0)),
+                "iurl": string(MAX_URL),
+                "language": check_language,
+                "apis": list_of(integer(1, MAX_API)),
+                "type": integer(1, MAX_BANNER_TYPE),
+                "native": NATIVE,
+                "linear": check_flag,
+                "skippable": check_flag,
+                "bitrate": integer(1),
+                "delivery": list_of(integer(1, MAX_DELIVERY)),
+            },
+            _creative,
+            required=("id", "media"),
+            together=together,
+        ),
+        MAX_CREATIVES,
+        distinct=False,
+        unique="id",
+        together=_markup_is_short_enough,
+    )
+
+
+_BUDGET: Final = object_of(
+    {"daily": BUDGET, "total": BUDGET, "pacing": choice("asap", "even")}, _budget
+)
+_CAP: Final = object_of(
+    {"impressions": integer(1), "seconds": integer(1)},
+    FrequencyCap,
+    required=("impressions", "seconds"),
+)
+_TRANSPARENCY: Final = object_of(
+    {"domain": check_advertiser, "dsaparams": list_of(integer(0))},
+    Transparency,
+    required=("domain",),
+)
+_DECLARATION: Final = object_of(
+    {
+        "behalf": string(MAX_DECLARED),
+        "paid": string(MAX_DECLARED),
+        "adrender": integer(0, 1),
+        "transparency": list_of(_TRANSPARENCY, MAX_TRANSPARENCY, distinct=False),
+    },
+    Declaration,
+)
+
+
+def _check_taxonomy(value: Any, at: Path, mistakes: Mistakes) -> Any:
+    number = integral(value)
+    if type(number) is not int or not (number in FAMILIES or VENDORS <= number <= MAX_INTEGER):
+        rule = f"must be 1 to {max(FAMILIES)}, or a vendor's taxonomy of {VENDORS} and above"
+        report(mistakes, at, f"{rule}, found {shown(value)}")
+    return number
+
+
+def _spelled(categories: tuple[str, ...], cattax: int) -> tuple[str, ...]:
+    """Spell categories as their taxonomy does; what it does not have stays as it is."""
+    return tuple(dict.fromkeys(normal(cattax, each) or each for each in categories))
+
+
+def _campaigns(of_creative: Together, together: Together) -> Check:
+    return object_of(
+        {
+            "id": string(),
+            "advertiser": check_advertiser,
+            "seat": check_name,
+            "bundle": check_name,
+            "name": string(),
+            "categories": list_of(string()),
+            "cattax": _check_taxonomy,
+            "status": choice("active", "paused"),
+            "starts_at": check_time,
+            "ends_at": check_time,
+            "cpm": CPM,
+            "budget": _BUDGET,
+            "frequency_caps": list_of(_CAP, MAX_FREQUENCY_CAPS),
+            "dsa": _DECLARATION,
+            "targeting": TARGETING,
+            "creatives": _creatives(of_creative),
+        },
+        _campaign,
+        required=("id", "advertiser", "cpm", "creatives"),
+        together=together,
+    )
+
+
+CAMPAIGN: Final = _campaigns(_has_what_its_media_needs, _fields_fit_together)
+IMPORTED: Final = _campaigns(_is_what_its_markup_says, _fields_fit_when_imported)
+"""CAMPAIGN with the rules and warnings that import alone has, of markup, what is stated beside it,
+and categories that a taxonomy does not have: a campaign that was stored before they were, or by
+plain SQL, bids all the same (with such a category, where nothing is said of any)."""
+
+
+def parse(document: object) -> Campaign:
+    """Check and normalise a decoded JSON document that is stored (contract 2, "Campaign").
+
+    Numbers may be int, float or Decimal. Raises CampaignError with every mistake.
+    """
+    mistakes = Mistakes()
+    campaign = CAMPAIGN(document, (), mistakes)
+    if mistakes:
+        raise CampaignError(tuple(mistakes))
+    assert isinstance(campaign, Campaign)
+    return campaign
+
+
+def decode(text: str) -> Any:
+    """Decode a stored document with exact numbers, for `parse`. Raises ValueError."""
+    if len(text) > MAX_STORED:
+        raise ValueError(f"the document must have at most {MAX_STORED} characters of JSON")
+    try:
+        return _STORED.decode(text)
+    except (RecursionError, ArithmeticError) as error:
+        raise ValueError(f"the document cannot be read: {type(error).__name__}") from None
+
+
+def parse_json(text: bytes) -> Campaign:
+    """Parse a stored document in UTF-8. Raises CampaignError, or another ValueError."""
+    return parse(decode(text.decode()))
+
+
+_STORED: Final = json.JSONDecoder(parse_float=Decimal)

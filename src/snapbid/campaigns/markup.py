@@ -1,0 +1,231 @@
+"""Where macros stand in markup, and where they may not (contract 2, "Creative").
+
+Ids of an auction and an impression come from whoever sends a request. Percent-encoding leaves them
+`A-Z a-z 0-9 - . _ ~` and `%`, so they end no text, attribute or URL parameter. It does not protect
+
+- in a script or an event handler, where `document.cookie` is such an id and an expression;
+- in a `javascript:` or `data:` URL, which browsers decode before they run or show it;
+- in `srcdoc`, which is a document of its own;
+- in CSS, where they are names of elements, properties and keywords;
+- in the name of an element or attribute, where `script` and `onclick` are such ids.
+
+The other macros are not a stranger's: a campaign and its creative have the same ids in each bid,
+and the bidder makes the cachebuster of hexadecimal digits and dashes.
+"""
+
+import re
+from html.parser import HTMLParser
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from snapbid.campaigns._markup import may_be_unprotected
+
+OPEN: Final = "open"  # stands for two opening braces, so that any text can be sent as it is
+BIDDER_MACROS: Final = ("auction_id", "imp_id", "campaign_id", "creative_id", "cachebuster", OPEN)
+FROM_STRANGERS: Final = ("auction_id", "imp_id")
+
+Language: TypeAlias = Literal["HTML", "VAST", "URL"]
+Where: TypeAlias = Literal[
+    "text", "comment", "attribute", "URL", "URL parameter",
+    "script", "event handler", "script URL", "data URL", "srcdoc", "style", "name",
+]  # fmt: skip
+UNPROTECTED: Final = frozenset[Where](
+    ("script", "event handler", "script URL", "data URL", "srcdoc", "style", "name")
+)
+
+_MACRO: Final = re.compile(rf"\{{\{{({'|'.join(BIDDER_MACROS)})\}}\}}")
+_STRANGE: Final = re.compile(rf"\{{\{{(?:{'|'.join(FROM_STRANGERS)})\}}\}}")
+
+# While markup is read, the macro with the number 5 is `x5` between two characters that no text has.
+# It is part of a name, a value or a text, whatever it stands in.
+_OPEN, _CLOSE = "\ufdd0", "\ufdd1"
+_MARK: Final = re.compile(f"x{_OPEN}(\\d+){_CLOSE}")
+
+# Browsers take no notice of tabs and line ends in a URL, nor of spaces and controls before it.
+_LEFT_OUT: Final = str.maketrans("", "", "\t\r\n")
+_BEFORE_URL: Final = "".join(map(chr, range(33)))
+_URL: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:/|/|\?)\S*", re.IGNORECASE)
+_REFRESH: Final = re.compile(r"[^;,]*[;,]\s*url\s*=\s*['\"]?", re.IGNORECASE)
+_PARTS: Final = re.compile(r"[?&;#]")
+_CODE: Final[dict[str, Where]] = {"script": "script", "style": "style"}  # elements
+_NAME: Final = re.compile(f"(?:[\\w-]*:)?(?:[a-z]|x{_OPEN}\\d+{_CLOSE})*")
+_NO_URLS: Final[dict[str, Where]] = {"style": "style", "srcdoc": "srcdoc"}  # attributes
+
+# Ends whatever is open; what has no end is searched for it again and again.
+END: Final = "-->]]>'>\"></script></style>"
+
+
+class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a macro stands: `line` is that of the markup, from 1; names are in lower case."""
+
+    macro: str
+    line: int
+    where: Where = "text"
+    element: str | None = None
+    attribute: str | None = None
+    parameter: str | None = None
+
+    def __str__(self) -> str:
+        words: str = self.where
+        if self.parameter is not None:
+            words += f" {self.parameter}"
+        if self.attribute is not None:
+            named = f"attribute {self.attribute} of <{self.element}>"
+            return named if self.where == "attribute" else f"{words}, {named}"
+        return words if self.element is None else f"{words} of <{self.element}>"
+
+
+def unprotected(text: str, language: Language) -> list[MacroPlace]:
+    """The macros with a stranger's values that stand where percent-encoding does not protect."""
+    if "{{" not in text or _STRANGE.search(text) is None or not may_be_unprotected(text):
+        return []
+    return [
+        place
+        for place in macro_places(text, language)
+        if place.where in UNPROTECTED and place.macro in FROM_STRANGERS
+    ]
+
+
+def macro_places(text: str, language: Language) -> list[MacroPlace]:
+    """Where each macro stands, in order."""
+    places: list[MacroPlace] = []
+    pieces: list[str] = []
+    end, line = 0, 1
+    text = text.replace(_OPEN, " ").replace(_CLOSE, " ")
+    for macro in _MACRO.finditer(text):
+        line += text.count("\n", end, macro.start())
+        pieces += (text[end : macro.start()], f"x{_OPEN}{len(places)}{_CLOSE}")
+        places.append(MacroPlace(macro[1], line))
+        end = macro.end()
+    marked = "".join([*pieces, text[end:]])
+    if language == "URL":
+        _Places(places).url_or_text(marked)
+    elif places:
+        _MarkupReader(_Places(places), is_xml=language == "VAST").read(marked)
+    return places
+
+
+class _Places:
+    """The places of marked macros, as they are discovered."""
+
+    def __init__(self, places: list[MacroPlace]) -> None:
+        self._places = places
+
+    def put(
+        self,
+        text: str,
+        where: Where,
+        element: str | None = None,
+        attribute: str | None = None,
+        parameter: str | None = None,
+    ) -> None:
+        """All macros of a text stand there."""
+        for mark in _MARK.finditer(text) if _OPEN in text else ():
+            number = int(mark[1])
+            macro, line = self._places[number].macro, self._places[number].line
+            self._places[number] = MacroPlace(macro, line, where, element, attribute, parameter)
+
+    def url_or_text(
+        self, value: str, element: str | None = None, attribute: str | None = None
+    ) -> None:
+        """The macros of a value that is a URL, if it looks like one."""
+        if _OPEN not in value:
+            return
+        url = value.translate(_LEFT_OUT).lstrip(_BEFORE_URL)
+        scheme = url[:11].lower()
+        if scheme.startswith(("javascript:", "vbscript:")):
+            self.put(url, "script URL", element, attribute)
+        elif scheme.startswith("data:"):
+            self.put(url, "data URL", element, attribute)
+        elif _URL.fullmatch(url.rstrip()) is None:
+            self.put(url, "attribute" if attribute else "text", element, attribute)
+        else:
+            for number, part in enumerate(_PARTS.split(url)):
+                name, equals, _ = part.partition("=")
+                is_parameter = number > 0 and equals and _OPEN not in name
+                self.put(
+                    part,
+                    "URL parameter" if is_parameter else "URL",
+                    element,
+                    attribute,
+                    name if is_parameter else None,
+                )
+
+
+class _MarkupReader(HTMLParser):
+    """Reads marked markup as browsers do.
+
+    XML is read so, too. Its texts may be URLs, or HTML in turn, escaped or in a CDATA section,
+    which HTML does not have.
+    """
+
+    def __init__(self, places: _Places, *, is_xml: bool) -> None:
+        super().__init__(convert_charrefs=True)
+        self._places = places
+        self._is_xml = is_xml
+        self._element: str | None = None  # which has been opened last
+        self._code: Where | None = None  # what the text is, in a script or a style sheet
+
+    def read(self, text: str) -> None:
+        # A declaration in brackets that is no CDATA section ends at the first `>`.
+        text = re.sub(r"<!\[(?!CDATA\[)" if self._is_xml else r"<!\[", "<!x", text)
+        self.feed(text + END)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._code is not None:
+            self._places.put(self.get_starttag_text() or "", self._code, self._element)
+            return
+        self._put_name(tag)
+        self._element = _MARK.sub("", tag)
+        self._code = _CODE.get(tag.rpartition(":")[2])
+        for name, value in attrs:
+            if value is not None and _OPEN in value:
+                self._read_attribute(name, value)
+            self._put_name(name, is_attribute=True, has_value=value is not None)
+
+    def _put_name(self, name: str, *, is_attribute: bool = False, has_value: bool = True) -> None:
+        """Macros that may make a name what it is, such as a script or an event handler."""
+        if _OPEN in name:
+            decides = has_value and _NAME.fullmatch(name) is not None
+            where: Where = "name" if decides else "attribute" if is_attribute else "text"
+            self._places.put(name, where, self._element if is_attribute else None)
+
+    def _read_attribute(self, name: str, value: str) -> None:
+        where = "event handler" if name.startswith("on") else _NO_URLS.get(name)
+        if where is not None:
+            self._places.put(value, where, self._element, name)
+            return
+        if self._element == "meta" and name == "content":
+            value = value[refresh.end() :] if (refresh := _REFRESH.match(value)) else value
+        self._places.url_or_text(value, self._element, name)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if self._is_xml:  # HTML ignores the slash: what follows <script/> is a script
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._put_name(tag)
+        self._element = None
+        if tag.rpartition(":")[2] in ("script", "style", "svg"):
+            self._code = None
+
+    def handle_data(self, data: str) -> None:
+        if _OPEN not in data:
+            return
+        if self._code is not None:
+            self._places.put(data, self._code, self._element)
+        elif not self._is_xml:
+            self._places.put(data, "text", self._element)
+        elif "<" in data:
+            _MarkupReader(self._places, is_xml=False).read(data)
+        else:
+            self._places.url_or_text(data, self._element)
+
+    def handle_comment(self, data: str) -> None:
+        self._places.put(data, self._code or "comment")
+
+    def unknown_decl(self, data: str) -> None:
+        self.handle_data(data.removeprefix("CDATA["))

@@ -1,0 +1,215 @@
+"""What markup holds that serves nobody, though it is taken: warnings, each with its line.
+
+- A banner that is no HTML: VAST, JSON, an address, plain text.
+- What is loaded over HTTP, in a creative that is said to be secure.
+- `mraid.js`, without an API framework that has it.
+- Macros that nobody fills in: an ad server's own, those of VAST in a banner, and `${…}` that
+  OpenRTB does not have.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any, Final
+
+from snapbid.campaigns.markup import END, Language
+from snapbid.campaigns.native import NativeAd
+from snapbid.campaigns.rules import Mistakes, Path, shown, warn
+from snapbid.campaigns.vast_facts import is_address
+
+MRAID: Final = frozenset((3, 5, 6))  # AdCOM's API frameworks
+
+_TAG: Final = re.compile(r"<[a-z!/?]", re.IGNORECASE)
+_VAST: Final = re.compile(r"\ufeff?(?:\s|<\?.*?\?>|<!--.*?-->)*+<VAST\b", re.DOTALL)
+
+_LOADS: Final = frozenset(("src", "srcset", "poster", "background", "data"))
+_CSS_URL: Final = re.compile(r"(?:url\(|@import)\s*[\"']?http:", re.IGNORECASE)
+
+_SIGNS: Final = ("%%", "${", "[", "%5B")  # of any of these macros
+_AD_SERVER: Final = re.compile(r"%%[A-Za-z_]\w*(?::[^%\s]*)?%%")
+_URL: Final = re.compile(r"(?:https?:)?//[^\s\"'<>\\]+", re.IGNORECASE)
+_BRACKETED: Final = re.compile(r"\[[A-Za-z][\w-]*\]|%5B[A-Za-z][\w-]*%5D")
+_DOLLAR: Final = re.compile(r"\$\{([A-Za-z][\w.-]*)(?::\w+)?\}")
+
+# OpenRTB 2.6, 4.4; what the IAB has for consent strings, some with a vendor's number.
+_OPENRTB: Final = re.compile(
+    r"AUCTION_(?:ID|BID_ID|IMP_ID|SEAT_ID|AD_ID|PRICE|CURRENCY|MBR|LOSS|MIN_TO_WIN|MULTIPLIER|"
+    r"IMP_TS)|GDPR|(?:GDPR_CONSENT|ADDTL_CONSENT|GPP_STRING)(?:_\d+)?|GPP_SID|US_PRIVACY"
+)
+# VAST 4.3, 6: macros that players fill in, in VAST.
+_PLAYERS: Final = frozenset(
+    """
+    ADCATEGORIES ADCOUNT ADPLAYHEAD ADSERVINGID ADTYPE APIFRAMEWORKS APPBUNDLE ASSETURI
+    BLOCKEDADCATEGORIES BREAKMAXADLENGTH BREAKMAXADS BREAKMAXDURATION BREAKMINADLENGTH
+    BREAKMINDURATION BREAKPOSITION CACHEBUSTING CLICKPOS CLICKTYPE CLIENTUA CONTENTCAT CONTENTID
+    CONTENTPLAYHEAD CONTENTURI DEVICEIP DEVICEUA DOMAIN ERRORCODE EXTENSIONS GDPRCONSENT GPPSID
+    GPPSTRING IFA IFATYPE INVENTORYSTATE LATLONG LIMITADTRACKING MEDIAMIME MEDIAPLAYHEAD
+    OMIDPARTNER PAGEURL PLACEMENTTYPE PLAYERCAPABILITIES PLAYERSIZE PLAYERSTATE PODSEQUENCE
+    REASON REGULATIONS SERVERSIDE SERVERUA TIMESTAMP TRANSACTIONID UNIVERSALADID VASTVERSIONS
+    VERIFICATIONVENDORS
+    """.split()  # noqa: SIM905
+)
+_TIMES: Final = ("timestamp", "cachebuster", "cachebusting", "random", "rand", "cb", "correlator")
+
+
+def check_banner(creative: Any, at: Path, mistakes: Mistakes) -> None:
+    """Warn of what a banner's markup holds."""
+    text = creative.adm
+    if (kind := _not_html(text)) is not None:
+        warn(mistakes, at, f"{kind}, line 1 of the text")
+        return
+    lower = text.lower()
+    mraid = _mraid(lower)
+    if mraid >= 0 and not MRAID & set(creative.apis or ()):
+        rule = "has mraid.js, which only apps have: state apis, such as [5] for MRAID 2.0"
+        warn(mistakes, at, f"{rule}, {_line(text, mraid)}")
+    if creative.secure is not False and "http:" in lower:
+        for place in _HttpReader().read(text):
+            rule = f'loads over HTTP: {place}; load it over HTTPS or state "secure": false'
+            warn(mistakes, at, rule)
+    check_macros(text, "HTML", at, mistakes)
+
+
+def _not_html(text: str) -> str | None:
+    if _VAST.match(text) is not None:
+        return "is VAST, which no banner shows: state media video or audio"
+    if is_address(text):
+        return 'is an address, which is shown as text: state <iframe src="…"> or <script src="…">'
+    if _is_json(text):
+        return "is JSON, which is shown as text: a native response has media native"
+    if _TAG.search(text) is None:
+        return "is plain text without any HTML: state the markup of the advertisement"
+    return None
+
+
+def _mraid(lower: str) -> int:
+    """Where a script loads `mraid.js`, -1 if none does."""
+    at = lower.find("mraid.js")
+    while at >= 0:
+        script = lower.rfind("<script", 0, at)
+        if script >= 0 and lower.rfind(">", script, at) < 0:
+            return at
+        at = lower.find("mraid.js", at + 1)
+    return -1
+
+
+def _is_json(text: str) -> bool:
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _line(text: str, position: int) -> str:
+    return f"line {text.count(chr(10), 0, position) + 1} of the text"
+
+
+class _HttpReader(HTMLParser):
+    """Finds what a page loads over HTTP; links lead there and load nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._found: list[str] = []
+
+    def read(self, text: str) -> list[str]:
+        """Where it is, with the line."""
+        self.feed(text + END)
+        self.close()
+        return self._found
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            loads = name in _LOADS or (tag == "link" and name == "href")
+            value = (value or "").strip()
+            if (loads and value[:5].lower() == "http:") or (
+                name == "style" and _CSS_URL.search(value)
+            ):
+                self._add(f"attribute {name} of <{tag}>")
+
+    def handle_data(self, data: str) -> None:
+        if _CSS_URL.search(data):
+            self._add("a style sheet")
+
+    def _add(self, where: str) -> None:
+        self._found.append(f"{where}, line {self.getpos()[0]} of the text")
+
+
+# -- macros ---------------------------------------------------------------------------------------
+
+
+def check_macros(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
+    """Warn of macros that nobody fills in, each once."""
+    if not any(map(text.__contains__, _SIGNS)):
+        return
+    known: set[str] = set()
+    for position, macro, rule in _unfilled(text, language):
+        if macro not in known:
+            known.add(macro)
+            warn(mistakes, at, f"has {macro}, {rule}, {_line(text, position)}")
+
+
+def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
+    """Yield the position of each, itself, and what to do."""
+    if "%%" in text:
+        for macro in _AD_SERVER.finditer(text):
+            is_click = "click" in macro[0].lower()
+            what = "take it out" if is_click else f"state what it stands for{_instead(macro[0])}"
+            rule = f"an ad server's macro, which nobody fills in here: {what}"
+            yield macro.start(), macro[0], rule
+    if "${" in text:
+        for macro in _DOLLAR.finditer(text):
+            name = macro[1]
+            # In a script, lower case is mostly a variable.
+            if not _OPENRTB.fullmatch(name) and (name == name.upper() or "`" not in text):
+                rule = "which is no macro of OpenRTB: state what it stands for"
+                yield macro.start(), macro[0], rule
+    if "[" in text or "%5B" in text:
+        for url in _URL.finditer(text):
+            for macro in _BRACKETED.finditer(url[0]):
+                name = macro[0].strip("[]").removeprefix("%5B").removesuffix("%5D")
+                if language != "VAST":
+                    rule = "which nobody fills in outside VAST: state what it stands for"
+                elif name not in _PLAYERS:
+                    rule = "which is no macro of VAST: state what it stands for"
+                else:
+                    continue
+                yield url.start() + macro.start(), macro[0], rule + _instead(name)
+
+
+def _instead(name: str) -> str:
+    """What to write for a macro against caches."""
+    plain = name.lower().strip("%")
+    return ", here {{cachebuster}}" if plain.startswith(_TIMES) else ""
+
+
+# -- native ---------------------------------------------------------------------------------------
+
+
+def check_native(native: NativeAd, secure: bool | None, at: Path, mistakes: Mistakes) -> None:
+    """Warn of what the assets of a native creative hold."""
+    for name, text, is_loaded in _texts(native):
+        if secure is not False and is_loaded and text[:5].lower() == "http:":
+            rule = f"is loaded over HTTP: {shown(text)}; load it over HTTPS"
+            warn(mistakes, (at, name), f'{rule} or state "secure": false')
+        check_macros(text, "URL", (at, name), mistakes)
+
+
+def _texts(native: NativeAd) -> Iterator[tuple[str, str, bool]]:
+    """Yield where each text but the video is, the text, and whether it is loaded."""
+    yield "link.url", native.link.url, False
+    for index, url in enumerate(native.link.clicktrackers):
+        yield f"link.clicktrackers[{index}]", url, True
+    for index, url in enumerate(native.imptrackers):
+        yield f"imptrackers[{index}]", url, True
+    for index, image in enumerate(native.images):
+        yield f"images[{index}].url", image.url, True
+    for index, tracker in enumerate(native.eventtrackers):
+        yield f"eventtrackers[{index}].url", tracker.url, True
+    for kind, text in native.data.items():
+        yield f"data.{kind}", text, False
+    for name, value in (("title", native.title), ("privacy", native.privacy)):
+        if value is not None:
+            yield name, value, False

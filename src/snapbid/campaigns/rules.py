@@ -1,0 +1,161 @@
+"""How the rules of a campaign document are written, and combined into lists and objects.
+
+A rule is a check: it names every mistake of a value. Two rules hold everywhere:
+
+- `null` and an empty list mean absent;
+- an unknown key is a mistake.
+"""
+
+import difflib
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Final, TypeAlias
+
+from snapbid.campaigns.campaign import CampaignMistake
+
+MAX_LIST: Final = 1_000  # items of a list, unless stated otherwise
+MAX_HINTS: Final = 100  # mistakes in a document after which no more spellings are suggested
+
+Path: TypeAlias = tuple[Any, ...]
+"""Where a value is: `(path of the parent, key or index)`, and `()` for the document. It is written
+out only when there is a mistake to report."""
+
+
+class Mistakes(list[CampaignMistake]):
+    """What a document is refused for, and beside it the `warnings` of one that is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.warnings: list[CampaignMistake] = []
+
+
+Check: TypeAlias = Callable[[Any, Path, Mistakes], Any]
+"""Takes a decoded JSON value, adds its mistakes and warnings, and returns its normal form, which
+counts only if there was no mistake."""
+
+Together: TypeAlias = Callable[[Any, Path, Mistakes], None]
+"""A rule about several values: the normal forms of a list's items, or of an object's fields as
+attributes. A value that is absent or has a mistake is None."""
+
+Fields: TypeAlias = dict[str, Any]  # an object's fields that are present, normalised
+
+
+def report(mistakes: Mistakes, at: Path, rule: str) -> None:
+    """Add a mistake at a path."""
+    mistakes.append(CampaignMistake(path_text(at), rule))
+
+
+def warn(mistakes: Mistakes, at: Path, rule: str) -> None:
+    """Add a warning at a path."""
+    mistakes.warnings.append(CampaignMistake(path_text(at), rule))
+
+
+def path_text(at: Path) -> str:
+    """Write a path as `targeting.country.include[3]`."""
+    text = ""
+    while at:
+        at, key = at
+        text = (f"[{key}]" if isinstance(key, int) else f".{key}") + text
+    return text.removeprefix(".")
+
+
+def shown(value: object) -> str:
+    """Quote a value in a message, on one line and shortened."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= 60 else value[:60] + "...")
+    text = json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+    return text if len(text) <= 60 else text[:60] + "..."
+
+
+# -- lists and objects ----------------------------------------------------------------------------
+
+
+def list_of(
+    check_item: Check,
+    most: int = MAX_LIST,
+    *,
+    distinct: bool = True,
+    unique: str | None = None,
+    together: Together | None = None,
+) -> Check:
+    """A list of values.
+
+    With `distinct`, equal values are kept once, in order. `unique` is a field in which no two
+    objects may be equal.
+    """
+
+    def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
+        if not isinstance(value, list):
+            report(mistakes, at, f"must be a list, found {shown(value)}")
+            return ()
+        if len(value) > most:
+            report(mistakes, at, f"must have at most {most} entries, found {len(value)}")
+            return ()
+        before = len(mistakes)
+        values = [check_item(item, (at, index), mistakes) for index, item in enumerate(value)]
+        if unique is not None:
+            _report_repeated(mistakes, at, unique, value)
+        if together is not None:
+            together(values, at, mistakes)
+        return tuple(dict.fromkeys(values) if distinct and len(mistakes) == before else values)
+
+    return check
+
+
+def _report_repeated(mistakes: Mistakes, at: Path, field: str, objects: list[Any]) -> None:
+    first_with: dict[str, int] = {}
+    for index, item in enumerate(objects):
+        name = item.get(field) if isinstance(item, dict) else None
+        if isinstance(name, str) and first_with.setdefault(name, index) != index:
+            first = path_text((at, first_with[name]))
+            report(
+                mistakes, ((at, index), field), f"is the {field} of {first} already: {shown(name)}"
+            )
+
+
+def object_of(
+    checks: dict[str, Check],
+    build: Callable[..., Any],
+    *,
+    required: tuple[str, ...] = (),
+    together: Together | None = None,
+) -> Check:
+    """An object; `build` gets the fields that are present as keyword arguments.
+
+    `together` is a rule about several fields.
+    """
+    absent = dict.fromkeys(checks)
+
+    def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
+        if not isinstance(value, dict):
+            report(mistakes, at, f"must be an object, found {shown(value)}")
+            return None
+        before = len(mistakes)
+        fields: Fields = {}
+        for key, item in value.items():
+            check_field = checks.get(key)
+            if check_field is None:
+                _report_unknown(mistakes, at, str(key), checks)
+            elif item is not None and item != []:
+                fields[key] = check_field(item, (at, key), mistakes)
+        for key in required:
+            if key not in fields:
+                report(mistakes, (at, key), "is required")
+        if together is not None:
+            together(SimpleNamespace(**absent | fields), at, mistakes)
+        return build(**fields) if len(mistakes) == before else None
+
+    return check
+
+
+def _report_unknown(mistakes: Mistakes, at: Path, key: str, known: dict[str, Check]) -> None:
+    hints = len(mistakes) < MAX_HINTS
+    near = difflib.get_close_matches(key[:60].lower(), known, 1) if hints else []
+    plain = key.isidentifier() and key.isascii() and len(key) <= 60
+    more = f'; did you mean "{near[0]}"?' if near else f"; known are {', '.join(known)}"
+    report(mistakes, (at, key if plain else shown(key)), f"is not a known field{more}")

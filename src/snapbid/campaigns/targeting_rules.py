@@ -1,0 +1,100 @@
+"""The rules of `targeting` in a campaign document (contract 2 and 3).
+
+They follow from `vocabulary.DIMENSIONS`; only what is said of a wrong entry stands here.
+"""
+
+from typing import Any, Final
+
+from snapbid.campaigns import codes
+from snapbid.campaigns.campaign import Circle, Values
+from snapbid.campaigns.domains import MAX_TEXT
+from snapbid.campaigns.rules import Check, Mistakes, Path, list_of, object_of, report, shown
+from snapbid.campaigns.value_rules import integral, real, text_rule
+from snapbid.campaigns.vocabulary import DIMENSIONS, MAX_INTEGER, NORMALISE, Dimension
+
+MAX_ENTRIES: Final = 1_000_000  # of all lists together
+MAX_DEALS: Final = 10_000
+MAX_CIRCLES: Final = 1_000  # each is compared with a request's location
+MAX_KM: Final = 50_000
+
+# The rule of a dimension that an entry breaks.
+_ENTRY_RULES: Final = {
+    **{
+        name: f"is not an integer from 0 to {MAX_INTEGER}, nor one of {', '.join(names)}"
+        for name, names in codes.NAMES.items()
+    },
+    "country": "is not an ISO 3166-1 country",
+    "region": "is not a country, a dash and a region, such as USA-CA",
+    "os": "is not one of ios, android, windows, macos, linux, chromeos, tizen, webos, other",
+    "browser": "is not one of chrome, safari, firefox, edge, samsung, opera, other",
+    "language": "is not a language",
+    "inventory": "is not one of site, app, dooh",
+    "domain": "is not a domain",
+    "placement": "is not a placement of video, an integer, or of native, such as n1, nor one of "
+    + ", ".join(codes.PLACEMENTS),
+    "rewarded": "is not 0 or 1",
+    "interstitial": "is not 0 or 1",
+    "hour": "is not an hour of the week, 0 (Monday 00:00 UTC) to 167",
+}
+
+
+def _check_of(dimension: Dimension) -> Check:
+    """The check of a dimension's two lists."""
+    name, normalise, is_text = dimension.name, NORMALISE[dimension.name], dimension.kind == "text"
+
+    def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
+        normal = normalise(value if is_text or value.__class__ is int else integral(value))
+        if normal is None:
+            report(mistakes, at, _entry_rule(dimension, value))
+        return normal
+
+    entries = list_of(check, _most(name))
+    return object_of({"include": entries, "exclude": entries}, Values)
+
+
+def _most(dimension: str) -> int:
+    return MAX_DEALS if dimension == "deal" else MAX_ENTRIES
+
+
+def _entry_rule(dimension: Dimension, value: object) -> str:
+    rule = _ENTRY_RULES.get(dimension.name)
+    if dimension.kind != "text":
+        return f"{rule}: {shown(value)}"
+    if not rule and text_rule(value) is None:
+        return f"must have at most {MAX_TEXT} bytes in lower case: {shown(value)}"
+    return text_rule(value) or f"{rule}: {shown(value)}"
+
+
+def _entries_are_few_enough(targeting: Any, at: Path, mistakes: Mistakes) -> None:
+    entries = 0
+    for values in vars(targeting).values():
+        if isinstance(values, Values):
+            entries += len(values.include) + len(values.exclude)
+    if entries > MAX_ENTRIES:
+        report(mistakes, at, f"must have at most {MAX_ENTRIES} entries, found {entries}")
+
+
+def _without_empty(**targeting: Any) -> dict[str, Any]:
+    return {
+        name: values
+        for name, values in targeting.items()
+        if not isinstance(values, Values) or values.include or values.exclude
+    }
+
+
+_CIRCLES: Final = list_of(
+    object_of(
+        {
+            "lat": real(lambda n: -90 <= n <= 90, "from -90 to 90"),
+            "lon": real(lambda n: -180 <= n <= 180, "from -180 to 180"),
+            "km": real(lambda n: 0 < n <= MAX_KM, f"over 0 and up to {MAX_KM}"),
+        },
+        Circle,
+        required=("lat", "lon", "km"),
+    ),
+    MAX_CIRCLES,
+)
+_CHECKS: Final = {d.name: _check_of(d) for d in DIMENSIONS} | {"geo_radius": _CIRCLES}
+
+TARGETING: Final = object_of(_CHECKS, _without_empty, together=_entries_are_few_enough)
+"""Values by dimension, and circles as `geo_radius`."""

@@ -1,0 +1,435 @@
+"""What VAST says of its media (VAST 2, 3 and 4, inline and wrappers).
+
+Refused is what no player plays or what is not known: text that is no XML, another root or version,
+no ad, an ad that is not exactly one of `InLine` and `Wrapper`, a wrapper without an address, an
+inline ad without media. All else that VAST asks for is a warning (`vast_form`), each with its line.
+Elements are taken by their names as written, whatever their namespace, as players take them.
+
+The parser is expat, and has nothing that a document could turn against it: a document type
+declaration is refused before it is read, so there are no entities but XML's own five; size and
+depth are bounded. Macros such as `{{auction_id}}`, `${AUCTION_PRICE}` and `[CACHEBUSTING]` are text
+like any other.
+"""
+
+import re
+from typing import Final
+from xml.parsers import expat
+
+import msgspec
+
+from snapbid.campaigns.value_rules import MAX_ADM_BYTES
+from snapbid.campaigns.vast_form import UNCOUNTED, Node, Remark, remarks
+
+MAX_DEPTH: Final = 100
+MAX_LENGTH: Final = 16_384  # characters of a document that is remembered
+MAX_REMEMBERED: Final = 1_000
+MAX_WARNINGS: Final = 100
+STREAMING, PROGRESSIVE = 1, 2  # AdCOM's delivery methods
+VPAID_1, VPAID_2, SIMID = 1, 2, 8  # AdCOM's API frameworks
+MAX_KBPS: Final = 100_000  # of a media file; a higher rate is one in bit/s
+
+_SUPPORTED: Final = "must be VAST 2.0 to 4.3 or the address of one"
+_DOCTYPE: Final = re.compile(r"\ufeff?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
+_TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(\.\d{1,9})?", re.ASCII)
+_USUAL_TIME: Final = re.compile(r"\d\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?", re.ASCII)
+_SECONDS: Final = re.compile(r"\d{1,5}(?:\.\d{1,9})?", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
+_DELIVERY: Final = {"streaming": STREAMING, "progressive": PROGRESSIVE}
+_RATES: Final[tuple[str, ...]] = ("bitrate", "minBitrate", "maxBitrate")
+_RESOURCES: Final = ("StaticResource", "IFrameResource", "HTMLResource")
+_LINKS: Final = ("ClickThrough", "CompanionClickThrough", "NonLinearClickThrough",
+                 "IconClickThrough")  # fmt: skip
+_SEPARATOR: Final = "\n"  # between the parts of an element's name
+
+# Where most documents of a kind differ, and nothing is read: ids, titles, and addresses but for
+# their scheme. All are printable ASCII without anything of XML's own, so nothing else can be in
+# them; what is sought first has a match.
+_DIFFERENCES: Final = tuple(
+    (sought, re.compile(pattern, re.ASCII).sub, short)
+    for sought, pattern, short in (
+        ("[https:", r"<!\[CDATA\[https:[!-;=?-~]*]]>", "<![CDATA[https:]]>"),
+        ("[http:", r"<!\[CDATA\[http:[!-;=?-~]*]]>", "<![CDATA[http:]]>"),
+        (">https:", r">https:(?:[!-%'-;=?-~]|&amp;)+<", ">https:<"),
+        (">http:", r">http:(?:[!-%'-;=?-~]|&amp;)+<", ">http:<"),
+        ("<AdTitle>", r"<AdTitle>[ -%'-;=?-~]+</AdTitle>", "<AdTitle>t</AdTitle>"),
+        ("<Ad id", r'<Ad id="[\w.:-]*"', '<Ad id=""'),
+        ("<Creative id", r'<Creative id="[\w.:-]*"', '<Creative id=""'),
+    )
+)
+
+# OpenRTB's protocols (AdCOM, "Creative Subtypes - Audio/Video") of inline ads and of wrappers.
+PROTOCOLS: Final = {
+    "2.0": (2, 5),
+    "3.0": (3, 6),
+    "4.0": (7, 8),
+    "4.1": (11, 12),
+    "4.2": (13, 14),
+    "4.3": (15, 16),
+}
+
+
+class MediaFile(msgspec.Struct, frozen=True, gc=False):
+    """One file that a player may choose. `delivery` and pixels are None where they are not known;
+    kbit/s, and from the least to the most; `api` is the API framework without which it does not
+    play.
+    """
+
+    mime: str  # lower case
+    delivery: int | None
+    w: int | None
+    h: int | None
+    bitrate: int | None = None
+    bitrates: tuple[int, int] | None = None
+    api: int | None = None
+
+
+class Vast(msgspec.Struct, frozen=True):
+    """What a document says. Of several ads, those count that are played: a pod's, else the first.
+
+    `seconds` is the duration. What the markup does not say is None or empty: the media of a wrapper
+    are elsewhere. `apis` are the API frameworks without which nothing of it plays. Each text about
+    the document names its line: `untimed` says why a linear ad has no duration that can be read,
+    `insecure` what is loaded over HTTP, `warnings` what deviates from VAST.
+    """
+
+    version: str
+    is_wrapper: bool
+    protocols: tuple[int, ...]
+    seconds: float | None = None
+    files: tuple[MediaFile, ...] = ()
+    linear: bool | None = None
+    skippable: bool | None = None
+    apis: tuple[int, ...] = ()
+    untimed: str | None = None
+    insecure: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+_remembered: Final[dict[str, Vast]] = {}  # by their texts without what mostly differs
+
+
+def forget() -> None:
+    """Forget all documents."""
+    _remembered.clear()
+
+
+class VastError(ValueError):
+    """Text that is not VAST, or does not play: the rule it breaks, and the line of the text."""
+
+    def __init__(self, rule: str, line: int) -> None:
+        super().__init__(str(Remark(rule, line)))
+
+
+def read(text: str) -> Vast:
+    """Read a VAST document. Raises VastError for any other text, and for one that does not play."""
+    if len(text) > MAX_ADM_BYTES:
+        raise VastError(f"must have at most {MAX_ADM_BYTES} characters", 1)
+    if len(text) > MAX_LENGTH:
+        return _read(text)
+    skeleton = _skeleton(text)
+    vast = _remembered.get(skeleton)
+    if vast is None:
+        vast = _read(text)
+        if vast.untimed is None:  # which quotes what the skeleton may lack
+            if len(_remembered) >= MAX_REMEMBERED:
+                _remembered.clear()
+            _remembered[skeleton] = vast
+    return vast
+
+
+def _skeleton(text: str) -> str:
+    """The document without what mostly differs."""
+    if "<!--" in text:  # in a comment, what looks like a URL may end what it is in
+        return text
+    for sought, shorten, short in _DIFFERENCES:
+        if sought in text:
+            text = shorten(short, text)
+    return text
+
+
+def _read(text: str) -> Vast:
+    if (doctype := _DOCTYPE.match(text)) is not None:
+        raise VastError("must have no DOCTYPE", text.count("\n", 0, doctype.end()) + 1)
+    try:
+        root = _Builder().build(text)
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise VastError(f"{_SUPPORTED}: it is not XML ({reason})", error.lineno) from None
+    except UnicodeEncodeError:
+        raise VastError(f"{_SUPPORTED}: it has a lone surrogate", 1) from None
+    return _VastReader(root).result()
+
+
+class _Builder:
+    """Builds the tree of a document's elements."""
+
+    def __init__(self) -> None:
+        self._parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
+        self._parser.namespace_prefixes = True
+        self._parser.buffer_text = True
+        self._top = Node("", "", {}, 0)
+        self._open = [self._top]
+
+    def build(self, text: str) -> Node:
+        """Return the root. Raises ExpatError, UnicodeEncodeError or VastError."""
+        parser = self._parser
+        parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
+        parser.CharacterDataHandler = self._text
+        try:
+            parser.Parse(text, True)
+        finally:  # they hold each other
+            parser.StartElementHandler = parser.EndElementHandler = None
+            parser.CharacterDataHandler = None
+        return self._top.children[0]
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        line = self._parser.CurrentLineNumber
+        if len(self._open) > MAX_DEPTH + 3:  # within <InLine> it is 1
+            raise VastError(f"must not be nested deeper than {MAX_DEPTH} elements", line)
+        namespace, _, name = name.rpartition(_SEPARATOR) if _SEPARATOR in name else ("", "", name)
+        if _SEPARATOR in namespace:  # and behind it the name, before the prefix
+            namespace, _, local = namespace.partition(_SEPARATOR)
+            name = f"{name}:{local}"
+        node = Node(name, namespace, attributes, line)
+        self._open[-1].children.append(node)
+        self._open.append(node)
+
+    def _end(self, _: str) -> None:
+        self._open.pop().end = self._parser.CurrentLineNumber
+
+    def _text(self, text: str) -> None:
+        self._open[-1].text += text
+
+
+class _Ad:
+    """What has been read of one ad."""
+
+    __slots__ = ("files", "is_in_pod", "is_wrapper", "overlays", "seconds", "skip_offset")
+
+    def __init__(self, *, is_in_pod: bool) -> None:
+        self.is_in_pod = is_in_pod
+        self.is_wrapper = False
+        self.skip_offset = False
+        self.seconds = 0.0
+        self.files: list[MediaFile] = []
+        self.overlays: list[int | None] = []  # the API framework of each
+
+    @property
+    def linear(self) -> bool | None:
+        return None if self.is_wrapper else bool(self.files)
+
+    def needed(self) -> list[int]:
+        """The API frameworks that it cannot do without: each of its files has one."""
+        apis = [file.api for file in self.files] if self.files else self.overlays
+        return [] if None in apis else [api for api in apis if api is not None]
+
+
+class _VastReader:
+    """Reads what a document says of its ads, and gathers what it deviates in."""
+
+    def __init__(self, root: Node) -> None:
+        self._root = root
+        self._warnings: list[Remark] = []
+        self._untimed: Remark | None = None
+
+    def result(self) -> Vast:
+        """What the document says, of the ads that are played. Raises VastError."""
+        root = self._root
+        version = self._version()
+        ads = [self._ad(ad) for ad in root.all("Ad")]
+        if not ads:
+            raise VastError("must have <Ad> in <VAST>", root.end)
+        played = [ad for ad in ads if ad.is_in_pod] or ads[:1]
+        apis = [ad.needed() for ad in played]
+        linear = {ad.linear for ad in played}
+        seconds = sum(ad.seconds for ad in played)
+        is_wrapper = any(ad.is_wrapper for ad in played)
+        # Elsewhere, whether a player lets the user skip is not decided here.
+        is_decided = all(ad.linear and not needed for ad, needed in zip(played, apis, strict=True))
+        kinds = dict.fromkeys(PROTOCOLS[version][ad.is_wrapper] for ad in played)
+        return Vast(
+            version,
+            is_wrapper,
+            tuple(kinds),
+            None if is_wrapper or seconds == 0 or self._untimed else seconds,
+            () if is_wrapper else tuple(file for ad in played for file in ad.files),
+            linear.pop() if len(linear) == 1 else None,
+            True if any(ad.skip_offset for ad in played) else False if is_decided else None,
+            tuple(dict.fromkeys(api for needed in apis for api in needed)),
+            None if self._untimed is None else str(self._untimed),
+            tuple(map(str, _insecure(root))),
+            self._all_warnings(version),
+        )
+
+    def _all_warnings(self, version: str) -> tuple[str, ...]:
+        """All of them, missing impressions first, then in the order of the document."""
+        found = [*remarks(self._root, version), *self._warnings]
+        found.sort(key=lambda each: (not each.rule.endswith(UNCOUNTED), each.line))
+        texts = [*map(str, found[:MAX_WARNINGS])]
+        if more := len(found) - len(texts):
+            texts.append(f"and {more} more of the same document")
+        return tuple(texts)
+
+    def _warn(self, rule: str, node: Node) -> None:
+        self._warnings.append(Remark(rule, node.line))
+
+    def _version(self) -> str:
+        """The version among PROTOCOLS that the root states or comes nearest to."""
+        root = self._root
+        if root.name != "VAST":
+            raise VastError(f"{_SUPPORTED}, found <{root.name[:60]}>", root.line)
+        number = root.attributes.get("version")
+        if number is None:
+            raise VastError('must have the attribute "version" in <VAST>', root.line)
+        number = number.strip()
+        if not number.startswith(("2", "3", "4")):
+            raise VastError(f'{_SUPPORTED}, found version "{number[:60]}"', root.line)
+        if number == "2.0.1":  # which the schema of 2.0 calls itself
+            return "2.0"
+        version = number[:3]
+        if version not in PROTOCOLS:
+            newest = max(PROTOCOLS)
+            version = newest if version[:2] == "4." and version > newest else f"{number[0]}.0"
+        if version != number:
+            self._warn(f'version "{number[:60]}" counts as VAST {version}', root)
+        return version
+
+    def _ad(self, node: Node) -> _Ad:
+        kinds = [child for child in node.children if child.name in ("InLine", "Wrapper")]
+        if len(kinds) != 1:
+            rule = "must have one <InLine> or <Wrapper> in <Ad>"
+            raise VastError(f"{rule}, found {len(kinds) or 'none'}", node.line)
+        ad = _Ad(is_in_pod="sequence" in node.attributes)
+        ad.is_wrapper = kinds[0].name == "Wrapper"
+        if ad.is_wrapper and not _has_address(kinds[0]):
+            raise VastError("must have an address in <VASTAdTagURI> of <Wrapper>", kinds[0].line)
+        for creatives in kinds[0].all("Creatives"):
+            for creative in creatives.all("Creative"):
+                self._creative(creative, ad)
+        if not (ad.is_wrapper or ad.files or ad.overlays):
+            rule = "must have a <MediaFile> with an address and a type, or a <NonLinear> with a"
+            raise VastError(f"{rule} resource, in <InLine>", kinds[0].line)
+        return ad
+
+    def _creative(self, creative: Node, ad: _Ad) -> None:
+        for linear in creative.all("Linear"):
+            ad.skip_offset = ad.skip_offset or bool(linear.attributes.get("skipoffset"))
+            if not ad.is_wrapper:
+                self._linear(linear, ad)
+        for overlays in creative.all("NonLinearAds"):
+            for overlay in overlays.all("NonLinear"):
+                self._overlay(overlay, ad)
+
+    def _linear(self, linear: Node, ad: _Ad) -> None:
+        nodes = [node for files in linear.all("MediaFiles") for node in files.all("MediaFile")]
+        files = [file for node in nodes if (file := self._file(node)) is not None]
+        if not files:
+            return
+        ad.files += files
+        durations = linear.all("Duration")
+        text = durations[0].text.strip() if durations else ""
+        seconds = _duration(text)
+        if seconds is not None:
+            ad.seconds += seconds
+            if not _USUAL_TIME.fullmatch(text):
+                self._warn(f'<Duration> must be like 00:00:15, found "{text}"', durations[0])
+        elif durations:
+            rule = f'must have a <Duration> such as 00:00:15, found "{text[:60]}"'
+            self._untimed = self._untimed or Remark(rule, durations[0].end)
+        else:
+            self._untimed = self._untimed or Remark("must have <Duration> in <Linear>", linear.line)
+
+    def _overlay(self, overlay: Node, ad: _Ad) -> None:
+        resources = [node for name in _RESOURCES for node in overlay.all(name)]
+        if any(resource.text.strip() for resource in resources):
+            ad.overlays.append(_framework(overlay, ""))
+        elif not ad.is_wrapper:
+            self._warn("<NonLinear> has no resource that could be shown", overlay)
+
+    def _file(self, node: Node) -> MediaFile | None:
+        """The media file; None if no player can choose it."""
+        stated = {name: value.strip() for name, value in node.attributes.items()}
+        mime = stated.get("type", "").lower()
+        lacks = [*(["address"] if not node.text.strip() else []), *(["type"] if not mime else [])]
+        if lacks:
+            rule = f"<MediaFile> has no {' and no '.join(lacks)}: no player chooses it"
+            self._warn(rule, node)
+            return None
+        delivery = stated.get("delivery", "")
+        if delivery not in _DELIVERY:
+            rule = '<MediaFile> must have a delivery, "streaming" or "progressive"'
+            self._warn(f"{rule}, found {_found(node, 'delivery')}", node)
+        w = h = None
+        if not mime.startswith("audio/"):
+            w, h = (self._integer(node, name, "pixels") for name in ("width", "height"))
+        rates = {name: rate for name in _RATES if name in stated
+                 and (rate := self._integer(node, name, "kbit/s")) is not None}  # fmt: skip
+        self._check_rates(node, rates)
+        return MediaFile(
+            mime,
+            _DELIVERY.get(delivery),
+            w,
+            h,
+            rates.get("bitrate") or rates.get("maxBitrate"),
+            (min(rates.values()), max(rates.values())) if rates else None,
+            _framework(node, mime),
+        )
+
+    def _integer(self, node: Node, name: str, unit: str) -> int | None:
+        """An attribute's number; None if there is none above 0."""
+        value = node.attributes.get(name)
+        number = _INTEGER.fullmatch(value.strip()) if value is not None else None
+        if number is None:
+            rule = f"<MediaFile> must have {name} in {unit}"
+            self._warn(f"{rule}, found {_found(node, name)}", node)
+            return None
+        return int(number[0]) if int(number[0]) > 0 else None
+
+    def _check_rates(self, node: Node, rates: dict[str, int]) -> None:
+        if any(rate > MAX_KBPS for rate in rates.values()):
+            rule = "<MediaFile> must have its bitrate in kbit/s, not in bit/s"
+            self._warn(f"{rule}, found {max(rates.values())}", node)
+        if ("minBitrate" in node.attributes) != ("maxBitrate" in node.attributes):
+            self._warn("<MediaFile> must have minBitrate and maxBitrate, or neither", node)
+        if rates.get("minBitrate", 0) > rates.get("maxBitrate", MAX_KBPS):
+            self._warn("<MediaFile> must have a minBitrate up to its maxBitrate", node)
+
+
+def _duration(text: str) -> float | None:
+    """Seconds, as players read them: hours, minutes and seconds, or seconds alone."""
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    time = _TIME.fullmatch(text)
+    if time is None or int(time[3]) > 60:
+        return None
+    return 3600 * int(time[1]) + 60 * int(time[2]) + int(time[3]) + float(time[4] or 0)
+
+
+def _found(node: Node, name: str) -> str:
+    """An attribute as a message shows it."""
+    value = node.attributes.get(name)
+    return "none" if value is None else f'"{value[:60]}"'
+
+
+def _has_address(wrapper: Node) -> bool:
+    """Whether it says where the ad is; VAST 1 has called it so, and some ad servers do."""
+    uris = [*wrapper.all("VASTAdTagURI"), *wrapper.all("VASTAdTagURL")]
+    return any(each.text.strip() for uri in uris for each in (uri, *uri.all("URL")))
+
+
+def _framework(node: Node, mime: str) -> int | None:
+    name = node.attributes.get("apiFramework", "").strip().upper()
+    if name == "VPAID":
+        return VPAID_1 if "shockwave" in mime or "flash" in mime else VPAID_2
+    return SIMID if name == "SIMID" else None
+
+
+def _insecure(root: Node) -> list[Remark]:
+    """What is loaded over HTTP: any address but those that a click leads to."""
+    found, nodes = [], [root]
+    while nodes:
+        node = nodes.pop()
+        nodes += reversed(node.children)
+        if node.name not in _LINKS and node.text.lstrip()[:5].lower() == "http:":
+            found.append(Remark(f"<{node.name[:60]}> has an http: address", node.line))
+    return found

@@ -1,0 +1,283 @@
+"""What a creative's VAST says of its fields, and whether what is stated agrees (contract 2).
+
+A fact fills a field that is not stated. What is stated may say less, such as one of the types of
+the media files, and may not contradict. Where there are several media files, size and bitrate are
+the largest; another file's may be stated. A wrapper's media are elsewhere: little is known of them,
+and a warning names the requests that what is not known fits none of.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from msgspec.structs import force_setattr
+
+from snapbid.campaigns.campaign import Creative
+from snapbid.campaigns.native import NativeAd
+from snapbid.campaigns.rules import MAX_LIST, Mistakes, Path, report, shown, warn
+from snapbid.campaigns.value_rules import text_rule
+from snapbid.campaigns.vast import Vast, VastError, read
+from snapbid.campaigns.vocabulary import media_type
+
+MAX_REMEMBERED: Final = 64  # documents; a campaign's check reads each more than once
+MAX_REMEMBERED_FACTS: Final = 1_024  # many documents differ in their URLs alone
+DOWNLOAD: Final = 3  # AdCOM's delivery method, which VAST calls progressive, too
+
+_ADDRESS: Final = re.compile(r"\s*(?:https?:)?//\S+\s*", re.IGNORECASE)
+_ABSENT: Final = (None, ())
+_OF_NATIVE: Final = ("protocols", "mimes", "duration")
+_OF_AUDIO: Final = (*_OF_NATIVE, "bitrate", "delivery", "apis")
+_FIELDS: Final = {
+    "video": (*_OF_AUDIO, "linear", "skippable", "w", "h"),
+    "audio": _OF_AUDIO,
+    "native": _OF_NATIVE,
+}
+
+
+# -- the facts ------------------------------------------------------------------------------------
+
+
+def facts_of(text: str, media: str) -> dict[str, Any]:
+    """What the VAST of a creative of this media type says, by field; nothing of any other text."""
+    if is_address(text):
+        return {}
+    try:
+        facts = known(text).facts
+    except VastError:
+        return {}
+    return {name: facts[name] for name in _FIELDS[media] if name in facts}
+
+
+def fill(creative: Creative | NativeAd, text: str, media: str) -> None:
+    """Set the fields that are not stated to what the VAST says."""
+    has_size = isinstance(creative, Creative) and (creative.w, creative.h) != (None, None)
+    for name, value in facts_of(text, media).items():
+        if getattr(creative, name) in _ABSENT and not (has_size and name in ("w", "h")):
+            force_setattr(creative, name, value)
+
+
+class Known(NamedTuple):
+    """A document and what it says, by field."""
+
+    vast: Vast
+    facts: dict[str, Any]
+
+
+@functools.lru_cache(MAX_REMEMBERED)
+def known(text: str) -> Known:
+    """Read a VAST document. Raises VastError for any other text."""
+    vast = read(text)
+    return Known(vast, _facts(vast))
+
+
+def is_address(text: str) -> bool:
+    """Whether the markup is the address of a VAST document, of which nothing is known."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+@functools.lru_cache(MAX_REMEMBERED_FACTS)
+def _facts(vast: Vast) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "protocols": vast.protocols,
+        "mimes": _types(vast),
+        "duration": None if vast.seconds is None else max(1, int(vast.seconds + 0.5)),
+        "bitrate": max(_bitrates(vast), default=None),
+        "delivery": tuple(_methods(vast)),
+        "apis": vast.apis,
+        "linear": vast.linear,
+        "skippable": vast.skippable,
+    }
+    if sizes := _sizes(vast):
+        facts["w"], facts["h"] = max(sizes, key=lambda size: size[0] * size[1])
+    return {name: value for name, value in facts.items() if value not in _ABSENT}
+
+
+def _types(vast: Vast) -> tuple[str, ...]:
+    types = dict.fromkeys(media_type(file.mime) for file in vast.files)
+    return tuple(mime for mime in types if text_rule(mime) is None)[:MAX_LIST]
+
+
+def _methods(vast: Vast) -> dict[int, None]:
+    return dict.fromkeys(file.delivery for file in vast.files if file.delivery is not None)
+
+
+def _bitrates(vast: Vast) -> list[int]:
+    return [file.bitrate for file in vast.files if file.bitrate is not None]
+
+
+def _sizes(vast: Vast) -> list[tuple[int, int]]:
+    return [(file.w, file.h) for file in vast.files if file.w and file.h]
+
+
+# -- what is stated beside them -------------------------------------------------------------------
+
+_Agrees: TypeAlias = Callable[[Any, Vast], str | None]
+"""Names the rule that a creative's field breaks, if any. Of a document with mistakes, the field may
+be of any type: those mistakes are reported elsewhere."""
+
+
+def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes: Mistakes) -> None:
+    """Report markup that is no VAST, and what is stated beside it that contradicts it; warn of
+    what deviates from VAST, and of the requests that the creative will not fit.
+    """
+    if is_address(text):
+        _warn_of_unstated(creative, {}, media, "an address", markup, mistakes)
+        return
+    try:
+        vast, facts = known(text)
+    except VastError as error:
+        report(mistakes, markup, str(error))
+        return
+    for name in _FIELDS[media]:
+        stated = getattr(creative, name)
+        if stated is None or stated == () or stated == facts.get(name):
+            continue
+        if (rule := _RULES[name](creative, vast)) is not None:
+            report(mistakes, (at, name), rule)
+    for warning in vast.warnings:
+        warn(mistakes, markup, warning)
+    for warning in vast.insecure if creative.secure is not False else ():
+        warn(mistakes, markup, f'{warning}; load it over HTTPS or state "secure": false')
+    if vast.untimed is not None:
+        if creative.duration is None:
+            report(mistakes, markup, f"{vast.untimed}; or state duration beside it")
+        else:
+            warn(mistakes, markup, vast.untimed)
+    else:
+        kind = "a wrapper" if vast.is_wrapper else "the markup"
+        _warn_of_unstated(creative, facts, media, kind, markup, mistakes)
+
+
+_LIMITS: Final = {
+    "duration": "minduration, maxduration, rqddurs, poddur, mincpmpersec or durfloors",
+    "linear": "linearity",
+    "skippable": "skip: 0",
+    "bitrate": "minbitrate or maxbitrate",
+    "delivery": "delivery",
+    "w": "boxingallowed: 0",
+}
+"""By field, what a request must not limit where the field is not known (contract 3)."""
+
+
+def _warn_of_unstated(
+    creative: Any, facts: dict[str, Any], media: str, who: str, markup: Path, mistakes: Mistakes
+) -> None:
+    """Warn of a duration that nobody states, and with it of all else that is not known."""
+    unknown = [
+        name
+        for name in _LIMITS
+        if name in _FIELDS[media] and name not in facts and getattr(creative, name) in _ABSENT
+    ]
+    if "duration" not in unknown:
+        return
+    others = [f"{name} ({_LIMITS[name]})" for name in unknown[1:]]
+    likewise = f"; likewise {', '.join(others)}" if others else ""
+    rule = (
+        f"{who} says no duration: state it, or the creative fits no request that has"
+        f" {_LIMITS['duration']}"
+    )
+    warn(mistakes, markup, rule + likewise)
+
+
+def _check_protocols(creative: Any, vast: Vast) -> str | None:
+    stated = _entries(creative.protocols, int)
+    listed = ", ".join(map(str, vast.protocols))
+    if vast.is_wrapper:  # what it wraps may have others
+        missing = stated and not set(vast.protocols) & set(stated)
+        return f"must have {listed}: the markup is a wrapper of {_name(vast)}" if missing else None
+    wrong = _strangers(stated, vast.protocols)
+    return f"must be {listed}: the markup is {_name(vast)}, found {wrong[0]}" if wrong else None
+
+
+def _check_mimes(creative: Any, vast: Vast) -> str | None:
+    types = _types(vast)
+    stated = {media_type(mime): mime for mime in _entries(creative.mimes, str)}
+    wrong = _strangers(stated, types) if types else []
+    if not wrong:
+        return None
+    listed, found = ", ".join(types), shown(stated[wrong[0]])
+    return f"must be of the markup's media files, {listed}; found {found}"
+
+
+def _check_duration(creative: Any, vast: Vast) -> str | None:
+    stated, seconds = creative.duration, vast.seconds
+    if seconds is None or type(stated) is not int or abs(stated - seconds) < 1:
+        return None
+    return f"must be the markup's, {seconds:g}, found {stated}"
+
+
+def _check_bitrate(creative: Any, vast: Vast) -> str | None:
+    ranges = [file.bitrates for file in vast.files if file.bitrates is not None]
+    stated = creative.bitrate
+    if not ranges or type(stated) is not int or any(low <= stated <= high for low, high in ranges):
+        return None
+    rates = ", ".join(map(str, dict.fromkeys(_bitrates(vast))))
+    return f"must be that of one of the markup's media files, {rates}; found {stated}"
+
+
+def _check_delivery(creative: Any, vast: Vast) -> str | None:
+    methods = _methods(vast).keys()
+    wrong = _strangers(_entries(creative.delivery, int), methods | {DOWNLOAD}) if methods else []
+    if not wrong:
+        return None
+    listed = ", ".join(map(str, sorted(methods)))
+    return f"must be of the markup's media files, {listed}; found {wrong[0]}"
+
+
+def _check_apis(creative: Any, vast: Vast) -> str | None:
+    stated = _entries(creative.apis, int)
+    missing = _strangers(vast.apis, stated) if stated else []
+    return f"must have {missing[0]}, which the markup needs" if missing else None
+
+
+def _check_linear(creative: Any, vast: Vast) -> str | None:
+    if vast.linear is None or creative.linear is not (not vast.linear):
+        return None
+    return f"must be {shown(vast.linear)}, as the markup is"
+
+
+def _check_skippable(creative: Any, vast: Vast) -> str | None:
+    if vast.skippable is None or creative.skippable is not (not vast.skippable):
+        return None
+    has = "has a" if vast.skippable else "has no"
+    return f"must be {shown(vast.skippable)}: the markup {has} skip offset"
+
+
+def _check_size(creative: Any, vast: Vast) -> str | None:
+    sizes = _sizes(vast)
+    if len(sizes) < len(vast.files) or not sizes:
+        return None
+    stated = [(w, h) for w, h in sizes if creative.w in (None, w) and creative.h in (None, h)]
+    if stated:
+        return None
+    files = ", ".join(f"{w}x{h}" for w, h in dict.fromkeys(sizes))
+    return f"must be that of one of the markup's media files, {files}"
+
+
+_RULES: Final[dict[str, _Agrees]] = {
+    "protocols": _check_protocols,
+    "mimes": _check_mimes,
+    "duration": _check_duration,
+    "bitrate": _check_bitrate,
+    "delivery": _check_delivery,
+    "apis": _check_apis,
+    "linear": _check_linear,
+    "skippable": _check_skippable,
+    "w": _check_size,
+    "h": lambda creative, vast: _check_size(creative, vast) if creative.w is None else None,
+}
+
+
+def _entries(value: Any, kind: type) -> list[Any]:
+    entries = value if isinstance(value, list | tuple) else ()
+    return [entry for entry in entries if type(entry) is kind]
+
+
+def _strangers(values: Iterable[Any], familiar: Iterable[Any]) -> list[Any]:
+    familiar = set(familiar)
+    return [value for value in values if value not in familiar]
+
+
+def _name(vast: Vast) -> str:
+    return f"VAST {vast.version}"

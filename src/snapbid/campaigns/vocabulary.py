@@ -1,0 +1,216 @@
+"""Targeting dimensions and the normal form of their values (contract 3, "Targeting dimensions").
+
+A campaign's entries are normalised here. So are those values of a request that take more than case
+folding (region, language, host); the matcher folds the others as it compares them. Two points
+that the table leaves open:
+
+- A campaign may spell an operating system in any of the usual ways ("Mac OS X"); a spelling
+  unknown to the folding table is not a valid entry (in a request it is `other`).
+- Integers go up to 2,147,483,647, the range of OpenRTB's integers. Some have names (`codes.py`),
+  which campaigns may state; the normal form is the integer.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, Literal
+
+import msgspec
+
+from snapbid.campaigns import codes
+from snapbid.campaigns.domains import MAX_TEXT, host
+from snapbid.reference import agents, countries
+from snapbid.reference.languages import TODAY
+
+MAX_INTEGER = 2**31 - 1
+HOURS_OF_WEEK = 168
+INVENTORIES = ("site", "app", "dooh")
+
+
+class Dimension(msgspec.Struct, frozen=True, gc=False):
+    """One targeting dimension.
+
+    `kind` is what entries are; `either` is an integer or a text. `case` says how text is compared:
+    `exact`; `fold` (any case, normal form is casefolded); `upper` / `lower` (any case, normal form
+    is upper or lower case); None for integers.
+    `multi` says whether a request may carry several values, which for `ssp`, `domain` and
+    `category` includes the values that follow from one (canonical id, parents).
+    `scope` says whether the values belong to the request or to each impression.
+    """
+
+    name: str
+    kind: Literal["text", "int", "either"]
+    case: Literal["exact", "fold", "upper", "lower"] | None = None
+    multi: bool = False
+    scope: Literal["request", "impression"] = "request"
+
+
+DIMENSIONS: tuple[Dimension, ...] = (
+    Dimension("ssp", "text", "exact", multi=True),
+    Dimension("country", "text", "upper"),
+    Dimension("region", "text", "fold"),
+    Dimension("city", "text", "fold"),
+    Dimension("postal", "text", "fold"),
+    Dimension("device_type", "int"),
+    Dimension("connection", "int"),
+    Dimension("os", "text", "lower"),
+    Dimension("browser", "text", "lower"),
+    Dimension("carrier", "text", "fold"),
+    Dimension("language", "text", "lower"),
+    Dimension("inventory", "text", "lower", multi=True),
+    Dimension("domain", "text", "lower", multi=True),
+    Dimension("bundle", "text", "exact"),
+    Dimension("publisher", "text", "exact", multi=True),
+    Dimension("category", "text", "exact", multi=True),
+    Dimension("segment", "text", "exact", multi=True),
+    Dimension("deal", "text", "exact", multi=True, scope="impression"),
+    Dimension("position", "int", multi=True, scope="impression"),
+    Dimension("placement", "either", "exact", multi=True, scope="impression"),
+    Dimension("rewarded", "int", scope="impression"),
+    Dimension("interstitial", "int", scope="impression"),
+    Dimension("hour", "int"),
+)
+
+_NATIVE_PLACEMENT = re.compile(r"n(0|[1-9][0-9]{0,9})", re.ASCII)
+BLANKS: Final = "".join(map(chr, range(33)))  # around what is read (sb_trimmed in spelling.h)
+_LANGUAGE = re.compile(r"([A-Za-z]{2,8})(?:[-_].*)?", re.DOTALL)
+
+
+def size(text: str) -> int:
+    """The length of a text in UTF-8 bytes."""
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+def text(value: object) -> str | None:
+    """Return the value if it is 1 to 512 bytes of encodable text without U+0000, else None."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        return None
+    try:
+        return value if len(value.encode()) <= MAX_TEXT else None
+    except UnicodeEncodeError:  # half a surrogate pair: neither index nor warehouse could hold it
+        return None
+
+
+def region(country: str, code: str) -> str | None:
+    """Normalise a region: `usa-ca` for country `USA` and `CA`, `us-ca` or `USA-CA`.
+
+    `country` is alpha-3. A prefix of the region that names the same country is dropped.
+    """
+    prefix, dash, rest = code.partition("-")
+    if dash and countries.alpha3(prefix) == country:
+        code = rest
+    return f"{country}-{code}".casefold() if code else None
+
+
+def primary_subtag(language: str) -> str | None:
+    """Return the primary language subtag in today's code: `en` for `en-US`, `EN_gb` and `eng`."""
+    match = _LANGUAGE.fullmatch(language.strip(BLANKS))
+    return today(match.group(1).lower()) if match else None
+
+
+def today(subtag: str) -> str:
+    """Return the code that a language has today: `id` for `in`, `de` for `deu` and `ger`."""
+    return TODAY.get(subtag, subtag)
+
+
+def media_type(written: str) -> str:
+    """Return a media type as it is compared: without case and parameters."""
+    return written.partition(";")[0].strip().lower()
+
+
+def _folded(value: object) -> str | None:
+    admitted = text(value)
+    return _short(admitted.casefold()) if admitted is not None else None
+
+
+def _country(value: object) -> str | None:
+    return countries.alpha3(value) if isinstance(value, str) else None
+
+
+def _region(value: object) -> str | None:
+    admitted = text(value)
+    if admitted is None:
+        return None
+    prefix, _, code = admitted.partition("-")
+    country = countries.alpha3(prefix)
+    return _short(region(country, code)) if country is not None else None
+
+
+def _short(normal: str | None) -> str | None:
+    """Drop a normal form that casefolding has made too long."""
+    return normal if normal is not None and size(normal) <= MAX_TEXT else None
+
+
+def _os(value: object) -> str | None:
+    admitted = text(value)
+    if admitted is None or admitted.lower() == agents.OTHER:
+        return agents.OTHER if admitted is not None else None
+    folded = agents.fold_os(admitted)
+    return folded if folded != agents.OTHER else None
+
+
+def _one_of(names: tuple[str, ...]) -> Callable[[object], str | None]:
+    def check(value: object) -> str | None:
+        lowered = value.lower() if isinstance(value, str) else None
+        return lowered if lowered in names else None
+
+    return check
+
+
+def _language(value: object) -> str | None:
+    admitted = text(value)
+    return primary_subtag(admitted) if admitted is not None else None
+
+
+def _domain(value: object) -> str | None:
+    admitted = text(value)
+    return host(admitted) if admitted is not None else None
+
+
+def _placement(value: object) -> str | int | None:
+    """A video placement (2.6 `plcmt`, else `placement`), or `n` and a native placement type."""
+    match = _NATIVE_PLACEMENT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return _video_or_named(value)
+    return value if int(match[1]) <= MAX_INTEGER else None  # type: ignore[return-value]
+
+
+def _integer_below(limit: int) -> Callable[[object], int | None]:
+    def check(value: object) -> int | None:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return None
+        return value if 0 <= value < limit else None
+
+    return check
+
+
+_integer = _integer_below(MAX_INTEGER + 1)
+
+
+def _named(dimension: str) -> Callable[[object], str | int | None]:
+    def check(value: object) -> str | int | None:
+        return codes.code_of(dimension, value) if isinstance(value, str) else _integer(value)
+
+    return check
+
+
+_video_or_named = _named("placement")
+
+NORMALISE: Final[dict[str, Callable[[object], str | int | None]]] = {
+    **{d.name: text for d in DIMENSIONS if d.case == "exact"},
+    **{d.name: _named(d.name) for d in DIMENSIONS if d.kind == "int"},
+    "country": _country,
+    "region": _region,
+    "city": _folded,
+    "postal": _folded,
+    "carrier": _folded,
+    "os": _os,
+    "browser": _one_of(agents.BROWSERS),
+    "language": _language,
+    "inventory": _one_of(INVENTORIES),
+    "domain": _domain,
+    "placement": _placement,
+    "rewarded": _integer_below(2),
+    "interstitial": _integer_below(2),
+    "hour": _integer_below(HOURS_OF_WEEK),
+}
+"""Dimension -> the normal form of a value of it, None if it is not valid."""

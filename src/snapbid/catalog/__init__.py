@@ -1,0 +1,1 @@
+"""The immutable index that decides impressions, what writes it and who follows it (contract 3)."""

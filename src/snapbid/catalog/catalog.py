@@ -1,0 +1,262 @@
+"""The catalog: everything that decides a bid, in immutable files.
+
+The catalog's file holds a head (JSON: the registry of SSPs, the exchange rates, the time it was
+made) and an index of campaigns. If there are many campaigns, most are in the index of a base, a
+separate file beside it that the head names; the catalog's own index is then the overlay of later
+changes. The publisher writes a new file and renames it over the old one, so a reader sees one or
+the other, complete, and a head is only ever used with its own base. Workers map the files, so any
+number of them share a single copy.
+"""
+
+import mmap
+import os
+import struct
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from snapbid.base.access import SspAccess
+from snapbid.base.suppression import Suppression
+from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.catalog._builder import DIMENSIONS
+from snapbid.catalog._matcher import Index as Index
+from snapbid.catalog._matcher import Query as Query
+from snapbid.catalog._reader import Reader as Reader
+from snapbid.reference.rates import Rates
+
+Buffer: TypeAlias = bytes | bytearray
+Mapped: TypeAlias = mmap.mmap
+
+_PREAMBLE: Final = struct.Struct("<8sQI")  # magic, length of the head and its CRC-32
+_MAGIC: Final = b"SNAPCAT5"
+_ALIGNMENT: Final = 64
+
+
+class Base(msgspec.Struct, frozen=True):
+    """The index of a warehouse's campaigns at a revision (see warehouse.campaigns).
+
+    It is the file `name`, of `size` bytes and with the CRC-32 `checksum`. Names are unique.
+    """
+
+    name: str
+    size: int
+    checksum: int
+    campaigns: int
+    revision: int
+    warehouse: str
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The head of a catalog.
+
+    `ssps`: descriptor to canonical id and the descriptor's number; `rates`: as in Rates.to_json;
+    `made_at`: epoch seconds; `checksum`: CRC-32 of the index, since the matcher trusts its offsets;
+    `events`: the data of server events, as JSON of their own format; `revision`: the catalog has
+    all changes of the warehouse up to it; `warehouse`: the id of the warehouse, or ""; `access`:
+    who may send as the descriptors that are narrowed; `suspensions`: creatives suspended at an SSP;
+    `suppression`: users whom caps do not know; `former`: variants with reports of their own, of
+    days before they joined a family; `ledger`: the data set of each shard of the warehouse's own
+    ledger.
+    """
+
+    ssps: dict[str, tuple[str, int]]
+    rates: msgspec.Raw
+    made_at: float
+    checksum: int
+    events: msgspec.Raw = msgspec.Raw(b"null")
+    base: Base | None = None
+    revision: int = 0
+    warehouse: str = ""
+    access: dict[str, SspAccess] = {}
+    suspensions: tuple[CreativeSuspension, ...] = ()
+    suppression: Suppression = Suppression()
+    former: tuple[str, ...] = ()
+    ledger: tuple[str, ...] = ()
+
+
+class CatalogError(ValueError):
+    """The file is not a catalog of this version; the publisher will replace it."""
+
+
+class Stamp(NamedTuple):
+    """Identifies a file and its content: writing to the file changes the stamp."""
+
+    inode: int
+    size: int
+    modified_ns: int
+
+
+class Catalog:
+    """An open catalog.
+
+    `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to its number in the ledger's
+    records; `reported`: ids that have reports, as in `ssps`, former ones too; `access`, `events`,
+    `ledger`, `warehouse`, `suspensions`: as in `Head`; `base` and its mapping, `mapped`, or None.
+    """
+
+    def __init__(
+        self, data: Mapped | Buffer, open_base: Callable[[Base], Mapped] | None = None
+    ) -> None:
+        try:
+            magic, length, checksum = _PREAMBLE.unpack_from(data)
+            if magic != _MAGIC:
+                raise CatalogError("not a catalog of this version")
+            start = data[_PREAMBLE.size : _PREAMBLE.size + length]
+            if zlib.crc32(start) != checksum:
+                raise CatalogError("the head is damaged")
+            head = msgspec.json.decode(start, type=Head)
+            self.rates = Rates.from_json(bytes(head.rates))
+            index = memoryview(data)[_aligned(_PREAMBLE.size + length) :]
+            if zlib.crc32(index) != head.checksum:
+                raise CatalogError("the index is damaged")
+            self.base, self.mapped = head.base, None
+            if head.base is None:
+                self.index = Index(index)
+            elif open_base is None:
+                raise CatalogError("its base is another file")
+            else:
+                self.mapped = open_base(head.base)
+                self.index = Index(self.mapped, index)
+        except (struct.error, ValueError, KeyError) as error:
+            raise CatalogError(f"not a catalog of this version: {error}") from error
+        self.ssps = {descriptor: canonical for descriptor, (canonical, _) in head.ssps.items()}
+        self.ssp_numbers = {descriptor: number for descriptor, (_, number) in head.ssps.items()}
+        self.reported = self.ssps | dict(zip(head.former, head.former, strict=True))
+        self.access = head.access
+        self.suspensions = head.suspensions
+        self.suppression = head.suppression
+        for each in head.suspensions:
+            self.index.suspend(each.campaign, each.creative, each.ssp)
+        self.made_at = head.made_at
+        self.revision = head.revision
+        self.warehouse = head.warehouse
+        self.ledger = head.ledger
+        self.events = bytes(head.events)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def families(self) -> dict[int, int]:
+        """Variants of SSPs by number, each with the number that stands for its family."""
+        first: dict[str, int] = {}
+        for descriptor, number in self.ssp_numbers.items():
+            canonical = self.ssps[descriptor]
+            first[canonical] = min(number, first.get(canonical, number))
+        of_each = {number: first[self.ssps[it]] for it, number in self.ssp_numbers.items()}
+        return {number: family for number, family in of_each.items() if number != family}
+
+    def targets(self, *dimensions: str) -> bool:
+        """Whether any campaign targets one of the dimensions."""
+        return any(self.index.targets(DIMENSIONS[name]) for name in dimensions)
+
+    @property
+    def has_caps(self) -> bool:
+        """Whether any campaign has frequency caps."""
+        return self.index.has_caps
+
+    @classmethod
+    def open(cls, path: Path, before: "Catalog | None" = None) -> "Catalog":
+        """Map the file, and its base unless `before` has mapped it.
+
+        Raises FileNotFoundError, or CatalogError for a file that is damaged or of another version.
+        """
+
+        def open_base(base: Base) -> Mapped:
+            if before is not None and before.mapped is not None and before.base == base:
+                return before.mapped
+            beside = path.with_name(base.name)
+            mapped = _map(beside)
+            # Read the file: pages touched through the mapping would count as this process's memory.
+            if len(mapped) != base.size or checksum_of(beside) != base.checksum:
+                raise CatalogError(f"{base.name} is damaged")
+            return mapped
+
+        return cls(_map(path), open_base)
+
+
+def encode(
+    ssps: Mapping[str, tuple[str, int]],
+    rates: Rates,
+    index: Buffer,
+    events: bytes = b"null",
+    base: Base | None = None,
+    revision: int = 0,
+    warehouse: str = "",
+    access: Mapping[str, SspAccess] | None = None,
+    suspensions: Sequence[CreativeSuspension] = (),
+    suppression: Suppression | None = None,
+    former: Sequence[str] = (),
+    ledger: Sequence[str] = (),
+) -> list[Buffer]:
+    """Encode a catalog, in pieces; see `Head` for the parameters."""
+    table = msgspec.Raw(rates.to_json().encode())
+    checksum = zlib.crc32(index)
+    made_at, of_events = time.time(), msgspec.Raw(events)
+    narrowed = dict(access or {})
+    head = Head(
+        dict(ssps),
+        table,
+        made_at,
+        checksum,
+        of_events,
+        base,
+        revision,
+        warehouse,
+        narrowed,
+        tuple(suspensions),
+        suppression or Suppression(),
+        tuple(former),
+        tuple(ledger),
+    )
+    start = msgspec.json.encode(head)
+    start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start
+    return [start.ljust(_aligned(len(start)), b"\0"), index]
+
+
+def write(path: Path, pieces: list[Buffer]) -> Stamp:
+    """Replace the file atomically; return the stamp of the new one."""
+    beside = path.with_suffix(f".{os.getpid()}")
+    with beside.open("wb") as file:
+        file.writelines(pieces)
+        file.flush()
+        written = _stamp(os.fstat(file.fileno()))
+    beside.replace(path)
+    return written
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """The stamp of a file, None if it does not exist."""
+    try:
+        return _stamp(path.stat())
+    except FileNotFoundError:
+        return None
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def checksum_of(path: Path) -> int:
+    """The CRC-32 of a file; takes about 0.5 s per GB. Raises OSError."""
+    checksum = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum
+
+
+def _map(path: Path) -> Mapped:
+    with path.open("rb") as file:
+        try:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:  # an empty file cannot be mapped
+            raise CatalogError(f"not a catalog of this version: {error}") from error
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,32 @@
+"""The catalog's section for events: API keys and the operator's exchange rates (contract 7)."""
+
+from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
+from typing import TypeAlias
+
+import msgspec
+
+IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int, int]]
+"""SHA-256 (hexadecimal) of a key -> product, its presets, requests and events a rolling minute."""
+
+OperatorRates: TypeAlias = Mapping[str, list[tuple[date, Decimal]]]
+"""Currency -> pairs of first day and USD per unit."""
+
+
+class EventConfig(msgspec.Struct, frozen=True):
+    """The catalog's section for events."""
+
+    keys: dict[str, tuple[str, tuple[str, ...], int, int]] = {}
+    rates: dict[str, list[tuple[date, Decimal]]] = {}
+
+
+def encode(issued: IssuedKeys, rates: OperatorRates) -> bytes:
+    """The section as JSON."""
+    keys = {digest: tuple(key) for digest, key in issued.items()}
+    return msgspec.json.encode({"keys": keys, "rates": rates})
+
+
+def decode(text: bytes) -> EventConfig:
+    """Decode what `encode` wrote, or `null`. Raises msgspec.DecodeError."""
+    return msgspec.json.decode(text, type=EventConfig | None) or EventConfig()

@@ -1,0 +1,106 @@
+"""What the index keeps of a campaign for the answer, beside what decides whether it bids."""
+
+import msgspec
+
+from snapbid.campaigns.campaign import Budget, Campaign, Creative, Declaration, FrequencyCap
+from snapbid.campaigns.domains import line_of
+from snapbid.campaigns.native import NativeAd
+from snapbid.catalog._builder import MEDIA
+from snapbid.catalog._builder import Builder as Builder
+from snapbid.reference.taxonomies import categories_of
+
+__all__ = [
+    "Builder",
+    "CampaignPayload",
+    "CreativePayload",
+    "build_payload",
+    "decode_payload",
+    "put",
+]
+
+
+class CreativePayload(msgspec.Struct, frozen=True, array_like=True):
+    """What the answer says of a creative; `mtype` as in OpenRTB 2.6, 4.2.3."""
+
+    crid: str
+    mtype: int
+    adm: str
+    w: int | None
+    h: int | None
+    attr: tuple[int, ...]
+    iurl: str | None
+    language: str | None = None
+    apis: tuple[int, ...] = ()
+    native: NativeAd | None = None
+    duration: int | None = None
+    protocol: int | None = None
+
+
+class CampaignPayload(msgspec.Struct, frozen=True, array_like=True):
+    """What the answer says of a campaign, and its limits.
+
+    `number` is the one under which the ledger counts for it. `since_ms` is when it was created, or
+    starts if that is later (UTC epoch ms).
+    """
+
+    cid: str
+    number: int
+    adomain: str
+    seat: str | None
+    cat: tuple[str, ...]
+    creatives: tuple[CreativePayload, ...]
+    budget: Budget = Budget()
+    caps: tuple[FrequencyCap, ...] = ()
+    since_ms: int = 0
+    dsa: Declaration | None = None
+    cattax: int = 1
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(CampaignPayload)
+
+
+def build_payload(campaign: Campaign, number: int, created_at_ms: int = 0) -> CampaignPayload:
+    """Build the payload of a campaign."""
+    return CampaignPayload(
+        campaign.id,
+        number,
+        campaign.advertiser,
+        campaign.seat,
+        campaign.categories,
+        tuple(map(_creative_payload, campaign.creatives)),
+        campaign.budget,
+        campaign.frequency_caps,
+        max(created_at_ms, campaign.starts_at_ms or 0),
+        campaign.dsa,
+        campaign.cattax,
+    )
+
+
+def put(builder: Builder, campaign: Campaign, number: int, created_at_ms: int = 0) -> None:
+    """Add or replace a campaign in the builder. Raises ValueError where an index cannot hold it."""
+    payload = _encoder.encode(build_payload(campaign, number, created_at_ms))
+    categories = categories_of(campaign.cattax, campaign.categories)
+    builder.put(campaign, payload, categories, line_of(campaign.advertiser))
+
+
+def decode_payload(payload: bytes) -> CampaignPayload:
+    """Decode what `put` stored with the campaign."""
+    return _decoder.decode(payload)
+
+
+def _creative_payload(creative: Creative) -> CreativePayload:
+    return CreativePayload(
+        creative.id,
+        MEDIA[creative.media],
+        creative.adm,
+        creative.w,
+        creative.h,
+        creative.attributes,
+        creative.iurl,
+        creative.language,
+        creative.apis,
+        creative.native,
+        creative.duration,
+        creative.protocols[0] if len(creative.protocols) == 1 else None,
+    )

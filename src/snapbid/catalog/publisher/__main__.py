@@ -1,0 +1,5 @@
+"""See `base`."""
+
+from snapbid.catalog.publisher.base import main
+
+main()

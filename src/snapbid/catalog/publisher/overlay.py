@@ -1,0 +1,75 @@
+"""The campaigns that changed after a base was made, kept in a builder that can write an index."""
+
+import logging
+
+from snapbid.campaigns.normalised import RULES, load
+from snapbid.catalog.catalog import Base
+from snapbid.catalog.payload import Builder, put
+from snapbid.warehouse.campaigns import CampaignRow, Changes
+
+LEAST: int = 4096  # changed campaigns over any base, however small
+LEAST_BYTES: int = (
+    16 * 1024 * 1024
+)  # of their index, however small the base; some campaigns list a million domains
+SHARE: int = 64  # or 1/64 of the base, if that is more
+
+logger = logging.getLogger("snapbid")
+
+
+class Overlay:
+    """The campaigns of a warehouse that changed after its base; without one, all of them.
+
+    It is up to date with `revision`, and holds every change up to `complete`.
+    """
+
+    def __init__(self, base: Base | None) -> None:
+        self.base = base
+        self.revision = self.complete = base.revision if base else 0
+        self._builder = Builder()
+        self._touched: set[str] = set()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        """Count the campaigns that it adds, replaces or hides."""
+        return len(self._touched)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a new base is due, since each change rebuilds the whole overlay."""
+        campaigns, size = (self.base.campaigns, self.base.size) if self.base else (0, 0)
+        return len(self) > max(LEAST, campaigns // SHARE) or self._bytes > max(
+            LEAST_BYTES, size // SHARE
+        )
+
+    def apply(self, changes: Changes) -> None:
+        """Apply what changed after `revision`."""
+        for id in changes.deleted:
+            self._builder.hide(id)
+        for row in changes.changed:
+            if not insert(self._builder, row.row(RULES)):
+                self._builder.hide(row.id)
+        self._touched.update(changes.deleted, (row.id for row in changes.changed))
+        if self.complete == self.revision:
+            self.complete = changes.revision
+        self.revision = changes.revision
+
+    def skip(self, revision: int) -> None:
+        """Leave out the changes up to that revision; a new base will have them."""
+        self.revision = revision
+
+    def build(self) -> bytearray:
+        """Build the index."""
+        index = self._builder.build()
+        self._bytes = len(index)
+        return index
+
+
+def insert(builder: Builder, row: CampaignRow) -> bool:
+    """Put a campaign into an index; log it and return False if it breaks a rule."""
+    try:
+        campaign = load(row.content, is_normalised=row.is_normalised, is_active=row.is_active)
+        put(builder, campaign, row.number, row.created_at_ms)
+    except ValueError as error:  # written by plain SQL
+        logger.error("campaign %a does not bid: %s", row.id.decode()[:60], str(error)[:500])
+        return False
+    return True

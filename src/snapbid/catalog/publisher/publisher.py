@@ -1,0 +1,255 @@
+"""Keeps the catalog's files equal to the warehouse: listens, reads what changed, writes, swaps.
+
+Many campaigns are split into a base, made now and then by a separate process, and an overlay of
+later changes, which is small and rewritten after each change. The publisher runs in a thread of the
+process that starts the workers, so it never delays a request.
+
+Killed at any moment, it leaves complete files behind: a catalog names a base only once it is
+complete, and a base is removed only when no catalog names it. The next publisher continues from
+that base.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import Counter
+from pathlib import Path
+from time import monotonic, perf_counter, time
+from typing import Any, Final
+
+import asyncpg
+
+from snapbid.base.tasks import run_until
+from snapbid.catalog import catalog, event_config
+from snapbid.catalog.catalog import Base, Catalog, CatalogError, Stamp, stamp_of
+from snapbid.catalog.publisher.making import make_base, remove_others
+from snapbid.catalog.publisher.overlay import Overlay
+from snapbid.catalog.publisher.sharing import ObtainedBase
+from snapbid.reference import rates
+from snapbid.warehouse import bases, campaigns, fence, persons, products, registry, suspensions
+from snapbid.warehouse import rates as operator_rates
+from snapbid.warehouse.away import AWAY, describe
+
+CHANNEL: Final = "snapbid_catalog"
+RETRY_S: Final = 0.5
+CHECK_EVERY_S: Final = 30.0  # whether the connection is alive
+FILES_EVERY_S: Final = 1.0  # whether the published files are intact
+PAUSE_S: Final = 0.02  # lets changes accumulate
+MOST: Final = 50_000  # changes applied at once, a second's work; more need a new base
+
+logger = logging.getLogger("snapbid")
+
+
+class CatalogPublisher:
+    """Publishes the catalog to `path` until stopped."""
+
+    def __init__(self, dsn: str, path: Path) -> None:
+        self._dsn = dsn
+        self._path = path
+        self._overlay: Overlay | None = None
+        self._warehouse = ""
+        self._identity = ""
+        self._making: asyncio.Task[ObtainedBase] | None = None
+        self._published: tuple[Any, ...] = ()
+        self._written: Stamp | None = None  # of the published file
+        self._told: str | None = None  # why the warehouse could not be used
+        self._rates = rates.load()
+        self.published_at: float | None = None  # epoch s
+        self.checked_at: float | None = None  # when the warehouse was last asked
+        self.bases = Counter({"built": 0, "fetched": 0})  # made here, or by another machine
+        self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread; whatever is being built is not published."""
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(run_until(self._stopping, self._publish_for_ever()))
+        self._loop.close()
+
+    async def _publish_for_ever(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._follow()
+                except AWAY as error:
+                    self._tell(describe(error, self._dsn))
+                except Exception:
+                    logger.exception("the catalog could not be published")
+                await asyncio.sleep(RETRY_S)
+        finally:
+            if self._making is not None:
+                self._making.cancel()
+                await asyncio.wait([self._making])
+
+    def _tell(self, why: str) -> None:
+        """Log once why the catalog stays as it is."""
+        if why != self._told:
+            self._told = why
+            logger.warning("%s; the catalog stays as it is", why)
+
+    async def _follow(self) -> None:
+        """Publish after each change, until the connection is lost."""
+        named = {"application_name": bases.PUBLISHER}
+        connection = await asyncpg.connect(self._dsn, timeout=10, server_settings=named)
+        try:
+            await connection.add_listener(CHANNEL, lambda *_: self._changed.set())
+            connection.add_termination_listener(lambda *_: self._changed.set())
+            await self._begin(connection)
+            while not connection.is_closed():
+                self._changed.clear()
+                await self._publish(connection)
+                self._told = None
+                await self._await_change()
+                await asyncio.sleep(PAUSE_S)
+        finally:
+            connection.terminate()
+
+    async def _await_change(self) -> None:
+        """Wait until the warehouse or the files have changed, or the next check is due."""
+        until = monotonic() + CHECK_EVERY_S
+        while not self._changed.is_set() and monotonic() < until:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FILES_EVERY_S):
+                    await self._changed.wait()
+            if self._making is None and not self._is_intact():
+                return
+
+    def _is_intact(self) -> bool:
+        """Whether the files are the published ones."""
+        base = self._overlay.base if self._overlay else None
+        return self._written == stamp_of(self._path) and (base is None or self._has_file(base))
+
+    def _has_file(self, base: Base) -> bool:
+        stamp = stamp_of(self._path.with_name(base.name))
+        return stamp is not None and stamp.size == base.size
+
+    async def _begin(self, connection: asyncpg.Connection) -> None:
+        """Continue from what is held or published of this warehouse, else start from nothing."""
+        state = await campaigns.fetch_state(connection)
+        held = self._overlay
+        if held is None:
+            base = await asyncio.to_thread(self._published_base, state)
+            self._overlay = Overlay(base)
+        elif state.warehouse != self._warehouse or state.revision < held.revision:
+            self._overlay = Overlay(None)
+        self._warehouse = state.warehouse
+        self._identity = await fence.identity(connection)
+
+    def _published_base(self, state: campaigns.WarehouseState) -> Base | None:
+        try:
+            base = Catalog.open(self._path).base
+            if base is None or base.warehouse != state.warehouse:
+                return None
+            if base.revision > state.revision:
+                return None
+            is_whole = catalog.checksum_of(self._path.with_name(base.name)) == base.checksum
+            return base if is_whole else None
+        except (OSError, CatalogError):
+            return None
+
+    async def _publish(self, connection: asyncpg.Connection) -> None:
+        """Read the changes and, if there are any, replace the catalog."""
+        overlay = await self._current_overlay(connection)
+        if await campaigns.count_since(connection, overlay.revision, MOST + 1) > MOST:
+            self._make_base()
+            if overlay.revision == 0:
+                return
+            overlay.skip((await campaigns.fetch_state(connection)).revision)
+        ssps = await registry.fetch_numbered(connection)
+        access = await registry.fetch_access(connection)
+        former = await registry.fetch_former(connection)
+        suspended = await suspensions.fetch_suspended(connection)
+        suppression = await persons.fetch_suppression(connection)
+        changes = await campaigns.fetch_since(connection, overlay.revision)
+        events = await self._read_events(connection)
+        ledger = await fence.own_ledger(connection)
+        self.checked_at = time()
+        state = (
+            self._identity,
+            ssps,
+            access,
+            former,
+            suspended,
+            suppression,
+            events,
+            ledger,
+            changes.revision,
+            overlay.base,
+        )
+        if state == self._published and self._written == stamp_of(self._path):
+            return
+        started = perf_counter()
+        overlay.apply(changes)
+        index = overlay.build()
+        pieces = catalog.encode(
+            ssps,
+            self._rates,
+            index,
+            events,
+            overlay.base,
+            overlay.complete,
+            self._identity,
+            access,
+            suspended,
+            suppression,
+            former,
+            ledger,
+        )
+        self._written = catalog.write(self._path, pieces)
+        self._published, self.published_at = state, time()
+        if self._making is None:
+            remove_others(self._path.parent, overlay.base)
+        self._log(overlay, len(ssps), perf_counter() - started)
+        if overlay.is_large:
+            self._make_base()
+
+    def _log(self, overlay: Overlay, ssps: int, seconds: float) -> None:
+        above = f" over a base of {overlay.base.campaigns:,}" if overlay.base else ""
+        logger.info(f"published {len(overlay):,} campaigns{above}, {ssps} SSPs in {seconds:.3f} s")
+
+    async def _read_events(self, connection: asyncpg.Connection) -> bytes:
+        """The data that server events need from the warehouse, encoded for the catalog."""
+        grants = await products.fetch_keys(connection)
+        return event_config.encode(grants, await operator_rates.fetch_all(connection))
+
+    # -- the base ---------------------------------------------------------------------------------
+
+    def _make_base(self) -> None:
+        """Start making a base, unless one is being made."""
+        if self._making is None:
+            urgent = not self._path.exists()
+            base = self._overlay.base if self._overlay else None
+            after = base.revision if base else -1
+            making = make_base(self._dsn, self._path.parent, urgent=urgent, after=after)
+            self._making = self._loop.create_task(making)
+            self._making.add_done_callback(lambda _: self._changed.set())
+
+    async def _current_overlay(self, connection: asyncpg.Connection) -> Overlay:
+        """The overlay to publish, over the new base if one is ready and not already outdated."""
+        assert self._overlay is not None
+        base = self._overlay.base
+        if base is not None and not self._has_file(base):
+            self._overlay = Overlay(None)
+        if self._making is not None and self._making.done():
+            obtained = self._making.result()
+            made = obtained.base
+            self.bases["fetched" if obtained.is_fetched else "built"] += 1
+            since = await campaigns.count_since(connection, made.revision, MOST + 1)
+            self._making = None
+            # Later changes are applied anew; if there are too many, a newer base is needed.
+            first = self._overlay.revision == 0
+            if made.warehouse == self._warehouse and (since <= MOST or first):
+                self._overlay = Overlay(made)
+            else:
+                self._make_base()
+        return self._overlay

@@ -1,0 +1,25 @@
+"""An index of a single campaign, so that an explanation runs the same code as a decision."""
+
+from snapbid.campaigns.campaign import Campaign
+from snapbid.catalog._builder import DIMENSIONS, Builder
+from snapbid.catalog._matcher import FORMAT_DIMENSION, Index
+from snapbid.catalog._rules import Refusal as Refusal
+from snapbid.catalog.payload import put
+
+__all__ = ["DIMENSION_NAMES", "FORMAT_NAME", "Refusal", "dimension_name", "index_of"]
+
+FORMAT_NAME = "format"
+_NAMES = {number: name for name, number in DIMENSIONS.items()} | {FORMAT_DIMENSION: FORMAT_NAME}
+DIMENSION_NAMES = tuple(_NAMES.values())
+
+
+def dimension_name(number: int) -> str:
+    """The name of a dimension returned by `Query.explain`."""
+    return _NAMES[number]
+
+
+def index_of(campaign: Campaign) -> Index:
+    """Build an index of one campaign, whose rank is 0."""
+    builder = Builder()
+    put(builder, campaign, 1)
+    return Index(builder.build())

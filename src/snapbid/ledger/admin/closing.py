@@ -1,0 +1,75 @@
+"""A shard that takes nothing: of a ledger that is being moved, or of one that is being filled.
+
+Workers hold a closed ledger to be away: bids get a 204, notices go to the spool, events a 503. The
+drain goes on. Scripts need no check for that: the registry of granules and the stream of events
+are put aside, and in their place is a string, at which every script fails that would remember,
+settle, or take back something, and each XADD; before it has written anything.
+
+    {sbN}:closed     what the ledger is: `being moved to …`, `filling from …`
+    {sbN}:closed:r   the registry of granules
+    {sbN}:closed:e   the stream of events
+"""
+
+from typing import Any, Final
+
+from redis.asyncio import Redis
+
+from snapbid.base.redis_keys import ShardKeys
+
+FILLING: Final = "filling "  # begin.lua refuses the drain, too
+FILLED: Final = "filled "
+
+_CLOSE: Final = """
+local base = KEYS[1]:sub(1, -6)
+if redis.call('EXISTS', base .. 'closed') == 0 then
+  for _, name in ipairs({'r', 'e'}) do
+    if redis.call('EXISTS', base .. name) == 1 then
+      redis.call('RENAME', base .. name, base .. 'closed:' .. name)
+    end
+    redis.call('SET', base .. name, 'closed')
+  end
+end
+redis.call('SET', base .. 'closed', ARGV[1])
+"""
+_OPEN: Final = """
+local base = KEYS[1]:sub(1, -6)
+if redis.call('DEL', base .. 'closed') == 1 then
+  for _, name in ipairs({'r', 'e'}) do
+    redis.call('DEL', base .. name)
+    if redis.call('EXISTS', base .. 'closed:' .. name) == 1 then
+      redis.call('RENAME', base .. 'closed:' .. name, base .. name)
+    end
+  end
+end
+"""
+
+
+def marks(keys: ShardKeys) -> set[bytes]:
+    """What keeps a shard closed."""
+    return {f"{keys.prefix}{name}".encode() for name in ("closed", "r", "e")}
+
+
+def granules_key(keys: ShardKeys) -> str:
+    """The registry of granules of a closed shard."""
+    return f"{keys.prefix}closed:r"
+
+
+def events_key(keys: ShardKeys) -> str:
+    """The stream of events of a closed shard."""
+    return f"{keys.prefix}closed:e"
+
+
+async def close(redis: Redis, keys: ShardKeys, why: str) -> None:
+    """Close a shard, or say something else of one that is closed."""
+    await redis.eval(_CLOSE, 2, *keys.script_keys, why)
+
+
+async def reopen(redis: Redis, keys: ShardKeys) -> None:
+    """Open a closed shard; an open one stays as it is."""
+    await redis.eval(_OPEN, 2, *keys.script_keys)
+
+
+async def closed(redis: Redis, keys: ShardKeys) -> str:
+    """What a closed shard is, "" of one that is open."""
+    why: Any = await redis.get(f"{keys.prefix}closed")
+    return (why or b"").decode()

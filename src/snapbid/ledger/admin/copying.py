@@ -1,0 +1,319 @@
+"""Copies what a closed ledger holds into a closed one that is empty, which may have other shards.
+
+A shard moves as a whole, to its number modulo the shards of the new ledger: so records lie with the
+money that is held for them, and a batch of bids can still be taken back. What users have seen moves
+to the shards of the users. Counters, and what shards were granted of budgets, stay behind: those
+the drain has carried, and bankers grant anew what purses have used.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from snapbid.base.redis_keys import GOLIVE, ShardKeys
+from snapbid.ledger.admin import closing
+from snapbid.ledger.bids.records import user_shard
+from snapbid.queues import queue
+from snapbid.queues.queues import stream_of
+
+AT_ONCE: Final = 500  # keys that are read, and commands that are written, in one round trip
+ENTRIES: Final = 100  # of a stream of events
+OVER_S: Final = 600  # a granule that expires so soon has no record that is not over
+
+
+class CopyError(RedisError):
+    """What was written is not what was read."""
+
+
+class ShardClocks(NamedTuple):
+    """Times of a shard's hold clock (ms): now, and by process when it was last heard of, and until
+    when its notices are settled."""
+
+    now: int
+    processes: Mapping[bytes, tuple[int, int]]  # token: settled, heard
+
+
+class Moved(NamedTuple):
+    """What was copied: records of bids, purses, entries of users' caps, requests with events."""
+
+    records: int
+    purses: int
+    impressions: int
+    events: int
+
+
+class Copy:
+    """One copy from `source`, which had so many shards, to `target`."""
+
+    def __init__(self, source: Redis, before: int, target: Redis, shards: int) -> None:
+        self._source = source
+        self._target = target
+        self._before = before
+        self._shards = shards
+        self._writes: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        self._records: Counter[int] = Counter()  # by shard of the target
+        self._spent: Counter[tuple[int, bytes]] = Counter()  # by that, and campaign
+        self._impressions = self._events = 0
+        self.expires = 0  # epoch s, of the granule that does so last
+
+    async def shard(self, number: int, clocks: Sequence[ShardClocks], now: int) -> None:
+        """Copy a shard, with clocks of all shards of the source, at `now` (epoch s)."""
+        keys = ShardKeys(number)
+        granules = await self._copy_granules(number, keys, now)
+        begun = merged_clocks(clocks, self._shards)
+        async for names in _batches(self._source, keys.prefix):
+            by_kind: dict[bytes, list[bytes]] = defaultdict(list)
+            for name in names:
+                by_kind[name[len(keys.prefix) :].split(b":", 1)[0]].append(name)
+            await self._copy_records(number, keys, by_kind[b"r"], granules)
+            await self._copy_purses(number, keys, by_kind[b"m"])
+            await self._copy_writers(number, keys, by_kind[b"w"])
+            shifts = [own.now - clocks[number].now for own in begun]
+            await self._copy_users(keys, by_kind[b"fe"], shifts)
+            await self._copy_users(keys, by_kind[b"fc"], [0] * self._shards)
+        seen: Any = await self._source.hgetall(keys.seen)
+        if seen:
+            to = number % self._shards
+            await self._write(to, "HSET", ShardKeys(to).seen, *_flat(seen))
+        await self._flush()
+
+    async def _copy_granules(
+        self, number: int, keys: ShardKeys, now: int
+    ) -> dict[bytes, tuple[int, int]]:
+        """The granules of a shard: their numbers in the target, and when they expire (epoch s).
+
+        Those of several shards that meet in one keep the order that they have in each.
+        """
+        known: Any = await self._source.hgetall(closing.granules_key(keys))
+        to, place = number % self._shards, number // self._shards
+        sources = -(-(self._before - to) // self._shards)
+        granules = {}
+        for name, expires in known.items():
+            if name.isdigit() and int(expires) > now + OVER_S:
+                granules[name] = int(name) * sources + place, int(expires)
+                self.expires = max(self.expires, int(expires))
+        if granules:
+            registry = closing.granules_key(ShardKeys(to))
+            buckets = {b"b%d" % own: known[b"b" + name] for name, (own, _) in granules.items()}
+            await self._write(to, "HSET", registry, *_flat(dict(granules.values()) | buckets))
+        return granules
+
+    async def _copy_records(
+        self,
+        number: int,
+        keys: ShardKeys,
+        names: Sequence[bytes],
+        granules: Mapping[bytes, tuple[int, int]],
+    ) -> None:
+        to = number % self._shards
+        prefix = ShardKeys(to).prefix
+        wanted = [(n, *n[len(keys.prefix) :].split(b":")[1:]) for n in names]
+        present = [(name, *rest) for name, *rest in wanted if rest and rest[0] in granules]
+        answers = await self._read([("HGETALL", name) for name, *_ in present])
+        for (_, granule, bucket), records in zip(present, answers, strict=True):
+            if records:
+                own, expires = granules[granule]
+                key = f"{prefix}r:{own}:{bucket.decode()}"
+                await self._write(to, "HSET", key, *_flat(records))
+                await self._write(to, "EXPIREAT", key, expires)
+                self._records[to] += len(records)
+
+    async def _copy_purses(self, number: int, keys: ShardKeys, names: Sequence[bytes]) -> None:
+        to = number % self._shards
+        prefix = ShardKeys(to).prefix
+        purses = await self._read([("HGETALL", name) for name in names])
+        for name, purse in zip(names, purses, strict=True):
+            campaign = name[len(keys.prefix) + 2 :]
+            for field, amount in purse.items():
+                if field == b"a":  # no amount
+                    continue
+                await self._write(to, "HINCRBY", f"{prefix}m:{campaign.decode()}", field, amount)
+                if field[:1] == b"e":  # a hold: when it ends, and of which day it is
+                    ends, _, _day = field[1:].partition(b":")
+                    await self._write(to, "ZADD", f"{prefix}x:{campaign.decode()}", ends, field[1:])
+            self._spent[to, campaign] += int(purse.get(b"t", 0))
+
+    async def _copy_writers(self, number: int, keys: ShardKeys, names: Sequence[bytes]) -> None:
+        to = number % self._shards
+        values = await self._read([part for n in names for part in (("GET", n), ("PTTL", n))])
+        for name, last, left_ms in zip(names, values[::2], values[1::2], strict=True):
+            if last is not None and left_ms > 0:
+                key = ShardKeys(to).prefix.encode() + name[len(keys.prefix) :]
+                await self._write(to, "SET", key, last, "PX", left_ms)
+
+    async def _copy_users(
+        self, keys: ShardKeys, names: Sequence[bytes], shifts: Sequence[int]
+    ) -> None:
+        """Copy users' holds or impressions; times change by that of `shifts` for their shard."""
+        reads = [part for n in names for part in (("ZRANGE", n, 0, -1, "WITHSCORES"), ("PTTL", n))]
+        values = await self._read(reads)
+        for name, members, left_ms in zip(names, values[::2], values[1::2], strict=True):
+            own = name[len(keys.prefix) :]
+            if not members or left_ms <= 0:
+                continue
+            to = user_shard(own.split(b":", 2)[2], self._shards)
+            key = ShardKeys(to).prefix.encode() + own
+            scored = [part for m, at in members for part in (int(at) + shifts[to], m)]
+            await self._write(to, "ZADD", key, *scored)
+            await self._write(to, "PEXPIRE", key, left_ms)
+            self._impressions += len(members)
+
+    async def events(self, key: str) -> None:
+        """Copy what waits in a stream of server events, each product's in its order."""
+        first = "-"
+        while True:
+            entries: Any = await self._source.xrange(key, min=first, count=ENTRIES)
+            for _, fields in entries:
+                by_stream: dict[int, list[bytes]] = defaultdict(list)
+                for packed in fields.values():
+                    product = queue.decode(packed).product
+                    by_stream[stream_of(product, self._shards)].append(packed)
+                for to, requests in by_stream.items():
+                    command = queue.add(requests, closing.events_key(ShardKeys(to)))
+                    await self._write(to, *command)
+                    self._events += len(requests)
+            if len(entries) < ENTRIES:
+                break
+            first = f"({entries[-1][0].decode()}"
+        await self._flush()
+
+    async def evidence(self) -> None:
+        """Copy what SSPs have sent (operations/golive/store.py)."""
+        async for names in _batches(self._source, GOLIVE):
+            kinds = await self._read([("TYPE", name) for name in names], self._source)
+            for name, kind in zip(names, kinds, strict=True):
+                await self._copy_key(name, kind)
+        await self._flush()
+
+    async def _copy_key(self, name: bytes, kind: bytes) -> None:
+        read, write = _OF_KIND[kind.decode()]
+        value, left_ms = await self._read([(*_with(read, name),), ("PTTL", name)])
+        if not value:
+            return
+        parts = _parts(value)
+        await self._write(_GOLIVE, "DEL", name)
+        await self._write(_GOLIVE, write, name, *parts)
+        if left_ms > 0:
+            await self._write(_GOLIVE, "PEXPIRE", name, left_ms)
+
+    async def check(self) -> Moved:
+        """Compare the target with what was read. Raises CopyError."""
+        for number in range(self._shards):
+            keys = ShardKeys(number)
+            records, purses = 0, dict[bytes, int]()
+            async for names in _batches(self._target, keys.prefix):
+                buckets = [n for n in names if n[len(keys.prefix) :].startswith(b"r:")]
+                records += sum(await self._read([("HLEN", n) for n in buckets], self._target))
+                own = [n for n in names if n[len(keys.prefix) :].startswith(b"m:")]
+                totals = await self._read([("HGET", n, "t") for n in own], self._target)
+                for name, total in zip(own, totals, strict=True):
+                    purses[name[len(keys.prefix) + 2 :]] = int(total or 0)
+            wanted = {of: spent for (to, of), spent in self._spent.items() if to == number}
+            if records != self._records[number]:
+                raise CopyError(
+                    f"shard {number} has {records} records of bids, and {self._records[number]}"
+                    " were copied"
+                )
+            if purses != wanted:
+                raise CopyError(f"what campaigns have used in shard {number} is not what it was")
+        return Moved(self._records.total(), len(self._spent), self._impressions, self._events)
+
+    # -- Redis ------------------------------------------------------------------------------------
+
+    async def _read(self, commands: Sequence[tuple[Any, ...]], redis: Redis | None = None) -> Any:
+        if not commands:
+            return []
+        pipe = (redis or self._source).pipeline(transaction=False)
+        for command in commands:
+            if command[-1] == "WITHSCORES":
+                pipe.zrange(command[1], 0, -1, withscores=True)
+            else:
+                pipe.execute_command(*command)
+        return await pipe.execute()
+
+    async def _write(self, shard: int, *command: Any) -> None:
+        """Write to a shard of the target, soon."""
+        writes = self._writes[shard]
+        writes.append(command)
+        if len(writes) >= AT_ONCE:
+            await self._flush_shard(shard)
+
+    async def _flush(self) -> None:
+        for shard in list(self._writes):
+            await self._flush_shard(shard)
+
+    async def _flush_shard(self, shard: int) -> None:
+        await self._read(self._writes.pop(shard, []), self._target)
+
+
+_GOLIVE: Final = -1  # in place of a shard
+_OF_KIND: Final[Mapping[str, tuple[tuple[Any, ...], str]]] = {
+    "string": (("GET",), "SET"),
+    "hash": (("HGETALL",), "HSET"),
+    "list": (("LRANGE", 0, -1), "RPUSH"),
+    "set": (("SMEMBERS",), "SADD"),
+    "zset": (("ZRANGE", 0, -1, "WITHSCORES"), "ZADD"),
+}
+
+
+def _with(command: tuple[Any, ...], key: bytes) -> tuple[Any, ...]:
+    return (command[0], key, *command[1:])
+
+
+def _parts(value: Any) -> list[Any]:
+    """What was read of a key, as the arguments of the command that writes it."""
+    if isinstance(value, bytes):
+        return [value]
+    if isinstance(value, dict):
+        return _flat(value)
+    return [
+        part
+        for member in value
+        for part in ((member[1], member[0]) if isinstance(member, list | tuple) else (member,))
+    ]
+
+
+def _flat(mapping: Mapping[Any, Any]) -> list[Any]:
+    return [part for pair in mapping.items() for part in pair]
+
+
+async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
+    """The keys with a prefix; none of records and money twice, which a scan may give twice."""
+    batch, given = list[bytes](), set[bytes]()
+    async for key in redis.scan_iter(match=f"{prefix}*", count=AT_ONCE):
+        if key[len(prefix) :].startswith((b"r:", b"m:")):
+            if key in given:
+                continue
+            given.add(key)
+        batch.append(key)
+        if len(batch) >= AT_ONCE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def merged_clocks(clocks: Sequence[ShardClocks], shards: int) -> list[ShardClocks]:
+    """The hold clocks with which the shards of the new ledger begin.
+
+    Of several that meet in a shard it is the one that is behind: no hold ends too soon. Holds wait
+    in each shard for every process that may have notices in its spool, as they did.
+    """
+    behind: dict[bytes, tuple[int, int]] = {}
+    for clock in clocks:
+        for token, (settled, heard) in clock.processes.items():
+            most = behind.get(token, (0, 0))
+            behind[token] = max(most[0], clock.now - settled), max(most[1], clock.now - heard)
+    merged = []
+    for number in range(shards):
+        own = [clock.now for clock in clocks[number::shards]]
+        now = min(own) if own else max(clock.now for clock in clocks)
+        processes = {
+            token: (max(now - settled, 0), max(now - heard, 0))
+            for token, (settled, heard) in behind.items()
+        }
+        merged.append(ShardClocks(now, processes))
+    return merged

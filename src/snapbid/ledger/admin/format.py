@@ -1,0 +1,30 @@
+"""What a program must know to use a ledger: a number, kept in it beside who raised it."""
+
+from typing import Any, Final
+
+from redis.asyncio import Redis
+
+from snapbid.base.redis_keys import LEDGER_FORMAT
+from snapbid.base.risks import Risk
+from snapbid.base.version import version
+
+FORMAT: Final = 1
+"""Raised with a change of the ledger that an earlier program would misread."""
+
+
+async def fetch_risks(redis: Redis, server: str) -> list[Risk]:
+    """Refuse a ledger with a higher number than this program knows. Raises RedisError."""
+    fields: Any = await redis.hmget(LEDGER_FORMAT, "number", "version")
+    number, reader = fields
+    if int(number or 0) <= FORMAT:
+        return []
+    name = reader.decode()
+    text = f"{server} has the ledger of {name}, which this program, {version()}, cannot read"
+    return [Risk("redis", "format", "unsupported", text, f"install {name}")]
+
+
+async def note(redis: Redis) -> None:
+    """Note that a program of this format uses the ledger. Raises RedisError."""
+    number: Any = await redis.hget(LEDGER_FORMAT, "number")
+    if int(number or 0) < FORMAT:
+        await redis.hset(LEDGER_FORMAT, mapping={"number": FORMAT, "version": version()})

@@ -1,0 +1,365 @@
+"""Moves the ledger to another Redis, or to another number of shards, while `serve` runs.
+
+The old ledger is closed: workers hold it to be away, and spool what partners notify them of. What
+it holds is copied into the new one (copying.py), which is closed until everything was compared;
+then `serve` and `drain` are started anew with its settings, and settle what was spooled. So each
+shard of the new ledger is, one after the other, `filling`, `filled` and open; that shard 0 is
+`filled` decides that the move is done. Until then the command may be killed and run again, which
+begins anew; afterwards it ends what is left to do.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from time import time
+from typing import Any, Final, NamedTuple, TypeVar
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.admin import closing
+from snapbid.ledger.admin.copying import Copy, Moved, ShardClocks, merged_clocks
+from snapbid.ledger.bids.segment import ShardState, segment_script
+from snapbid.ledger.caps.outbox import OutboxSweeper
+from snapbid.queues.queues import fetch_leftovers
+from snapbid.redisclient.connection import Connections
+
+CARRIED_S: Final = 60.0  # for the drain, to carry what was counted, while it gets on with that
+LOOK_S: Final = 0.1
+GONE: Final = 1000  # keys that are removed at once
+_WAITING: Final = "return redis.call('SCARD', KEYS[1]) + redis.call('SCARD', KEYS[2])"
+
+T = TypeVar("T")
+
+
+class MoveError(RedisError):
+    """The ledger cannot be moved; what was closed is still closed."""
+
+
+class LedgerPlace(NamedTuple):
+    """Where a ledger is, and in how many shards; `replicas` is that of Connections."""
+
+    url: str
+    shards: int
+    replicas: int | None = None
+
+    @property
+    def keys(self) -> list[ShardKeys]:
+        return [ShardKeys(number) for number in range(self.shards)]
+
+
+class LedgerSide:
+    """One side of the move."""
+
+    def __init__(self, place: LedgerPlace) -> None:
+        self.connections = Connections(place.url, place.replicas)
+        self.redis: Redis = self.connections.client()
+        self.shards = place.shards
+        self.keys = place.keys
+        self._begin = self.redis.register_script(segment_script("begin"))
+
+    async def epoch(self) -> str:
+        """That of shard 0, which names the ledger; "" where there is none."""
+        epoch: Any = await self.redis.get(self.keys[0].epoch)
+        return (epoch or b"").decode()
+
+    async def closed(self) -> str:
+        return await closing.closed(self.redis, self.keys[0])
+
+    async def close(self, why: str) -> None:
+        for keys in self.keys:
+            await closing.close(self.redis, keys, why)
+
+    async def reopen(self) -> None:
+        """Open the shards, the first one last: it says how far this is."""
+        for keys in reversed(self.keys):
+            await closing.reopen(self.redis, keys)
+
+    async def states(self) -> list[ShardState]:
+        """The states of the shards, of which one may begin with that; of a drain."""
+        return [ShardState.parse(await self._begin(keys=keys.script_keys)) for keys in self.keys]
+
+    async def begin(self, keys: ShardKeys, warehouse: str) -> ShardState:
+        """Have a shard begin that is closed, since it is being filled."""
+        answer = await self._begin(keys=keys.script_keys, args=[warehouse, "fills"])
+        return ShardState.parse(answer)
+
+    async def wipe(self) -> None:
+        """Remove all that closed shards have; they stay closed."""
+        for keys in self.keys:
+            kept, gone = closing.marks(keys), list[bytes]()
+            async for key in self.redis.scan_iter(match=f"{keys.prefix}*", count=GONE):
+                if key not in kept:
+                    gone.append(key)
+                if len(gone) >= GONE:
+                    await self.redis.unlink(*gone)
+                    gone = []
+            if gone:
+                await self.redis.unlink(*gone)
+
+    async def replicate(self) -> None:
+        for keys in self.keys:
+            await self.connections.replicate(self.redis, keys)
+
+    async def aclose(self) -> None:
+        await self.redis.aclose()
+
+
+Tell = Callable[[str], None]
+
+
+async def move(
+    old: LedgerPlace, new: LedgerPlace, name: str, tell: Tell, *, leave_unknown: bool = False
+) -> Moved | None:
+    """Move the ledger to a place that is called `name`; None where that was done before.
+
+    `tell` is told how far it is. `leave_unknown`: counters that the drain cannot carry, since the
+    warehouse does not know their campaigns or SSPs, are left behind. Raises MoveError, and what the
+    stores raise.
+    """
+    source, target = LedgerSide(old), LedgerSide(new)
+    try:
+        return await _move(source, target, name, tell, leave_unknown=leave_unknown)
+    finally:
+        await source.aclose()
+        await target.aclose()
+
+
+async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
+    """Open the old ledger again and remove the new one. Raises MoveError where that is in use."""
+    source, target = LedgerSide(old), LedgerSide(new)
+    try:
+        epoch = await source.epoch()
+        if await _origin(target) == epoch:
+            await target.close(f"{closing.FILLED}from {epoch}")
+            if await _is_in_use(target):
+                await target.reopen()
+                raise MoveError("the new ledger is in use: bids or notices were counted there")
+        elif await target.epoch() and not await _is_filled_from(target, epoch):
+            raise MoveError("the ledger there was not moved from this one")
+        await target.close(f"{closing.FILLING}from {epoch}")
+        await target.wipe()
+        await source.reopen()
+    finally:
+        await source.aclose()
+        await target.aclose()
+
+
+async def _move(
+    source: LedgerSide, target: LedgerSide, name: str, tell: Tell, *, leave_unknown: bool
+) -> Moved | None:
+    epoch = await source.epoch()
+    if not epoch:
+        raise MoveError("there is no ledger to be moved: set SNAPBID_REDIS_URL to where it is")
+    if await target.epoch() == epoch:
+        raise MoveError("this is where the ledger is: name another Redis, or another database")
+    why, origin = await target.closed(), await _origin(target)
+    if why.startswith(closing.FILLED) or (not why and origin == epoch):
+        if origin != epoch:
+            raise MoveError("another ledger is being moved there")
+        await _finish(source, target, name)
+        return None
+    if (why or await target.epoch()) and not await _is_filled_from(target, epoch):
+        raise MoveError(f"there is another ledger already{f', which is {why}' if why else ''}")
+    states = await source.states()
+    _check_source(source, states)
+    if why:
+        await target.wipe()
+    await target.close(f"{closing.FILLING}from {epoch}")
+    await source.close(f"being moved to {name}")
+    tell("the old ledger is closed: bids get a 204, notices are spooled")
+    moved = await _fill(source, target, states, tell)
+    if leave_unknown:
+        await _await_rounds(source)
+    else:
+        await _await_drain(source, tell)
+    after = await source.states()
+    if [state.segment for state in after] != [state.segment for state in states]:
+        raise MoveError("the old Redis was started anew meanwhile: move again")
+    await target.replicate()
+    await closing.close(target.redis, target.keys[0], f"{closing.FILLED}from {epoch}")
+    await _finish(source, target, name)
+    return moved
+
+
+def _check_source(source: LedgerSide, states: Iterable[ShardState]) -> None:
+    for number, state in enumerate(states):
+        if not state.is_confirmed:
+            raise MoveError(
+                f"shard {number} waits for the drain, which confirms what was spent of budgets:"
+                " is snapbid drain running?"
+            )
+
+
+async def _fill(
+    source: LedgerSide, target: LedgerSide, states: list[ShardState], tell: Tell
+) -> Moved:
+    await _deliver_outboxes(source)
+    clocks = [await _clocks(source.redis, keys) for keys in source.keys]
+    now = int(time())
+    copy = Copy(source.redis, source.shards, target.redis, target.shards)
+    for number in range(source.shards):
+        await copy.shard(number, clocks, now)
+        tell(f"copied shard {number} of {source.shards}")
+    for keys in source.keys:
+        await copy.events(closing.events_key(keys))
+    for number in await fetch_leftovers(source.redis, source.shards):
+        await copy.events(ShardKeys(number).events)
+    await copy.evidence()
+    moved = await copy.check()
+    former = [of for of in states[0].former if of.until > now]
+    fields: dict[Any, Any] = {
+        "carried": 1,
+        "moved_from": states[0].epoch,
+        "moved": " ".join(f"{of.shards}:{of.until}" for of in former),
+    }
+    if copy.expires and source.shards != target.shards:
+        fields["moved"] = f"{fields['moved']} {source.shards}:{copy.expires}".strip()
+    fields["adopted"] = await _began(source)
+    for keys, own in zip(target.keys, merged_clocks(clocks, target.shards), strict=True):
+        await target.begin(keys, states[0].warehouse)
+        await _set_clocks(target, keys, own)
+        await target.redis.hset(keys.state, mapping=fields)
+    return moved
+
+
+async def _finish(source: LedgerSide, target: LedgerSide, name: str) -> None:
+    """Open the new ledger, and say where the old one has gone."""
+    await source.close(f"moved to {name}")
+    await target.reopen()
+
+
+# -- what the ledgers say -------------------------------------------------------------------------
+
+
+async def _origin(ledger: LedgerSide) -> str:
+    """The epoch of the ledger from which this one was moved, "" of another."""
+    origin: Any = await ledger.redis.hget(ledger.keys[0].state, "moved_from")
+    return (origin or b"").decode()
+
+
+async def _is_filled_from(ledger: LedgerSide, epoch: str) -> bool:
+    """Whether a move from that ledger has begun and not ended; or was undone."""
+    return await ledger.closed() == f"{closing.FILLING}from {epoch}"
+
+
+async def _is_in_use(ledger: LedgerSide) -> bool:
+    """Whether bids or notices were counted in a ledger that is closed."""
+    for keys in ledger.keys:
+        if await ledger.redis.hexists(closing.granules_key(keys), "current"):
+            return True
+        if await ledger.redis.exists(keys.changed, keys.taken):
+            return True
+        if await ledger.redis.hexists(keys.state, "read"):  # of what was counted
+            return True
+    return False
+
+
+async def _began(source: LedgerSide) -> str:
+    """When the last run of Redis began, or the ledger was adopted (epoch s): what was notified
+    before is not meant for bids that are made from now on."""
+    times = list[Any]()
+    for keys in source.keys:
+        times += await source.redis.hvals(keys.segments)
+        times.append(await source.redis.hget(keys.state, "adopted") or b"0")
+    latest: bytes = max(times, key=float)
+    return latest.decode()
+
+
+async def _clocks(redis: Redis, keys: ShardKeys) -> ShardClocks:
+    now: Any = await redis.hget(f"{keys.prefix}h", "clock")
+    told: Any = await redis.hgetall(f"{keys.prefix}spools")
+    processes = {token: tuple(map(int, times.split())) for token, times in told.items()}
+    return ShardClocks(int(now or 0), processes)  # type: ignore[arg-type]
+
+
+async def _set_clocks(target: LedgerSide, keys: ShardKeys, clocks: ShardClocks) -> None:
+    """Set the hold clock (clock.lua), and have holds wait for what is in spools and outboxes."""
+    redis = target.redis
+    settled = min([clocks.now, *(settled for settled, _ in clocks.processes.values())])
+    names = ("h", "spools", "outboxes", "delivered")
+    clock, spools, outboxes, delivered = (f"{keys.prefix}{name}" for name in names)
+    await redis.unlink(clock, spools, outboxes, delivered)
+    await redis.hset(clock, "clock", str(clocks.now))
+    if clocks.processes:
+        for token, (at, heard) in clocks.processes.items():
+            await redis.hset(spools, token, f"{at} {heard}")
+    if target.shards > 1:
+        mark = f"{settled} {clocks.now}"
+        await redis.hset(outboxes, mapping={str(n): mark for n in range(target.shards)})
+        await redis.hset(delivered, "mark", mark)
+
+
+# -- what is waited for ---------------------------------------------------------------------------
+
+
+async def _deliver_outboxes(source: LedgerSide) -> None:
+    """Deliver what outboxes have for users of other shards."""
+    if source.shards == 1:
+        return
+    sweeper = OutboxSweeper(source.connections, source.shards, time)
+    try:
+
+        async def left() -> int:
+            await sweeper.sweep()
+            return await _sum(source, lambda keys: _entries(source, keys))
+
+        await _until_none(left, "outboxes are not delivered")
+    finally:
+        await sweeper.close()
+
+
+async def _entries(source: LedgerSide, keys: ShardKeys) -> int:
+    pipe = source.redis.pipeline(transaction=False)
+    for number in range(source.shards):
+        pipe.scard(f"{keys.prefix}o:{number}")
+    return int(sum(await pipe.execute()))
+
+
+async def _await_drain(source: LedgerSide, tell: Tell) -> None:
+    """Wait until the drain has carried what was counted."""
+
+    async def left() -> int:
+        return await _sum(source, lambda keys: _changed(source.redis, keys))
+
+    if await left():
+        tell("waiting until the drain has carried what was counted")
+    await _until_none(
+        left,
+        "counters are not carried: is snapbid drain running on the old ledger? Those of campaigns"
+        " or SSPs that the warehouse does not know are left behind with --leave-unknown",
+    )
+
+
+async def _await_rounds(source: LedgerSide) -> None:
+    """Wait until the drain has carried each shard in a round that began after now: the second."""
+    for _ in range(2):
+        before = {keys: await source.redis.get(keys.drained_at) for keys in source.keys}
+
+        async def left(before: Mapping[ShardKeys, object] = before) -> int:
+            return sum([await source.redis.get(k.drained_at) == at for k, at in before.items()])
+
+        await _until_none(left, "shards are not carried: is snapbid drain running?")
+
+
+async def _changed(redis: Redis, keys: ShardKeys) -> int:
+    """How many counters wait for the drain. In one step, since it moves them to and fro."""
+    count: Any = await redis.eval(_WAITING, 2, keys.changed, keys.taken)
+    return int(count)
+
+
+async def _sum(ledger: LedgerSide, count: Callable[[ShardKeys], Awaitable[int]]) -> int:
+    return sum([await count(keys) for keys in ledger.keys])
+
+
+async def _until_none(left: Callable[[], Awaitable[int]], what: str) -> None:
+    """Wait while there is less and less. Raises MoveError."""
+    loop = asyncio.get_running_loop()
+    least, since = await left(), loop.time()
+    while least:
+        await asyncio.sleep(LOOK_S)
+        now = await left()
+        if now < least:
+            least, since = now, loop.time()
+        elif loop.time() - since > CARRIED_S:
+            raise MoveError(f"{now:,} {what}")

@@ -1,0 +1,60 @@
+"""What every shard of the ledger is asked, where some may be away."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
+
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError, RedisError
+
+from snapbid.base.redis_keys import ShardKeys
+
+AT_ONCE: Final = 16  # shards
+
+T = TypeVar("T")
+
+
+async def of_each(shards: int, ask: Callable[[int], Awaitable[T]]) -> list[T | None]:
+    """What each shard, by its number, answers; None where it is away.
+
+    Raises RedisError or OSError where all are.
+    """
+    answers: list[T | BaseException] = []
+    for start in range(0, shards, AT_ONCE):
+        asked = map(ask, range(start, min(start + AT_ONCE, shards)))
+        answers += await asyncio.gather(*asked, return_exceptions=True)
+    errors = [answer for answer in answers if isinstance(answer, BaseException)]
+    for error in errors:
+        if not isinstance(error, RedisError | OSError) or len(errors) == shards:
+            raise error
+    return [None if isinstance(answer, BaseException) else answer for answer in answers]
+
+
+def all_of(answers: Iterable[T | None]) -> list[T]:
+    """The answers of all shards. Raises ConnectionError where one is away."""
+    complete = []
+    for number, answer in enumerate(answers):
+        if answer is None:
+            raise ConnectionError(f"{name(number)} of the ledger is away")
+        complete.append(answer)
+    return complete
+
+
+def away(answers: Iterable[object | None]) -> list[int]:
+    """The shards that have not answered."""
+    return [number for number, answer in enumerate(answers) if answer is None]
+
+
+def name(shard: int) -> str:
+    """What operators are told of a shard."""
+    return f"shard {shard}"
+
+
+def names(shards: Iterable[int]) -> str:
+    """`shard 1, shard 3`."""
+    return ", ".join(map(name, shards))
+
+
+async def fetch_away(redis: Redis, shards: int) -> list[int]:
+    """The shards that do not answer. Raises RedisError or OSError where all are away."""
+    return away(await of_each(shards, lambda shard: redis.exists(ShardKeys(shard).epoch)))

@@ -1,0 +1,1 @@
+"""Bids and notices: remembered, settled once, counted by segment (contract 5)."""

@@ -1,0 +1,405 @@
+"""Group commit to one shard of the ledger, without I/O.
+
+What concurrent requests want to remember or settle is gathered while a round trip is under way, and
+sent as one batch: a script call for the bids and one for the notices. `GroupCommit` says what to
+send next, is told the replies, and resolves what the requests wait for. `shard.py` does the rest.
+
+A batch whose acknowledgement never came may have been applied, or may still be. Its requests were
+answered without a bid, so it has to be taken back before anything else is sent, which also keeps
+Redis from applying it later (forget.lua). The same goes for the bids of a batch that was
+acknowledged after some of its requests had given up.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from redis.exceptions import RedisError, ResponseError
+
+from snapbid.ledger.bids.batch import (
+    KEPT,
+    AnswerBids,
+    BidBatch,
+    counters,
+    join,
+    keep,
+    kept_entries,
+    verdicts,
+)
+from snapbid.ledger.bids.clock import LedgerClock
+from snapbid.ledger.bids.segment import parse_time
+from snapbid.redisclient.commits import Observe, unobserved
+from snapbid.redisclient.replies import Pending, unanswered
+
+STALL_S: Final = 1.0  # without a reply, the connection is given up
+NOTICE_S: Final = 0.25  # without a reply, notices go to the spool
+HEARTBEAT_S: Final = 0.25  # less than a beat (base/beat.py), so that one is due at each
+MAX_WAITING: Final = 20_000  # requests; more are refused
+MAX_BATCH: Final = 2_000  # answers or notices in one script call, so that Redis is never held long
+
+Command = tuple[Any, ...]  # name of a script, and its arguments
+
+
+class PendingNotice(msgspec.Struct, frozen=True):
+    """A notice that waits to be settled.
+
+    `done` becomes a NoticeVerdict, or None where a notice from the spool was not settled.
+    `otherwise`: shard and notice that follow it into the spool.
+    """
+
+    packed: bytes
+    done: "Pending[str | None]"
+    from_spool: bool = False
+    otherwise: tuple[int, bytes] | None = None
+
+
+class PendingHold(msgspec.Struct, frozen=True):
+    """A hold of a capped user's impression that is to be made, or ended (hold.lua).
+
+    `done` becomes a BidVerdict, or "" where that was not done in time. What `ends` one waits for a
+    Redis that is away.
+    """
+
+    packed: bytes
+    done: "Pending[str]"
+    deadline: float
+    ends: bool = False
+
+
+class TakingBack(msgspec.Struct, frozen=True):
+    """A batch to take back; `done` becomes True once it was."""
+
+    batch: BidBatch
+    done: "asyncio.Future[bool] | None" = None
+
+
+class GroupCommit:
+    """The state of one shard's round trips; times are of the event loop.
+
+    `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held. `to_spool` takes a
+    notice that Redis has not settled in time, and `is_spool_empty` says whether all that it took is
+    settled. `token`, where it is set, names this process among those for whose notices holds wait
+    (clock.lua).
+    """
+
+    def __init__(
+        self,
+        ttl_s: int,
+        hold_s: int,
+        clock: LedgerClock,
+        to_spool: Callable[[PendingNotice], None],
+        is_spool_empty: Callable[[], bool] = lambda: True,
+        observe: Observe = unobserved,
+    ) -> None:
+        self._ttl_s = ttl_s
+        self._hold_s = hold_s
+        self._clock = clock
+        self._to_spool = to_spool
+        self._is_spool_empty = is_spool_empty
+        self._observe = observe
+        self._writer = secrets.token_hex(8)
+        self._batches = 0
+        self._answers: list[AnswerBids] = []
+        self._notices: list[PendingNotice] = []
+        self._sent_answers: list[AnswerBids] = []
+        self._sent_notices: list[PendingNotice] = []
+        self._holds: list[PendingHold] = []
+        self._sent_holds: list[PendingHold] = []
+        self._sent: list[Command] = []
+        self._sent_at: float | None = None
+        self._waited_from = 0.0  # as `_sent_at`, less what this process was busy itself
+        self._is_slow = False  # Redis, so that notices go to the spool
+        self._in_doubt: BidBatch | None = None
+        self._to_take_back: list[TakingBack] = []
+        self._heartbeat_at = 0.0
+        self._hold_clock: int | None = None  # as the last heartbeat told it
+        self._sent_hold_clock: int | None = None  # as known when the last batch was sent
+        self._sent_all = False  # whether that had every notice that waited
+        self._settled_until: int | None = None  # by the hold clock: all notices until then
+        self.connected = False
+        self.is_nearly_full = False  # Redis, which takes no bids then
+        self.batches = 0
+        self.token = ""
+        self.families = ""  # of SSPs, as remember.lua reads them
+        self.epoch = ""  # of the data, as the last heartbeat had it
+        self.given_up: list[str] = []  # tokens of processes that Redis has given up waiting for
+
+    # -- what requests ask for --------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait to be sent."""
+        return len(self._answers) + len(self._notices) + len(self._holds)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a round trip is under way."""
+        return self._sent_at is not None
+
+    @property
+    def has_to_take_back(self) -> bool:
+        """Whether the next round trip takes something back."""
+        return bool(self._to_take_back)
+
+    @property
+    def in_doubt(self) -> list[BidBatch]:
+        """Own batches that may have been applied and have to be taken back."""
+        doubtful = [entry.batch for entry in self._to_take_back if entry.done is None]
+        return doubtful if self._in_doubt is None else [*doubtful, self._in_doubt]
+
+    @property
+    def last_batch(self) -> int:
+        """The number of the batch of bids that was sent last."""
+        return self._batches
+
+    def is_certain(self, batch: int) -> bool:
+        """Whether it is known what became of this batch and of those before it."""
+        return all(doubtful.number > batch for doubtful in self.in_doubt)
+
+    # Each returns how many such requests wait now; 0 where it was not taken, since Redis is away,
+    # nearly full, or too many wait for it already.
+
+    def remember(self, answer: AnswerBids) -> int:
+        """Take an answer's bids."""
+        if not self.connected or self.is_nearly_full or len(self._answers) >= MAX_WAITING:
+            return 0
+        self._answers.append(answer)
+        return len(self._answers)
+
+    def settle(self, notice: PendingNotice) -> int:
+        """Take a notice."""
+        if not self.connected or self._is_slow or len(self._notices) >= MAX_WAITING:
+            return 0
+        self._notices.append(notice)
+        return len(self._notices)
+
+    def hold(self, hold: PendingHold) -> int:
+        """Take a hold to make, or one to end, which may wait for a Redis that is away."""
+        if not (self.connected or hold.ends) or len(self._holds) >= MAX_WAITING:
+            return 0
+        self._holds.append(hold)
+        return len(self._holds)
+
+    def take_back(self, entry: TakingBack) -> bool:
+        """Take a batch to take back, which another process has left; unless Redis is away."""
+        if self.connected:
+            self._to_take_back.append(entry)
+        return self.connected
+
+    def expire(self, now: float, busy_s: float = 0.0) -> bool:
+        """Answer those whose deadline has passed; return whether the connection has stalled.
+
+        Notices have none: they go to the spool where Redis does not answer. For `busy_s` since the
+        last time this process could not have read an answer, which is no fault of Redis.
+        """
+        if self._sent_at is None:
+            return False
+        self._waited_from = min(self._waited_from + busy_s, now)
+        for answers in (self._sent_answers, self._answers):
+            for answer in answers:
+                if answer.deadline <= now:
+                    answer.refuse()
+        waited_s = now - self._waited_from
+        if waited_s > NOTICE_S:
+            self._is_slow = True
+            for notice in (*self._sent_notices, *self._notices):
+                if not notice.from_spool:
+                    self._give_up(notice)
+        for hold in (*self._sent_holds, *self._holds):
+            if hold.deadline <= now:
+                _refuse(hold)
+        return waited_s > STALL_S
+
+    def _give_up(self, notice: PendingNotice) -> None:
+        if notice.done.done():
+            return
+        if notice.from_spool:
+            notice.done.set_result(None)
+        else:
+            self._to_spool(notice)
+
+    def is_due(self, now: float) -> bool:
+        """Whether there is something to send although no request waits."""
+        return now - self._heartbeat_at >= HEARTBEAT_S or bool(self._to_take_back)
+
+    # -- round trips ------------------------------------------------------------------------------
+
+    def connect(self, now: float) -> list[Command]:
+        """What a new connection has to send, and have acknowledged, before it is `connected`."""
+        return [self._heartbeat(now), *self._forget(now)]
+
+    def begin(self, replies: list[Any], asked_at: float, now: float) -> None:
+        """Take the replies to `connect`; requests are taken from now on."""
+        heartbeat, *_ = [_expect(reply) for reply in replies]
+        self._take_heartbeat(heartbeat, asked_at, now)
+        self._forgotten()
+        self.connected = True
+
+    def send(self, now: float) -> list[Command]:
+        """The commands of the next round trip; nothing if there is nothing to send."""
+        if self._sent_at is not None:
+            return []
+        if self._to_take_back:
+            self._sent = self._forget(now)
+        else:
+            self._sent = self._next_batch(now)
+        if self._sent:
+            self._sent_at = self._waited_from = now
+        return self._sent
+
+    def _next_batch(self, now: float) -> list[Command]:
+        if not self._notices:
+            self._note_settled(self._hold_clock)
+        self._sent_hold_clock = self._hold_clock
+        self._sent_answers = answers = unanswered(self._answers[:MAX_BATCH])
+        self._sent_notices = notices = unanswered(self._notices[:MAX_BATCH])
+        self._answers, self._notices = self._answers[MAX_BATCH:], self._notices[MAX_BATCH:]
+        self._sent_all = not self._notices
+        now_ms = self._clock.now_ms(now)
+        commands: list[Command] = []
+        if answers:
+            commands.append(self._remember(answers, now_ms))
+        if notices:
+            packed = b"".join([notice.packed for notice in notices])
+            commands.append(("settle", now_ms, self._ttl_s, packed))
+        if self._holds:
+            commands += self._hold(now_ms)
+        if now - self._heartbeat_at >= HEARTBEAT_S or not commands:
+            commands.append(self._heartbeat(now))
+        return commands
+
+    def _hold(self, now_ms: int) -> list[Command]:
+        self._sent_holds = holds = unanswered(self._holds[:MAX_BATCH])
+        self._holds = self._holds[MAX_BATCH:]
+        packed = b"".join([hold.packed for hold in holds])
+        return [("hold", now_ms, self._hold_s, packed)] if holds else []
+
+    def _remember(self, answers: list[AnswerBids], now_ms: int) -> Command:
+        self._batches += 1
+        entries, limited = join(answers)
+        self._in_doubt = BidBatch(self._writer, self._batches, entries)
+        name = "remember_limited" if limited else "remember"
+        head = (name, now_ms, self._writer, self._batches, self._hold_s, self._ttl_s)
+        return (*head, entries, self.families, *counters(answers))
+
+    def _note_settled(self, until: int | None) -> None:
+        """All notices that came until then are settled, unless some are in the spool."""
+        if until is not None and self._is_spool_empty():
+            self._settled_until = until
+
+    def _forget(self, now: float) -> list[Command]:
+        now_ms = self._clock.now_ms(now)
+        return [("forget", now_ms, *entry.batch) for entry in self._to_take_back]
+
+    def _heartbeat(self, now: float) -> Command:
+        self._heartbeat_at = now
+        until = "" if self._settled_until is None else self._settled_until
+        return ("heartbeat", self._clock.now_ms(now), self._ttl_s, self.token, until)
+
+    def receive(self, replies: list[Any], now: float) -> None:
+        """Take the replies to what was sent. What it raises is the end of the connection."""
+        assert self._sent_at is not None
+        sent, asked_at = self._sent, self._sent_at
+        self._sent, self._sent_at, self._is_slow = [], None, False
+        for command, reply in zip(sent, replies, strict=True):
+            match command[0]:
+                case "remember" | "remember_limited":
+                    self._accept(_expect(reply))
+                case "settle":
+                    letters = _expect(reply).decode()
+                    for notice, letter in zip(self._sent_notices, letters, strict=True):
+                        if not notice.done.done():
+                            notice.done.set_result(letter)
+                case "hold":
+                    letters = _expect(reply).decode()
+                    for hold, letter in zip(self._sent_holds, letters, strict=True):
+                        if not hold.done.done():
+                            hold.done.set_result(letter)
+                    self._sent_holds = []
+                case "heartbeat":
+                    self._take_heartbeat(_expect(reply), asked_at, now)
+                case _:
+                    _expect(reply)
+        if sent[0][0] == "forget":
+            self._forgotten()
+        bids, notices = len(self._sent_answers), len(self._sent_notices)
+        if bids or notices:
+            self.batches += 1
+            self._observe(bids, notices, now - asked_at)
+            self._sent_answers, self._sent_notices = [], []
+            if self._sent_all:
+                self._note_settled(self._sent_hold_clock)
+
+    def _accept(self, reply: Any) -> None:
+        """Redis has answered a batch of bids, which is not in doubt then."""
+        batch, answers = self._in_doubt, self._sent_answers
+        assert batch is not None
+        self._in_doubt = None
+        if not reply:
+            raise RedisError("a batch was refused")
+        if reply == b"+":
+            regretted = b"".join(
+                [kept_entries(late, KEPT * late.bids) for late in keep(answers, KEPT)]
+            )
+        else:
+            regretted = b"".join(
+                [
+                    kept_entries(answer, letters)
+                    for answer, letters in zip(answers, verdicts(answers, reply[1:]), strict=True)
+                    if not answer.accept(letters)
+                ]
+            )
+        if regretted:
+            self._to_take_back.append(TakingBack(batch._replace(entries=regretted)))
+
+    def _forgotten(self) -> None:
+        for entry in self._to_take_back:
+            if entry.done is not None and not entry.done.done():
+                entry.done.set_result(True)
+        self._to_take_back = []
+
+    def _take_heartbeat(self, reply: list[Any], asked_at: float, now: float) -> None:
+        server_ms, hold_clock, began, epoch, nearly_full, *given_up = reply
+        self.is_nearly_full = bool(nearly_full)
+        self._clock.adjust(int(server_ms), asked_at, now)
+        self._clock.run = parse_time((began or b"").decode())
+        self.epoch = epoch.decode()
+        self._hold_clock = int(hold_clock)
+        self.given_up += [token.decode() for token in given_up]
+
+    def disconnect(self) -> None:
+        """The connection is gone: release all that wait on it."""
+        self.connected = False
+        if self._in_doubt is not None:
+            self._to_take_back.append(TakingBack(self._in_doubt))
+            self._in_doubt = None
+        for entry in self._to_take_back:
+            if entry.done is not None and not entry.done.done():
+                entry.done.set_result(False)
+        self._to_take_back = [entry for entry in self._to_take_back if entry.done is None]
+        for answer in (*self._sent_answers, *self._answers):
+            answer.refuse()
+        for notice in (*self._sent_notices, *self._notices):
+            self._give_up(notice)
+        holds = [*self._sent_holds, *self._holds]
+        for hold in holds:
+            if not hold.ends:
+                _refuse(hold)
+        self._sent_answers, self._answers, self._sent_notices, self._notices = [], [], [], []
+        self._sent_holds, self._holds = [], unanswered(holds)
+        self._sent, self._sent_at, self._is_slow = [], None, False
+        self._hold_clock = self._settled_until = None  # of another data set, perhaps
+
+
+def _expect(reply: Any) -> Any:
+    """The reply, unless it is an error."""
+    if isinstance(reply, ResponseError):
+        raise reply
+    return reply
+
+
+def _refuse(hold: PendingHold) -> None:
+    if not hold.done.done():
+        hold.done.set_result("")

@@ -1,0 +1,451 @@
+"""The ledger: bids are remembered, notices settled once (contract 5)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from snapbid.base.beat import BEAT_S, beat, left
+from snapbid.base.redis_keys import ShardKeys, shard_of
+from snapbid.base.tasks import end
+from snapbid.ledger.bids.batch import LedgerBid, Verdicts
+from snapbid.ledger.bids.clock import LedgerClock
+from snapbid.ledger.bids.commit import GroupCommit, PendingNotice
+from snapbid.ledger.bids.records import (
+    ALTERED,
+    NOTICE,
+    OTHERWISE,
+    SPOOLED,
+    NoticeVerdict,
+    bid_digest,
+    moved_to,
+)
+from snapbid.ledger.bids.shard import LedgerShard
+from snapbid.ledger.bids.spool import Spool, SpoolFile, SpoolFullError
+from snapbid.ledger.budgets.budgets import Budgets
+from snapbid.ledger.caps.capping import Capping
+from snapbid.ledger.scripts import scripts
+from snapbid.redisclient.commits import Observe, unobserved
+from snapbid.redisclient.connection import Connections
+from snapbid.redisclient.replies import Pending
+
+TICK_S: Final = 0.005
+REST_S: Final = BEAT_S  # between ticks while no shard waits for Redis: a heartbeat is due in each
+LOOK_S: Final = 4 * BEAT_S  # between looks for what other processes have left
+REPLAY_BATCH: Final = 500
+STOP_S: Final = 3.0  # for taking back what is in doubt
+HOLD_S: Final = 60
+
+__all__ = ["Ledger", "LedgerBid", "SpoolFullError"]
+
+logger = logging.getLogger("snapbid")
+
+
+class Ledger:
+    """One worker's way to the ledger.
+
+    `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held; `spool` is a
+    directory. `replicas` is that of Connections. `replayed` is told of each notice from the spool
+    that was settled, with its verdict. `clock` gives epoch seconds and simulates all time, that of
+    Redis too.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        spool: Path,
+        *,
+        shards: int,
+        ttl_s: int,
+        spool_max_bytes: int,
+        hold_s: int = HOLD_S,
+        replicas: int | None = None,
+        clock: Callable[[], float] | None = None,
+        observe: Observe = unobserved,
+        replayed: Callable[[bytes, str], None] | None = None,
+    ) -> None:
+        connections, simulated = Connections(url, replicas), clock is not None
+        self._spool = Spool(spool, spool_max_bytes)
+        self._replayed = replayed
+        self._clocks = [LedgerClock(clock) for _ in range(shards)]
+        self._cores = [
+            GroupCommit(
+                ttl_s, hold_s, own, self._to_spool(number), lambda: self._spool.is_empty, observe
+            )
+            for number, own in enumerate(self._clocks)
+        ]
+        self._uncertain: list[tuple[list[int], Callable[[], object]]] = []
+        self._resting: asyncio.Future[None] | None = None
+        self._shards = [
+            LedgerShard(
+                number,
+                connections.connector(ShardKeys(number).epoch),
+                *own,
+                simulated,
+                shards=shards,
+                sent=self._end_rest,
+            )
+            for number, own in enumerate(zip(self._cores, self._clocks, strict=True))
+        ]
+        self._capping = Capping(self._shards) if shards > 1 else None
+        self._connections = connections
+        self._looking = connections.client()
+        self._signing_off = self._looking.register_script(scripts(simulated)["sign_off"])
+        self._rejecting = self._looking.register_script(scripts(simulated)["reject"])
+        self.budgets = Budgets(self._looking, shards, self._now_s, simulated=simulated)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _to_spool(self, number: int) -> Callable[[PendingNotice], None]:
+        return lambda notice: self._append(number, notice.packed, notice.done, notice.otherwise)
+
+    def _append(
+        self,
+        number: int,
+        packed: bytes,
+        done: "Pending[str | None]",
+        otherwise: tuple[int, bytes] | None,
+    ) -> None:
+        """Spool a notice, with its other reading if it has one."""
+        own_time = not self._clocks[number].is_known
+        notices = [(number, _spooled(packed))]
+        if otherwise is not None:
+            notices.append((otherwise[0], _spooled(otherwise[1])))
+        self._spool.append(notices, done, own_time=own_time)
+
+    def _now_s(self) -> float:
+        return self._clocks[0].now_ms(self._loop.time()) / 1000
+
+    async def open(self) -> None:
+        """Start to connect, without waiting for it."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._spool.join()
+        except OSError as error:
+            logger.error("the spool cannot be used: %s", error.strerror)
+        else:
+            for core in self._cores:
+                core.token = self._spool.token
+        for shard in self._shards:
+            shard.open()
+        self._tasks = [asyncio.create_task(self._tick()), asyncio.create_task(self._replay())]
+
+    async def close(self) -> None:
+        """Send what waits, take back what is in doubt, and disconnect."""
+        tick, replay = self._tasks
+        await end(replay)
+        until = self._loop.time() + STOP_S
+        await asyncio.gather(*(shard.close(until) for shard in self._shards))  # stalls end by ticks
+        await end(tick)
+        self._tell_certain()
+        self._leave_in_doubt()
+        await self._spool.set_aside()
+        if self._spool.is_empty and await self._sign_off(self._spool.token):
+            self._spool.leave()
+        await self._spool.close()
+        await self._looking.aclose()
+
+    def _leave_in_doubt(self) -> None:
+        doubts = [
+            (number, batch) for number, shard in enumerate(self._shards) for batch in shard.in_doubt
+        ]
+        if doubts:
+            try:
+                self._spool.leave_in_doubt(doubts)
+            except OSError as error:
+                logger.error("%d batches in doubt are lost: %s", len(doubts), error.strerror)
+
+    @property
+    def connected(self) -> bool:
+        """Whether every shard is connected."""
+        return all(shard.connected for shard in self._shards)
+
+    @property
+    def away(self) -> list[int]:
+        """The shards that are not connected."""
+        return [number for number, shard in enumerate(self._shards) if not shard.connected]
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the ledger is another one than the warehouse's; nothing is remembered then."""
+        return any(shard.is_foreign for shard in self._shards)
+
+    def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
+        """Use the ledger of this warehouse (its id) alone; any while none is known.
+
+        `epochs`: the data sets of its shards, where it has a ledger; "" of one that had none yet.
+        """
+        for shard in self._shards:
+            shard.belong_to(warehouse, epochs)
+
+    def use_families(self, families: Mapping[int, int]) -> None:
+        """Take bids of these SSPs, by number, for those of a family: variant to what stands for it.
+
+        Any other SSP is a family of its own. A family never replaces another's bids.
+        """
+        packed = " ".join(f"{variant}={family}" for variant, family in sorted(families.items()))
+        for core in self._cores:
+            core.families = packed
+
+    def remember(
+        self,
+        auction_id: bytes,
+        ssp: int,
+        bids: Sequence[LedgerBid],
+        user: str | None,
+        within_s: float,
+        counted: bool = False,
+    ) -> "Pending[Verdicts] | None":
+        """Remember the bids of one answer; each is kept, or refused by its limits.
+
+        The result becomes a BidVerdict for each bid once Redis has decided, or "" where that takes
+        longer than `within_s`; what was kept is taken back then. None where Redis is away. `user`
+        is needed where limits have caps. `counted`: some bid of this answer was kept before.
+        """
+        shard = self._shards[shard_of(auction_id, len(self._shards))]
+        if self._capping is not None and self._capping.concerns(bids):
+            return self._capping.remember(shard, auction_id, ssp, bids, user, within_s, counted)
+        return shard.remember(auction_id, ssp, bids, user, within_s, counted)
+
+    async def look(
+        self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None, within_s: float
+    ) -> Verdicts:
+        """The verdicts that `remember` would give now; "" where Redis is away or too slow."""
+        return await self._loop.create_task(self._look(auction_id, bids, user, within_s))
+
+    async def _look(
+        self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None, within_s: float
+    ) -> Verdicts:
+        try:
+            async with asyncio.timeout(within_s):  # which needs a task
+                return await self.budgets.verdicts(auction_id, bids, user)
+        except TimeoutError:
+            return ""
+
+    def shard_of(self, auction_id: bytes) -> int:
+        """The shard that has this auction's share of the budgets."""
+        return shard_of(auction_id, len(self._shards))
+
+    async def settle(
+        self,
+        kind: int,
+        auction_id: bytes,
+        imp_id: bytes,
+        reason: int = 0,
+        otherwise: tuple[bytes, bytes] | None = None,
+        family: bytes = b"",
+    ) -> str:
+        """Settle a notice, or spool it where Redis is away: a NoticeVerdict.
+
+        `reason` is a loss's; `kind` has ALTERED where the URL was altered on its way. A notice that
+        is spooled, and turns out unknown later, is settled for the ids `otherwise`. Signed bids of
+        a family are apart from others, as if their auctions' ids began with `family`. Raises
+        SpoolFullError where the notice can be kept nowhere.
+        """
+        auction_id = family + auction_id
+        number = shard_of(auction_id, len(self._shards))
+        clock = self._clocks[number]
+        came = clock.now(self._loop.time())
+        packed = NOTICE.pack(kind, reason, bid_digest(auction_id, imp_id), *came, *clock.run)
+        other: tuple[int, bytes] | None = None
+        if otherwise is not None:
+            other = (
+                shard_of(otherwise[0], len(self._shards)),
+                NOTICE.pack(
+                    kind | ALTERED | OTHERWISE, reason, bid_digest(*otherwise), *came, *clock.run
+                ),
+            )
+        others: Iterator[int] | None = None
+        while True:
+            done: Pending[str | None] | None
+            done = self._shards[number].settle(packed, otherwise=other)
+            if done is None:
+                done = self._loop.create_future()
+                self._append(number, packed, done, other)
+            verdict = await done
+            assert verdict is not None
+            if verdict != NoticeVerdict.UNKNOWN:
+                return verdict
+            if others is None:
+                others = self._moved_to(auction_id, number)
+            moved = next(others, None)
+            if moved is None:
+                return verdict
+            number = moved
+
+    async def reject(
+        self, auction_id: bytes, imp_id: bytes, reason: int, unheard: Iterable[int] = ()
+    ) -> bool:
+        """Count a settled loss as a rejection of the bid's creative; return whether it counts.
+
+        It doesn't for a bid of the SSPs `unheard`, by number. Raises RedisError.
+        """
+        number = shard_of(auction_id, len(self._shards))
+        return bool(
+            await self._rejecting(
+                keys=ShardKeys(number).script_keys,
+                args=[
+                    self._clocks[number].now_ms(self._loop.time()),
+                    bid_digest(auction_id, imp_id),
+                    reason,
+                    f" {'  '.join(map(str, unheard))} ",
+                ],
+            )
+        )
+
+    def _moved_to(self, auction_id: bytes, own: int) -> Iterator[int]:
+        """The other shards that may know an auction's bids, since the ledger was moved."""
+        now = self._now_s()
+        former = [of.shards for of in self._shards[own].former if of.until > now]
+        return (n for n in moved_to(auction_id, former, len(self._shards)) if n != own)
+
+    async def _tick(self) -> None:
+        """Tick while a shard waits for Redis; else now and then, for heartbeats."""
+        while True:
+            busy_s = 0.0
+            if any(shard.is_busy for shard in self._shards):
+                due = self._loop.time() + TICK_S
+                await asyncio.sleep(TICK_S)
+                late_s = self._loop.time() - due
+                busy_s = late_s if late_s > TICK_S else 0.0
+            else:
+                await self._rest()
+            now = self._loop.time()
+            for shard in self._shards:
+                shard.tick(now, busy_s)
+            self._tell_certain()
+
+    async def _rest(self) -> None:
+        """Wait until something is sent, for REST_S at most."""
+        self._resting = self._loop.create_future()
+        timer = self._loop.call_later(left(REST_S), self._end_rest)
+        await self._resting
+        timer.cancel()
+
+    def _end_rest(self) -> None:
+        if self._resting is not None and not self._resting.done():
+            self._resting.set_result(None)
+
+    def when_certain(self, then: Callable[[], object]) -> None:
+        """Call once it is known what became of all bids that Redis was sent until now: of a late
+        one, that it counts no longer.
+        """
+        self._uncertain.append(([core.last_batch for core in self._cores], then))
+
+    def _tell_certain(self) -> None:
+        left = []
+        for sent, then in self._uncertain:
+            if all(map(GroupCommit.is_certain, self._cores, sent)):
+                then()
+            else:
+                left.append((sent, then))
+        self._uncertain = left
+
+    # -- what is left in the spool's directory ----------------------------------------------------
+
+    async def _replay(self) -> None:
+        while True:
+            if self.connected:
+                try:
+                    await self._replay_all()
+                except OSError:
+                    logger.exception("the spool cannot be read")
+            await self._wait()
+
+    async def _wait(self) -> None:
+        await beat(LOOK_S if self._spool.is_empty else BEAT_S)
+
+    async def _replay_all(self) -> None:
+        if self._spool.holds_own:
+            await self._spool.set_aside()
+        names = self._spool.look()
+        for spooled in self._spool.abandoned(names):
+            await _finish(spooled, self._settle_all)
+        for doubt in self._spool.abandoned_doubts(names):
+            await _finish(doubt, self._take_back_all)
+        for process in self._spool.gone(names):
+            await _finish(process, self._sign_off_gone)
+
+    async def _settle_all(self, spooled: SpoolFile) -> bool:
+        notices = spooled.notices(self._clocks[0].behind_ms)
+        if notices is None:
+            return False
+        verdict: str | None = None  # of the notice before
+        for start in range(0, len(notices), REPLAY_BATCH):
+            batch = notices[start : start + REPLAY_BATCH]
+            waiting = [
+                None if packed[0] & OTHERWISE else self._settle_spooled(shard, packed)
+                for shard, packed in batch
+            ]
+            for done, (shard, packed) in zip(waiting, batch, strict=True):
+                if packed[0] & OTHERWISE:
+                    if verdict != NoticeVerdict.UNKNOWN:
+                        continue
+                    done = self._settle_spooled(shard, packed)
+                if done is None or (verdict := await done) is None:
+                    return False
+                if verdict == NoticeVerdict.UNKNOWN:
+                    verdict = await self._settle_moved(packed, shard % len(self._shards))
+                    if verdict is None:
+                        return False
+                if self._replayed is not None:
+                    self._replayed(packed, verdict)
+        logger.info("settled %d notices from the spool", len(notices))
+        return True
+
+    def _settle_spooled(self, shard: int, packed: bytes) -> "Pending[str | None] | None":
+        return self._shards[shard % len(self._shards)].settle(packed, from_spool=True)
+
+    async def _settle_moved(self, packed: bytes, own: int) -> str | None:
+        """Settle a notice from the spool whose bid its shard does not know, in another one, where
+        the ledger was moved: of the auction the spool does not tell. None where one is away."""
+        if self._shards[own].former:
+            for shard in self._shards:
+                done = shard.settle(packed, from_spool=True)
+                verdict = None if done is None else await done
+                if verdict != NoticeVerdict.UNKNOWN:
+                    return verdict
+        return NoticeVerdict.UNKNOWN
+
+    async def _take_back_all(self, doubt: SpoolFile) -> bool:
+        for shard, batch in doubt.doubts():
+            done = self._shards[shard % len(self._shards)].take_back(batch)
+            if done is None or not await done:
+                return False
+        return True
+
+    async def _sign_off_gone(self, process: SpoolFile) -> bool:
+        token = process.token
+        return not self._spool.has_notices_of(token) and await self._sign_off(token)
+
+    async def _sign_off(self, token: str) -> bool:
+        """Release the holds that wait for the process's notices; return whether Redis took it, and
+        replicas have it: else a failover would have holds wait for one that nobody signs off.
+        """
+        try:
+            for number, clock in enumerate(self._clocks):
+                now_ms, keys = clock.now_ms(self._loop.time()), ShardKeys(number)
+                await self._signing_off(keys=keys.script_keys, args=[now_ms, token])
+                await self._connections.replicate(self._looking, keys)
+        except (RedisError, OSError):
+            return False
+        return True
+
+
+def _spooled(packed: bytes) -> bytes:
+    """The notice, marked as one that comes from the spool."""
+    return bytes((packed[0] | SPOOLED,)) + packed[1:]
+
+
+async def _finish(file: SpoolFile, work: Callable[[SpoolFile], Awaitable[bool]]) -> None:
+    """Remove the file if the work is done, leave it for another time if not."""
+    finished = False
+    try:
+        finished = await work(file)
+    finally:
+        if finished:
+            file.done()
+        else:
+            file.keep()

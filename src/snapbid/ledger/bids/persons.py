@@ -1,0 +1,71 @@
+"""What the ledger has of a user: holds and impressions of caps, and open bids (money.lua)."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from redis.asyncio import Redis
+
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.bids.records import DIGEST_SIZE, user_digest
+from snapbid.ledger.caps.outbox import user_of
+from snapbid.ledger.scripts import scripts
+from snapbid.redisclient.connection import Connections
+
+BATCH: Final = 1000  # keys that a scan looks at
+UNDER_WAY_S: Final = 2.0  # for which a sweeper may deliver what it has read
+
+
+class ErasedUsers(NamedTuple):
+    """How many caps of campaigns were removed, and how many open bids no longer name a user."""
+
+    caps: int
+    open_bids: int
+
+
+async def erase(
+    connections: Connections, shards: int, users: Iterable[str], *, dry_run: bool = False
+) -> ErasedUsers:
+    """Remove users, by the names of bidding/identity.py, from all shards; or count alone.
+
+    Looks at every key of caps and bids. Replicas have removed them, too, then. Raises RedisError.
+    """
+    redis = connections.client()
+    try:
+        erased = await _erase(redis, shards, users, dry_run=dry_run)
+        for number in range(0 if dry_run else shards):
+            await connections.replicate(redis, ShardKeys(number))
+    finally:
+        await redis.aclose()
+    return erased
+
+
+async def _erase(redis: Redis, shards: int, users: Iterable[str], *, dry_run: bool) -> ErasedUsers:
+    digests = {user_digest(user) for user in users}
+    script = redis.register_script(scripts()["erase"])
+    caps = bids = 0
+    prefixes = [ShardKeys(number).prefix for number in range(shards)]
+    key: Any
+    for prefix in prefixes:  # first what the caps would be made from again
+        async for key in redis.scan_iter(match=f"{prefix}r:*", count=BATCH):
+            bids += int(await script(keys=[key], args=[int(not dry_run), *digests]))
+    if shards > 1 and not dry_run:
+        for prefix in prefixes:
+            await _erase_entries(redis, prefix, digests)
+        await asyncio.sleep(UNDER_WAY_S)
+    for prefix in prefixes:
+        async for key in redis.scan_iter(match=f"{prefix}f[ce]:*", count=BATCH):
+            if key[-DIGEST_SIZE:] in digests:
+                caps += 1
+                if not dry_run:
+                    await redis.unlink(key)
+    return ErasedUsers(caps, bids)
+
+
+async def _erase_entries(redis: Redis, prefix: str, digests: set[bytes]) -> None:
+    """Remove what outboxes have of users."""
+    async for outbox in redis.scan_iter(match=f"{prefix}o:*", count=BATCH):
+        entries: Any = redis.sscan_iter(outbox, count=BATCH)
+        async for entry in entries:
+            if user_of(entry) in digests:
+                await redis.srem(outbox, entry)

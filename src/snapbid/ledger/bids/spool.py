@@ -1,0 +1,333 @@
+"""Notices that Redis did not settle in time: on disk before they are answered, settled later.
+
+A worker appends to a file of its own, synced before the notice is answered (several share one
+sync). When Redis is back the file is set aside and its notices are settled; a notice that was
+settled already is a duplicate, so replaying twice does no harm. Files of workers that are gone are
+recognised by their free lock and taken over.
+
+Holds wait for spooled notices (clock.lua), and so for each process that may have some: it has a
+token, and a file by which others see that it is there. What a process has in doubt when it ends
+(commit.py) is left in the same directory.
+"""
+
+import asyncio
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from snapbid.ledger.bids.batch import BidBatch
+from snapbid.ledger.bids.records import NOTICE, NoticeVerdict
+from snapbid.redisclient.replies import Pending
+
+MAGIC: Final = b"snapbid\x01"  # at the start of a file; the last byte is the number of the format
+_ENTRY: Final = Struct(f"<HI{NOTICE.size}s")  # shard, checksum, notice
+_OWN_TIME: Final = 1 << 15  # with the shard: the time of Redis was not known yet
+_SUFFIX: Final = ".spool"
+_PROCESS: Final = ".process"
+_DOUBT: Final = ".doubt"
+_UNLOCKED: Final = ".new"  # being made; ignored by readers
+
+
+class SpoolFullError(Exception):
+    """The spool cannot take the notice."""
+
+
+class Spool:
+    """One worker's spool in a directory that the workers of a server share.
+
+    `max_bytes` bounds what it writes plus the abandoned files in the directory. `token` names this
+    process.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int) -> None:
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self._size = 0
+        self._left = 0  # bytes of abandoned files in the directory
+        self._file: int | None = None
+        self._path = directory
+        self._aside: list[Path] = []
+        self._process: SpoolFile | None = None
+        self._unsynced: list[Pending[str | None]] = []
+        self._syncing: asyncio.Task[None] | None = None
+        self.token = secrets.token_hex(8)
+
+    @property
+    def holds_own(self) -> bool:
+        """Whether this worker has a file that was not set aside yet."""
+        return self._file is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that this worker has written is settled."""
+        if self._aside:
+            self._aside = [path for path in self._aside if path.exists()]
+        return self._file is None and not self._aside
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def write(self, shard: int, packed: bytes) -> None:
+        """Return when the notice is on disk. Raises SpoolFullError where it cannot be."""
+        done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self.append([(shard, packed)], done)
+        await done
+
+    def append(
+        self,
+        notices: Sequence[tuple[int, bytes]],
+        done: "Pending[str | None]",
+        *,
+        own_time: bool = False,
+    ) -> None:
+        """Write notices, each with its shard; `done` becomes SPOOLED once they are synced, or
+        SpoolFullError.
+
+        `own_time`: they came at that time by the clock of this machine, not by that of Redis.
+        """
+        marks = _OWN_TIME if own_time else 0
+        try:
+            self._append(
+                b"".join(
+                    [_ENTRY.pack(shard | marks, crc32(packed), packed) for shard, packed in notices]
+                )
+            )
+        except SpoolFullError as error:
+            if not done.done():
+                done.set_exception(error)
+            return
+        self._unsynced.append(done)
+        if self._syncing is None:
+            self._syncing = asyncio.create_task(self._sync())
+
+    def _append(self, entries: bytes) -> None:
+        try:
+            if self._file is None:
+                self._open()
+            assert self._file is not None
+            if self._left + self._size + len(entries) > self._max_bytes:
+                raise SpoolFullError("the spool is full")
+            written = os.write(self._file, entries)
+            if written != len(entries):
+                os.ftruncate(self._file, self._size)
+                raise SpoolFullError("the disk is full")
+            self._size += written
+        except OSError as error:
+            raise SpoolFullError(f"the spool cannot be written: {error.strerror}") from error
+
+    def _open(self) -> None:
+        """Make a file of a name never used before, which others see only once it is locked."""
+        self._left = sum(spooled.size for spooled in self._kept())
+        path = self._directory / f"{self.token}-{secrets.token_hex(8)}{_SUFFIX}"
+        self._file = _create(path, MAGIC)
+        self._path, self._size = path, len(MAGIC)
+
+    def _kept(self) -> Iterator["SpoolFile"]:
+        for spooled in self.abandoned():
+            yield spooled
+            spooled.keep()
+
+    async def _sync(self) -> None:
+        try:
+            while self._unsynced:
+                waiting, self._unsynced = self._unsynced, []
+                assert self._file is not None
+                try:
+                    await asyncio.to_thread(os.fsync, self._file)
+                except OSError as error:
+                    failure = SpoolFullError(f"the spool cannot be written: {error.strerror}")
+                    for done in waiting + self._unsynced:
+                        if not done.done():
+                            done.set_exception(failure)
+                    self._unsynced = []
+                    self._close()  # what a later sync says of this file is not to be trusted
+                else:
+                    for done in waiting:
+                        if not done.done():
+                            done.set_result(NoticeVerdict.SPOOLED.value)
+        finally:
+            self._syncing = None
+
+    async def set_aside(self) -> None:
+        """Close what this worker has written, so that `abandoned` yields it."""
+        while self._syncing is not None:
+            await asyncio.shield(self._syncing)
+        self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._aside.append(self._path)
+            self._file, self._size = None, 0
+
+    async def close(self) -> None:
+        """Leave what was written for the next worker."""
+        await self.set_aside()
+        if self._process is not None:
+            self._process.keep()
+            self._process = None
+
+    # -- what others have left --------------------------------------------------------------------
+
+    def look(self) -> list[str]:
+        """What is in the directory, but for the file that shows that this process is there."""
+        try:
+            names = sorted(os.listdir(self._directory))
+        except FileNotFoundError:
+            return []
+        own = f"{self.token}{_PROCESS}"
+        return [name for name in names if name != own]
+
+    def abandoned(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
+        """Take over abandoned files of notices, one after the other; `names` is a look at all."""
+        return self._take_over(names, _SUFFIX)
+
+    def abandoned_doubts(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
+        """Take over what processes that ended had in doubt."""
+        return self._take_over(names, _DOUBT)
+
+    def leave_in_doubt(self, doubts: Sequence[tuple[int, BidBatch]]) -> None:
+        """Leave batches, with their shards, for another process to take back. Raises OSError."""
+        path = self._directory / f"{secrets.token_hex(8)}{_DOUBT}"
+        os.close(_create(path, msgspec.msgpack.encode(doubts)))
+
+    # -- who is there -----------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Show that this process is there. Raises OSError."""
+        path = self._directory / f"{self.token}{_PROCESS}"
+        self._process = SpoolFile(path, _create(path, b""))
+
+    def leave(self) -> None:
+        """Nothing is left that holds would have to wait for, and Redis knows."""
+        if self._process is not None:
+            self._process.done()
+            self._process = None
+
+    def gone(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
+        """Take over the files of processes that are gone, one after the other."""
+        return self._take_over(names, _PROCESS)
+
+    def has_notices_of(self, token: str) -> bool:
+        """Whether something that this process has spooled is not settled."""
+        return any(self._directory.glob(f"{token}-*{_SUFFIX}"))
+
+    def _take_over(self, names: Sequence[str] | None, suffix: str) -> Iterator["SpoolFile"]:
+        for name in self.look() if names is None else names:
+            if not name.endswith(suffix):
+                continue
+            path = self._directory / name
+            try:
+                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+                continue
+            if os.fstat(file).st_nlink == 0:  # another was faster, and is done with it
+                os.close(file)
+                continue
+            yield SpoolFile(path, file)
+
+
+class SpoolFile:
+    """A file that was taken over; `done` or `keep` gives it back."""
+
+    def __init__(self, path: Path, file: int) -> None:
+        self._path = path
+        self._file = file
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return os.fstat(self._file).st_size
+
+    @property
+    def token(self) -> str:
+        """Of the process whose file it is."""
+        return self._path.stem
+
+    def notices(self, behind_ms: int = 0) -> list[tuple[int, bytes]] | None:
+        """(shard, notice) each; an entry that a crash cut short was never answered.
+
+        Times by the clock of this machine, which is behind that of Redis by so much, become times
+        by that of Redis. None of a file in another format, which is left to the release that wrote
+        it.
+        """
+        data = self._path.read_bytes()
+        if not data.startswith(MAGIC):
+            return None
+        return [
+            (shard & ~_OWN_TIME, _later(packed, behind_ms) if shard & _OWN_TIME else packed)
+            for shard, packed in _entries(data[len(MAGIC) :])
+        ]
+
+    def doubts(self) -> list[tuple[int, BidBatch]]:
+        """(shard, batch) each; none where the file was cut short."""
+        try:
+            return _decode_doubts(self._path.read_bytes())
+        except msgspec.DecodeError:
+            return []
+
+    def done(self) -> None:
+        """Remove the file: everything in it is settled."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
+    def keep(self) -> None:
+        """Leave the file for another time."""
+        os.close(self._file)
+
+
+_decode_doubts: Final = msgspec.msgpack.Decoder(list[tuple[int, BidBatch]]).decode
+
+
+def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
+    whole = len(data) - len(data) % _ENTRY.size
+    for shard, check, packed in _ENTRY.iter_unpack(data[:whole]):
+        if crc32(packed) == check:
+            yield shard, packed
+
+
+def _later(packed: bytes, by_ms: int) -> bytes:
+    kind, reason, digest, seconds, ms, *run = NOTICE.unpack(packed)
+    came = divmod(max(seconds * 1000 + ms + by_ms, 0), 1000)
+    return NOTICE.pack(kind, reason, digest, *came, *run)
+
+
+def _create(path: Path, content: bytes) -> int:
+    """Make a file that others see only once it is locked, with its content synced."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    unlocked = path.with_suffix(_UNLOCKED)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+    file = os.open(unlocked, flags, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if content:
+            if os.write(file, content) != len(content):
+                raise OSError(28, os.strerror(28))
+            os.fsync(file)
+        unlocked.rename(path)
+        _sync_directory(path.parent)
+    except OSError:
+        unlocked.unlink(missing_ok=True)
+        os.close(file)
+        raise
+    return file
+
+
+def _sync_directory(directory: Path) -> None:
+    """So that the file's name survives too."""
+    file = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,112 @@
+"""On what terms a campaign bids: its budget and its frequency caps, as the scripts take them.
+
+The one who decides is Redis, in the same script call that remembers a bid (remember.lua): it holds
+the bid's cost and the user's impression or refuses, so nothing can overspend, whatever workers,
+pauses or kills. A worker holds no money of its own: it only skips campaigns that were refused until
+it hears that there is room for them again. That is as exact as leases of money would be at their
+best, and there is nothing to give back when a worker dies.
+
+With several shards each may spend what it was granted of a budget (escrow.py).
+
+Money is nano-USD here, so that a plain bid costs exactly its CPM in micro-USD.
+"""
+
+from struct import Struct
+from typing import Final
+
+from snapbid.ledger.bids.records import CAPPED, HELD
+from snapbid.ledger.budgets.escrow import TOTAL
+
+NANO: Final = 1000  # nano-USD in a micro-USD
+DAY_S: Final = 86_400
+TOMORROW_S: Final = 30  # before midnight, from which on the next day's budget is granted
+MOST: Final = 2**32 - 1  # impressions or seconds; as good as never
+
+_CAMPAIGN: Final = Struct("<I")
+_CAP: Final = Struct("<II")
+_IN_ESCROW: Final = b"\x01?"
+
+
+class Limits:
+    """One campaign's limits. `kinds` are the bits that its records carry.
+
+    daily_micros, total_micros: the budget, None: unlimited. even_from_ms: with pacing `even`, when
+    the campaign came to be (epoch ms), else None. caps: (impressions, seconds) each. in_escrow:
+    a shard may spend what it was granted (escrow.py), which follows the budget and its pacing.
+    `caps_alone`: as caps.lua reads them, without the budget.
+    """
+
+    __slots__ = ("_daily", "_even_from_ms", "_in_escrow", "_paced", "_packed", "_rest",
+                 "_second", "_total", "campaign", "caps_alone", "kinds", "longest_s")  # fmt: skip
+
+    def __init__(
+        self,
+        campaign: int,
+        daily_micros: int | None,
+        total_micros: int | None,
+        even_from_ms: int | None,
+        caps: tuple[tuple[int, int], ...] = (),
+        shards: int = 1,
+        in_escrow: bool = False,
+    ) -> None:
+        self.campaign = campaign
+        self._daily = None if daily_micros is None else daily_micros * NANO // shards
+        self._total = None if total_micros is None else total_micros * NANO // shards
+        self._in_escrow = in_escrow
+        self._even_from_ms = even_from_ms
+        kept = [(min(number, MOST), min(seconds, MOST)) for number, seconds in caps]
+        self.longest_s = max((seconds for _, seconds in kept), default=0)
+        budgeted = daily_micros is not None or total_micros is not None
+        self.kinds = (HELD if budgeted else 0) | (CAPPED if caps else 0)
+        self._paced = self._daily is not None and even_from_ms is not None and not in_escrow
+        packed = b"".join([_CAP.pack(*cap) for cap in kept])
+        self.caps_alone = _CAMPAIGN.pack(campaign) + bytes((0, 0, 0, len(caps))) + packed
+        self._rest = self._text(self._total) + bytes((len(caps),)) + packed
+        self._second = -1
+        self._packed = _CAMPAIGN.pack(campaign) + self._text(self._daily) + _text(None) + self._rest
+
+    @property
+    def is_daily(self) -> bool:
+        """Whether each day has a budget of its own."""
+        return self._daily is not None
+
+    def day_nano(self, now: int) -> int | None:
+        """What bids of today may use until `now` (epoch s): `even` follows the day, plus 1%."""
+        if self._daily is None or self._even_from_ms is None:
+            return self._daily
+        midnight_ms = now // DAY_S * DAY_S * 1000
+        elapsed_ms = max(now * 1000 - max(midnight_ms, self._even_from_ms), 0)
+        share = self._daily * elapsed_ms // (DAY_S * 1000)
+        return min(self._daily, share + self._daily // 100)
+
+    def accounts(self, now: int) -> dict[str, int]:
+        """What bids may use until `now` (epoch s), nano-USD by account (escrow.py).
+
+        Shortly before midnight there is the next day's, too.
+        """
+        accounts = {} if self._total is None else {TOTAL: self._total}
+        for day in sorted({now // DAY_S, (now + TOMORROW_S) // DAY_S}):
+            amount = self.day_nano(max(now, day * DAY_S))
+            if amount is not None:
+                accounts[str(day)] = amount
+        return accounts
+
+    def at(self, now: int) -> bytes:
+        """As caps.lua reads them, in this second (epoch s)."""
+        if self._paced and now != self._second:
+            assert self._daily is not None
+            allowed = self.day_nano(now)
+            growth = None if allowed == self._daily else self._daily // DAY_S  # a second
+            self._packed = b"".join(
+                (_CAMPAIGN.pack(self.campaign), _text(allowed), _text(growth), self._rest)
+            )
+            self._second = now
+        return self._packed
+
+    def _text(self, amount: int | None) -> bytes:
+        return _IN_ESCROW if self._in_escrow and amount is not None else _text(amount)
+
+
+def _text(amount: int | None) -> bytes:
+    digits = b"" if amount is None else b"%d" % amount
+    return bytes((len(digits),)) + digits

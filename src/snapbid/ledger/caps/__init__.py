@@ -1,0 +1,1 @@
+"""Frequency caps over several shards (contract 3)."""

@@ -1,0 +1,110 @@
+"""Bids with frequency caps where the ledger has several shards.
+
+A user's impressions, and the holds of them, are in the shard of the user (money.lua). A bid first
+holds one there, then it is remembered in the auction's shard: two round trips. So no cap is ever
+exceeded, whatever is lost or killed in between: the hold of a bid that was never answered ends by
+itself at the latest. Notices leave in an outbox what becomes of a hold (outbox.py).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from snapbid.ledger.bids.batch import KEPT, LedgerBid, Verdicts
+from snapbid.ledger.bids.records import BidVerdict, bid_digest, identity, user_digest, user_shard
+from snapbid.ledger.bids.shard import LedgerShard
+
+SHARE: Final = 0.5  # of a bid's time that its hold may take; the rest is for another campaign
+END_S: Final = 60.0  # for which the end of a hold waits for the user's shard
+
+_HOLD: Final = Struct("<I16s16sI")  # campaign, user, digest and identity of the bid
+_SIZE: Final = Struct("<H")  # of the limits that follow
+_STANDING: Final = (KEPT, BidVerdict.OVER_CAP)  # without a hold that is to be ended
+
+
+class Capping:
+    """Remembers one worker's answers with capped bids."""
+
+    def __init__(self, shards: Sequence[LedgerShard]) -> None:
+        self._shards = shards
+
+    @staticmethod
+    def concerns(bids: Sequence[LedgerBid]) -> bool:
+        """Whether some bid has caps."""
+        return any(limits is not None and limits.longest_s for *_, limits in bids)
+
+    def remember(
+        self,
+        shard: LedgerShard,
+        auction_id: bytes,
+        ssp: int,
+        bids: Sequence[LedgerBid],
+        user: str | None,
+        within_s: float,
+        counted: bool,
+    ) -> "asyncio.Future[Verdicts] | None":
+        """See `Ledger.remember`; `shard` is the auction's.
+
+        A capped bid is refused with CAPS_AWAY where the user's shard does not answer in time.
+        """
+        if not shard.connected:
+            return None
+        assert user is not None  # the matcher has seen to it
+        loop = asyncio.get_running_loop()
+        until, answer, digest = loop.time() + within_s, shard.next_answer(), user_digest(user)
+        holds = _Holds(self._shards[user_shard(digest, len(self._shards))])
+        for place, (imp_id, marked, _, limits) in enumerate(bids):
+            if limits is not None and limits.longest_s:
+                own = bid_digest(auction_id, imp_id), identity(marked, answer)
+                holds.add(place, _HOLD.pack(limits.campaign, digest, *own), limits.caps_alone)
+
+        async def remember() -> Verdicts:
+            verdicts = ""
+            try:
+                refused = await holds.make(within_s * SHARE)
+                rest = [bid for place, bid in enumerate(bids) if place not in refused]
+                letters = ""
+                if rest:
+                    left_s = until - loop.time()
+                    done = shard.remember(auction_id, ssp, rest, user, left_s, counted, answer)
+                    letters = "" if done is None else await done
+                if letters or not rest:
+                    of_rest = iter(letters)
+                    verdicts = "".join([refused.get(n) or next(of_rest) for n in range(len(bids))])
+                return verdicts
+            finally:
+                holds.end(verdicts)
+
+        return loop.create_task(remember())
+
+
+class _Holds:
+    """The holds of one answer, in the shard of its user."""
+
+    def __init__(self, shard: LedgerShard) -> None:
+        self._shard = shard
+        self._holds: list[tuple[int, bytes, bytes]] = []
+
+    def add(self, place: int, hold: bytes, caps: bytes) -> None:
+        """Add that of the bid at a place."""
+        self._holds.append((place, hold, caps))
+
+    async def make(self, within_s: float) -> dict[int, str]:
+        """Make them; which are refused, and with which verdicts."""
+        waiting = [
+            (place, self._shard.hold(b"".join((hold, _SIZE.pack(len(caps)), caps)), within_s))
+            for place, hold, caps in self._holds
+        ]
+        refused = {}
+        for place, done in waiting:
+            letter = "" if done is None else await done
+            if letter != KEPT:
+                refused[place] = letter or BidVerdict.CAPS_AWAY.value
+        return refused
+
+    def end(self, verdicts: Verdicts) -> None:
+        """End those whose bids were not kept."""
+        for place, hold, _ in self._holds:
+            if not verdicts or verdicts[place] not in _STANDING:
+                self._shard.hold(hold + _SIZE.pack(0), END_S, ends=True)

@@ -1,0 +1,137 @@
+"""What notices mean for frequency caps reaches the shards of the users, where there are several.
+
+A notice that settles a bid leaves an entry in an outbox of the auction's shard, in the same step
+(outbox.lua). Sweepers, one a machine, deliver entries in rounds: they read what outboxes have,
+apply it in the users' shards, and take it out once replicas have that. An entry may be applied
+again, or after a later one: the outcome is the same. A win's hold becomes an
+impression, a loss's ends.
+
+No hold ends by itself before what was won by then is delivered, or a cap could be exceeded: a round
+also tells the user's shard up to when an outbox has nothing more for it, in time of its hold clock.
+That is the time up to which all notices were settled (clock.lua) when the round before asked, and
+this round found no entry that it has not delivered. Where that is not told for 15 minutes of the
+hold clock, as the outbox' shard is away for so long, holds do not wait for it any longer.
+"""
+
+import secrets
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from redis.asyncio import Redis
+
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.admin.parts import of_each
+from snapbid.ledger.bids.records import DIGEST_SIZE
+from snapbid.ledger.scripts import scripts
+from snapbid.redisclient.connection import Connections
+
+MOST: Final = 1000  # entries of one outbox in one round
+LEASE_MS: Final = 1000  # for which the outboxes of a shard are one sweeper's
+ENTRY_SIZE: Final = 51  # outbox.lua has the layout
+_USER_AT: Final = 5
+
+
+class _Outbox(NamedTuple):
+    """What a shard has for another; `is_whole`: that is all."""
+
+    entries: bytes
+    is_whole: bool
+
+
+_EMPTY: Final = _Outbox(b"", is_whole=True)
+
+
+class _Outboxes(NamedTuple):
+    """What a shard says: its mark (see above); whether this is its sweeper of the moment, and what
+    it has for others then."""
+
+    mark: str
+    is_ours: bool
+    of_shards: dict[int, _Outbox]
+
+
+class OutboxSweeper:
+    """One of any number of sweepers. `clock` gives epoch seconds; see `scripts` for `simulated`."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        shards: int,
+        clock: Callable[[], float],
+        *,
+        simulated: bool = False,
+    ) -> None:
+        self._connections = connections
+        self._redis: Redis = connections.client()
+        self._keys = [ShardKeys(number) for number in range(shards)]
+        self._clock = clock
+        self._token = secrets.token_hex(8)
+        texts = scripts(simulated, shards)
+        self._read = self._redis.register_script(texts["sweep"])
+        self._apply = self._redis.register_script(texts["deliver"])
+        self._marks: list[str | None] = [None] * shards  # of the round before
+        self._delivered: dict[int, list[Any]] = defaultdict(list)  # by outbox: shard, entries
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    async def sweep(self) -> bool:
+        """One round; whether there is more to do. Raises RedisError or OSError where all are away.
+
+        What is not delivered since a shard is away stays where it is.
+        """
+        shards = len(self._keys)
+        outboxes = await of_each(shards, self._sweep)
+
+        async def deliver(shard: int) -> bool:
+            own = {
+                number: outbox.of_shards.get(shard, _EMPTY)
+                for number, outbox in enumerate(outboxes)
+                if outbox is not None and outbox.is_ours
+            }
+            if own:
+                await self._deliver(shard, own)
+            return not all(outbox.is_whole for outbox in own.values())
+
+        more = await of_each(shards, deliver)
+        self._marks = [None if outbox is None else outbox.mark for outbox in outboxes]
+        return any(more)
+
+    async def _sweep(self, shard: int) -> _Outboxes:
+        delivered = self._delivered.pop(shard, [])
+        arguments = [int(self._clock() * 1000), self._token, LEASE_MS, MOST, *delivered]
+        mark, is_ours, *found = await self._read(keys=self._keys[shard].script_keys, args=arguments)
+        of_shards = {
+            number: _Outbox(entries, is_whole == 1)
+            for number, is_whole, entries in zip(*[iter(found)] * 3, strict=True)
+        }
+        return _Outboxes(mark.decode(), is_ours == 1, of_shards)
+
+    async def _deliver(self, shard: int, outboxes: dict[int, _Outbox]) -> None:
+        mark, told = self._marks[shard], list[Any]()
+        for number, outbox in outboxes.items():
+            if outbox.is_whole and mark is not None:
+                told += (number, mark)
+        entries = b"".join(
+            sorted(entry for outbox in outboxes.values() for entry in _split(outbox.entries))
+        )
+        if not entries and not told:
+            return
+        arguments = [int(self._clock() * 1000), entries, *told]
+        await self._apply(keys=self._keys[shard].script_keys, args=arguments)
+        if entries:
+            await self._connections.replicate(self._redis, self._keys[shard])
+            for number, outbox in outboxes.items():
+                if outbox.entries:
+                    self._delivered[number] += (shard, outbox.entries)
+
+
+def user_of(entry: bytes) -> bytes:
+    """The digest of the user."""
+    return entry[_USER_AT : _USER_AT + DIGEST_SIZE]
+
+
+def _split(entries: bytes) -> list[bytes]:
+    """The entries, one by one; sorted, those of bids that were taken back come last."""
+    return [entries[at : at + ENTRY_SIZE] for at in range(0, len(entries), ENTRY_SIZE)]

@@ -1,0 +1,171 @@
+"""Two results of load tests beside each other: phase by phase, as text and as a page.
+
+Phases are paired by name, or else in their order; only measured ones are compared.
+"""
+
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from snapbid.loadtest import plots
+from snapbid.loadtest.cells import number, rounded, table
+from snapbid.loadtest.page import start
+from snapbid.loadtest.plots import Line
+from snapbid.loadtest.result import LoadResult, PhaseResult
+
+LATENCIES: Final = ("p50", "p90", "p99", "p99.9", "p99.99", "max")
+HEADS: Final = ("", "A", "B", "change")
+
+
+class ResultError(ValueError):
+    """A file that is no result; the message names it and says why."""
+
+
+class Difference(NamedTuple):
+    """A figure of two runs; `is_worse` where B's is more than a twentieth worse than A's."""
+
+    name: str
+    a: float
+    b: float
+    is_worse: bool
+
+    @property
+    def change(self) -> str:
+        """By how much B differs from A, in percent of A."""
+        if self.a == self.b:
+            return "same"
+        return f"{100 * (self.b - self.a) / self.a:+.1f}%" if self.a else "new"
+
+
+class PhasePair(NamedTuple):
+    """A phase of both runs."""
+
+    name: str
+    a: PhaseResult
+    b: PhaseResult
+
+
+def read(path: Path) -> LoadResult:
+    """Read what `--json` wrote. Raises ResultError."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=LoadResult)
+    except OSError as error:
+        raise ResultError(f"{path} cannot be read: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise ResultError(f"{path} is no result of snapbid load --json: {error}") from error
+
+
+def pairs(a: LoadResult, b: LoadResult) -> list[PhasePair]:
+    """The phases that can be compared. Raises ResultError where there is none."""
+    measured_a, measured_b = ([phase for phase in run.phases if phase.measured] for run in (a, b))
+    by_name = {phase.name: phase for phase in measured_b}
+    found = [
+        PhasePair(phase.name, phase, by_name[phase.name])
+        for phase in measured_a
+        if phase.name in by_name
+    ]
+    if not found:
+        found = [
+            PhasePair(f"{one.name} and {other.name}", one, other)
+            for one, other in zip(measured_a, measured_b, strict=False)
+        ]
+    if not found:
+        raise ResultError("a result has no measured phase: there is nothing to compare")
+    return found
+
+
+def differences(pair: PhasePair) -> list[Difference]:
+    """The figures of a phase in both runs."""
+
+    def of(name: str, a: float, b: float, *, more_is_worse: bool | None) -> Difference:
+        worse = more_is_worse is not None and (b > 1.05 * a if more_is_worse else b < 0.95 * a)
+        return Difference(name, a, b, worse)
+
+    a, b = pair.a, pair.b
+    return [
+        of("rate/s", a.rate, b.rate, more_is_worse=None),
+        of("offered", a.offered, b.offered, more_is_worse=None),
+        of("completed/s", a.completed_per_s, b.completed_per_s, more_is_worse=False),
+        of("dropped", a.dropped, b.dropped, more_is_worse=True),
+        of("errors %", a.error_percent, b.error_percent, more_is_worse=True),
+        of("bid rate %", a.bid_percent, b.bid_percent, more_is_worse=False),
+        *(
+            of(f"{name} ms", a.latency_ms[name], b.latency_ms[name], more_is_worse=True)
+            for name in LATENCIES
+        ),
+        of("client %", a.client.cpu_percent, b.client.cpu_percent, more_is_worse=None),
+    ]
+
+
+def unlike(a: LoadResult, b: LoadResult) -> list[str]:
+    """What besides the server differs between the runs, so that figures may differ for it."""
+    given = [("target", a.target, b.target), ("version", a.version, b.version)]
+    given.append(("seed", str(a.seed), str(b.seed)))
+    for name in dict.fromkeys([*a.settings, *b.settings]):
+        given.append((name, a.settings.get(name, "none"), b.settings.get(name, "none")))
+    return [f"{name}: {one} / {other}" for name, one, other in given if one != other]
+
+
+def text(a: LoadResult, b: LoadResult) -> str:
+    """The comparison for a terminal."""
+    lines = [f"A: {a.target}, {a.started}", f"B: {b.target}, {b.started}"]
+    lines += [f"differs: {line}" for line in unlike(a, b)]
+    for pair in pairs(a, b):
+        lines += ["", pair.name]
+        lines += [
+            f"  {each.name:<12}{rounded(each.a):>12}{rounded(each.b):>12}  {each.change:>9}"
+            f"{'  worse' if each.is_worse else ''}"
+            for each in differences(pair)
+        ]
+    if a.capacity is not None and b.capacity is not None:
+        lines += ["", f"capacity: {rounded(a.capacity)} / {rounded(b.capacity)} requests a second"]
+    return "\n".join(lines)
+
+
+def page(a: LoadResult, b: LoadResult) -> str:
+    """The comparison as a self-contained page."""
+    return "\n".join([start("Two load tests"), *_main(a, b), "</main></body></html>", ""])
+
+
+def _main(a: LoadResult, b: LoadResult) -> Iterator[str]:
+    yield "<header><h1>Two load tests</h1>"
+    for letter, run in (("A", a), ("B", b)):
+        style, word = ("good", "passed") if run.verdict.ok else ("bad", "failed")
+        yield f'<p class="verdict {style}"><b>{letter}</b> {escape(run.target)}, '
+        yield f"{escape(run.started)}, {word}. {escape(run.verdict.reason)}</p>"
+    for line in unlike(a, b):
+        yield f'<p class="verdict warn"><b>Differs</b> {escape(line)}</p>'
+    yield "</header>"
+    for number_, pair in enumerate(pairs(a, b), 1):
+        yield f'<section class="plots">{_percentiles(pair)}{_over_time(pair)}</section>'
+        yield table(f"phase-{number_}", pair.name, HEADS, map(_row, differences(pair)))
+
+
+def _row(each: Difference) -> tuple[str, ...]:
+    change = f'<em class="bad">{each.change}</em>' if each.is_worse else each.change
+    return each.name, number(each.a), number(each.b), change
+
+
+def _percentiles(pair: PhasePair) -> str:
+    lines = [Line("A", "s1", pair.a.curve), Line("B", "s2", pair.b.curve)]
+    values = [ms for line in lines for _, ms in line.points if ms > 0]
+    y = plots.logarithmic(min(values, default=1.0), max(values, default=10.0), "ms")
+    x = plots.tail("percentile of all offered requests")
+    return plots.plot(f"Latency by percentile, {pair.name}", x, y, lines)
+
+
+def _over_time(pair: PhasePair) -> str:
+    lines = [
+        Line(f"{letter} {name}", style, points)
+        for letter, name, style, points in (
+            ("A", "p99", "s1", [(point.at_s, point.p99_ms) for point in pair.a.series]),
+            ("B", "p99", "s2", [(point.at_s, point.p99_ms) for point in pair.b.series]),
+        )
+    ]
+    values = [ms for line in lines for _, ms in line.points if ms > 0]
+    longest = max(pair.a.seconds, pair.b.seconds, 1.0)
+    y = plots.logarithmic(min(values, default=1.0), max(values, default=10.0), "ms, by the second")
+    return plots.plot(f"p99 over time, {pair.name}", plots.linear(longest, "seconds"), y, lines)

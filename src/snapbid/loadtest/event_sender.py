@@ -1,0 +1,91 @@
+"""Sends event batches beside the bids (document 3), at a separate rate.
+
+Each batch is sent many times, with new ids each time, so that none of its events is a repeat.
+"""
+
+import secrets
+import time
+from typing import Final
+
+import msgspec
+
+from snapbid.loadtest import events
+from snapbid.loadtest.client import Call, LoadClient
+from snapbid.loadtest.histogram import LatencyHistogram
+
+DISTINCT_BATCHES: Final = 16
+_IDS: Final = b'_id": "'
+_NUMBER: Final = b"%08x-"
+
+
+class _BatchAccepted(msgspec.Struct):
+    count: int
+
+
+class EventSender:
+    """Sends a batch of `size` events whenever one is due."""
+
+    def __init__(
+        self, client: LoadClient, host: str, key: str, size: int, rate: float, seed: int
+    ) -> None:
+        self._client = client
+        self._gap = 1 / rate
+        self._number = secrets.randbits(31)  # unlike those of other runs
+        self.due = float("inf")
+        self.sent = 0
+        self.accepted = 0
+        self.failed = 0
+        self.open = 0
+        self.example = ""
+        self.histogram = LatencyHistogram()
+        now_ms = time.time_ns() // 1_000_000
+        seeds = range(seed, seed + DISTINCT_BATCHES)
+        self._wires = [_wire(host, key, size, batch_seed, now_ms) for batch_seed in seeds]
+
+    def send(self, now: float) -> None:
+        """Send the batches that are due."""
+        while self.due <= now:
+            head, body = self._wires[self._number % DISTINCT_BATCHES]
+            wire = head + body.replace(_IDS, _IDS + _NUMBER % self._number)
+            self._number += 1
+            self.sent += 1
+            self.open += 1
+            self._client.submit(Call(wire, self.due, self, None))
+            self.due += self._gap
+
+    def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
+        self.open -= 1
+        self.histogram.record(now - call.due)
+        try:
+            if status == 202:
+                self.accepted += msgspec.json.decode(body, type=_BatchAccepted).count
+                return
+        except msgspec.DecodeError:
+            pass
+        self._fail(f"status {status}: {body[:200].decode(errors='replace')}")
+
+    def dropped(self, call: Call, now: float) -> None:
+        self._end(call, now, "no connection was free in time")
+
+    def lost(self, call: Call, now: float) -> None:
+        self._end(call, now, "no answer")
+
+    def _end(self, call: Call, now: float, why: str) -> None:
+        self.open -= 1
+        self.histogram.record(now - call.due)
+        self._fail(why)
+
+    def _fail(self, why: str) -> None:
+        self.failed += 1
+        self.example = self.example or why
+
+
+def _wire(host: str, key: str, size: int, seed: int, now_ms: int) -> tuple[bytes, bytes]:
+    """Head and body; the head states the length of the body once its numbers are filled in."""
+    body = events.encode(events.generate(size, seed, now_ms))
+    length = len(body) + body.count(_IDS) * len(_NUMBER % 0)
+    head = (
+        f"POST /v3/s2s/batch HTTP/1.1\r\nHost: {host}\r\nX-API-KEY: {key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    )
+    return head.encode(), body

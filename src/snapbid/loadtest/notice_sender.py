@@ -1,0 +1,157 @@
+"""Fires win, billing and loss notices at given rates and delays, as SSPs do (document 2, Events).
+
+The auction among bidders is simulated: a bid wins at one rate, a win is billed at another, and some
+of the other bids are told why they lost. All notices go to the target's address, whatever host
+their URLs name.
+"""
+
+import heapq
+from collections import Counter
+from random import Random
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from snapbid.loadtest.accounts import Account
+from snapbid.loadtest.check import ReceivedResponse, RequestLimits, cost_micros
+from snapbid.loadtest.client import Call, LoadClient
+from snapbid.loadtest.histogram import LatencyHistogram
+
+WIN, BILL, LOSS = "win", "bill", "loss"
+# OpenRTB 2.5, 5.25: lost to a higher bid mostly. None rejects the creative for what it is (200 and
+# above), or the campaigns that bid would be suspended at the SSP for a day after the test.
+REASONS: Final = ("102", "102", "102", "102", "102", "102", "100", "1", "2", "8")
+
+
+class Delay(NamedTuple):
+    """Seconds, drawn uniformly between two bounds."""
+
+    least: float
+    most: float
+
+
+class NoticeHabits(NamedTuple):
+    """Rates, 0 to 1, and delays; the billing delay starts at the win."""
+
+    win: float
+    bill: float
+    loss: float
+    win_delay: Delay
+    bill_delay: Delay
+    loss_delay: Delay
+
+
+class PlannedNotice(NamedTuple):
+    """A notice to fire, the account it belongs to, and the cost of its bid: the least that it may
+    be, in micro-USD of a CPM, and how much more the most is (see `check.cost_micros`).
+    """
+
+    kind: str
+    url: str
+    account: Account
+    cost_micros: int = 0
+    doubt_micros: int = 0
+
+
+class NoticeSender:
+    """Plans and fires the notices of answered bids; `open` counts those not answered yet."""
+
+    def __init__(self, client: LoadClient, habits: NoticeHabits, seed: int) -> None:
+        self._client = client
+        self._habits = habits
+        self._random = Random(seed)
+        self._waiting: list[tuple[float, int, PlannedNotice]] = []
+        self._number = 0
+        self.fired: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+        self.example = ""
+        self.histogram = LatencyHistogram()
+        self.open = 0
+        self._first_url = ""
+
+    def plan(
+        self, response: ReceivedResponse, limits: RequestLimits, account: Account, now: float
+    ) -> None:
+        """Decide at random what happens to each bid."""
+        habits, random = self._habits, self._random.random
+        for seatbid in response.seatbid:
+            for bid in seatbid.bid:
+                if random() < habits.win:
+                    at = now + self._draw(habits.win_delay)
+                    least, most = cost_micros(bid, limits)
+                    self._push(at, PlannedNotice(WIN, bid.nurl, account, least, most - least))
+                    if random() < habits.bill:
+                        at += self._draw(habits.bill_delay)
+                        self._push(at, PlannedNotice(BILL, bid.burl, account))
+                elif random() < habits.loss:
+                    url = bid.lurl.replace("${AUCTION_LOSS}", self._random.choice(REASONS))
+                    at = now + self._draw(habits.loss_delay)
+                    self._push(at, PlannedNotice(LOSS, url, account))
+
+    def _draw(self, delay: Delay) -> float:
+        return delay.least + (delay.most - delay.least) * self._random.random()
+
+    def _push(self, at: float, notice: PlannedNotice) -> None:
+        self._first_url = self._first_url or notice.url
+        self._number += 1
+        self.open += 1
+        heapq.heappush(self._waiting, (at, self._number, notice))
+
+    def elsewhere(self, authority: str) -> str:
+        """The host that the URLs name if it differs from `authority`, else an empty string."""
+        host = urlsplit(self._first_url).netloc
+        return "" if host == authority else host
+
+    def fire(self, now: float, most: int) -> float | None:
+        """Fire at most `most` notices that are due; return when the next one is due."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now and most:
+            due, _, notice = heapq.heappop(waiting)
+            self.fired[notice.kind] += 1
+            self._client.submit(Call(_wire(notice.url), due, self, notice))
+            most -= 1
+        return waiting[0][0] if waiting else None
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
+        notice: PlannedNotice = call.context
+        self.open -= 1
+        self.histogram.record(now - call.due)
+        if status != 200:
+            self._fail(notice, f"status {status} to {notice.url}")
+            return
+        account = notice.account
+        if notice.kind == WIN:
+            account.wins += 1
+            account.cpm_micros += notice.cost_micros
+            account.maybe_cpm_micros += notice.doubt_micros
+        elif notice.kind == BILL:
+            account.imps += 1
+        else:
+            account.losses += 1
+
+    def dropped(self, call: Call, now: float) -> None:
+        self.open -= 1
+        self.histogram.record(now - call.due)
+        self._fail(call.context, "no connection was free in time")
+
+    def lost(self, call: Call, now: float) -> None:
+        notice: PlannedNotice = call.context
+        self.open -= 1
+        self.histogram.record(now - call.due)
+        account = notice.account
+        if notice.kind == WIN:
+            account.maybe_wins += 1
+            account.maybe_cpm_micros += notice.cost_micros + notice.doubt_micros
+        elif notice.kind == BILL:
+            account.maybe_imps += 1
+        self._fail(notice, f"no answer to {notice.url}")
+
+    def _fail(self, notice: PlannedNotice, why: str) -> None:
+        self.failed[notice.kind] += 1
+        self.example = self.example or why
+
+
+def _wire(url: str) -> bytes:
+    path_at = url.find("/", len("https://"))
+    return f"GET {url[path_at:]} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode()

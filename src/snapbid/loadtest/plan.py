@@ -1,0 +1,113 @@
+"""The phases of a run: warm-up, ramp, then steps or the search for the capacity.
+
+A plan is a generator: it yields the next phase and is sent that phase's result.
+"""
+
+from collections.abc import Generator
+from math import sqrt
+from random import Random
+from typing import Final, NamedTuple, TypeAlias
+
+from snapbid.loadtest.faults import Faults
+from snapbid.loadtest.result import PhaseResult
+
+PRECISION: Final = 0.05  # of the capacity, relative
+GROWTH: Final = 2.0
+MAX_TRIALS: Final = 14
+
+
+class Phase(NamedTuple):
+    """Seconds at a constant rate (requests a second), or one rising evenly from `rate_from`.
+
+    `mix` numbers the requests to send, of which `faults` are shares.
+    """
+
+    name: str
+    seconds: float
+    rate: float
+    rate_from: float | None = None
+    measured: bool = True
+    mix: int = 0
+    faults: Faults = Faults()
+
+
+Plan: TypeAlias = Generator[Phase, PhaseResult, None]
+
+
+def fixed(warmup_s: float, ramp_s: float, rates: list[float], seconds: float) -> Plan:
+    """Warm-up and ramp, which are shown but not measured, then each rate in turn."""
+    yield from _unmeasured(warmup_s, ramp_s, rates[0])
+    for number, rate in enumerate(rates, 1):
+        yield Phase(f"step {number}" if len(rates) > 1 else "load", seconds, rate)
+
+
+def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: float) -> Plan:
+    """Trials from `rate` up: doubled while they hold, then bisected (on a log scale).
+
+    A trial in which the client was the limit ends the search: it says nothing about the server.
+    """
+    yield from _unmeasured(warmup_s, ramp_s, rate)
+    held, missed = 0.0, float("inf")
+    for number in range(1, MAX_TRIALS + 1):
+        result = yield Phase(f"trial {number}", seconds, rate)
+        if result.held:
+            held = rate
+            if rate >= most:
+                return
+        elif result.client.limited:
+            return
+        else:
+            missed = rate
+        if missed == float("inf"):
+            rate = min(rate * GROWTH, most)
+        elif held == 0:
+            rate /= GROWTH
+            if rate < 1:
+                return
+        elif missed / held <= 1 + PRECISION:
+            return
+        else:
+            rate = sqrt(held * missed)
+
+
+def given(phases: list[Phase]) -> Plan:
+    """The phases of a scenario."""
+    for phase in phases:  # noqa: UP028 - the iterator of a list is sent no results
+        yield phase
+
+
+def _unmeasured(warmup_s: float, ramp_s: float, rate: float) -> Plan:
+    if warmup_s:
+        yield Phase("warm-up", warmup_s, rate, measured=False)
+    if ramp_s:
+        yield Phase("ramp", ramp_s, rate, rate_from=0.0, measured=False)
+
+
+class Schedule:
+    """When the requests of a phase are due, with random (Poisson) or even gaps."""
+
+    def __init__(self, phase: Phase, start: float, random: Random, even: bool) -> None:
+        self.end = start + phase.seconds
+        self._start = start
+        self._phase = phase
+        self._random = random
+        self._even = even
+        # The area under the rate over time, in requests. Even ones are due in the middle of their
+        # gaps, so that their number does not depend on how the last one is rounded.
+        self._area = -0.5 if even else 0.0
+        self.due = start
+        self.advance()
+
+    def advance(self) -> None:
+        """Move `due` to the next request, or to infinity at the end of the phase."""
+        self._area += 1.0 if self._even else self._random.expovariate(1.0)
+        phase = self._phase
+        if phase.rate_from is None:
+            self.due = self._start + self._area / phase.rate
+        else:
+            # When the area under a line from `rate_from` to `rate` reaches this many requests.
+            slope = (phase.rate - phase.rate_from) / phase.seconds
+            root = phase.rate_from**2 + 2 * slope * self._area
+            self.due = self._start + (sqrt(max(0.0, root)) - phase.rate_from) / slope
+        if self.due > self.end:
+            self.due = float("inf")

@@ -1,0 +1,69 @@
+"""Floors of impressions and deals, as answers are checked: exact, in the currency of the bids.
+
+`unit` is the rate of that currency: USD for one of it.
+"""
+
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+from snapbid.bidding.request import Audio, Deal, Video
+from snapbid.reference.rates import MICROS, Rates
+
+
+class DurationFloor(NamedTuple):
+    """A floor for creatives of these durations in seconds, both ends included, in millionths of the
+    bids' currency, or for each of their seconds; None if its own has no rate.
+    """
+
+    shortest: int
+    longest: int | None
+    floor: Fraction | None
+    is_per_second: bool
+
+
+def floor_of(
+    amount: float | None, currency: str | None, rates: Rates, unit: Fraction | int
+) -> int | None:
+    """A floor in millionths of the bids' currency, rounded up; None if its own has no rate."""
+    if not amount or not amount > 0:
+        return 0
+    exact = _exact(amount, currency, rates, unit)
+    return None if exact is None else math.ceil(exact)
+
+
+def _exact(
+    amount: float, currency: str | None, rates: Rates, unit: Fraction | int
+) -> Fraction | None:
+    rate = rates.usd.get((currency or "USD").upper())
+    return None if rate is None else Fraction(repr(amount)) * rate * MICROS / unit
+
+
+def floors_by_duration(
+    place: Video | Audio | Deal, currency: str | None, rates: Rates, unit: Fraction | int
+) -> list[DurationFloor]:
+    """The floors for durations; one that is not above 0 limits nothing."""
+    spans = [(span.mindur or 0, span.maxdur, span.bidfloor) for span in place.durfloors or ()]
+    floors = [(0, None, place.mincpmpersec, True), *((*span, False) for span in spans)]
+    return [
+        DurationFloor(
+            max(shortest, 0),
+            None if longest is None or longest < 0 else longest,
+            _exact(amount, currency, rates, unit),
+            is_per_second,
+        )
+        for shortest, longest, amount, is_per_second in floors
+        if amount is not None and amount > 0
+    ]
+
+
+def is_paid(price: int, seconds: int | None, limit: DurationFloor) -> bool:
+    """Whether a price (in millionths) suffices for a creative of so many seconds."""
+    shortest, longest, floor, is_per_second = limit
+    if longest is not None and longest < shortest:
+        return True
+    if seconds is None:
+        return False
+    if seconds < shortest or (longest is not None and seconds > longest):
+        return True
+    return floor is not None and price >= (floor * seconds if is_per_second else floor)

@@ -1,0 +1,50 @@
+"""Decides whether a run passed, or for what reason it failed."""
+
+from collections.abc import Sequence
+
+from snapbid.loadtest.reports import DIFFERENT, NOT_DONE
+from snapbid.loadtest.result import (
+    EventFigures,
+    NoticeFigures,
+    PhaseResult,
+    Reconciliation,
+    Verdict,
+)
+
+
+def judge(
+    phases: Sequence[PhaseResult],
+    capacity: float | None,
+    notices: NoticeFigures,
+    events: EventFigures | None,
+    reconciliation: Reconciliation,
+    ended_early: str,
+) -> Verdict:
+    """The verdict, with the first reason; a search for the capacity may miss objectives.
+
+    `ended_early` says why the run ended before its time; empty if it did not.
+    """
+    measured = [phase for phase in phases if phase.measured]
+    if ended_early or not measured:
+        return Verdict(False, ended_early or "interrupted")
+    if reconciliation.status == DIFFERENT:
+        return Verdict(False, f"the report differs: {reconciliation.detail}")
+    if reconciliation.status == NOT_DONE and reconciliation.detail != "--no-reconcile":
+        return Verdict(False, reconciliation.detail)
+    if capacity is not None:
+        if capacity > 0:
+            return Verdict(True, "")
+        return Verdict(False, f"no rate met the objectives; {measured[-1].rate:g}/s: "
+                              f"{measured[-1].missed}")  # fmt: skip
+    for phase in measured:
+        if not phase.held:
+            late = f"; {phase.client.why}" if phase.client.limited else ""
+            return Verdict(
+                False, f"objective missed in {phase.name} at {phase.rate:g}/s: {phase.missed}{late}"
+            )
+    failed = sum(notices.failed.values())
+    if failed:
+        return Verdict(False, f"{failed} notices failed: {notices.example}")
+    if events is not None and events.failed:
+        return Verdict(False, f"{events.failed} event batches failed: {events.example}")
+    return Verdict(True, "")

@@ -1,0 +1,1 @@
+"""What operators use: dashboard, explain, go-live, reconcile, recordings, files to export."""

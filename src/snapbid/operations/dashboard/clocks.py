@@ -1,0 +1,80 @@
+"""Whether the clocks of this machine, the stores and the drains agree.
+
+Budgets, holds and days follow the clock of Redis, events that of the drain; whose clock is wrong is
+what most of them say.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from snapbid.ledger.bids.clock import OwnClock
+
+LIMIT_S: Final = 2.0
+STEADY_S: Final = 8.0  # longer than any of the clocks is not read
+OWN: Final = "this machine"
+REDIS: Final = "Redis"
+POSTGRES: Final = "PostgreSQL"
+
+
+class ClockDifference(NamedTuple):
+    """The clock of `names` is `ahead_s` ahead of what most others show (behind, where negative)."""
+
+    names: tuple[str, ...]
+    ahead_s: float
+    others: tuple[str, ...]
+
+    def __str__(self) -> str:
+        way = "ahead of" if self.ahead_s > 0 else "behind"
+        clocks = "the clock of" if len(self.names) == 1 else "the clocks of"
+        are = "is" if len(self.names) == 1 else "are"
+        seconds = f"{abs(self.ahead_s):,.0f} s"
+        return f"{clocks} {_listed(self.names)} {are} {seconds} {way} {_listed(self.others)}"
+
+
+class ClockWatch:
+    """Names differences once they have lasted: the clocks are read one after the other."""
+
+    def __init__(self) -> None:
+        self._since: tuple[float, frozenset[tuple[str, ...]]] = (0.0, frozenset())
+        self.differences: list[ClockDifference] = []
+
+    def look(self, own: Mapping[str, OwnClock], now: float) -> None:
+        """Compare the clocks at a time of the monotonic clock (s)."""
+        found = find_differences(own)
+        names = frozenset(each.names for each in found)
+        if names != self._since[1]:
+            self._since = (now, names)
+        self.differences = found if now - self._since[0] >= STEADY_S else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def find_differences(own: Mapping[str, OwnClock]) -> list[ClockDifference]:
+    """Return which clocks differ by LIMIT_S and more; `own` is this machine's beside each of them.
+
+    Those that agree stand together; the largest such group is right, of equals that with Redis.
+    """
+    shown = {OWN: 0.0} | {
+        name: -clock.ahead_s if abs(clock.ahead_s) - clock.doubt_s >= LIMIT_S else 0.0
+        for name, clock in own.items()
+    }
+    names = sorted(shown, key=lambda name: shown[name])
+    groups = [[names[0]]]
+    for before, name in pairwise(names):
+        if shown[name] - shown[before] >= LIMIT_S:
+            groups.append([])
+        groups[-1].append(name)
+    right = max(groups, key=lambda group: (len(group), any(n.startswith(REDIS) for n in group)))
+    return [
+        ClockDifference(
+            tuple(group),
+            shown[group[len(group) // 2]] - shown[right[len(right) // 2]],
+            tuple(right),
+        )
+        for group in groups
+        if group is not right
+    ]

@@ -1,0 +1,144 @@
+"""The snapshot of a watch as series of the metrics page (`metrics.WATCHED`)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from time import time
+
+from snapbid.base.risks import NAMES
+from snapbid.metrics import Samples
+from snapbid.operations.dashboard.guard import SspStanding
+from snapbid.operations.dashboard.ledger import Standing, is_foreign
+from snapbid.operations.dashboard.watch import CampaignMoney, Watch
+
+NANO = 1_000_000_000  # CPM in micro-USD, to USD an impression
+
+
+def gauges(watch: Watch) -> dict[str, Samples]:
+    """Return series by metric; what is unknown has none."""
+    snapshot = watch.snapshot
+    series: dict[str, Samples] = {
+        "snapbid_store_up": [
+            ({"store": name}, float(up))
+            for name, up in (("redis", snapshot.redis), ("warehouse", snapshot.warehouse))
+            if up is not None
+        ],
+        "snapbid_store_risk": [
+            ({"store": store, "risk": name}, float(any(risk.name == name for risk in risks)))
+            for store, risks in snapshot.risks.items()
+            for name in NAMES[store]
+        ],
+        "snapbid_clock_difference_seconds": [
+            ({"clock": ", ".join(of.names)}, of.ahead_s) for of in watch.clocks.differences
+        ],
+        "snapbid_disk_full": [
+            ({"setting": disk.setting}, float(disk.is_full)) for disk in watch.disks()
+        ],
+        "snapbid_spool_bytes": [({}, watch.spool_bytes())],
+        "snapbid_auction_log_spool_bytes": [({}, watch.auction_log_bytes())],
+        **_catalog(watch),
+        **_guard(watch.guard.standings),
+    }
+    if snapshot.waiting is not None:
+        counters, behind_s, entries, oldest_s, shards, silent = snapshot.waiting
+        states = Counter(_state_of_shard(shard, snapshot.identity) for shard in shards)
+        series["snapbid_ledger_shards"] = [
+            ({"state": name}, states[name]) for name in ("confirmed", "waiting", "foreign", "away")
+        ]
+        series["snapbid_ledger_shard_up"] = [
+            ({"shard": str(number)}, float(shard is not None))
+            for number, shard in enumerate(shards)
+        ]
+        series["snapbid_silent_processes"] = [({}, silent.processes)]
+        series["snapbid_silent_processes_left_seconds"] = [({}, silent.left_s)]
+        series["snapbid_drain_waiting"] = [({}, counters)]
+        series["snapbid_event_queue_length"] = [({}, entries)]
+        series["snapbid_event_queue_age_seconds"] = [({}, oldest_s)]
+        if behind_s is not None:
+            series["snapbid_drain_behind_seconds"] = [({}, behind_s)]
+    if snapshot.ssps is not None:
+        totals = {name: ssp.since for name, ssp in snapshot.ssps.items()}
+        for metric, values in (
+            ("bids_total", {name: of.bids for name, of in totals.items()}),
+            ("wins_total", {name: of.wins for name, of in totals.items()}),
+            ("impressions_total", {name: of.imps for name, of in totals.items()}),
+            ("spend_usd_total", {name: of.cpm_micros / NANO for name, of in totals.items()}),
+        ):
+            series[f"snapbid_ssp_{metric}"] = [({"ssp": name}, n) for name, n in values.items()]
+    if snapshot.money is not None:
+        series |= _money(snapshot.money)
+    return series
+
+
+def _state_of_shard(shard: Standing | None, warehouse: str | None) -> str:
+    if shard is None:
+        return "away"
+    if is_foreign(shard, warehouse):
+        return "foreign"
+    return "confirmed" if shard.is_confirmed else "waiting"
+
+
+def state_of(money: CampaignMoney) -> str:
+    """Return whether the budget allows a bid: open, paced (later today) or spent (not today)."""
+    figures, cost = money
+
+    def lacks(left: float | None) -> bool:
+        return left is not None and round(left - cost, 9) < 0
+
+    left_of_day = None
+    if figures.daily is not None:
+        left_of_day = figures.daily - figures.spent_today - figures.held
+    if lacks(figures.remaining) or lacks(left_of_day):
+        return "spent"
+    return "paced" if lacks(figures.remaining_today) else "open"
+
+
+def _money(campaigns: list[CampaignMoney]) -> dict[str, Samples]:
+    spent, held, budgets = [], [], []
+    states = Counter({"open": 0, "paced": 0, "spent": 0})
+    for money in campaigns:
+        figures = money.of
+        name = {"campaign": figures.id}
+        states[state_of(money)] += 1
+        held.append((name, figures.held))
+        for window, used, budget in (
+            ("day", figures.spent_today, figures.daily),
+            ("total", figures.spent, figures.total),
+        ):
+            spent.append(({**name, "window": window}, used))
+            if budget is not None:
+                budgets.append(({**name, "window": window}, budget))
+    return {
+        "snapbid_campaign_spent_usd": spent,
+        "snapbid_campaign_held_usd": held,
+        "snapbid_campaign_budget_usd": budgets,
+        "snapbid_budget_state": [({"state": name}, n) for name, n in states.items()],
+    }
+
+
+def _catalog(watch: Watch) -> dict[str, Samples]:
+    publisher, now, campaigns = watch.publisher, time(), watch.snapshot.campaigns
+    series: dict[str, Samples] = {}
+    if campaigns is not None:
+        series["snapbid_catalog_campaigns"] = [({}, campaigns)]
+    if publisher.published_at is not None:
+        series["snapbid_catalog_age_seconds"] = [({}, max(now - publisher.published_at, 0.0))]
+    if publisher.checked_at is not None:
+        series["snapbid_catalog_checked_seconds"] = [({}, max(now - publisher.checked_at, 0.0))]
+    series["snapbid_catalog_bases_total"] = [
+        ({"source": source}, count) for source, count in publisher.bases.items()
+    ]
+    return series
+
+
+def _guard(standings: Sequence[SspStanding]) -> dict[str, Samples]:
+    shares: Samples = [
+        ({"kind": kind, "ssp": of.ssp, "window": window}, count / answers.requests)
+        for of in standings
+        for window, answers in of.answers.items()
+        if answers.requests
+        for kind, count in (("late", answers.late), ("failed", answers.failed))
+    ]
+    return {
+        "snapbid_ssp_answers_share": shares,
+        "snapbid_ssp_guard": [({"ssp": of.ssp}, of.level) for of in standings],
+    }

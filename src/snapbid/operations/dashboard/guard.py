@@ -1,0 +1,94 @@
+"""How many of each SSP's requests are answered late, or fail, before the SSP acts on it.
+
+Exchanges send less to a bidder that times out or fails, some from a share of 15% on. The guard
+warns at 5% and 10%, of the last minute or of the last 15. It counts what this machine has answered.
+"""
+
+from collections import defaultdict, deque
+from typing import Final, NamedTuple
+
+from snapbid.metrics.keys import parse_key
+from snapbid.operations.dashboard.counts import BIDS, FEW, Counts
+
+LIMIT: Final = 0.15  # from which some exchanges throttle
+WARNING: Final = 0.05
+ALARM: Final = 0.10
+WINDOWS: Final = {"1m": 60.0, "15m": 900.0}
+OUTCOMES: Final = ("late", "overload", "store_down", "internal")
+KEEP_EVERY_S: Final = 10.0
+
+
+class Answers(NamedTuple):
+    """Requests of an SSP, and how many were answered late, or had no bid for a failure of ours."""
+
+    requests: int = 0
+    late: int = 0
+    overload: int = 0
+    store_down: int = 0
+    internal: int = 0
+
+    @property
+    def failed(self) -> int:
+        return self.overload + self.store_down + self.internal
+
+    @property
+    def share(self) -> float:
+        """The share that was late or failed; 0 of too few requests to say."""
+        return (self.late + self.failed) / self.requests if self.requests >= FEW else 0.0
+
+
+class SspStanding(NamedTuple):
+    """An SSP's answers in each of the WINDOWS; `level`: 0, 1 from WARNING on, 2 from ALARM on."""
+
+    ssp: str
+    answers: dict[str, Answers]
+
+    @property
+    def level(self) -> int:
+        worst = max(answers.share for answers in self.answers.values())
+        return (worst >= WARNING) + (worst >= ALARM)
+
+
+class Guard:
+    """The last 15 minutes. Written by one thread, read by others."""
+
+    def __init__(self) -> None:
+        length = int(max(WINDOWS.values()) / KEEP_EVERY_S) + 2
+        self._kept: deque[tuple[float, dict[str, Answers]]] = deque(maxlen=length)
+        self.standings: list[SspStanding] = []
+
+    def add(self, at: float, counts: Counts) -> None:
+        """Add a sample of the counters, taken at `at` (epoch s)."""
+        now = _by_ssp(counts)
+        if not self._kept or not 0 <= at - self._kept[-1][0] < KEEP_EVERY_S:
+            self._kept.append((at, now))
+        before = {name: self._before(at - span) for name, span in WINDOWS.items()}
+        self.standings = [
+            SspStanding(
+                ssp, {name: _grown(of.get(ssp, Answers()), own) for name, of in before.items()}
+            )
+            for ssp, own in sorted(now.items())
+        ]
+
+    def _before(self, moment: float) -> dict[str, Answers]:
+        """The newest sample from before a moment, else the oldest."""
+        for at, answers in reversed(self._kept):
+            if at <= moment:
+                return answers
+        return self._kept[0][1]
+
+
+def _by_ssp(counts: Counts) -> dict[str, Answers]:
+    requests: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(Answers._fields))
+    for key, value in counts.items():
+        if key.startswith(BIDS):
+            labels = parse_key(key)[1]
+            own, outcome = requests[labels.get("ssp", "")], labels.get("outcome", "")
+            own[0] += value
+            if outcome in OUTCOMES:
+                own[Answers._fields.index(outcome)] += value
+    return {ssp: Answers(*own) for ssp, own in requests.items() if ssp}
+
+
+def _grown(before: Answers, now: Answers) -> Answers:
+    return Answers(*(max(new - old, 0) for old, new in zip(before, now, strict=True)))

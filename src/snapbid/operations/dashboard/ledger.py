@@ -1,0 +1,242 @@
+"""Figures from Redis, of all machines: SSPs' traffic, and the backlog of the drain.
+
+Nothing here takes Redis more than a fraction of a millisecond at a time: counts are asked for by
+name, never a whole day. Of shards that are away the figures are missing, or those known last.
+"""
+
+import contextlib
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.admin.parts import away, of_each
+from snapbid.ledger.bids.segment import fetch_segments
+from snapbid.queues.queues import fetch_leftovers
+
+FIELDS: Final = (b"b", b"w", b"p", b"i")  # as settle.lua and batch.py name an SSP's counters
+SSPS_AT_ONCE: Final = 100
+SILENT_MS: Final = 10_000  # without a heartbeat, of which there are four a second
+GIVEN_UP_MS: Final = 900_000  # SPOOL_GIVEN_UP_MS of ledger/scripts/clock.lua
+
+
+class Standing(NamedTuple):
+    """Whose numbers a shard has ("": nobody has said so), and whether budgets may bid."""
+
+    warehouse: str
+    is_confirmed: bool
+
+
+def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
+    """Whether a shard is known to belong to another warehouse than this one."""
+    owner = "" if shard is None else shard.warehouse
+    return bool(warehouse and owner and owner != warehouse)
+
+
+class SilentProcesses(NamedTuple):
+    """Processes that may have notices on disk and are not heard of: holds wait for these.
+
+    `left_s`: until holds wait no longer, by a clock that stands still while nobody uses Redis.
+    """
+
+    processes: int
+    left_s: float
+
+
+class Backlog(NamedTuple):
+    """`counters` and `entries` of streams that the drain has yet to carry, and their age (s).
+
+    `behind_s` is None where no drain has recorded when it finished, a shard where it is away.
+    `entries` are those of all streams that answer, those of a ledger with more shards included.
+    """
+
+    counters: int
+    behind_s: float | None
+    entries: int
+    oldest_s: float
+    shards: list[Standing | None]
+    silent: SilentProcesses = SilentProcesses(0, 0.0)
+
+    @property
+    def away(self) -> list[int]:
+        """The shards that are away."""
+        return away(self.shards)
+
+
+class Traffic(NamedTuple):
+    """An SSP's answers with bids, wins, sum of their CPM in micro-USD, and impressions."""
+
+    bids: int
+    wins: int
+    cpm_micros: int
+    imps: int
+
+    def plus(self, other: "Traffic") -> "Traffic":
+        return Traffic(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+NOTHING: Final = Traffic(0, 0, 0, 0)
+
+
+class _ShardBacklog(NamedTuple):
+    counters: int
+    drained_at: float | None
+    entries: int
+    oldest_ms: int | None
+    standing: Standing
+    silent: Mapping[bytes, int]  # ms that are left, by token
+
+
+async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
+    """Return what waits at `now` (epoch s). Raises RedisError or OSError where all is away."""
+    answers = await of_each(shards, lambda number: _waiting(redis, ShardKeys(number)))
+    behind: list[float] | None = [0.0]
+    for shard in answers:
+        if shard is not None and shard.counters and behind is not None:
+            at = shard.drained_at
+            behind = None if at is None else [*behind, now - at]
+    streams = [(shard.entries, shard.oldest_ms) for shard in answers if shard is not None]
+    for number in await fetch_leftovers(redis, shards):
+        with contextlib.suppress(RedisError, OSError):
+            streams.append(await _events(redis, ShardKeys(number)))
+    began = min((oldest for _, oldest in streams if oldest is not None), default=now * 1000)
+    return Backlog(
+        counters=sum(shard.counters for shard in answers if shard is not None),
+        behind_s=None if behind is None else max(behind),
+        entries=sum(entries for entries, _ in streams),
+        oldest_s=max(now - began / 1000, 0.0),
+        shards=[None if shard is None else shard.standing for shard in answers],
+        silent=_longest([shard.silent for shard in answers if shard is not None]),
+    )
+
+
+def _longest(shards: Sequence[Mapping[bytes, int]]) -> SilentProcesses:
+    """A process may be known to some shards alone."""
+    tokens = {token for silent in shards for token in silent}
+    left_ms = max((left for silent in shards for left in silent.values()), default=0)
+    return SilentProcesses(len(tokens), left_ms / 1000)
+
+
+async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
+    pipe = redis.pipeline(transaction=False)
+    pipe.scard(keys.changed)
+    pipe.scard(keys.taken)
+    pipe.get(keys.drained_at)
+    pipe.hmget(keys.state, "segment", "confirmed", "warehouse")
+    pipe.hget(f"{keys.prefix}h", "clock")
+    pipe.hgetall(keys.processes)
+    changed, taken, at, state, clock, processes = await pipe.execute()
+    drained_at = None if at is None else float(at)
+    entries, oldest = await _events(redis, keys)
+    standing, silent = _standing(*state), _silent(int(clock or 0), processes)
+    return _ShardBacklog(changed + taken, drained_at, entries, oldest, standing, silent)
+
+
+def _silent(clock: int, processes: Mapping[bytes, bytes]) -> dict[bytes, int]:
+    """For how long (ms) holds wait for each process that is not heard of (scripts/clock.lua)."""
+    ages = {token: clock - int(marks.split()[1]) for token, marks in processes.items()}
+    return {token: GIVEN_UP_MS - age for token, age in ages.items() if age > SILENT_MS}
+
+
+async def _events(redis: Redis, keys: ShardKeys) -> tuple[int, int | None]:
+    """How many entries a stream has, and when the oldest came (epoch ms)."""
+    pipe = redis.pipeline(transaction=False)
+    pipe.xlen(keys.events)
+    pipe.xrange(keys.events, count=1)
+    entries, oldest = await pipe.execute()
+    return entries, int(oldest[0][0].partition(b"-")[0]) if oldest else None
+
+
+def _standing(segment: bytes | None, confirmed: bytes | None, owner: bytes | None) -> Standing:
+    is_confirmed = segment is not None and segment == confirmed
+    return Standing((owner or b"").decode(), is_confirmed)
+
+
+async def traffic(
+    redis: Redis, shard: int, day: datetime.date, numbers: Sequence[int]
+) -> dict[int, Traffic]:
+    """Return a shard's counters of SSPs on a day, by number. Raises RedisError."""
+    totals: dict[int, Traffic] = dict.fromkeys(numbers, NOTHING)
+    keys = ShardKeys(shard)
+    segments = await fetch_segments(redis, keys)
+    hashes = [keys.counters(segment, day.isoformat()) for segment in segments]
+    for batch, key in product(_batched(numbers), hashes):
+        fields = [b"%b:%d" % (kind, number) for number in batch for kind in FIELDS]
+        values: Any = await redis.hmget(key, fields)
+        for index, number in enumerate(batch):
+            own = values[index * len(FIELDS) : (index + 1) * len(FIELDS)]
+            totals[number] = totals[number].plus(Traffic(*(int(value or 0) for value in own)))
+    return totals
+
+
+class SspTraffic(NamedTuple):
+    """An SSP's traffic of the day (UTC), and since this process started."""
+
+    today: Traffic
+    since: Traffic
+
+
+class TrafficReader:
+    """Reads SSPs' traffic again and again; of a shard that is away it has what was known last."""
+
+    def __init__(self, redis: Redis, shards: int) -> None:
+        self._redis = redis
+        self._totals = [RunningTotals() for _ in range(shards)]
+        never: tuple[datetime.date, Mapping[int, Traffic]] = (datetime.date.min, {})
+        self._today = [never] * shards
+
+    async def fetch(self, today: datetime.date, names: Mapping[int, str]) -> dict[str, SspTraffic]:
+        """Return the traffic of SSPs by name. Raises RedisError or OSError where all is away."""
+        numbers = list(names)
+        days = (today - datetime.timedelta(days=1), today)  # late notices count for yesterday
+
+        async def ask(shard: int) -> dict[datetime.date, dict[int, Traffic]]:
+            return {day: await traffic(self._redis, shard, day, numbers) for day in days}
+
+        for shard, known in enumerate(await of_each(len(self._totals), ask)):
+            if known is not None:
+                self._totals[shard].add(known)
+                self._today[shard] = today, known[today]
+        of_today = [known for day, known in self._today if day == today]
+        since = [totals.sums for totals in self._totals]
+        return {
+            name: SspTraffic(_sum(of_today, number), _sum(since, number))
+            for number, name in names.items()
+        }
+
+
+def _sum(shards: Iterable[Mapping[int, Traffic]], number: int) -> Traffic:
+    total = NOTHING
+    for shard in shards:
+        total = total.plus(shard.get(number, NOTHING))
+    return total
+
+
+class RunningTotals:
+    """Adds up the days' counters into counts that only grow, starting with the first call."""
+
+    def __init__(self) -> None:
+        self._previous: dict[tuple[datetime.date, int], Traffic] | None = None
+        self.sums: dict[int, Traffic] = {}  # by SSP number
+
+    def add(self, days: Mapping[datetime.date, Mapping[int, Traffic]]) -> dict[int, Traffic]:
+        """Add the counters of some days; return the sums."""
+        current = {
+            (day, number): traffic for day, ssps in days.items() for number, traffic in ssps.items()
+        }
+        for key, now in current.items():
+            before = now if self._previous is None else self._previous.get(key, NOTHING)
+            if before.bids > now.bids:  # Redis has lost its data
+                before = NOTHING
+            grown = Traffic(*(max(b - a, 0) for a, b in zip(before, now, strict=True)))
+            self.sums[key[1]] = self.sums.get(key[1], NOTHING).plus(grown)
+        self._previous = current
+        return self.sums
+
+
+def _batched(numbers: Sequence[int]) -> list[Sequence[int]]:
+    return [numbers[start : start + SSPS_AT_ONCE] for start in range(0, len(numbers), SSPS_AT_ONCE)]

@@ -1,0 +1,135 @@
+"""Rates and latency of the last five minutes, hour and day, kept beside the counters.
+
+A mark is what the counters were at a moment; between two marks lie a rate and two percentiles. The
+marks of the hour and the day are written to a file, so that a restart of the server keeps them.
+"""
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from snapbid.metrics.keys import parse_key
+from snapbid.operations.dashboard.counts import BIDS, WHOLE, Counts, quantile
+
+SPANS: Final = {"5 minutes": (2.0, 150), "hour": (30.0, 120), "day": (600.0, 144)}
+"""By name: seconds between two marks, and how many are kept besides the first."""
+SAVED: Final = ("hour", "day")
+FILE: Final = "trends"
+REQUESTS: Final = "snapbid_http_requests_total"
+SLACK: Final = 0.9  # of the seconds between two marks, since samples do not come exactly in time
+
+
+class Mark(msgspec.Struct, array_like=True, frozen=True):
+    """Counters at a moment (epoch s); `buckets` are the histogram's, by upper bound."""
+
+    at: float
+    requests: int
+    bids: int
+    errors: int
+    buckets: dict[str, int]
+
+
+class TrendPoint(NamedTuple):
+    """Age (s), requests, bids and 5xx a second, p50 and p99 (s) of the time before."""
+
+    age: float
+    requests: float
+    bids: float
+    errors: float
+    p50: float | None
+    p99: float | None
+
+
+class Trends:
+    """Written by one thread, read by others. `folder`: where the counters are."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / FILE
+        self._marks = {name: deque[Mark](maxlen=count + 1) for name, (_, count) in SPANS.items()}
+        for name, marks in self._load().items():
+            if name in SAVED:
+                self._marks[name].extend(marks)
+
+    def add(self, at: float, counts: Counts) -> None:
+        """Add what the counters are at a moment (epoch s)."""
+        mark = _mark(at, counts)
+        save = False
+        for name, (every_s, _) in SPANS.items():
+            marks = self._marks[name]
+            if not marks or at - marks[-1].at >= every_s * SLACK:
+                marks.append(mark)
+                save = save or name in SAVED
+        if save:
+            self._save()
+
+    def points(self, now: float) -> dict[str, list[TrendPoint]]:
+        """Return the points of each span, oldest first."""
+        return {
+            name: [
+                _point(now, before, mark)
+                for before, mark in pairwise(list(marks))
+                if now - mark.at <= SPANS[name][0] * SPANS[name][1]
+            ]
+            for name, marks in self._marks.items()
+        }
+
+    def _load(self) -> dict[str, list[Mark]]:
+        try:
+            return msgspec.msgpack.decode(self._file.read_bytes(), type=dict[str, list[Mark]])
+        except (OSError, msgspec.DecodeError):
+            return {}
+
+    def _save(self) -> None:
+        new = self._file.with_name(f"{FILE}.new")
+        data = msgspec.msgpack.encode({name: list(self._marks[name]) for name in SAVED})
+        with contextlib.suppress(OSError):  # a full disk: the page goes on without
+            new.write_bytes(data)
+            os.replace(new, self._file)
+
+
+def _mark(at: float, counts: Counts) -> Mark:
+    requests = bids = errors = 0
+    buckets = {}
+    for key, value in counts.items():
+        if key.startswith(BIDS):
+            requests += value
+            if 'outcome="bid"' in key:
+                bids += value
+        elif key.startswith(f"{WHOLE}_bucket"):
+            buckets[parse_key(key)[1]["le"]] = value
+        elif key.startswith(REQUESTS) and 'status="5' in key and 'route="health"' not in key:
+            errors += value
+    return Mark(at, requests, bids, errors, buckets)
+
+
+def _point(now: float, before: Mark, mark: Mark) -> TrendPoint:
+    seconds = max(mark.at - before.at, 0.001)
+    grown = sorted(_growth(before.buckets, mark.buckets))
+    p50, p99 = (quantile(grown, share) if grown else None for share in (0.5, 0.99))
+    rates = (
+        max(after - first, 0) / seconds
+        for first, after in (
+            (before.requests, mark.requests),
+            (before.bids, mark.bids),
+            (before.errors, mark.errors),
+        )
+    )
+    requests, bids, errors = (round(rate, 2) for rate in rates)
+    return TrendPoint(round(max(now - mark.at, 0.0), 1), requests, bids, errors, p50, p99)
+
+
+def _growth(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[tuple[float, int]]:
+    counted = False
+    grown = []
+    for bound, value in after.items():
+        more = max(value - before.get(bound, 0), 0)
+        counted = counted or more > 0
+        grown.append((float(bound), more))
+    if counted:
+        yield from grown

@@ -1,0 +1,328 @@
+"""Whether this server bids, since when, and if not as it should: why, and what to do.
+
+Judged from what the private port has read. Each cause keeps the time at which it was first seen.
+"""
+
+from collections.abc import Iterator, Sequence
+from time import time
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from snapbid.base.risks import Risk
+from snapbid.ledger.admin.drains import DrainReport
+from snapbid.ledger.admin.parts import names
+from snapbid.operations.dashboard.clocks import ClockDifference
+from snapbid.operations.dashboard.counts import BIDS, FEW, CountWindow
+from snapbid.operations.dashboard.disks import Disk
+from snapbid.operations.dashboard.guard import LIMIT, WARNING, Answers, SspStanding
+from snapbid.operations.dashboard.ledger import Backlog, is_foreign
+
+State: TypeAlias = Literal["bidding", "degraded", "not bidding", "unknown"]
+
+BEHIND_S: Final = 60.0  # of the drain
+STALE_S: Final = 120.0  # of the catalog
+SHARE: Final = 0.02
+LATE_REMEDY: Final = (
+    "look at the latency on /ops: more workers, a longer tmax of the SSP, or fewer of its requests:"
+    " snapbid ssp set {ssp} --qps N"
+)
+OVERLOAD_REMEDY: Final = "more workers, or fewer of its requests: snapbid ssp set {ssp} --qps N"
+STORE_REMEDY: Final = "look at Redis and its log; nothing, if it has just come back"
+INTERNAL_REMEDY: Final = "look at the log of serve"
+MIB: Final = 2**20
+CAPACITY: Final = "look at the latency on /ops: more workers, a faster Redis, or a longer tmax"
+UNANSWERED: Final = {  # by outcome: what happens to such requests, and what to do
+    "late": ("get no bid: the answer would have come after tmax", CAPACITY),
+    "overload": ("get no bid: there are more than the workers complete", CAPACITY),
+    "store_down": (
+        "of the last minute got no bid: Redis did not remember it",
+        STORE_REMEDY,
+    ),
+}
+
+
+class Cause(Struct, frozen=True):
+    """One thing that is wrong; `stops` bids, or is only a loss of quality."""
+
+    key: str
+    stops: bool
+    text: str
+    remedy: str
+    since: float = 0.0
+
+
+class ServingVerdict(Struct, frozen=True):
+    """The state since a moment (epoch s), and its causes, the worst and oldest first."""
+
+    state: State
+    since: float
+    causes: list[Cause]
+    note: str | None = None
+
+
+class Facts(NamedTuple):
+    """What is judged; None is unknown."""
+
+    redis: bool | None
+    warehouse: bool | None
+    identity: str | None
+    backlog: Backlog | None
+    window: CountWindow | None
+    has_catalog: bool
+    campaigns: int | None
+    ssps: int | None
+    catalog_checked_s: float | None
+    spool_bytes: int
+    risks: Sequence[Risk] = ()
+    standings: Sequence[SspStanding] = ()
+    disks: Sequence[Disk] = ()
+    clocks: Sequence[ClockDifference] = ()
+    drains: Sequence[DrainReport] = ()
+    redis_why: str = ""
+    warehouse_why: str = ""
+
+
+class Judge:
+    """Judges again and again, and remembers since when what is so."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        self.verdict = ServingVerdict("unknown", time(), [])
+
+    def judge(self, now: float, facts: Facts) -> ServingVerdict:
+        """Return the verdict of a moment (epoch s)."""
+        found = {cause.key: cause for cause in _causes(facts)}
+        self._since = {key: self._since.get(key, now) for key in found}
+        causes = [
+            Cause(cause.key, cause.stops, cause.text, cause.remedy, self._since[cause.key])
+            for cause in found.values()
+        ]
+        causes.sort(key=lambda cause: (not cause.stops, cause.since))
+        state: State = "degraded" if causes else "bidding"
+        if any(cause.stops for cause in causes):
+            state = "not bidding"
+        elif facts.redis is None:
+            state = "unknown"
+        since = self.verdict.since if state == self.verdict.state else now
+        self.verdict = ServingVerdict(state, since, causes, _note(facts))
+        return self.verdict
+
+
+def _note(facts: Facts) -> str | None:
+    if facts.window is not None and not facts.window.total(BIDS):
+        return f"no bid request in the last {facts.window.seconds:.0f} s"
+    over = [each for each in facts.standings if each.level and not _is_troubled(each)]
+    if over:
+        share = max(each.answers["15m"].share for each in over)
+        ssps = ", ".join(each.ssp for each in over)
+        return f"{share:.0%} of the requests of {ssps} in 15 min were late or failed: it is over"
+    return None
+
+
+def _causes(facts: Facts) -> Iterator[Cause]:
+    yield from _of_stores(facts)
+    yield from _of_ledger(facts)
+    yield from _of_setup(facts)
+    if facts.window is not None:
+        for cause in _of_traffic(facts.window):
+            if facts.redis is not False or cause.key != "store_down":  # it is said above
+                yield cause
+    yield from _of_ssps(facts.standings)
+    yield from _of_machines(facts)
+    for risk in facts.risks:
+        stops = risk.store == "redis" and risk.severity == "readonly"
+        yield Cause(f"risk {risk.name}", stops, risk.text, risk.remedy)
+
+
+def _of_machines(facts: Facts) -> Iterator[Cause]:
+    """Disks and clocks, and what keeps the drains."""
+    for disk in facts.disks:
+        if disk.is_full:
+            yield Cause(
+                f"disk {disk.setting}",
+                False,
+                f"the disk of {disk.setting} ({disk.path}) is full: {disk.free / MIB:,.0f} MiB "
+                f"are free, {disk.needed / MIB:,.0f} may be needed at once"
+                + ("" if disk.files is None else f", {disk.files:,} files can be made"),
+                "make room there (df -h, df -i): notices could not be kept while Redis is away, "
+                "and changed campaigns are not taken up",
+            )
+    for difference in facts.clocks:
+        yield Cause(
+            f"clock {', '.join(difference.names)}",
+            False,
+            f"{difference}: budgets, holds and days go by them",
+            "set it, and let a time service keep it (timedatectl, chronyc tracking)",
+        )
+    for drain in facts.drains:
+        for number, trouble in enumerate(drain.troubles):
+            yield Cause(
+                f"drain {drain.host} {number}",
+                False,
+                f"the drain on {drain.host}: {trouble}",
+                "nothing is lost, what waits is carried afterwards; remove the cause: a full disk "
+                "(df -h), a lock, a store or a network that is down",
+            )
+
+
+def _of_stores(facts: Facts) -> Iterator[Cause]:
+    if facts.redis is False:
+        yield Cause(
+            "redis",
+            True,
+            f"Redis does not answer{_because(facts.redis_why)}: requests get a 204, events a 503, "
+            "notices wait on disk",
+            "look at Redis, its log and SNAPBID_REDIS_URL; bids go on by themselves after that",
+        )
+    if facts.warehouse is False:
+        yield Cause(
+            "warehouse",
+            False,
+            f"PostgreSQL does not answer{_because(facts.warehouse_why)}: bids go on, reports fail, "
+            "counts and events wait in Redis",
+            "look at PostgreSQL, its log and SNAPBID_DATABASE_URL",
+        )
+    if facts.spool_bytes:
+        yield Cause(
+            "spool",
+            False,
+            "notices wait on disk to be counted",
+            "nothing, if Redis has just come back: it empties by itself",
+        )
+
+
+def _because(why: str) -> str:
+    return f" ({why})" if why else ""
+
+
+def _of_ledger(facts: Facts) -> Iterator[Cause]:
+    backlog = facts.backlog
+    if backlog is None:
+        return
+    if backlog.away:
+        count, number = len(backlog.away), len(backlog.shards)
+        yield Cause(
+            "shards",
+            False,
+            f"{count} of {number} shards of the ledger {'is' if count == 1 else 'are'} away "
+            f"({names(backlog.away)}): auctions there get a 204, notices wait on disk",
+            "look at the primaries that had them (redis-cli --cluster check), and at their "
+            "replicas; bids go on by themselves after that",
+        )
+    foreign = sum(is_foreign(shard, facts.identity) for shard in backlog.shards)
+    if foreign:
+        yield Cause(
+            "foreign",
+            foreign + len(backlog.away) == len(backlog.shards),
+            "the ledger in Redis belongs to another warehouse",
+            "correct SNAPBID_REDIS_URL or SNAPBID_DATABASE_URL, or run snapbid ledger adopt",
+        )
+    elif not all(shard is None or shard.is_confirmed for shard in backlog.shards):
+        yield Cause(
+            "unconfirmed",
+            False,
+            "campaigns with a budget do not bid: no drain has confirmed what was spent",
+            "start snapbid drain, or look at its log",
+        )
+    if backlog.silent.processes:
+        count, left_s = backlog.silent
+        yield Cause(
+            "silent",
+            False,
+            f"ended holds keep money: {count} server process{'' if count == 1 else 'es'} may have"
+            f" notices on disk and {'is' if count == 1 else 'are'} not heard of, for which holds"
+            f" wait {left_s / 60:.0f} min more at most",
+            "start serve on the machine that is missing, which replays its notices; if it is gone"
+            " for good, wait",
+        )
+    if backlog.counters and backlog.behind_s is None:
+        yield Cause("drain", False, "no drain has ever been at work", "start snapbid drain")
+    else:
+        behind = max(backlog.behind_s or 0.0, backlog.oldest_s)
+        if behind > BEHIND_S:
+            yield Cause(
+                "drain",
+                False,
+                f"counts or events have waited for the drain for {behind / 60:.0f} min or more",
+                "is snapbid drain running, and the warehouse there? Its log says; nothing is lost",
+            )
+
+
+def _of_setup(facts: Facts) -> Iterator[Cause]:
+    if not facts.has_catalog:
+        yield Cause(
+            "catalog",
+            True,
+            "no campaigns are loaded yet",
+            "the log of serve says why: the warehouse is away, or snapbid migrate has not run",
+        )
+    if facts.ssps == 0:
+        yield Cause("ssps", True, "no SSP is registered", "run snapbid ssp add ID")
+    if facts.campaigns == 0:
+        yield Cause("campaigns", True, "there is no campaign", "run snapbid campaign import FILE")
+    checked = facts.catalog_checked_s
+    if facts.warehouse and checked is not None and checked > STALE_S:
+        yield Cause(
+            "stale",
+            False,
+            f"campaigns are those of {checked / 60:.0f} min ago",
+            "look at the log of serve",
+        )
+
+
+def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
+    """SSPs that may soon send less, those with the highest share first."""
+    troubled = [(each, each.answers["15m"]) for each in standings if _is_troubled(each)]
+    for standing, quarter in sorted(troubled, key=lambda pair: -pair[1].share):
+        ssp, minute = standing.ssp, standing.answers["1m"]
+        yield Cause(
+            f"guard {ssp}",
+            False,
+            f"{minute.share:.0%} of the requests of {ssp} in the last minute, {quarter.share:.0%} "
+            f"in 15, were late or failed: exchanges send less to a bidder from {LIMIT:.0%} on",
+            _remedy(minute).format(ssp=ssp),
+        )
+
+
+def _is_troubled(standing: SspStanding) -> bool:
+    """Whether it goes on: what was long enough ago is no reason to act."""
+    return standing.answers["1m"].share >= WARNING
+
+
+def _remedy(answers: Answers) -> str:
+    """What helps against most of what was not answered."""
+    remedies = {
+        LATE_REMEDY: answers.late,
+        OVERLOAD_REMEDY: answers.overload,
+        STORE_REMEDY: answers.store_down,
+        INTERNAL_REMEDY: answers.internal,
+    }
+    return max(remedies, key=remedies.__getitem__)
+
+
+def _of_traffic(window: CountWindow) -> Iterator[Cause]:
+    outcomes: dict[str, int] = {}
+    for labels, grown in window.of(BIDS):
+        name = labels.get("outcome", "")
+        outcomes[name] = outcomes.get(name, 0) + grown
+    requests = sum(outcomes.values())
+    for name, (what, remedy) in UNANSWERED.items():
+        share = outcomes.get(name, 0) / requests if requests else 0.0
+        if requests >= FEW and share > SHARE:
+            yield Cause(name, False, f"{share:.0%} of the bid requests {what}", remedy)
+    failed = window.errors()
+    if failed:
+        yield Cause(
+            "errors",
+            False,
+            f"{failed} request{'' if failed == 1 else 's'} failed with a 5xx in the last minute",
+            "look at the log of serve; a 500 of report and a 503 of events mean a store is away",
+        )
+    if window.total("snapbid_event_dead_letters_total"):
+        yield Cause(
+            "dead_letters",
+            False,
+            "events cannot be stored",
+            "look at event_dead_letters in the warehouse, then run snapbid events replay",
+        )

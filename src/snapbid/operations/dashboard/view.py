@@ -1,0 +1,309 @@
+"""The figures of the operator's page as one JSON document (`/ops/data`).
+
+Shares are 0 to 1, times seconds, money USD; null is unknown. Rates and shares are of the last
+minute unless the name says otherwise. The ledger's figures are of all machines, the workers' of
+this one.
+"""
+
+import platform
+from collections import defaultdict
+from collections.abc import Sequence
+from time import time
+from typing import Final
+
+from msgspec import Struct
+
+from snapbid.base.risks import Risk
+from snapbid.base.version import version
+from snapbid.campaigns.suspensions import REASONS, CreativeSuspension
+from snapbid.ledger.admin.drains import DrainReport
+from snapbid.operations.dashboard.counts import BIDS, NOTICES, WHOLE, CountWindow, growth
+from snapbid.operations.dashboard.gauges import NANO, state_of
+from snapbid.operations.dashboard.guard import SspStanding
+from snapbid.operations.dashboard.ledger import SspTraffic
+from snapbid.operations.dashboard.trends import SPANS, TrendPoint
+from snapbid.operations.dashboard.verdict import ServingVerdict
+from snapbid.operations.dashboard.watch import CampaignMoney, Watch
+from snapbid.operations.dashboard.words import MEANINGS, STATES
+
+QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
+STEPS: Final = ("decode", "match", "commit")
+MICRO: Final = 1_000_000  # micro-USD, to USD
+NOW_S: Final = 10.0  # what "now" is an average of
+MOST: Final = 50  # rows of a table
+
+
+class Now(Struct):
+    """Per second, over the last ten; `bid_share` of requests."""
+
+    requests: float
+    bids: float
+    notices: float
+    events: float
+    bid_share: float | None
+
+
+class Latency(Struct):
+    """Latency of one step at `quantiles`; null beyond the last bucket (100 ms and more)."""
+
+    step: str
+    seconds: list[float | None] | None
+
+
+class SspRow(Struct):
+    """`outcomes` counts requests by outcome; the figures of today are the ledger's.
+
+    `unanswered`: the share that was late or failed, of the last minute and the last 15; `guard`: 1
+    or 2 where that is near what exchanges throttle for.
+    """
+
+    ssp: str
+    requests: int
+    outcomes: dict[str, int]
+    bids_today: int | None = None
+    wins_today: int | None = None
+    imps_today: int | None = None
+    spend_today: float | None = None
+    unanswered: tuple[float, float] = (0.0, 0.0)
+    guard: int = 0
+
+
+class BudgetRow(Struct):
+    campaign: str
+    state: str
+    pacing: str
+    spent_today: float
+    daily: float | None
+    spent: float
+    total: float | None
+    held: float
+
+
+class UnlimitedRow(Struct):
+    """A campaign without a budget, and its day as the warehouse has it."""
+
+    campaign: str
+    status: str
+    bids_today: int
+    wins_today: int
+    imps_today: int
+    spent_today: float
+
+
+class SuspensionRow(Struct):
+    """A creative suspended at an SSP until then (epoch s), with the reason of its last loss."""
+
+    campaign: str
+    creative: str
+    ssp: str
+    reason: int
+    means: str
+    losses: int
+    until: int
+
+
+class About(Struct):
+    """The server: its machine's name, version, when it started (epoch s), its workers and port."""
+
+    machine: str
+    version: str
+    started_at: float
+    workers: int
+    port: int
+
+
+class Page(Struct):
+    """The document.
+
+    Each point of `series` is its age (s) and requests and bids per second; `trends` has the points
+    of each span, `spans` how long these are (s), `meanings` a text for each outcome of a request,
+    `states` one for each state of a budget.
+    `drains` are those that have reported lately, of all machines.
+    `away` are the ledger's shards that are away; sums over shards have what was last known of them.
+    """
+
+    at: float
+    about: About
+    verdict: ServingVerdict
+    errors: int
+    window_s: float | None
+    redis: bool | None
+    warehouse: bool | None
+    shards: int
+    away: list[int]
+    risks: list[Risk]
+    now: Now | None
+    quantiles: tuple[float, ...]
+    latency: list[Latency]
+    series: list[tuple[float, float, float]]
+    spans: dict[str, float]
+    trends: dict[str, list[TrendPoint]]
+    meanings: dict[str, tuple[str, str]]
+    states: dict[str, str]
+    ssps: list[SspRow]
+    ssps_known: int | None
+    notices: dict[str, dict[str, int]]
+    event_codes: dict[str, int]
+    drains: list[DrainReport]
+    drain_waiting: int | None
+    drain_behind_s: float | None
+    event_queue: int | None
+    event_queue_age_s: float | None
+    spool_bytes: int
+    auction_log_bytes: int | None  # that wait for its writer; None without an auction log
+    auction_log_lost: int  # rows, in the last minute
+    budgets: list[BudgetRow] | None
+    budgeted: int | None
+    unlimited: list[UnlimitedRow] | None
+    spent_today: float | None
+    held: float | None
+    campaigns: int | None
+    suspensions: list[SuspensionRow] | None
+    suspended: int | None
+    catalog_age_s: float | None
+    catalog_checked_s: float | None
+
+
+def page(watch: Watch) -> Page:
+    """Build the document."""
+    at, snapshot = time(), watch.snapshot
+    window = watch.history.window()
+    points = [*growth(watch.history.points())]
+    rows = _ssps(window, snapshot.ssps, watch.guard.standings)
+    publisher, waiting, money = watch.publisher, snapshot.waiting, snapshot.money
+    return Page(
+        at=at,
+        about=_about(watch),
+        verdict=watch.judge.verdict,
+        errors=0 if window is None else window.errors(),
+        window_s=None if window is None else window.seconds,
+        redis=snapshot.redis,
+        warehouse=snapshot.warehouse,
+        shards=watch.settings.ledger_shards,
+        away=[] if waiting is None else waiting.away,
+        risks=[risk for risks in snapshot.risks.values() for risk in risks],
+        now=_now(watch),
+        quantiles=QUANTILES,
+        latency=_latency(window),
+        series=[
+            (round(at - of.at, 1), round(of.requests / s, 2), round(of.bids / s, 2))
+            for s, of in points
+        ],
+        spans={name: every_s * count for name, (every_s, count) in SPANS.items()},
+        trends=watch.trends.points(at),
+        meanings=MEANINGS,
+        states=STATES,
+        ssps=rows[:MOST],
+        ssps_known=None if snapshot.ssps is None else len(snapshot.ssps),
+        notices=_table(window, NOTICES, "kind", "outcome"),
+        event_codes=_table(window, "snapbid_event_requests_total", "all", "code").get("", {}),
+        drains=snapshot.drains,
+        drain_waiting=waiting and waiting.counters,
+        drain_behind_s=waiting and waiting.behind_s,
+        event_queue=waiting and waiting.entries,
+        event_queue_age_s=waiting and waiting.oldest_s,
+        spool_bytes=watch.spool_bytes(),
+        auction_log_bytes=None if watch.paths.auction_log is None else watch.auction_log_bytes(),
+        auction_log_lost=0 if window is None else window.total("snapbid_auction_log_lost_total"),
+        budgets=None
+        if snapshot.money is None
+        else [_budget(money) for money in snapshot.money[:MOST]],
+        budgeted=snapshot.budgeted,
+        unlimited=None
+        if snapshot.unlimited is None
+        else [UnlimitedRow(*of[:-1], of.spend_micros / MICRO) for of in snapshot.unlimited],
+        spent_today=None if snapshot.ssps is None else sum(row.spend_today or 0 for row in rows),
+        held=None if money is None else sum(campaign.of.held for campaign in money),
+        campaigns=snapshot.campaigns,
+        suspensions=None
+        if snapshot.suspensions is None
+        else [_suspension(each) for each in snapshot.suspensions[:MOST]],
+        suspended=None if snapshot.suspensions is None else len(snapshot.suspensions),
+        catalog_age_s=_age(at, publisher.published_at),
+        catalog_checked_s=_age(at, publisher.checked_at),
+    )
+
+
+def _about(watch: Watch) -> About:
+    settings = watch.settings
+    return About(platform.node(), version(), watch.started_at, settings.workers, settings.port)
+
+
+def _age(at: float, moment: float | None) -> float | None:
+    return None if moment is None else max(at - moment, 0.0)
+
+
+def _now(watch: Watch) -> Now | None:
+    seconds = requests = bids = notices = events = 0.0
+    for passed, of in reversed([*growth(watch.history.points()[-12:])]):
+        seconds += passed
+        requests, bids = requests + of.requests, bids + of.bids
+        notices, events = notices + of.notices, events + of.events
+        if seconds >= NOW_S:
+            break
+    if not seconds:
+        return None
+    share = bids / requests if requests else None
+    return Now(requests / seconds, bids / seconds, notices / seconds, events / seconds, share)
+
+
+def _latency(window: CountWindow | None) -> list[Latency]:
+    if window is None:
+        return []
+    whole = Latency("whole", window.quantiles(WHOLE, QUANTILES))
+    steps = [
+        Latency(step, window.quantiles("snapbid_bid_step_seconds", QUANTILES, step=step))
+        for step in STEPS
+    ]
+    batches = Latency("round trip to Redis", window.quantiles("snapbid_commit_seconds", QUANTILES))
+    return [whole, *steps, batches]
+
+
+def _ssps(
+    window: CountWindow | None,
+    known: dict[str, SspTraffic] | None,
+    standings: Sequence[SspStanding],
+) -> list[SspRow]:
+    """Return the SSPs, those with most requests first."""
+    rows = {}
+    for name, outcomes in _table(window, BIDS, "ssp", "outcome").items():
+        rows[name] = SspRow(name, sum(outcomes.values()), outcomes)
+    for name, figures in (known or {}).items():
+        row = rows.setdefault(name, SspRow(name, 0, {}))
+        row.bids_today, row.wins_today = figures.today.bids, figures.today.wins
+        row.imps_today, row.spend_today = figures.today.imps, figures.today.cpm_micros / NANO
+    for standing in standings:
+        if standing.ssp in rows:
+            minute, quarter = (standing.answers[name].share for name in ("1m", "15m"))
+            rows[standing.ssp].unanswered = (minute, quarter)
+            rows[standing.ssp].guard = standing.level
+    return sorted(rows.values(), key=lambda row: (-row.requests, -(row.bids_today or 0), row.ssp))
+
+
+def _table(
+    window: CountWindow | None, name: str, rows: str, columns: str
+) -> dict[str, dict[str, int]]:
+    """Return the growth of a counter by two labels; one that it lacks is ""."""
+    table: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for labels, grown in window.of(name) if window else ():
+        table[labels.get(rows, "")][labels.get(columns, "")] += grown
+    return {row: dict(cells) for row, cells in table.items()}
+
+
+def _budget(money: CampaignMoney) -> BudgetRow:
+    of = money.of
+    return BudgetRow(
+        of.id,
+        state_of(money),
+        of.pacing,
+        of.spent_today,
+        of.daily,
+        of.spent,
+        of.total,
+        of.held,
+    )
+
+
+def _suspension(of: CreativeSuspension) -> SuspensionRow:
+    means = REASONS.get(of.reason, "")
+    return SuspensionRow(of.campaign, of.creative, of.ssp, of.reason, means, of.losses, of.until)

@@ -1,0 +1,384 @@
+"""Figures of the private port beyond the workers' counters, read by a thread.
+
+It reads every few seconds, whether or not a page is open, so that the cost does not depend on who
+asks. What cannot be read is None and shown as unknown; the rest goes on.
+"""
+
+import asyncio
+import datetime
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from time import monotonic, time
+from typing import Final, NamedTuple, Protocol
+
+import asyncpg
+import msgspec
+from redis.exceptions import RedisError
+
+from snapbid import metrics
+from snapbid.base.reasons import reason
+from snapbid.base.risks import Risk, RiskLog, StoreName
+from snapbid.base.settings import VARIABLES, StoreSettings
+from snapbid.base.tasks import end
+from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.ledger.admin.drains import DrainReport, fetch_reports
+from snapbid.ledger.admin.parts import name, of_each
+from snapbid.ledger.bids.clock import OwnClock, compare
+from snapbid.operations import preflight
+from snapbid.operations.dashboard import ledger
+from snapbid.operations.dashboard.clocks import POSTGRES, REDIS, ClockWatch
+from snapbid.operations.dashboard.counts import CountHistory
+from snapbid.operations.dashboard.disks import Disk, look_at
+from snapbid.operations.dashboard.guard import Guard
+from snapbid.operations.dashboard.ledger import Backlog, SspTraffic, TrafficReader
+from snapbid.operations.dashboard.trends import Trends
+from snapbid.operations.dashboard.verdict import Facts, Judge
+from snapbid.operations.spending import Spending, SpendingReader
+from snapbid.redisclient import connection
+from snapbid.warehouse import fence, registry, suspensions, watching
+from snapbid.warehouse import risks as warehouse_risks
+from snapbid.warehouse.away import AWAY, OUTDATED
+
+COUNTERS_S: Final = 2.0  # between reads of the counters and of Redis
+MONEY_S: Final = 5.0  # of budgets and SSPs in Redis
+RISKS_S: Final = 10.0  # of how Redis is configured
+WAREHOUSE_S: Final = 60.0  # or when the catalog changes
+RETRY_S: Final = 5.0
+PATIENCE_S: Final = 5.0  # with the warehouse
+SHARE: Final = 10  # a slow read is repeated after so many times its duration
+CAMPAIGNS: Final = 200
+UNLIMITED: Final = 20  # campaigns without a budget
+BATCH: Final = 20  # campaigns in one script call
+SSPS: Final = 1_000
+LOG_BYTES: Final = 67_108_864  # that the auction log needs at the least
+
+logger = logging.getLogger("snapbid")
+
+
+class OpsPaths(NamedTuple):
+    """Directories of the counters' slots and of spooled notices."""
+
+    counts: Path
+    spool: Path
+    auction_log: Path | None = None  # this machine's segments of it
+
+
+class Publications(Protocol):
+    """When the catalog was published and checked (epoch s); None where not yet.
+
+    `bases`: how many came from where.
+    """
+
+    @property
+    def published_at(self) -> float | None: ...
+
+    @property
+    def checked_at(self) -> float | None: ...
+
+    @property
+    def bases(self) -> Mapping[str, int]: ...
+
+
+class WarehouseFacts(NamedTuple):
+    """SSPs by the ledger's number, and campaigns with budgets, as last read."""
+
+    ssps: dict[int, str]
+    budgeted: watching.Budgeted
+
+
+class CampaignMoney(NamedTuple):
+    """A budgeted campaign's money, and the cost of one of its bids in USD."""
+
+    of: Spending
+    cost: float
+
+
+class OpsSnapshot(msgspec.Struct, frozen=True):
+    """The latest figures; None is unknown: not read yet, or unreadable now."""
+
+    redis: bool | None = None
+    redis_why: str = ""  # it does not answer
+    warehouse: bool | None = None
+    warehouse_why: str = ""
+    clocks: dict[str, OwnClock] = {}  # ours beside those of others, by whose they are
+    drains: list[DrainReport] = []  # that have reported lately
+    identity: str | None = None  # the warehouse's
+    risks: dict[StoreName, list[Risk]] = {}  # of the stores that have been asked
+    waiting: Backlog | None = None
+    ssps: dict[str, SspTraffic] | None = None
+    campaigns: int | None = None  # as last read from the warehouse
+    budgeted: int | None = None
+    suspensions: list[CreativeSuspension] | None = None
+    money: list[CampaignMoney] | None = None
+    unlimited: list[watching.CampaignDay] | None = None
+
+
+class Watch:
+    """Reads until stopped; other threads read `snapshot` and `history`."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        paths: OpsPaths,
+        publisher: Publications,
+        risk_log: RiskLog,
+    ) -> None:
+        self._settings = settings
+        self._risk_log = risk_log
+        self._ahead_s = 0.0  # our clock, of that of Redis
+        self._told_clocks: frozenset[tuple[str, ...]] = frozenset()
+        self._known: WarehouseFacts | None = None
+        self._known_at = 0.0  # monotonic
+        self._known_version: float | None = None  # when the catalog of then was published
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self.paths = paths
+        self.publisher = publisher
+        self.settings = settings
+        self.started_at = time()
+        self.history = CountHistory()
+        self.guard = Guard()
+        self.trends = Trends(paths.counts)
+        self.judge = Judge()
+        self.clocks = ClockWatch()
+        self.snapshot = OpsSnapshot()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+    def spool_bytes(self) -> int:
+        """Return the size of the notices that wait on this machine's disk."""
+        return sum(map(_size, self.paths.spool.glob("*.spool")))
+
+    def auction_log_bytes(self) -> int:
+        """Return the size of this machine's segments of the auction log."""
+        directory = self.paths.auction_log
+        return 0 if directory is None else sum(map(_size, directory.glob("*.rows")))
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._read_all())
+        self._loop.close()
+
+    async def _read_all(self) -> None:
+        shards = self._settings.ledger_shards
+        self._redis = connection.connect(self._settings.redis_url)
+        self._spending = SpendingReader(self._redis, shards, BATCH)
+        self._traffic = TrafficReader(self._redis, shards)
+        tasks = [
+            asyncio.create_task(repeat(read, every_s))
+            for read, every_s in (
+                (self._read_counters, COUNTERS_S),
+                (self._read_redis, COUNTERS_S),
+                (self._read_warehouse, RETRY_S),
+                (self._read_money, MONEY_S),
+                (self._read_redis_risks, RISKS_S),
+                (self._read_drains, COUNTERS_S),
+            )
+        ]
+        await self._stopping.wait()
+        await end(*tasks)
+        await self._redis.aclose()
+
+    # Each returns whether it could read.
+
+    async def _read_counters(self) -> bool:
+        now, counts = time(), await asyncio.to_thread(metrics.read, self.paths.counts)
+        self.history.add(now, counts)
+        self.guard.add(now, counts)
+        await asyncio.to_thread(self.trends.add, now, counts)
+        self._look_at_clocks()
+        self.judge.judge(now, self._facts(now))
+        return True
+
+    def disks(self) -> list[Disk]:
+        """Return how full the disks are on which this machine writes."""
+        settings = self._settings
+        disks = [look_at(VARIABLES["home"], settings.home, settings.spool_max_bytes)]
+        if settings.auction_log is not None:
+            disks.append(look_at(VARIABLES["auction_log"], settings.auction_log, LOG_BYTES))
+        return [disk for disk in disks if disk is not None]
+
+    def _look_at_clocks(self) -> None:
+        self.clocks.look(self.snapshot.clocks, monotonic())
+        differences = {each.names: each for each in self.clocks.differences}
+        for names, difference in differences.items():
+            if names not in self._told_clocks:
+                logger.warning("%s: set it, and let a time service keep it", difference)
+        for names in self._told_clocks - differences.keys():
+            logger.info("no longer: the clock of %s differs", " and ".join(names))
+        self._told_clocks = frozenset(differences)
+
+    def _facts(self, now: float) -> Facts:
+        snapshot, checked_at = self.snapshot, self.publisher.checked_at
+        return Facts(
+            redis=snapshot.redis,
+            redis_why=snapshot.redis_why,
+            warehouse=snapshot.warehouse,
+            warehouse_why=snapshot.warehouse_why,
+            identity=snapshot.identity,
+            backlog=snapshot.waiting,
+            window=self.history.window(),
+            has_catalog=self._settings.catalog_path.exists(),
+            campaigns=snapshot.campaigns,
+            ssps=None if self._known is None else len(self._known.ssps),
+            catalog_checked_s=None if checked_at is None else now - checked_at,
+            spool_bytes=self.spool_bytes(),
+            risks=[risk for risks in snapshot.risks.values() for risk in risks],
+            disks=self.disks(),
+            clocks=self.clocks.differences,
+            drains=snapshot.drains,
+            standings=self.guard.standings,
+        )
+
+    async def _read_redis(self) -> bool:
+        try:
+            now = time() - self._ahead_s
+            backlog = await ledger.waiting(self._redis, self._settings.ledger_shards, now)
+        except (RedisError, OSError) as error:
+            why = reason(error, self._settings.redis_url)
+            self._update(redis=False, redis_why=why, waiting=None, drains=[])
+            return False
+        self._update(redis=True, waiting=backlog)
+        return True
+
+    async def _read_drains(self) -> bool:
+        """Read what the drains say, and the clocks of the ledger's shards."""
+        shards = self._settings.ledger_shards
+        try:
+            compared = await of_each(shards, partial(compare, self._redis))
+            known = [clock for clock in compared if clock is not None]
+            self._ahead_s = known[0].ahead_s
+            drains = await fetch_reports(self._redis, time() - self._ahead_s)
+        except (RedisError, OSError):
+            return False
+        clocks = {
+            REDIS if shards == 1 else f"{REDIS} ({name(number)})": clock
+            for number, clock in enumerate(compared)
+            if clock is not None
+        }
+        for drain in drains:
+            ahead = known[0].ahead_s - drain.ahead_s
+            clocks[f"the drain on {drain.host}"] = OwnClock(ahead, known[0].doubt_s)
+        if POSTGRES in self.snapshot.clocks:
+            clocks[POSTGRES] = self.snapshot.clocks[POSTGRES]
+        self._update(clocks=clocks, drains=drains)
+        return True
+
+    async def _read_warehouse(self) -> bool:
+        published, started = self.publisher.published_at, monotonic()
+        same = self._known is not None and published == self._known_version
+        is_known = same and started - self._known_at < WAREHOUSE_S
+        today = datetime.datetime.now(datetime.UTC).date()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                connection = await asyncpg.connect(self._settings.database_url)
+                try:
+                    self._update_risks("warehouse", await warehouse_risks.fetch_risks(connection))
+                    await self._compare_clock(connection)
+                    if is_known:
+                        self._update(warehouse=True)
+                        return True
+                    numbered = await registry.fetch_numbered(connection)
+                    budgeted = await watching.fetch_budgeted(connection, today, CAMPAIGNS)
+                    unlimited = await watching.fetch_unlimited(connection, today, UNLIMITED)
+                    campaigns = await watching.count_campaigns(connection)
+                    identity = await fence.identity(connection)
+                    suspended = await suspensions.fetch_suspended(connection)
+                finally:
+                    connection.terminate()
+        except AWAY as error:
+            self._known_at = -WAREHOUSE_S  # all of it is read once it is back
+            is_there, why = isinstance(error, OUTDATED), reason(error, self._settings.database_url)
+            clocks = {name: of for name, of in self.snapshot.clocks.items() if name != POSTGRES}
+            self._update(warehouse=is_there, warehouse_why=why, clocks=clocks)
+            self._update(budgeted=None, unlimited=None, suspensions=None)
+            return False
+        ssps = {number: name for name, (_, number) in list(numbered.items())[:SSPS]}
+        self._known = WarehouseFacts(ssps, budgeted)
+        self._known_at, self._known_version = started, published
+        self._update(
+            warehouse=True,
+            identity=identity,
+            campaigns=campaigns,
+            budgeted=budgeted.known,
+            unlimited=unlimited,
+            suspensions=suspended,
+        )
+        return True
+
+    async def _compare_clock(self, connection: asyncpg.Connection) -> None:
+        asked = time()
+        its = await watching.fetch_time(connection)
+        clock = OwnClock.compared(asked, its, time())
+        self._update(clocks={**self.snapshot.clocks, POSTGRES: clock})
+
+    async def _read_redis_risks(self) -> bool:
+        try:
+            self._update_risks("redis", await preflight.fetch_redis_risks(self._settings))
+        except (RedisError, OSError):
+            return False
+        return True
+
+    async def _read_money(self) -> bool:
+        """Read traffic and money of the SSPs and campaigns that the warehouse last named."""
+        if self._known is None:
+            return False
+        today = datetime.datetime.now(datetime.UTC).date()
+        most = self._known.budgeted.most
+        try:
+            ssps = await self._traffic.fetch(today, self._known.ssps)
+            figures, _ = await self._spending.fetch(most)
+        except (RedisError, OSError):
+            self._update(ssps=None, money=None)
+            return False
+        costs = {
+            campaign.id: _cost(campaign.document) for campaign in most if campaign.id in figures
+        }
+        self._update(
+            ssps=ssps, money=[CampaignMoney(of, costs[name]) for name, of in figures.items()]
+        )
+        return True
+
+    def _update_risks(self, store: StoreName, risks: list[Risk]) -> None:
+        self._risk_log.update(store, risks)
+        self._update(risks={**self.snapshot.risks, store: risks})
+
+    def _update(self, **changes: object) -> None:
+        self.snapshot = msgspec.structs.replace(self.snapshot, **changes)
+
+
+class _Priced(msgspec.Struct):
+    cpm: float
+
+
+def _cost(document: str) -> float:
+    return msgspec.json.decode(document, type=_Priced).cpm / 1000
+
+
+async def repeat(read: Callable[[], Awaitable[bool]], every_s: float) -> None:
+    """Read for ever: sooner again after a failure, later where it takes long."""
+    while True:
+        started = monotonic()
+        try:
+            done = await read()
+        except Exception:
+            logger.exception("the operator's page is without some figures")
+            done = False
+        took_s = monotonic() - started
+        await asyncio.sleep(max(every_s, took_s * SHARE) if done else min(every_s, RETRY_S))
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 once it is gone."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,94 @@
+"""OpenRTB's codes for why there is no bid (2.6, 5.24: no-bid; AdCOM 1.0) or none that wins (2.5,
+5.25: loss), as far as a rule of ours means the same. Most targeting has no code of its own.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from snapbid.campaigns.suspensions import REASONS
+from snapbid.catalog.single import FORMAT_NAME, Refusal
+
+
+class Code(msgspec.Struct, frozen=True):
+    """A code and what the standard calls it."""
+
+    list: Literal["loss", "no-bid"]
+    number: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.list} {self.number}, {self.name}"
+
+
+class RuleCheck(msgspec.Struct, frozen=True):
+    """One rule; `carries` is the request's side of it."""
+
+    rule: str
+    asks: str
+    carries: str
+    holds: bool
+    code: Code | None = None
+
+
+def _no_bid(number: int, name: str) -> Code:
+    return Code("no-bid", number, name)
+
+
+def _loss(number: int, name: str) -> Code:
+    return Code("loss", number, name)
+
+
+def filtered(number: int) -> Code:
+    """The code of a creative that is kept out for what it is."""
+    return _loss(number, f"Creative Filtered - {REASONS[number]}")
+
+
+INVALID_REQUEST: Final = _no_bid(2, "Invalid Request")
+UNMATCHED_USER: Final = _no_bid(8, "Unmatched User")
+CAP_MET: Final = _no_bid(9, "Daily User Cap Met")
+BELOW_FLOOR: Final = _loss(100, "Bid was Below Auction Floor")
+BELOW_DEAL_FLOOR: Final = _loss(101, "Bid was Below Deal Floor")
+HIGHER_BID: Final = _loss(102, "Lost to Higher Bid")
+DEAL_BID: Final = _loss(103, "Lost to a Bid for a PMP Deal")
+SIZE: Final = filtered(203)
+FORMAT: Final = filtered(204)
+
+_BLOCKED_PLACE: Final = _no_bid(7, "Blocked Publisher or Site")
+_DIMENSIONS: Final = {
+    "device_type": _no_bid(6, "Unsupported Device"),
+    "domain": _BLOCKED_PLACE,
+    "bundle": _BLOCKED_PLACE,
+    "publisher": _BLOCKED_PLACE,
+    "segment": UNMATCHED_USER,
+    "deal": _loss(4, "Invalid Deal ID"),
+    FORMAT_NAME: FORMAT,
+}
+_REFUSALS: Final = {
+    Refusal.REFUSED_DEAL: filtered(213),
+    Refusal.REFUSED_PRIVATE_AUCTION: _loss(4, "Invalid Deal ID"),
+    Refusal.REFUSED_FLOOR: BELOW_FLOOR,
+    Refusal.REFUSED_SEAT: _loss(104, "Buyer Seat Blocked"),
+    Refusal.REFUSED_BLOCKED_APP: filtered(206),
+    Refusal.REFUSED_BLOCKED_ADVERTISER: filtered(205),
+    Refusal.REFUSED_POD: filtered(205),
+    Refusal.REFUSED_BLOCKED_CATEGORY: filtered(209),
+    Refusal.REFUSED_CREATIVE: filtered(200),
+    Refusal.REFUSED_USER: UNMATCHED_USER,
+}
+CREATIVE: Final = {
+    "size": SIZE,
+    "player": SIZE,
+    FORMAT_NAME: FORMAT,
+    "linear": FORMAT,
+    "price": BELOW_FLOOR,
+    "secure": filtered(207),
+    "attributes": filtered(210),
+}
+
+
+def code_of(refusal: Refusal, dimension: str | None) -> Code | None:
+    """The code of a matcher's refusal, where there is one."""
+    if refusal == Refusal.REFUSED_TARGETING and dimension is not None:
+        return _DIMENSIONS.get(dimension)
+    return _REFUSALS.get(refusal)

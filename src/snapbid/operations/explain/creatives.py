@@ -1,0 +1,178 @@
+"""Which creatives of a campaign fit an impression, and what keeps the others from it.
+
+As in `campaign.py` each verdict is the matcher's, on a creative and a single kind of limit.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from snapbid.bidding.request import BidRequest, Deal, Imp
+from snapbid.campaigns.campaign import Campaign, Creative, Values
+from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.catalog.single import FORMAT_NAME, Refusal
+from snapbid.operations.explain import words
+from snapbid.operations.explain.carried import asked, sizes_of
+from snapbid.operations.explain.codes import BELOW_DEAL_FLOOR, CREATIVE, RuleCheck, filtered
+from snapbid.operations.explain.search import Situation, ask, deals_of
+
+ANY_PRICE: Final = 10**9  # micro-USD; even without a floor a price may round down to nothing
+_replace = msgspec.structs.replace
+ANY_ASSETS: Final = json.dumps(
+    {
+        "assets": [
+            {"id": id_, kind: asked}
+            for id_, (kind, asked) in enumerate(
+                [("title", {}), ("img", {}), ("video", {})]
+                + [("data", {"type": number}) for number in range(1, 13)]
+            )
+        ]
+    }
+)
+"""A native request that takes whatever there is."""
+
+# What may keep a creative from an impression of its format, and where the impression says so.
+_LIMITS: Final = {
+    "secure": ("secure",),
+    "attributes": ("battr",),
+    "mimes": ("mimes",),
+    "protocols": ("protocols", "protocol"),
+    "duration": ("minduration", "maxduration", "rqddurs", "poddur"),
+    "linear": ("linearity",),
+    "skippable": ("skip",),
+    "bitrate": ("minbitrate", "maxbitrate"),
+    "delivery": ("delivery",),
+    "player": ("boxingallowed",),
+    "apis": ("api",),
+    "type": ("btype",),
+    "language": (),  # the request says so
+    "native": ("request", "ver"),
+    "price": ("mincpmpersec", "durfloors"),
+}
+SUSPENDED: Final = "suspended"
+_SHAPE: Final = ("w", "h", "format")  # of a banner, or of a player
+_FITS: Final = (Refusal.NOT_REFUSED, None)
+_ROUNDED_OFF: Final = (Refusal.REFUSED_FLOOR, None)  # no price at all in the bids' currency
+
+
+def causes(
+    creative: Creative, request: BidRequest, imp: Imp, situation: Situation, price_micros: int
+) -> list[str]:
+    """What keeps a creative from an impression at a price (CPM), whatever else the campaign says;
+    empty where it fits.
+    """
+    plain = BidRequest(id=request.id)
+    speaking = _replace(plain, wlang=request.wlang, wlangb=request.wlangb)
+    bare = Campaign(id="c", advertiser="c", cpm_micros=ANY_PRICE, creatives=(creative,))
+    alone = _replace(bare, creatives=(_replace(creative, apis=()),))
+    priced = _replace(bare, cpm_micros=price_micros)
+    answer = ask(priced, speaking, _replace(imp, pmp=None, bidfloor=None), situation)
+    if answer == _FITS:
+        return []
+    if answer == (Refusal.REFUSED_TARGETING, FORMAT_NAME):
+        return ["size" if creative.media == "banner" and sizes_of(imp) else FORMAT_NAME]
+    return [
+        cause
+        for cause, fields in _LIMITS.items()
+        if ask(
+            {"apis": bare, "price": _replace(alone, cpm_micros=price_micros)}.get(cause, alone),
+            speaking if cause == "language" else plain,
+            _with_only(imp, creative.media, fields),
+            situation,
+        )
+        not in (_FITS, _ROUNDED_OFF)
+    ]
+
+
+def _with_only(imp: Imp, media: str, fields: tuple[str, ...]) -> Imp:
+    """An impression of one format with no limits but those that stand in these fields."""
+    given: Any = getattr(imp, media)
+    kept = {name: getattr(given, name) for name in (*_SHAPE, *fields) if hasattr(given, name)}
+    if media == "native" and "request" not in fields:
+        kept["request"] = ANY_ASSETS
+    secure = imp.secure if "secure" in fields else None
+    return Imp(
+        id=imp.id, secure=secure, bidfloorcur=imp.bidfloorcur, **{media: type(given)(**kept)}
+    )
+
+
+def creative_rows(
+    found: Sequence[tuple[Creative, list[str]]],
+    price_micros: int,
+    request: BidRequest,
+    imp: Imp,
+    suspensions: Mapping[str, CreativeSuspension],
+) -> Iterator[RuleCheck]:
+    """A single row if some creative has nothing against it, else a row for each reason.
+
+    `suspensions`: by id, what is suspended at the SSP.
+    """
+    found = [
+        (creative, reasons or ([SUSPENDED] if creative.id in suspensions else []))
+        for creative, reasons in found
+    ]
+    fitting = [creative.id for creative, reasons in found if not reasons]
+    if fitting:
+        fits = f"{words.some(fitting)} (of {len(found)})"
+        yield RuleCheck("creatives", fits, asked(imp), True)
+        return
+    misfits: dict[str, list[Creative]] = {}
+    for creative, reasons in found:
+        for cause in reasons:
+            misfits.setdefault(cause, []).append(creative)
+    if suspended := [suspensions[creative.id] for creative in misfits.pop(SUSPENDED, ())]:
+        names = words.some(each.creative for each in suspended)
+        why, code = words.some(map(words.suspension, suspended)), filtered(suspended[0].reason)
+        yield RuleCheck("creative suspended", names, why, False, code)
+    for cause, creatives in misfits.items():
+        own = words.some(dict.fromkeys(words.misfit(creative, cause) for creative in creatives))
+        if cause == "price":
+            own = f"bids {words.usd(price_micros)} for {own}"
+        wants = dict.fromkeys(words.wanted(creative, request, imp, cause) for creative in creatives)
+        yield RuleCheck(f"creative {cause}", own, words.some(wants), False, CREATIVE.get(cause))
+
+
+def duration_rows(
+    campaign: Campaign,
+    fitting: tuple[Creative, ...],
+    request: BidRequest,
+    imp: Imp,
+    situation: Situation,
+) -> Iterator[RuleCheck]:
+    """What its deals ask for the durations of the creatives that fit."""
+    offered = [deal for deal, _ in offered_deals(campaign, imp, situation)]
+    timed = [f"{deal.id}: {asks}" for deal in offered if (asks := words.by_duration(deal))]
+    if not timed or not fitting:
+        return
+    only = Campaign(
+        id="c",
+        advertiser=campaign.advertiser,
+        seat=campaign.seat,
+        cpm_micros=campaign.cpm_micros,
+        creatives=fitting,
+        targeting={"deal": Values(include=wanted_deals(campaign))},
+    )
+    speaking = BidRequest(id=request.id, wlang=request.wlang, wlangb=request.wlangb)
+    answer = ask(only, speaking, _replace(imp, bidfloor=None), situation)
+    holds = answer != (Refusal.REFUSED_DEAL, None)
+    own = dict.fromkeys(words.misfit(creative, "price") for creative in fitting)
+    yield RuleCheck(
+        "deal price by duration",
+        f"bids {words.usd(campaign.cpm_micros)} for {words.some(own)}",
+        words.some(timed),
+        holds,
+        None if holds else BELOW_DEAL_FLOOR,
+    )
+
+
+def wanted_deals(campaign: Campaign) -> tuple[str | int, ...]:
+    """The deals that a campaign includes."""
+    return campaign.targeting["deal"].include if "deal" in campaign.targeting else ()
+
+
+def offered_deals(campaign: Campaign, imp: Imp, situation: Situation) -> list[tuple[Deal, int]]:
+    """The campaign's deals that the impression offers, with their floors."""
+    own = {str(id) for id in wanted_deals(campaign)}
+    return [entry for entry in deals_of(imp, situation.lookups) if str(entry[0].id) in own]

@@ -1,0 +1,210 @@
+"""Refused campaigns, grouped by the rule that refused them, with both sides of it in words."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from snapbid.bidding.refusals import BANNER, DEAL_FLOOR, LABELS
+from snapbid.bidding.refusals import SIZE as SIZE_LABEL
+from snapbid.bidding.request import BidRequest, Deal, Imp
+from snapbid.campaigns.campaign import Campaign
+from snapbid.catalog.catalog import Index
+from snapbid.catalog.payload import CampaignPayload, decode_payload
+from snapbid.catalog.single import FORMAT_NAME, Refusal
+from snapbid.ledger.bids.records import BidVerdict
+from snapbid.operations.explain import words
+from snapbid.operations.explain.carried import Carried, asked, sizes_of
+from snapbid.operations.explain.codes import BELOW_DEAL_FLOOR, CAP_MET, SIZE, Code, code_of
+from snapbid.operations.explain.search import NO_RATE
+
+SAMPLE = 20  # how many campaigns of a group are named: those with the highest prices
+
+CAPPED = "frequency cap reached"
+PACED = "budget spent for now (even pacing)"
+SPENT = "budget spent"
+UNCONFIRMED = "budget not confirmed yet"
+CAPS_AWAY = "frequency caps away"
+TOO_DEAR = "cost over 1,000,000 USD"
+_LIMITS = {CAPPED, CAPS_AWAY, PACED, SPENT, UNCONFIRMED}
+
+
+class Group(msgspec.Struct, frozen=True):
+    """`count` campaigns refused by the same rule; `campaigns` names the first of them.
+
+    `limited`: refused for what they have spent or shown, not because of the request.
+    """
+
+    rule: str
+    count: int
+    why: str
+    code: Code | None
+    campaigns: list[str]
+    limited: bool = False
+
+
+class _GroupTally(msgspec.Struct):
+    code: Code | None
+    dimension: str | None = None
+    count: int = 0
+    highest: int = 0
+    lowest: int = 0
+    ranks: list[int] = []
+
+
+class Groups:
+    """Collects the campaigns (by rank, highest price first) that may not bid on an impression.
+
+    `floor` is in micro-USD; `deals` come with their floors; `rivals` are the advertisers that have
+    others of its pod.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        imp: Imp,
+        floor: int,
+        deals: Sequence[tuple[Deal, int]],
+        rivals: Sequence[str],
+    ) -> None:
+        self._index = index
+        self._imp = imp
+        self._floor = floor
+        self._deals = deals
+        self._rivals = rivals
+        self._lowest = min((floor for _, floor in deals if floor != NO_RATE), default=0)
+        self._sizes = set(sizes_of(imp))
+        self._found: dict[str, _GroupTally] = {}
+        self._ids: dict[int, str] = {}
+
+    def refuse(self, rank: int, refusal: Refusal, name: str | None) -> None:
+        """Record the matcher's verdict on a campaign; `name` is that of a dimension, if any."""
+        if refusal == Refusal.NOT_REFUSED:
+            return
+        label, code = name or LABELS[refusal], code_of(refusal, name)
+        if name == FORMAT_NAME and self._sizes and self._has_banner(rank):
+            label, code = SIZE_LABEL, SIZE
+        elif refusal == Refusal.REFUSED_DEAL and self._index.price(rank) < self._lowest:
+            label, code = DEAL_FLOOR, BELOW_DEAL_FLOOR
+        self._add(rank, label, code, name)
+
+    def limit(self, rank: int, verdict: str, document: CampaignPayload) -> None:
+        """Record the ledger's verdict (a BidVerdict) on a campaign that it does not let bid."""
+        if verdict == BidVerdict.OVER_CAP:
+            self._add(rank, CAPPED, CAP_MET)
+        elif verdict == BidVerdict.CAPS_AWAY:
+            self._add(rank, CAPS_AWAY, None)
+        elif verdict == BidVerdict.UNCONFIRMED:
+            self._add(rank, UNCONFIRMED, None)
+        elif verdict == BidVerdict.OVER_SUM:
+            self._add(rank, TOO_DEAR, None)
+        elif document.budget.pacing == "even":
+            self._add(rank, PACED, None)
+        else:
+            self._add(rank, SPENT, None)
+
+    def _add(self, rank: int, label: str, code: Code | None, dimension: str | None = None) -> None:
+        group = self._found.setdefault(label, _GroupTally(code, dimension))
+        price = self._index.price(rank)
+        group.highest = max(group.highest, price)
+        group.lowest = min(group.lowest, price) if group.count else price
+        group.count += 1
+        if len(group.ranks) < SAMPLE:
+            group.ranks.append(rank)
+
+    def _has_banner(self, rank: int) -> bool:
+        document = decode_payload(self._index.payload(rank))
+        return any(creative.mtype == BANNER for creative in document.creatives)
+
+    def samples(self) -> list[str]:
+        """The ids of the campaigns to name."""
+        for group in self._found.values():
+            for rank in group.ranks:
+                if rank not in self._ids:
+                    self._ids[rank] = decode_payload(self._index.payload(rank)).cid
+        return list(self._ids.values())
+
+    def told(
+        self, request: BidRequest, has: Carried, campaigns: Mapping[str, Campaign]
+    ) -> list[Group]:
+        """The groups, largest first; `campaigns` are the documents of the samples."""
+        groups = []
+        for label, group in self._found.items():
+            ids = [self._ids[rank] for rank in group.ranks]
+            known = [campaigns[id] for id in ids if id in campaigns]
+            rule = label
+            if label == "floor":
+                prices = words.amount(group.highest)
+                if group.lowest != group.highest:
+                    prices = f"{words.amount(group.lowest)} to {prices}"
+                rule = f"floor {words.amount(self._floor)} > {prices}"
+            why = self._why(label, group.dimension, request, has, known)
+            limited = label in _LIMITS
+            groups.append(Group(rule, group.count, why, group.code, ids, limited))
+        return sorted(groups, key=lambda group: -group.count)
+
+    def _why(
+        self,
+        label: str,
+        dimension: str | None,
+        request: BidRequest,
+        has: Carried,
+        campaigns: Sequence[Campaign],
+    ) -> str:
+        if dimension == FORMAT_NAME:
+            own = (
+                words.creative(creative)
+                for campaign in campaigns
+                for creative in campaign.creatives
+            )
+            return f"request {asked(self._imp)}; creatives {words.some(dict.fromkeys(own))}"
+        if dimension is not None or label == "geo_radius":
+            return _targeted(dimension or label, has, campaigns)
+        if label == "seat":
+            seats = dict.fromkeys(campaign.seat or "none" for campaign in campaigns)
+            limits = words.lists(wseat=request.wseat, bseat=request.bseat)
+            return f"request {limits}; campaigns' seats {words.some(seats)}"
+        if label == "blocked category":
+            return f"request {words.categories(request)}"
+        if label in _BLOCKED:
+            field = _BLOCKED[label]
+            return f"request {words.lists(**{field: getattr(request, field)})}"
+        if label == "pod":
+            return words.rivals(self._rivals)
+        if label.startswith("deal "):
+            return f"request {words.some(words.deal(*offered) for offered in self._deals)}"
+        return _WHY.get(label, "")
+
+
+_BLOCKED = {"blocked app": "bapp", "blocked advertiser": "badv"}
+_WHY = {
+    "private auction": "only campaigns that target one of its deals may bid",
+    "creative": "mimes, battr, api, price by duration and the like: --campaign ID says which",
+    "creative suspended": "the SSP has rejected it: snapbid creative list says why",
+    "flight": "not started yet, or over",
+    TOO_DEAR: "no win may cost more: cpm / 1000, times qty.multiplier",
+    SPENT: "what is left does not pay for one more bid",
+    PACED: "what the day allows until now is used",
+    CAPS_AWAY: "the shard that has this user's impressions is away",
+    UNCONFIRMED: "Redis has started: the drain has yet to say what was spent",
+    "no recognised user": "campaigns with frequency caps need one",
+}
+
+
+def _targeted(dimension: str, has: Carried, campaigns: Sequence[Campaign]) -> str:
+    """`request country DEU; campaigns want USA, CAN`."""
+    if dimension in has:
+        parts = [f"request {dimension} {words.some(has[dimension])}"]
+    else:
+        parts = [f"request has no {'lat and lon' if dimension == 'geo_radius' else dimension}"]
+    if dimension == "geo_radius":
+        return f"{parts[0]}; campaigns want to be near other places"
+    targeting = [
+        campaign.targeting[dimension] for campaign in campaigns if dimension in campaign.targeting
+    ]
+    wanted = dict.fromkeys(value for values in targeting for value in values.include)
+    unwanted = dict.fromkeys(value for values in targeting for value in values.exclude)
+    if wanted:
+        parts.append(f"campaigns want {words.entries(dimension, list(wanted))}")
+    if unwanted and dimension in has:
+        parts.append(f"campaigns exclude {words.entries(dimension, list(unwanted))}")
+    return "; ".join(parts)

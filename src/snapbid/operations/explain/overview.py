@@ -1,0 +1,369 @@
+"""One request and all campaigns: who wins each impression, and why the others do not.
+
+The request is decoded, its features are read and the index is searched as for a bid; the ledger
+says which of the campaigns so found have budget left and are within their caps. For every other
+campaign the matcher's own `Query.explain` names the first rule that refuses it.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from heapq import merge
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from snapbid.base.errors import BadRequest
+from snapbid.base.redis_keys import shard_of
+from snapbid.bidding.bid import Market, Reason, can_be_notified, unanswered
+from snapbid.bidding.bounds import MAX_IMPRESSIONS
+from snapbid.bidding.cost import MAX_COST, cost_of, quantity_of
+from snapbid.bidding.lookups import USD, Lookups
+from snapbid.bidding.market import limits_of
+from snapbid.bidding.pods import pods_of
+from snapbid.bidding.request import BidRequest, Imp, Text, decode
+from snapbid.campaigns.campaign import Campaign
+from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.catalog.payload import CampaignPayload, decode_payload
+from snapbid.catalog.single import Refusal
+from snapbid.ledger.admin.parts import name
+from snapbid.ledger.bids.batch import LedgerBid
+from snapbid.ledger.bids.records import BidVerdict
+from snapbid.operations.explain import words
+from snapbid.operations.explain.carried import Carried, asked, known_by, unrecognised, withheld
+from snapbid.operations.explain.codes import DEAL_BID, HIGHER_BID, INVALID_REQUEST, Code
+from snapbid.operations.explain.groups import Group, Groups
+from snapbid.operations.explain.search import (
+    NO_RATE,
+    Search,
+    Situation,
+    deals_of,
+    floor_of,
+    undecided,
+)
+
+Look = Callable[[bytes, list[LedgerBid], str | None], Awaitable[str]]
+CPU_MS: Final = 10
+Documents = Callable[[Sequence[str]], Awaitable[Mapping[str, Campaign]]]
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A bid that would be made; `price` is in USD CPM."""
+
+    campaign: str
+    creative: str
+    deal: str | None
+    price: float
+    code: Code | None = None  # why it lost, if it did
+
+
+class Impression(msgspec.Struct, frozen=True):
+    """An impression: of all `campaigns`, `eligible` could bid and the others are `refused`.
+
+    `quantity`: how many impressions it stands for, by which the cost of a win is multiplied.
+    """
+
+    id: str
+    asks: str
+    floor: str
+    floor_usd: float | None  # None: it has no exchange rate
+    campaigns: int
+    eligible: int
+    winner: Offer | None
+    runner_up: Offer | None
+    summary: str
+    refused: list[Group]
+    quantity: float = 1
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a request, and why; `withheld` says why user data was not used, `currency` is
+    that of the bids (prices here are in USD).
+
+    `campaigns_from`: the warehouse, or a server's catalog that has all of it. `unread`: campaigns
+    of the warehouse that cannot bid because their documents are invalid. `away`: shards of the
+    ledger that are away; auctions there get no bid.
+    """
+
+    ssp: str
+    status: int
+    reason: str
+    code: Code | None = None
+    id: str | None = None
+    canonical: str | None = None
+    at: str | None = None
+    withheld: list[str] = []
+    user: str | None = None
+    carries: Carried = {}
+    currency: str = USD
+    impressions: list[Impression] = []
+    campaigns_from: Literal["warehouse", "catalog"] = "warehouse"
+    unread: list[str] = []
+    away: list[int] = []
+    left_out: int = 0  # impressions beyond the first 100, which are not looked at
+
+
+class MatchableRequest(NamedTuple):
+    """A request that can be matched."""
+
+    request: BidRequest
+    situation: Situation
+    left_out: int = 0  # impressions
+
+
+def read(
+    body: bytes, ssp: str, market: Market | None, now_ms: int, max_bytes: int
+) -> MatchableRequest | Explanation:
+    """Check the request as the endpoint does, in the same order, before any campaign is matched.
+
+    Without a market the SSP is not registered.
+    """
+    if market is None:
+        return Explanation(
+            ssp=ssp, status=404, reason=f"unknown_ssp: {ssp[:60]!a} is not registered"
+        )
+    if len(body) > max_bytes:
+        reason = f"too_large: the body has {len(body)} bytes, over {max_bytes}"
+        return Explanation(ssp=ssp, status=413, reason=reason)
+    try:
+        request = decode(body)
+    except BadRequest as error:
+        reason = f"{error.code}: {error.detail}"
+        return Explanation(ssp=ssp, status=400, reason=reason, code=INVALID_REQUEST)
+    canonical = market.catalog.ssps[ssp]
+    why = withheld(request, market.lookups)
+    lookups = market.lookups.bidding_in(request.cur) or market.lookups
+    suspensions: dict[str, dict[str, CreativeSuspension]] = {}
+    for each in market.catalog.suspensions:
+        if each.ssp == canonical:
+            suspensions.setdefault(each.campaign, {})[each.creative] = each
+    situation = Situation(ssp, canonical, now_ms, lookups, why, market.shards, {}, suspensions)
+    return MatchableRequest(request, situation, _left_out(request, body))
+
+
+def _left_out(request: BidRequest, body: bytes) -> int:
+    """How many impressions the body has beyond those of the request."""
+    if len(request.imp or ()) < MAX_IMPRESSIONS:
+        return 0
+    sent = [imp for imp in json.loads(body)["imp"] if imp not in (None, "", [])]
+    return len(sent) - MAX_IMPRESSIONS
+
+
+async def explain(
+    of: MatchableRequest,
+    market: Market,
+    look: Look,
+    documents: Documents,
+    cpu_ms: int = CPU_MS,
+) -> Explanation:
+    """Explain every impression: its winner, and the refused campaigns by rule.
+
+    `cpu_ms`: the processor time that a live request may take. `rivals` of the situation are noted.
+    """
+    request, situation, left_out = of
+    ssp, canonical, now_ms, lookups, why, _, rivals, _ = situation
+    search = Search(market.catalog.index, request, situation)
+    base = Explanation(
+        ssp=ssp,
+        status=204,
+        reason="",
+        id=str(request.id),
+        canonical=canonical,
+        at=words.time(now_ms),
+        withheld=why,
+        user=known_by(search.user) or f"not recognised: {unrecognised(request, why)}",
+        carries=search.carried(),
+        left_out=left_out,
+        currency=lookups.currency,
+    )
+    if lookups.bidding_in(request.cur) is None:
+        names = words.some(request.cur or ())
+        reason = f"{Reason.CURRENCY.value}: no exchange rate for any currency of cur ({names})"
+        return msgspec.structs.replace(base, reason=reason)
+    if not can_be_notified(str(request.id)):
+        reason = (
+            f"{Reason.LONG_ID.value}: id is over 512 bytes, its notifications could not be taken"
+        )
+        return msgspec.structs.replace(base, reason=reason)
+    explainer = _ImpressionExplainer(market, request, search, lookups, rivals, look, documents)
+    impressions = [await explainer.explain(imp) for imp in request.imp or ()]
+    cut_short = _cut_short(request, situation, market, cpu_ms)
+    if cut_short:
+        whole, cut = impressions[:-cut_short], impressions[-cut_short:]
+        impressions = [*whole, *(_undecided(impression, cpu_ms) for impression in cut)]
+    if any(impression.winner for impression in impressions):
+        base = msgspec.structs.replace(base, status=200, reason="a bid")
+    else:
+        limited = any(group.limited for impression in impressions for group in impression.refused)
+        searched = [each for each in impressions if each.quantity <= lookups.max_quantity]
+        rated = any(impression.floor_usd is not None for impression in searched)
+        outcome = Reason.LIMITED if limited else unanswered(request, has_floor=rated)
+        if len(searched) < len(impressions) and not rated:
+            outcome = Reason.QUANTITY
+        if cut_short:
+            outcome = Reason.CUT_SHORT
+        base = msgspec.structs.replace(base, reason=f"no bid ({outcome.value})")
+    return msgspec.structs.replace(base, impressions=impressions)
+
+
+def without(of: MatchableRequest, away: list[int]) -> Explanation | None:
+    """The answer while shards of the ledger are away; None where the auction's own is there."""
+    request, situation, _ = of
+    shard = shard_of(str(request.id).encode(), situation.shards)
+    if shard not in away:
+        return None
+    reason = f"{Reason.STORE_DOWN.value}: {name(shard)} of the ledger, which has this auction, is"
+    return Explanation(
+        ssp=situation.ssp,
+        status=204,
+        reason=f"no bid ({reason} away)",
+        id=str(request.id),
+        canonical=situation.canonical,
+        at=words.time(situation.now_ms),
+        away=away,
+    )
+
+
+def _cut_short(request: BidRequest, situation: Situation, market: Market, cpu_ms: int) -> int:
+    if request.tmax is not None and request.tmax > 0:
+        cpu_ms = min(cpu_ms, request.tmax)
+    return undecided(request, situation, market, cpu_ms / 1000)
+
+
+def _undecided(impression: Impression, cpu_ms: int) -> Impression:
+    why = f"{Reason.CUT_SHORT.value}: the request's time (tmax, or {cpu_ms} ms of a processor) is"
+    why += " over before this impression is decided"
+    summary = f"{why}; {impression.summary}" if impression.summary else why
+    return msgspec.structs.replace(impression, winner=None, runner_up=None, summary=summary)
+
+
+class _ImpressionExplainer:
+    """Explains the impressions of a request, one after the other."""
+
+    def __init__(
+        self,
+        market: Market,
+        request: BidRequest,
+        search: Search,
+        lookups: Lookups,
+        rivals: dict[Text, list[str]],
+        look: Look,
+        documents: Documents,
+    ) -> None:
+        self._market = market
+        self._index = market.catalog.index
+        self._request = request
+        self._search = search
+        self._lookups = lookups
+        self._pods = pods_of(request.imp or ())
+        self._rivals = rivals
+        self._look = look
+        self._documents = documents
+
+    async def explain(self, imp: Imp) -> Impression:
+        lookups = self._lookups
+        floor = floor_of(imp, lookups)
+        told = words.floor(floor, imp.bidfloor, imp.bidfloorcur)
+        usd = None if floor == NO_RATE else floor / 1_000_000
+        total, quantity = len(self._index), quantity_of(self._request, imp)
+        base = Impression(
+            str(imp.id), asked(imp), told, usd, total, 0, None, None, "", [], quantity
+        )
+        if quantity > lookups.max_quantity:
+            why = f"imp.qty.multiplier is over the {lookups.max_quantity} that one may stand for"
+            return msgspec.structs.replace(base, summary=f"every campaign: {why}")
+        rivals = [] if self._pods is None else self._pods.rivals(imp) or []
+        if rivals:
+            self._rivals[imp.id] = rivals
+        if not self._search.impression(imp):
+            return msgspec.structs.replace(base, summary=f"every campaign: {told}")
+        if not can_be_notified(str(imp.id)):
+            why = "imp.id is over 512 bytes, its notifications could not be taken"
+            return msgspec.structs.replace(base, summary=why)
+        groups = Groups(self._index, imp, floor, deals_of(imp, lookups), rivals)
+        for rank in self._ranks():
+            refusal, dimension = self._search.explain(rank)
+            if refusal == Refusal.REFUSED_INACTIVE and self._is_hidden(rank):
+                total -= 1
+            else:
+                groups.refuse(rank, refusal, dimension)
+        best, eligible = await self._eligible(imp, quantity, groups)
+        names = groups.samples()
+        campaigns = await self._documents(names) if names else {}
+        refused = groups.told(self._request, self._search.carried(), campaigns)
+        runner_up = best[1] if len(best) > 1 else None
+        if runner_up is not None:
+            code = HIGHER_BID if runner_up.price <= best[0].price else DEAL_BID
+            runner_up = msgspec.structs.replace(runner_up, code=code)
+        return msgspec.structs.replace(
+            base,
+            campaigns=total,
+            eligible=eligible,
+            winner=best[0] if best else None,
+            runner_up=runner_up,
+            summary=_summary(refused, total),
+            refused=refused,
+        )
+
+    def _ranks(self) -> Iterable[int]:
+        """All ranks, highest price first; the overlay's ranks follow the base's."""
+        base = self._market.catalog.base
+        if base is None:
+            return range(len(self._index))
+        parts = (range(base.campaigns), range(base.campaigns, len(self._index)))
+        return merge(*parts, key=lambda rank: -self._index.price(rank))
+
+    def _is_hidden(self, rank: int) -> bool:
+        """Whether the overlay replaces or removes the campaign."""
+        return self._index.rank(self._document(rank).cid) != rank
+
+    async def _eligible(self, imp: Imp, quantity: float, groups: Groups) -> tuple[list[Offer], int]:
+        """The best two bids, in the order of the search, and the number of all."""
+        choices = []
+        while (choice := self._search.query.next()) is not None:
+            choices.append(choice)
+        refused = await self._refused(imp, quantity, [rank for rank, _, _ in choices])
+        for rank, verdict in refused.items():
+            groups.limit(rank, verdict, self._document(rank))
+        kept = [choice for choice in choices if choice[0] not in refused]
+        if kept and self._pods is not None:
+            self._pods.take(imp, self._index.advertiser(kept[0][0]))
+        return [self._offer(imp, *choice) for choice in kept[:2]], len(kept)
+
+    async def _refused(self, imp: Imp, quantity: float, ranks: Sequence[int]) -> dict[int, str]:
+        """The ledger's verdict on each campaign that is out of budget or over a cap."""
+        limited: dict[int, LedgerBid] = {}
+        refused: dict[int, str] = {}
+        for rank in ranks:
+            document = self._document(rank)
+            limits = limits_of(document, self._market.shards)
+            cost = cost_of(self._index.price(rank), quantity)
+            if cost > MAX_COST:
+                refused[rank] = BidVerdict.OVER_SUM
+            elif limits is not None:
+                limited[rank] = (str(imp.id).encode(), document.number, cost, limits)
+        auction, bids = str(self._request.id).encode(), list(limited.values())
+        verdicts = await self._look(auction, bids, self._search.user) if bids else ""
+        verdict_of = zip(limited, verdicts, strict=True)
+        refused |= {rank: verdict for rank, verdict in verdict_of if verdict != BidVerdict.KEPT}
+        return refused
+
+    def _offer(self, imp: Imp, rank: int, creative: int, deal: int) -> Offer:
+        document = self._document(rank)
+        deals = (imp.pmp.deals if imp.pmp else None) or ()
+        return Offer(
+            document.cid,
+            document.creatives[creative].crid,
+            str(deals[deal].id) if deal >= 0 else None,
+            self._index.price(rank) / 1_000_000,
+        )
+
+    def _document(self, rank: int) -> CampaignPayload:
+        return decode_payload(self._index.payload(rank))
+
+
+def _summary(refused: list[Group], total: int) -> str:
+    """`31 of 40: country; 6: size; 2: floor 1.20 > 0.90; 1: budget spent`."""
+    parts = [f"{group.count}: {group.rule}" for group in refused]
+    if parts:
+        parts[0] = f"{refused[0].count} of {total}: {refused[0].rule}"
+    return "; ".join(parts)

@@ -1,0 +1,87 @@
+"""The live search, as explanations use it; they reach it only through this module."""
+
+from collections.abc import Mapping
+from math import inf
+from typing import NamedTuple
+
+from snapbid.bidding import bid
+from snapbid.bidding.lookups import NO_RATE as NO_RATE
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.market import Market
+from snapbid.bidding.request import BidRequest, Deal, Imp, Text
+from snapbid.campaigns.campaign import Campaign
+from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.catalog.catalog import Index
+from snapbid.catalog.single import Refusal, dimension_name, index_of
+from snapbid.operations.explain.carried import Carried, in_words
+
+
+class Situation(NamedTuple):
+    """The SSP, the time and the lookups of a request; `withheld` is why user data is not used.
+
+    `rivals`: by impression, the advertisers that had others of its pods when it was decided;
+    `suspensions`: by campaign and creative, what is suspended at the SSP.
+    """
+
+    ssp: str
+    canonical: str
+    now_ms: int
+    lookups: Lookups
+    withheld: list[str]
+    shards: int
+    rivals: dict[Text, list[str]]
+    suspensions: Mapping[str, Mapping[str, CreativeSuspension]] = {}
+
+
+class Search:
+    """The search of an index for one request."""
+
+    def __init__(self, index: Index, request: BidRequest, situation: Situation) -> None:
+        ssp, canonical, now_ms, lookups, *_ = situation
+        self._rivals = situation.rivals
+        self.query = index.query(lookups, request, ssp, canonical, now_ms)
+
+    @property
+    def user(self) -> str | None:
+        """The user recognised for frequency caps."""
+        return self.query.user
+
+    def impression(self, imp: Imp) -> bool:
+        """Move to an impression; return False if its floor has no exchange rate."""
+        return self.query.impression(imp, self._rivals.get(imp.id))
+
+    def explain(self, rank: int) -> tuple[Refusal, str | None]:
+        """The first rule that refuses a campaign, with the dimension's name for targeting."""
+        refusal, dimension = self.query.explain(rank)
+        return refusal, dimension_name(dimension) if dimension >= 0 else None
+
+    def carried(self) -> Carried:
+        """The values of the request, and of the current impression, that targeting can match."""
+        values = {dimension_name(key): own for key, own in self.query.carried().items()}
+        return in_words(values, self.query.point)
+
+
+def ask(
+    campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
+) -> tuple[Refusal, str | None] | None:
+    """The first refusal and its dimension; None where the floor has no rate."""
+    search = Search(index_of(campaign), request, situation)
+    return search.explain(0) if search.impression(imp) else None
+
+
+def undecided(request: BidRequest, situation: Situation, market: Market, processor_s: float) -> int:
+    """How many impressions, the last ones, the live search would not decide in this time here."""
+    ssp, _, now_ms, *_ = situation
+    decision = bid.search(request, ssp, market, now_ms, inf, bid.SEARCHING * processor_s)
+    return (decision if isinstance(decision, bid.NoBid) else decision.query).undecided
+
+
+def floor_of(asking: Imp | Deal, lookups: Lookups) -> int:
+    """The floor of an impression or a deal in micro-USD, or NO_RATE."""
+    return lookups.floor_micros(asking.bidfloor, asking.bidfloorcur)
+
+
+def deals_of(imp: Imp, lookups: Lookups) -> list[tuple[Deal, int]]:
+    """The deals offered, with their floors."""
+    offered = (imp.pmp.deals if imp.pmp is not None else None) or ()
+    return [(deal, floor_of(deal, lookups)) for deal in offered]

@@ -1,0 +1,240 @@
+"""The data behind `snapbid explain`: a worker's market, read from the stores."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from time import time
+from types import TracebackType
+from typing import Final
+
+import asyncpg
+from redis.exceptions import RedisError
+
+from snapbid.base.settings import Settings
+from snapbid.bidding.cost import MAX_COST, cost_of, quantity_of
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.market import Market, limits_of
+from snapbid.bidding.request import BidRequest, Imp
+from snapbid.campaigns import document, normalised
+from snapbid.campaigns.campaign import Campaign
+from snapbid.catalog.catalog import Catalog, CatalogError, encode
+from snapbid.catalog.payload import Builder, build_payload, put
+from snapbid.catalog.single import index_of
+from snapbid.ledger.admin import parts
+from snapbid.ledger.bids.batch import LedgerBid
+from snapbid.ledger.bids.records import BidVerdict
+from snapbid.ledger.budgets.budgets import Budgets
+from snapbid.operations.explain import words
+from snapbid.operations.explain.campaign import examine
+from snapbid.operations.explain.codes import CAP_MET, Code, RuleCheck
+from snapbid.operations.explain.overview import MatchableRequest
+from snapbid.operations.explain.search import Search, Situation
+from snapbid.operations.spending import Spending
+from snapbid.operations.spending import fetch as fetch_spending
+from snapbid.redisclient import connection
+from snapbid.reference import agents, rates
+from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.warehouse import away, campaigns, persons, registry, suspensions
+
+BATCH: Final = 1000  # bids in one look
+_CAPS: Final[dict[str, tuple[str, Code | None]]] = {
+    BidVerdict.OVER_CAP: ("the user has seen it so often", CAP_MET),
+    BidVerdict.CAPS_AWAY: ("the shard that has this user's impressions is away", None),
+}
+
+
+class LedgerUnavailable(Exception):
+    """Redis, or the part of it that has the auction, does not answer."""
+
+
+class Stores:
+    """The stores, open for one explanation."""
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.redis_url is not None
+        self._settings = settings
+        self._redis = connection.connect(settings.redis_url)
+        self._budgets = Budgets(self._redis, settings.ledger_shards, time)
+        self.unread: dict[str, str] = {}  # campaign -> what is wrong with its document
+
+    async def __aenter__(self) -> "Stores":
+        self._warehouse = await asyncpg.connect(self._settings.database_url, timeout=away.CONNECT_S)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        await self._warehouse.close()
+        await self._redis.aclose()
+
+    async def market(self, ssp: str) -> Market | None:
+        """All campaigns, as the workers have them; None if the SSP is not registered."""
+        ssps = await registry.fetch_numbered(self._warehouse)
+        if ssp not in ssps:
+            return None
+        settings = self._settings
+        catalog = await self._published(ssps) or await self._built(ssps)
+        agents.load()
+        lookups = Lookups(
+            GeoDatabase(settings.geo_db or DEFAULT_PATH),
+            catalog.rates,
+            gvl_id=settings.gvl_id,
+            suppression=catalog.suppression,
+            max_quantity=settings.max_quantity,
+        )
+        return Market(catalog, lookups, settings.ledger_shards)
+
+    async def _published(self, ssps: dict[str, tuple[str, int]]) -> Catalog | None:
+        """Return the catalog that a server of this home has published, if it is current."""
+        try:
+            catalog = Catalog.open(self._settings.catalog_path)
+        except (OSError, CatalogError):
+            return None
+        standing = await campaigns.fetch_state(self._warehouse)
+        suspended = await suspensions.fetch_suspended(self._warehouse)
+        numbers = {descriptor: number for descriptor, (_, number) in ssps.items()}
+        is_current = (
+            catalog.base is not None
+            and catalog.base.warehouse == standing.warehouse
+            and catalog.revision == standing.revision
+            and catalog.ssp_numbers == numbers
+            and list(catalog.suspensions) == suspended
+        )
+        return catalog if is_current else None
+
+    async def _built(self, ssps: dict[str, tuple[str, int]]) -> Catalog:
+        """Build a catalog from the warehouse, as the publisher would now."""
+        builder = Builder()
+
+        def take(rows: list[campaigns.CampaignRow]) -> None:
+            for row in rows:
+                try:
+                    campaign = normalised.load(
+                        row.content, is_normalised=row.is_normalised, is_active=row.is_active
+                    )
+                    put(builder, campaign, row.number, row.created_at_ms)
+                except ValueError as error:  # written past the import, by hand
+                    self.unread[row.id.decode()] = str(error)
+
+        async with self._warehouse.transaction(isolation="repeatable_read", readonly=True):
+            await campaigns.copy_all(self._warehouse, normalised.RULES, take)
+            suspended = await suspensions.fetch_suspended(self._warehouse)
+            who = await persons.fetch_suppression(self._warehouse)
+        made = encode(ssps, rates.load(), builder.build(), suspensions=suspended, suppression=who)
+        return Catalog(b"".join(made))
+
+    async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:
+        """The campaigns with these ids whose documents are valid."""
+        parsed = {}
+        for stored in await campaigns.fetch_some(self._warehouse, ids):
+            with contextlib.suppress(ValueError):
+                parsed[stored.id] = _parse(stored)
+        return parsed
+
+    async def examine(self, id: str, asked: MatchableRequest) -> dict[str, list[RuleCheck]] | None:
+        """Check every rule of a campaign, by impression; None if it does not exist.
+
+        Raises CampaignError if its document is invalid, and LedgerUnavailable.
+        """
+        rows = await campaigns.fetch_some(self._warehouse, [id])
+        if not rows:
+            return None
+        (stored,) = rows
+        campaign = _parse(stored)
+        request, situation, _ = asked
+        own = {
+            cost: await self._limits(stored, campaign, cost, request, situation)
+            for cost in {_cost(campaign, request, imp) for imp in request.imp or ()}
+        }
+        return {
+            str(imp.id): [
+                *examine(campaign, request, imp, situation),
+                *self._quantity(campaign, request, imp),
+                *own[_cost(campaign, request, imp)],
+            ]
+            for imp in request.imp or ()
+        }
+
+    def _quantity(self, campaign: Campaign, request: BidRequest, imp: Imp) -> list[RuleCheck]:
+        """Check how many impressions one stands for, where it does."""
+        quantity, most = quantity_of(request, imp), self._settings.max_quantity
+        if quantity == 1:
+            return []
+        holds = quantity <= most and cost_of(campaign.cpm_micros, quantity) <= MAX_COST
+        asks = f"at most {most}, and no win over 1,000,000 USD"
+        return [RuleCheck("quantity", asks, f"qty.multiplier {quantity:g}", holds)]
+
+    async def _limits(
+        self,
+        stored: campaigns.StoredCampaign,
+        campaign: Campaign,
+        cost: int,
+        request: BidRequest,
+        of: Situation,
+    ) -> list[RuleCheck]:
+        """Check the budget for a bid of this cost, and the frequency caps, each on its own."""
+        described = build_payload(campaign, stored.number, stored.created_at_ms)
+        limits = limits_of(described, self._settings.ledger_shards)
+        if limits is None:
+            return []
+        auction, rows = str(request.id).encode(), []
+        bids: list[LedgerBid] = [(b"", stored.number, cost, limits)]
+        spending = await fetch_spending(self._settings, [stored])
+        money = spending.campaigns.get(campaign.id)
+        if money is not None:
+            verdict = await self.look(auction, bids, None)
+            carries = _spent(money)
+            if spending.away:
+                carries += f"; without {parts.names(spending.away)}, away"
+            if verdict == BidVerdict.UNCONFIRMED:
+                carries += "; not confirmed by the drain since Redis started"
+            rows.append(RuleCheck("budget", _budget(money), carries, verdict == BidVerdict.KEPT))
+        user = Search(index_of(campaign), request, of).user
+        if campaign.frequency_caps and user is not None:
+            verdict = await self.look(auction, bids, user)
+            caps = [f"{cap.impressions} in {cap.seconds} s" for cap in campaign.frequency_caps]
+            carries, code = _CAPS.get(verdict, ("within them", None))
+            holds = verdict not in _CAPS
+            rows.append(RuleCheck("frequency caps", words.some(caps), carries, holds, code))
+        return rows
+
+    async def away(self) -> list[int]:
+        """The shards of the ledger that are away. Raises LedgerUnavailable where all are."""
+        try:
+            return await parts.fetch_away(self._redis, self._settings.ledger_shards)
+        except (RedisError, OSError) as error:
+            raise LedgerUnavailable from error
+
+    async def look(self, auction_id: bytes, bids: list[LedgerBid], user: str | None) -> str:
+        """The BidVerdict of each bid, were it made now. Raises LedgerUnavailable."""
+        verdicts = ""
+        for start in range(0, len(bids), BATCH):
+            some = bids[start : start + BATCH]
+            verdicts += await self._budgets.verdicts(auction_id, some, user)
+        if len(verdicts) != len(bids):
+            raise LedgerUnavailable
+        return verdicts
+
+
+def _parse(stored: campaigns.StoredCampaign) -> Campaign:
+    """Raises ValueError for a document that was written past the import, by hand."""
+    return document.parse(document.decode(stored.document))
+
+
+def _cost(campaign: Campaign, request: BidRequest, imp: Imp) -> int:
+    return cost_of(campaign.cpm_micros, quantity_of(request, imp))
+
+
+def _budget(money: Spending) -> str:
+    parts = [f"{name} {most} USD" for name, most in (("daily", money.daily), ("total", money.total))
+             if most is not None]  # fmt: skip
+    return f"{', '.join(parts)}, {money.pacing}"
+
+
+def _spent(money: Spending) -> str:
+    spent = f"spent {money.spent} USD, today {money.spent_today}, held {money.held}"
+    left = [f"{name} {amount}" for name, amount in (("today", money.remaining_today),
+            ("in all", money.remaining)) if amount is not None]  # fmt: skip
+    return f"{spent}; left: {', '.join(left)}"

@@ -1,0 +1,232 @@
+"""Campaigns and requests in plain words."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from snapbid.bidding.lookups import NO_RATE
+from snapbid.bidding.native_request import NATIVE_REQUESTS, AssetAsked
+from snapbid.bidding.request import Audio, BidRequest, Deal, Dsa, Imp, Native, Video
+from snapbid.campaigns import codes
+from snapbid.campaigns.campaign import Creative, Declaration
+from snapbid.campaigns.native import NativeAd
+from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.operations.explain.carried import asked, shown_hour
+
+SHOWN: Final = 8  # of a list
+LONGEST: Final = 60  # characters of one value
+NOTHING: Final = "nothing"
+
+
+def usd(micros: int) -> str:
+    """A CPM with at least two decimals: `1.25 USD`."""
+    return f"{amount(micros)} USD"
+
+
+def amount(micros: int) -> str:
+    """A CPM without its currency."""
+    whole, rest = divmod(micros, 1_000_000)
+    return f"{whole}.{f'{rest:06}'.rstrip('0').ljust(2, '0')}"
+
+
+def some(values: Iterable[object]) -> str:
+    """The first `SHOWN` values, and the number of all if there are more."""
+    texts = [str(value) for value in values if value is not None and value != ""]
+    short = (text if len(text) <= LONGEST else f"{text[:LONGEST]}…" for text in texts[:SHOWN])
+    shown = ", ".join(short)
+    return shown if len(texts) <= SHOWN else f"{shown}, … ({len(texts)} in all)"
+
+
+def entries(dimension: str, values: Sequence[str | int]) -> str:
+    """The entries of a campaign's dimension."""
+    if dimension == "hour":
+        return some(shown_hour(int(value)) for value in values)
+    return some(codes.in_words(dimension, value) for value in values)
+
+
+def lists(**named: Sequence[object] | None) -> str:
+    """The non-empty lists of a request, by name."""
+    return "; ".join(f"{name} {some(values)}" for name, values in named.items() if values)
+
+
+def categories(request: BidRequest) -> str:
+    """The request's limits of categories."""
+    taxonomy = "" if request.cattax is None else f"; cattax {request.cattax}"
+    return lists(bcat=request.bcat, acat=request.acat) + taxonomy
+
+
+def time(ms: int) -> str:
+    """A UTC time to the second."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def span(starts_ms: int | None, ends_ms: int | None) -> str:
+    """A period, open at either end."""
+    parts = [f"from {time(starts_ms)}"] if starts_ms is not None else []
+    return " ".join([*parts, f"until {time(ends_ms)}"] if ends_ms is not None else parts)
+
+
+def floor(micros: int, value: float | None, currency: str | None) -> str:
+    """The floor of an impression or a deal, with the original amount if not in USD."""
+    named = f"{str(value).removesuffix('.0')} {currency}"
+    if micros == NO_RATE:
+        return f"floor {named}, which has no exchange rate"
+    if currency and currency.upper() != "USD" and micros:
+        return f"floor {usd(micros)} ({named})"
+    return f"floor {usd(micros)}"
+
+
+def deal(offered: Deal, micros: int) -> str:
+    """A deal's terms."""
+    terms = [
+        floor(micros, offered.bidfloor, offered.bidfloorcur),
+        by_duration(offered),
+        lists(wseat=offered.wseat, wadomain=offered.wadomain),
+        "guaranteed" if offered.guar == 1 else "",
+    ]
+    return f"{offered.id}: {'; '.join(term for term in terms if term)}"
+
+
+def by_duration(of: Video | Audio | Deal) -> str:
+    """What creatives cost at least by their duration, in the currency of the floor."""
+    spans = [
+        f"{0 if span.mindur is None else span.mindur} to"
+        f" {'any' if span.maxdur is None else span.maxdur} s {span.bidfloor:g}"
+        for span in of.durfloors or ()
+        if (span.bidfloor or 0) > 0
+    ]
+    parts = [f"mincpmpersec {of.mincpmpersec:g}"] if (of.mincpmpersec or 0) > 0 else []
+    return "; ".join([*parts, f"durfloors {some(spans)}"] if spans else parts)
+
+
+def rivals(advertisers: Iterable[str]) -> str:
+    """Which advertisers have other impressions of a pod."""
+    return f"other impressions of its pod have {some(sorted(set(advertisers)))}"
+
+
+def declared(own: Declaration | None) -> str:
+    """What a campaign declares under the Digital Services Act."""
+    if own is None:
+        return "declares nothing"
+    return "declares" if own.adrender is None else f"declares, adrender {own.adrender}"
+
+
+def declaring(asks: Dsa) -> str:
+    """What a request asks campaigns to declare."""
+    required = f"dsarequired {asks.dsarequired}"
+    return required if asks.pubrender is None else f"{required}, pubrender {asks.pubrender}"
+
+
+def suspension(of: CreativeSuspension) -> str:
+    """Why and until when a creative suspensions."""
+    return f"{of.losses} losses at {of.ssp}, until {time(of.until * 1000)}"
+
+
+def creative(of: Creative) -> str:
+    """A creative's format, with a banner's size."""
+    return f"{of.media} {of.w}x{of.h}" if of.media == "banner" else of.media
+
+
+def assets(ad: NativeAd | None) -> str:
+    """What a native creative has."""
+    if ad is None:
+        return NOTHING
+    parts = [f"a title of {len(ad.title)}"] if ad.title is not None else []
+    parts += [f"image type {image.type} {image.w}x{image.h}" for image in ad.images]
+    parts += [f"data type {kind} of {len(text)}" for kind, text in ad.data.items()]
+    return some([*parts, "a video"] if ad.video is not None else parts)
+
+
+def required_assets(native: Native) -> str:
+    """What a native impression requires."""
+    request = NATIVE_REQUESTS.read(native.request, native.ver)
+    if request is None:
+        return "a native request that cannot be read"
+    required = [asset for asset in request.assets if asset.required == 1]
+    return "requires " + some(map(_required_asset, required)) if required else "any of its assets"
+
+
+def _required_asset(asset: AssetAsked) -> str:
+    if asset.title is not None:
+        return f"a title of at most {asset.title.len or 'any length'}"
+    if asset.img is not None:
+        sides = ((name, getattr(asset.img, name)) for name in ("type", "w", "h", "wmin", "hmin"))
+        return " ".join(["image", *(f"{name} {value}" for name, value in sides if value)])
+    if asset.data is not None:
+        return f"data type {asset.data.type} of at most {asset.data.len or 'any length'}"
+    return "a video"
+
+
+def misfit(of: Creative, cause: str) -> str:
+    """The creative's side of a rule (`cause`) that keeps it from an impression."""
+    match cause:
+        case "secure":
+            return "not secure"
+        case "duration" | "price":
+            return "no duration" if of.duration is None else f"{of.duration} s"
+        case "native":
+            return assets(of.native)
+        case "attributes" | "mimes" | "protocols" | "apis":
+            return some(getattr(of, cause))
+        case "linear" | "skippable":
+            return _stated(cause, getattr(of, cause))
+        case "bitrate":
+            return "no bitrate" if of.bitrate is None else f"{of.bitrate} kbit/s"
+        case "delivery":
+            return some(of.delivery) or "no delivery"
+        case "player":
+            return f"media of {of.w}x{of.h}" if of.w and of.h else "media without a size"
+        case "language":
+            return of.language or "no language"
+        case "type":
+            return f"ad type {of.type}"
+    return creative(of)
+
+
+def _stated(name: str, value: bool | None) -> str:
+    if value is None:
+        return f"does not say whether it is {name}"
+    return name if value else f"not {name}"
+
+
+def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
+    """The impression's side of such a rule."""
+    stream: Any = getattr(imp, of.media)
+    match cause:
+        case "secure":
+            return "secure 1"
+        case "attributes":
+            return lists(battr=stream.battr)
+        case "duration":
+            told = _asks(stream, "minduration", "maxduration", "poddur")
+            exact = lists(rqddurs=stream.rqddurs)
+            return ", ".join([*told, exact] if exact else told)
+        case "linear":
+            return ", ".join(_asks(stream, "linearity"))
+        case "skippable":
+            return "skip 0"
+        case "bitrate":
+            return ", ".join(_asks(stream, "minbitrate", "maxbitrate"))
+        case "delivery":
+            return lists(delivery=stream.delivery)
+        case "player":
+            return f"boxingallowed 0, player {stream.w}x{stream.h}"
+        case "price":
+            currency = imp.bidfloorcur or "USD"
+            return f"{by_duration(stream)} ({currency})"
+        case "language":
+            return lists(wlang=request.wlang, wlangb=request.wlangb)
+        case "apis":
+            return lists(api=stream.api) or "no api"
+        case "type":
+            return lists(btype=stream.btype)
+        case "native":
+            return required_assets(stream)
+        case "mimes" | "protocols":
+            return some(getattr(stream, cause) or [getattr(stream, "protocol", None)])
+    return asked(imp)
+
+
+def _asks(stream: Any, *names: str) -> list[str]:
+    """The fields of an impression's medium that are present."""
+    return [f"{name} {value}" for name in names if (value := getattr(stream, name)) is not None]

@@ -1,0 +1,59 @@
+"""Files for operators: dashboard, alert rules, units, container file, examples.
+
+They are package data, in which `read` fills in what depends on the installation.
+"""
+
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from snapbid.operations.export import examples
+from snapbid.operations.export.program import check
+
+ALERTS: Final = "alerts.yml"
+FILES: Final = {
+    "grafana": ("snapbid-dashboard.json",),
+    "alerts": (ALERTS,),
+    "systemd": (
+        "snapbid-serve.service",
+        "snapbid-drain.service",
+        "snapbid.env",
+        "snapbid-serve.env",
+    ),
+    "container": ("Containerfile",),
+    "compose": ("compose.yml",),
+    "nginx": ("nginx.conf",),
+    "caddy": ("Caddyfile",),
+    "examples": examples.NAMES,
+}
+PRIVATE: Final = frozenset({"snapbid.env", "snapbid-serve.env"})
+"""Files that will hold secrets."""
+
+
+def read(name: str, *, program: Path | None = None, runbook: str | None = None) -> str:
+    """The content of one of `FILES`.
+
+    Units name `program`, else the `snapbid` of this environment; alerts lead to `runbook`, a URL,
+    else to the page that is installed here. Raises UnreachableError.
+    """
+    if name in examples.NAMES:
+        return examples.read_example(name)
+    text = _text(name)
+    if name.endswith(".service"):
+        text = text.replace("@HARDENING@", _text("hardening.conf").rstrip())
+        named = program or Path(sys.executable).with_name("snapbid")
+        check(named)
+        text = text.replace("@SNAPBID@", str(named))
+    if name == ALERTS:
+        text = text.replace("@RUNBOOK@", runbook or _runbook())
+    return text
+
+
+def _runbook() -> str:
+    with resources.as_file(resources.files("snapbid.server") / "RUNBOOK.md") as page:
+        return page.as_uri()
+
+
+def _text(name: str) -> str:
+    return (resources.files(__package__) / "files" / name).read_text(encoding="utf-8")

@@ -1,0 +1,208 @@
+"""Document 2's go-live checklist, judged from what an SSP has really sent.
+
+An item without any evidence is "not seen yet". The texts say what was seen and what to fix; the
+operator can forward them to the SSP unchanged.
+"""
+
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+import msgspec
+
+from snapbid.operations.golive.store import SspEvidence
+
+State = Literal["pass", "fail", "not seen yet"]
+
+GOOD: Final = (200, 204)
+ENOUGH: Final = 10  # notices of one kind, after which one of the other should have come
+SHOWN: Final = 5  # answers, problems, strays in the evidence
+NO_COUNTRY: Final = "no country of ISO 3166-1"
+REQUIRED: Final = {"country": "device.geo.country", "ua": "device.ua", "ip": "device.ip"}
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One item of the checklist; `fix` is empty if there is nothing to do."""
+
+    number: int
+    title: str
+    state: State
+    evidence: tuple[str, ...]
+    fix: str = ""
+
+
+def judge(seen: SspEvidence, ssp: str, base_url: str) -> list[Item]:
+    """The six items, in the order of document 2."""
+    url = f"{base_url}/api/v1/openrtb2/{ssp}/bid"
+    return [
+        _path(seen, url),
+        _content_type(seen),
+        _answers(seen),
+        _notices(seen, 4, "Win", "nurl", "the auction is won", ("w", "win"), ("i", "billing")),
+        _notices(
+            seen, 5, "Billing", "burl", "the impression is rendered", ("i", "billing"), ("w", "win")
+        ),
+        _fields(seen),
+    ]
+
+
+def shown_time(epoch_s: int) -> str:
+    """Format a time (epoch s)."""
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _path(seen: SspEvidence, url: str) -> Item:
+    title = "The assigned SSP id is placed in the endpoint path."
+    total = _total(seen)
+    strays = sorted(seen.strays.items(), key=lambda stray: -stray[1])[:SHOWN]
+    strange = [f"a request came to the id {id!a}, not registered, at {shown_time(at)}"
+               for id, at in strays if at >= seen.since]  # fmt: skip
+    if not total:
+        fix = f"send bid requests with POST to {url}"
+        return Item(1, title, "not seen yet", (f"no request to {url}", *strange), fix)
+    first = seen.last_at.get("first", seen.since)
+    latest = seen.answers[0][0] if seen.answers else seen.until
+    return Item(
+        1,
+        title,
+        "pass",
+        (
+            f"{_many(total, 'request')} to {url}, the latest at {shown_time(latest)}",
+            f"the first one ever at {shown_time(first)}",
+        ),
+    )
+
+
+def _content_type(seen: SspEvidence) -> Item:
+    title = "Content-Type: application/json is set on all requests."
+    total = _total(seen)
+    missing, other = seen.counts.get("untyped", 0), seen.counts.get("content_type", 0)
+    if not total:
+        return Item(2, title, "not seen yet", ("no request",))
+    if not missing and not other:
+        return Item(2, title, "pass", (f"set on all of {_many(total, 'request')}",))
+    evidence = tuple(
+        f"{what} {count:,} of {_many(total, 'request')}, the latest at "
+        + shown_time(seen.last_at[name])
+        for name, count, what in (
+            ("untyped", missing, "missing, and read as JSON all the same, on"),
+            ("content_type", other, "another one, which is refused, on"),
+        )
+        if count
+    )
+    fix = "send the header Content-Type: application/json with every bid request"
+    return Item(2, title, "fail", evidence, fix)
+
+
+def _answers(seen: SspEvidence) -> Item:
+    title = "A test request returns 200 or 204 (no error status)."
+    latest = [(at, status) for at, status in seen.answers if at >= seen.since]
+    if not latest:
+        return Item(3, title, "not seen yet", ("no request",), "send a test request")
+    statuses = sorted(
+        (int(name.partition(":")[2]), count)
+        for name, count in seen.counts.items()
+        if name.startswith("status:")
+    )
+    tests = seen.counts.get("tests", 0)
+    evidence = [
+        "answers: " + ", ".join(f"{count:,} with {status}" for status, count in statuses),
+        f"the latest at {shown_time(latest[0][0])}, newest first: "
+        + " ".join(str(status) for _, status in latest),
+    ]
+    if tests:
+        evidence.append(f"{_many(tests, 'request')} with test: 1")
+    problems = {detail: (at, status) for at, status, detail in reversed(seen.problems)
+                if at >= seen.since}  # fmt: skip
+    newest = sorted(problems.items(), key=lambda problem: -problem[1][0])[:SHOWN]
+    evidence += [f"{status} at {shown_time(at)}: {detail}" for detail, (at, status) in newest]
+    wrong = {status for _, status in latest if status not in GOOD}
+    if not wrong:
+        return Item(3, title, "pass", tuple(evidence))
+    ours = any(status >= 500 for status in wrong)
+    fix = "correct the requests as the errors above say; judged are the latest answers"
+    return Item(
+        3,
+        title,
+        "fail",
+        tuple(evidence),
+        "a status from 500 on is the bidder's own fault: see its log" if ours else fix,
+    )
+
+
+def _notices(
+    seen: SspEvidence,
+    number: int,
+    name: str,
+    url: str,
+    moment: str,
+    own: tuple[str, str],
+    other: tuple[str, str],
+) -> Item:
+    """`own` and `other`: a kind of notice in the ledger's counters, and of test bids."""
+    title = f"{name} notification firing is confirmed."
+    kind, of_tests = own
+    counted, tested = seen.notices.get(kind, 0), seen.counts.get(of_tests, 0)
+    bids, others = seen.notices.get("b", 0), seen.notices.get(other[0], 0)
+    evidence = [f"{counted:,} for {_many(bids, 'answer')} with a bid {seen.noticed_in}"]
+    if seen.noticed_at.get(kind):
+        evidence[0] += f", the latest at {shown_time(seen.noticed_at[kind])}"
+    if tested:
+        at = shown_time(seen.last_at[of_tests])
+        evidence.append(f"{tested:,} for test bids, the latest at {at}")
+    if number == 4:
+        evidence += _losses(seen)
+    if counted or tested:
+        return Item(number, title, "pass", tuple(evidence))
+    fix = f"fire the {url} of the bid with GET, exactly as it came, when {moment}"
+    if others >= (1 if kind == "w" else ENOUGH):
+        evidence.append(f"but {_many(others, f'{other[1]} notice')}")
+        return Item(number, title, "fail", tuple(evidence), fix)
+    return Item(number, title, "not seen yet", tuple(evidence), fix)
+
+
+def _losses(seen: SspEvidence) -> list[str]:
+    """Mention loss notices, which are optional."""
+    losses, unsaid = seen.notices.get("l", 0), seen.notices.get("l:-1", 0)
+    if not losses:
+        return []
+    told = f"{_many(losses, 'loss notice')} (optional)"
+    if unsaid:
+        told += f", {unsaid:,} of them without a reason: replace ${{AUCTION_LOSS}} in the lurl"
+    return [told]
+
+
+def _fields(seen: SspEvidence) -> Item:
+    title = "Each bid request includes device.geo.country, device.ua and device.ip."
+    total = seen.counts.get("requests", 0)
+    if not total:
+        return Item(6, title, "not seen yet", ("no request that could be read",))
+    having = {field: seen.counts.get(name, 0) for name, field in REQUIRED.items()}
+    evidence = [
+        f"{field}: {_share(count, total)} ({count:,} of {total:,})"
+        for field, count in having.items()
+    ]
+    if seen.counts.get("ipv6", 0):
+        evidence.append(f"device.ipv6 in place of device.ip: {seen.counts['ipv6']:,}")
+    strange = seen.counts.get("strange_country", 0)
+    if strange:
+        evidence.append(f"device.geo.country is {NO_COUNTRY}, and counts as absent: {strange:,}")
+    lacking = [field for field, count in having.items() if count < total]
+    if not lacking:
+        return Item(6, title, "pass", tuple(evidence))
+    fix = f"include {' and '.join(lacking)} in every bid request"
+    if strange:
+        fix += "; as a country's code (USA, not United States)"
+    return Item(6, title, "fail", tuple(evidence), fix)
+
+
+def _total(seen: SspEvidence) -> int:
+    return sum(count for name, count in seen.counts.items() if name.startswith("status:"))
+
+
+def _share(part: int, whole: int) -> str:
+    """In percent, rounded down, so that only all is 100."""
+    return f"{part * 1000 // whole / 10:.1f}%"
+
+
+def _many(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

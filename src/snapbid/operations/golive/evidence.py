@@ -1,0 +1,172 @@
+"""Evidence of what each SSP sends, for the go-live checklist (document 2) and the diagnosis.
+
+A worker counts every request in memory, at a few tenths of a microsecond, and adds its counts to
+Redis every second (`operations/golive/store.py`). So evidence outlives a worker, except for the
+last second before a kill.
+
+The ledger does not remember test bids, so their notices look like those of unknown auctions. Redis
+therefore keeps the ids of test auctions for some minutes, and notices of unknown auctions are
+looked up there: an SSP can show with test bids alone that its notices work.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Iterable
+from time import thread_time, time
+from typing import Final, NamedTuple, TypeAlias
+
+from redis.exceptions import RedisError
+
+from snapbid.base.beat import BEAT_S, beat
+from snapbid.base.tasks import end
+from snapbid.bidding.sightings import SAMPLED, Sightings, SightingTotals
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN, bid_digest
+from snapbid.operations.golive.examination import Sample, examine
+from snapbid.operations.golive.store import EvidenceStore
+
+WRITE_S: Final = 4 * BEAT_S
+EXAMINING_S: Final = 0.005  # of processor time, of each write
+LOOKS: Final = 3  # writes during which an unknown notice is looked for among the tests
+MAX_TESTS: Final = 200  # impressions of test requests, recorded in one write
+MAX_UNKNOWN: Final = 1000  # notices that are looked for
+MAX_STRAYS: Final = 20
+MAX_STRAY: Final = 64  # characters
+NOTICES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
+
+logger = logging.getLogger("snapbid")
+
+
+Growth: TypeAlias = Iterable[tuple[str, str, int]]
+"""SSP, outcome, and how many more."""
+
+
+class _Notice(NamedTuple):
+    """A notice of an unknown auction; `looks` are left."""
+
+    kind: int
+    digest: bytes
+    looks: int
+
+
+class Evidence:
+    """All SSPs' sightings in this worker. `clock` gives epoch seconds.
+
+    `outcomes` tells by how much each SSP's answers by outcome have grown since it was last asked.
+    """
+
+    def __init__(
+        self,
+        store: EvidenceStore,
+        clock: Callable[[], float] = time,
+        outcomes: Callable[[], Growth] = tuple,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._outcomes = outcomes
+        self._numbers: dict[str, int] = {}
+        self._ssps: dict[int, Sightings] = {}
+        self._unsent: dict[int, SightingTotals] = {}
+        self._batch: dict[int, SightingTotals] = {}  # on its way
+        self._writer = secrets.token_hex(6)
+        self._number = 0  # of the batch
+        self._tested: list[tuple[bytes, int]] = []
+        self._strays: set[str] = set()
+        self._unknown: list[_Notice] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def of(self, number: int, ssp: str = "") -> Sightings:
+        """Return the sightings of an SSP, by its number; `ssp` is the name in metrics."""
+        self._numbers[ssp] = number
+        return self._ssps.setdefault(number, Sightings())
+
+    def stray(self, ssp: str) -> None:
+        """Note a bid request to an id that is not registered."""
+        if len(self._strays) < MAX_STRAYS and len(ssp) <= MAX_STRAY and ssp.isprintable():
+            self._strays.add(ssp)
+
+    def unknown_notice(self, kind: int, auction_id: bytes, imp_id: bytes) -> None:
+        """Note a notice of an unknown auction, which may have been a test."""
+        if len(self._unknown) < MAX_UNKNOWN:
+            self._unknown.append(_Notice(kind, bid_digest(auction_id, imp_id), LOOKS))
+
+    # -- the way to Redis ----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start writing periodically; needs a running loop."""
+        self._task = asyncio.get_running_loop().create_task(self._keep_writing())
+
+    async def stop(self) -> None:
+        """Write what is left, unless Redis is away."""
+        if self._task is not None:
+            await end(self._task)
+        with contextlib.suppress(RedisError, OSError):
+            await self.write()
+
+    async def write(self) -> None:
+        """Write once; keep what Redis does not accept. Raises RedisError, OSError."""
+        now = int(self._clock())
+        await self._examine()
+        for number, sightings in self._ssps.items():
+            for auction, imps in sightings.tested:
+                self._tested += ((_digest(auction, imp), number) for imp in imps)
+            self._collect(number, sightings, now)
+        for ssp, outcome, more in self._outcomes():
+            if ssp in self._numbers:
+                totals = self._unsent.setdefault(self._numbers[ssp], SightingTotals())
+                totals.counts[f"outcome:{outcome}"] += more
+        del self._tested[MAX_TESTS:]
+        if self._tested:
+            await self._store.write_tests(self._tested)
+            self._tested.clear()
+        if self._unknown:
+            await self._look_for_tests(now)
+        if self._strays:
+            await self._store.write_strays(self._strays, now)
+            self._strays.clear()
+        while self._batch or self._unsent:
+            if not self._batch:
+                self._batch, self._unsent = self._unsent, {}
+                self._number += 1
+            await self._store.write(self._batch, now, self._writer, self._number)
+            self._batch = {}
+
+    async def _examine(self) -> None:
+        """Examine samples of all SSPs in turns, within the time, with other tasks in between."""
+        taken = [(own, own.take_samples(SAMPLED)) for own in self._ssps.values()]
+        until = thread_time() + EXAMINING_S
+        for nth in range(SAMPLED):
+            for sightings, samples in taken:
+                if nth < len(samples) and thread_time() < until:
+                    sightings.examined.update(examine(Sample(*samples[nth])))
+                    await asyncio.sleep(0)
+
+    def _collect(self, number: int, sightings: Sightings, now: int) -> None:
+        sent = sightings.take(now)
+        if sent.counts:
+            self._unsent.setdefault(number, SightingTotals()).add(sent)
+
+    async def _look_for_tests(self, now: int) -> None:
+        looked, self._unknown = self._unknown, []
+        testers = await self._store.testers([notice.digest for notice in looked])
+        for notice, number in zip(looked, testers, strict=True):
+            if number is not None:
+                self.of(number).notices[NOTICES[notice.kind]] += 1
+                self._collect(number, self.of(number), now)
+            elif notice.looks > 1:
+                self._unknown.append(notice._replace(looks=notice.looks - 1))
+
+    async def _keep_writing(self) -> None:
+        while True:
+            await beat(WRITE_S)
+            try:
+                await self.write()
+            except (RedisError, OSError):
+                pass  # others report that Redis is away
+            except Exception:
+                logger.exception("what SSPs have sent could not be written down")
+
+
+def _digest(auction: str, imp: str) -> bytes:
+    return bid_digest(auction.encode(errors="surrogatepass"), imp.encode(errors="surrogatepass"))

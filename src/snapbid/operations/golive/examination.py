@@ -1,0 +1,51 @@
+"""What a sample of an SSP's requests tells: what nobody has time for on the bid path.
+
+Of a request that no campaign answers, the last rule that stood; of any, what it holds that cannot
+be used. Such a request is not refused, and nothing else shows that its sender meant more.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from snapbid.bidding.bid import Reason
+from snapbid.bidding.market import Market
+from snapbid.bidding.native_request import NATIVE_REQUESTS, fault_of
+from snapbid.bidding.refusals import last_rule
+from snapbid.bidding.request import BidRequest
+from snapbid.bidding.spelling import misspelt_in
+
+RULE: Final = "rule:"
+UNUSED: Final = "unused:"
+EXAMINED: Final = "examined"
+UNMATCHED: Final = "unmatched"
+
+
+class Sample(NamedTuple):
+    """A request as `RequestCounts.take_samples` has it; `reason` is that for no bid."""
+
+    body: bytes
+    request: BidRequest
+    ssp: str
+    market: Market
+    now_ms: int
+    reason: Reason | None
+
+
+def examine(sample: Sample) -> Iterator[str]:
+    """Yield the names of the counts that a sample raises."""
+    yield EXAMINED
+    if sample.reason is Reason.NO_CAMPAIGN:
+        yield UNMATCHED
+        yield RULE + last_rule(sample.request, sample.ssp, sample.market, sample.now_ms)
+    for fault in sorted(set(_faults(sample))):
+        yield UNUSED + fault
+
+
+def _faults(sample: Sample) -> Iterator[str]:
+    """Paths without indices and rules, as in a refusal's detail."""
+    for imp in sample.request.imp or ():
+        native = imp.native
+        if native is not None and NATIVE_REQUESTS.read(native.request, native.ver) is None:
+            yield f"imp[].native.request{fault_of(native.request)}"
+    for path in misspelt_in(sample.body, BidRequest):
+        yield f"{path}: is not read, since its name is written in other letters"

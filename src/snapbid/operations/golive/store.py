@@ -1,0 +1,293 @@
+"""What SSPs have sent, as recorded by the workers for the go-live check and the diagnosis.
+
+    {golive}:N:m:MINUTE  counts of the SSP with this number, by minute since the epoch
+    {golive}:N:h:HOUR    the same by hour
+    {golive}:N:d:YYYY-MM-DD  the same by day
+    {golive}:N:at        count -> when it last grew (epoch s); `first`: when any did
+    {golive}:N:answers   the latest answers, newest first: `EPOCH_S STATUS`
+    {golive}:N:problems  the latest refusals, newest first: `EPOCH_S STATUS DETAIL`
+    {golive}:N:examples  broken rule -> the detail of the latest refusal for it
+    {golive}:changed     `N YYYY-MM-DD`: days that have changed since the drain looked
+    {golive}:taken       those that the drain is carrying to the warehouse
+    {golive}:source      names this data set, for the warehouse
+    {golive}:t:DIGEST    number of the SSP whose test request had this auction and impression
+    {golive}:w:WRITER    the number of the last batch of a worker
+    {golive}:strays      unregistered ids in paths, by when each last came
+    {golive}:none        never exists: keeps the script away while the slot moves
+
+This is evidence, not accounting: what a worker has counted in its last second may be lost. But no
+batch counts twice: where the answer to one was lost it is sent again, with its number. Notices of
+remembered bids are read from the ledger's own counters, and when these last grew from `{sbN}:seen`
+(drain/counters.py). To the minutes, the drain adds what it has carried of notices: `notice:w`,
+`notice:l:-1` (losses without a reason, which are in `notice:l`, too), `anomaly:21`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from importlib import resources
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from redis.asyncio import Redis
+
+from snapbid.base.redis_keys import GOLIVE, ShardKeys
+from snapbid.bidding.sightings import KEPT, SightingTotals
+from snapbid.ledger.bids.segment import fetch_segments
+
+MINUTE_S: Final = 60
+HOUR_S: Final = 3600
+MINUTES_KEPT_S: Final = 2 * HOUR_S
+HOURS_KEPT_S: Final = 8 * 24 * HOUR_S
+TEST_KEPT_S: Final = 900
+MAX_STRAYS: Final = 100
+NOTICE_DAYS: Final = 3  # UTC, today among them: as long as the ledger's counters stay in Redis
+NO_REASON: Final = -1  # of a loss: a macro left in place, say
+_REASONS: Final = range(NO_REASON, 10_000)
+
+
+class SspEvidence(msgspec.Struct, frozen=True):
+    """The record of an SSP from `since` until `until` (epoch s).
+
+    `last_at`: count -> when it last grew, at any time; `answers` (when, status) and `problems`
+    (when, status, detail) come newest first. `notices`: the ledger's counters b, w, i and l
+    of the days that `noticed_in` names, with `l:-1` for losses without a reason; `noticed_at`: when
+    w, i and l last grew. `strays`: unregistered ids, with when each last came.
+    """
+
+    since: int
+    until: int
+    counts: dict[str, int]
+    last_at: dict[str, int]
+    answers: list[tuple[int, int]]
+    problems: list[tuple[int, int, str]]
+    notices: dict[str, int]
+    noticed_at: dict[str, int]
+    strays: dict[str, int]
+    noticed_in: str = f"in the last {NOTICE_DAYS} days (UTC)"
+
+
+class RecentEvidence(NamedTuple):
+    """Counts of some minutes, and the rest as in `SspEvidence`; `examples` by broken rule."""
+
+    counts: dict[str, int]
+    last_at: dict[str, int]
+    answers: list[tuple[int, int]]
+    problems: list[tuple[int, int, str]]
+    examples: dict[str, str]
+
+
+class DayEvidence(NamedTuple):
+    """An SSP's counts of a day, YYYY-MM-DD, and examples by broken rule."""
+
+    number: int
+    day: str
+    counts: dict[str, int]
+    examples: dict[str, str]
+
+
+class EvidenceStore:
+    """The evidence kept in Redis. All methods raise RedisError."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        script = resources.files(__package__) / "evidence.lua"
+        self._write = redis.register_script(script.read_text(encoding="utf-8"))
+
+    async def write(
+        self, sent: Mapping[int, SightingTotals], now: int, writer: str, number: int
+    ) -> None:
+        """Add what each SSP, by number, has sent up to now (epoch s).
+
+        This is the batch with that number of a writer, and is added once however often it comes.
+        """
+        packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S, _day(now), writer, number]
+        for ssp, totals in sent.items():
+            packed += (ssp, len(totals.counts))
+            for name, count in totals.counts.items():
+                packed += (name, count)
+            packed += (len(totals.answers), *totals.answers)
+            packed += (len(totals.problems), *totals.problems)
+        await self._write(keys=[GOLIVE, f"{GOLIVE}none"], args=packed)
+        examples: dict[int, dict[Any, Any]]
+        examples = {number: totals.examples for number, totals in sent.items() if totals.examples}
+        if examples:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for number, own in examples.items():
+                    pipe.hset(f"{GOLIVE}{number}:examples", mapping=own)
+                    pipe.expire(f"{GOLIVE}{number}:examples", HOURS_KEPT_S)
+                await pipe.execute()
+
+    async def write_notices(self, grown: Mapping[Any, int], now: int) -> None:
+        """Add what was counted of notices, by (number of the SSP, kind, code): drain/names.py."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for (number, kind, code), more in grown.items():
+                key = f"{GOLIVE}{number}:m:{now // MINUTE_S}"
+                pipe.hincrby(key, f"anomaly:{code}" if kind == "n" else f"notice:{kind}", more)
+                if kind == "l" and code == NO_REASON:
+                    pipe.hincrby(key, f"notice:l:{code}", more)
+                pipe.expire(key, MINUTES_KEPT_S)
+            await pipe.execute()
+
+    async def write_strays(self, ids: Iterable[str], now: int) -> None:
+        """Record unregistered ids."""
+        key = f"{GOLIVE}strays"
+        async with self._redis.pipeline() as pipe:
+            pipe.zadd(key, dict.fromkeys(ids, now))
+            pipe.zremrangebyrank(key, 0, -MAX_STRAYS - 1)
+            pipe.expire(key, HOURS_KEPT_S)
+            await pipe.execute()
+
+    async def write_tests(self, tests: Iterable[tuple[bytes, int]]) -> None:
+        """Remember test requests (bid digest, number of the SSP) for some minutes."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for digest, number in tests:
+                pipe.set(_test(digest), number, ex=TEST_KEPT_S)
+            await pipe.execute()
+
+    async def testers(self, digests: Sequence[bytes]) -> list[int | None]:
+        """The number of the SSP that sent each test request; None for anything else."""
+        numbers: Any = await self._redis.mget([_test(digest) for digest in digests])
+        return [None if number is None else int(number) for number in numbers]
+
+    async def read(self, number: int, shards: int, minutes: int, now: int) -> SspEvidence:
+        """What the SSP has sent in the last minutes; in whole hours if these are more than 60."""
+        unit, name = (MINUTE_S, "m") if minutes <= HOUR_S // MINUTE_S else (HOUR_S, "h")
+        first, last = (now - minutes * MINUTE_S) // unit + 1, now // unit
+        own = f"{GOLIVE}{number}:"
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for time in range(first, last + 1):
+                pipe.hgetall(f"{own}{name}:{time}")
+            pipe.hgetall(f"{own}at")
+            pipe.lrange(f"{own}answers", 0, -1)
+            pipe.lrange(f"{own}problems", 0, -1)
+            pipe.zrange(f"{GOLIVE}strays", 0, -1, withscores=True)
+            *times, last_at, answers, problems, strays = await pipe.execute()
+        counts: Counter[str] = Counter()
+        for fields in times:
+            counts.update(_numbers(fields))
+        notices, noticed_at = await self._notices(number, shards, now)
+        return SspEvidence(
+            first * unit,
+            now,
+            dict(counts),
+            _numbers(last_at),
+            _answers(answers),
+            _problems(problems),
+            notices,
+            noticed_at,
+            {id.decode(): int(at) for id, at in strays},
+        )
+
+    async def read_recent(
+        self, numbers: Sequence[int], minutes: int, now: int
+    ) -> dict[int, RecentEvidence]:
+        """Read what SSPs have sent, without what the ledger has counted of notices."""
+        last = now // MINUTE_S
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for number in numbers:
+                own = f"{GOLIVE}{number}:"
+                pipe.hgetall(f"{own}at")
+                pipe.lrange(f"{own}answers", 0, -1)
+                pipe.lrange(f"{own}problems", 0, -1)
+                pipe.hgetall(f"{own}examples")
+                for minute in range(last - minutes + 1, last + 1):
+                    pipe.hgetall(f"{own}m:{minute}")
+            answers = await pipe.execute()
+        step, recent = 4 + minutes, {}
+        for index, number in enumerate(numbers):
+            last_at, latest, problems, examples, *times = answers[index * step : (index + 1) * step]
+            counts: Counter[str] = Counter()
+            for fields in times:
+                counts.update(_numbers(fields))
+            recent[number] = RecentEvidence(
+                dict(counts), _numbers(last_at), _answers(latest), _problems(problems),
+                _texts(examples),
+            )  # fmt: skip
+        return recent
+
+    # -- the way to the warehouse --------------------------------------------------------------
+
+    async def take_days(self) -> tuple[str, list[DayEvidence]]:
+        """Take the days that have changed, and the name of their data set.
+
+        They are taken again until `release_days`.
+        """
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.renamenx(f"{GOLIVE}changed", f"{GOLIVE}taken")
+            pipe.smembers(f"{GOLIVE}taken")
+            pipe.get(f"{GOLIVE}source")
+            _, taken, source = await pipe.execute(raise_on_error=False)
+        for reply in (taken, source):
+            if isinstance(reply, Exception):
+                raise reply
+        days = [(int(number), day) for number, day in (name.decode().split() for name in taken)]
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for number, day in days:
+                pipe.hgetall(f"{GOLIVE}{number}:d:{day}")
+                pipe.hgetall(f"{GOLIVE}{number}:examples")
+            replies = await pipe.execute()
+        found = [
+            DayEvidence(number, day, _numbers(counts), _texts(examples))
+            for (number, day), counts, examples in zip(
+                days, replies[::2], replies[1::2], strict=True
+            )
+        ]
+        return (source or b"").decode(), found
+
+    async def release_days(self) -> None:
+        """Forget the days that were taken: the warehouse has them."""
+        await self._redis.delete(f"{GOLIVE}taken")
+
+    async def _notices(
+        self, number: int, shards: int, now: int
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        kinds = ("b", "w", "i", "l")
+        today = datetime.fromtimestamp(now, UTC).date()
+        days = [today - timedelta(days=ago) for ago in range(NOTICE_DAYS)]
+        fields = [f"{kind}:{number}" for kind in kinds[:3]]
+        fields += [f"l:{number}:{reason}" for reason in _REASONS]
+        sums, at = Counter[str](), Counter[str]()
+        for keys in map(ShardKeys, range(shards)):
+            segments = await fetch_segments(self._redis, keys)
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.hmget(keys.seen, [f"{kind}:{number}" for kind in kinds])
+                for segment, day in product(segments, days):
+                    pipe.hmget(keys.counters(segment, day.isoformat()), fields)
+                replies = [[int(value or 0) for value in row] for row in await pipe.execute()]
+            seen, *of_days = replies
+            at |= Counter(dict(zip(kinds, seen, strict=True)))
+            for counts in of_days:
+                sums.update(b=counts[0], w=counts[1], i=counts[2], l=sum(counts[3:]))
+                sums["l:-1"] += counts[3]
+        return dict(sums), dict(at)
+
+
+def _test(digest: bytes) -> bytes:
+    return GOLIVE.encode() + b"t:" + digest
+
+
+def _numbers(fields: Mapping[bytes, bytes]) -> dict[str, int]:
+    return {name.decode(): int(value) for name, value in fields.items()}
+
+
+def _texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {name.decode(): text.decode() for name, text in fields.items()}
+
+
+def _answers(entries: Iterable[bytes]) -> list[tuple[int, int]]:
+    return [(int(at), int(status)) for at, status in map(bytes.split, entries)]
+
+
+def _problems(entries: Iterable[bytes]) -> list[tuple[int, int, str]]:
+    return [_problem(packed) for packed in entries]
+
+
+def _day(epoch_s: int) -> str:
+    return datetime.fromtimestamp(epoch_s, UTC).date().isoformat()
+
+
+def _problem(packed: bytes) -> tuple[int, int, str]:
+    at, status, detail = packed.decode().split(" ", 2)
+    return int(at), int(status), detail

@@ -1,0 +1,152 @@
+"""What an SSP's log says: a claim per line, however the SSP exports it (contract 11).
+
+Columns have names that are guessed, or are named by the operator. How their texts are read stands
+in claims.sql.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, tzinfo
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from snapbid.operations.reconcile.exports import Line, LogError, opened
+
+WIN: Final = "win"
+BILLING: Final = "billing"
+LOSS: Final = "loss"
+BID: Final = "bid"
+
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {  # what columns are called, the likeliest first
+    "auction": ("auctionid", "bidrequestid", "requestid", "transactionid", "auction", "aid", "id"),
+    "imp": ("impid", "impressionid", "imp", "slotid"),
+    "time": ("time", "timestamp", "ts", "eventtime", "datetime", "date", "createdat"),
+    "price": ("price", "clearingprice", "clearprice", "winprice", "auctionprice", "settlementprice",
+              "pricecpm", "cpm", "amount", "cost"),
+    "currency": ("currency", "cur"),
+    "kind": ("kind", "event", "eventtype", "type", "notice"),
+    "ssp": ("descriptor", "ssp", "sspid", "endpoint"),
+}  # fmt: skip
+KINDS: Final = {
+    **dict.fromkeys(("win", "wins", "won", "nurl"), WIN),
+    **dict.fromkeys(("billing", "bill", "billed", "burl", "imp", "impression", "view"), BILLING),
+    **dict.fromkeys(("loss", "lost", "losses", "lurl"), LOSS),
+    **dict.fromkeys(("bid", "bids", "response"), BID),
+}
+SCALES: Final = {"cpm": 1_000_000, "impression": 1_000_000_000, "micros": 1}  # to micros of a CPM
+
+BATCH: Final = 10_000  # lines that are added at once
+WHITE: Final = "".join(filter(str.isspace, map(chr, range(0x3001))))
+
+_LINES: Final = f"""
+CREATE TABLE lines (
+    line BIGINT, unreadable BOOLEAN DEFAULT false, {", ".join(f"{name} VARCHAR" for name in FIELDS)}
+)
+"""
+_TELLS: Final = {
+    "time": "time_ms IS NOT NULL",
+    "price": "micros IS NOT NULL",
+    "currency": "regexp_full_match(currency, '[[:alnum:]]{2,10}')",
+    "kind": "known_kind IS NOT NULL",
+}
+"""Field -> whether a value of `readings` may be one."""
+
+
+class Form(NamedTuple):
+    """How to read a log: names of columns by field, and what stands where a column is missing."""
+
+    columns: Mapping[str, str]  # "": no column, whatever could be guessed
+    kind: str = WIN
+    currency: str = "USD"
+    scale: int = SCALES["cpm"]
+    zone: tzinfo = UTC  # of times that say none
+
+
+class Seen(NamedTuple):
+    """What was seen of a log: names of columns by field, those of no use, and what is odd."""
+
+    columns: dict[str, str]
+    unused: list[str]
+    notes: list[str]
+
+
+def load(database: Any, path: Path, form: Form) -> Seen:
+    """Make the view `claims_of_all_days` of a log. Raises LogError or OSError."""
+    database.execute(_LINES)
+    with opened(path) as export:
+        places = _places(export.names, form.columns)
+        _add_lines(database, export.lines, places)
+    variables = {"kind": form.kind, "currency": form.currency, "scale": form.scale, "white": WHITE}
+    set_variables(database, variables)
+    names = [list(KINDS), list(KINDS.values())]
+    database.execute("SET VARIABLE kinds = map($1::VARCHAR[], $2::VARCHAR[])", names)
+    database.execute(f"SET TimeZone = '{form.zone}'")
+    run(database, "claims.sql")
+    notes = []
+    for field in _wrong_guesses(database, places.keys() - form.columns):
+        name = export.names[places.pop(field)]
+        notes.append(f"the column {name!a} has no {field} that can be read")
+        database.execute(f"UPDATE lines SET {field} = NULL")
+    notes += [f"{count} lines {what}" for what, count in export.odd.items()]
+    used = {field: export.names[at] for field, at in places.items()}
+    unused = [name for at, name in enumerate(export.names) if at not in places.values()]
+    return Seen(used, unused, notes)
+
+
+def run(database: Any, name: str) -> None:
+    """Run a file of this package."""
+    database.execute(files(__package__).joinpath(name).read_text("utf-8"))
+
+
+def set_variables(database: Any, values: Mapping[str, object]) -> None:
+    for name, value in values.items():
+        database.execute(f"SET VARIABLE {name} = $1", [value])
+
+
+def _add_lines(database: Any, lines: Iterator[Line], places: Mapping[str, int]) -> None:
+    readable = database.appender("lines", columns=["line", *places])
+    unreadable = database.appender("lines", columns=["line", "auction", "unreadable"])
+    while batch := list(islice(lines, BATCH)):
+        readable.append_rows(
+            (number, *[values[at] for at in places.values()])
+            for number, values in batch
+            if values is not None
+        )
+        readable.flush()
+        unreadable.append_rows((number, "", True) for number, values in batch if values is None)
+        unreadable.flush()
+
+
+def _wrong_guesses(database: Any, guessed: Collection[str]) -> list[str]:
+    """The fields of whose first values none can be read as what they were taken for."""
+    wrong = []
+    for field, is_right in _TELLS.items():
+        first = f"FROM readings WHERE {field} <> '' LIMIT 1000"
+        (told,) = database.execute(f"SELECT bool_or({is_right}) FROM ({first})").fetchone()
+        if field in guessed and told is False:
+            wrong.append(field)
+    return wrong
+
+
+def _places(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
+    """Where each field stands. Raises LogError."""
+    places = {}
+    plain: dict[str, int] = {}
+    for at, name in enumerate(names):
+        plain.setdefault(re.sub(r"[^a-z0-9]", "", name.lower()), at)
+    for field, guesses in FIELDS.items():
+        if columns.get(field) == "":
+            continue
+        if field in columns:
+            if columns[field] not in names:
+                raise LogError(f"there is no column {columns[field]!a} among {', '.join(names)}")
+            places[field] = names.index(columns[field])
+        else:
+            guessed = next((plain[guess] for guess in guesses if guess in plain), None)
+            if guessed is not None and guessed not in places.values():
+                places[field] = guessed
+    if "auction" not in places:
+        raise LogError(f"which column has auction ids? --column auction=NAME ({', '.join(names)})")
+    return places

@@ -1,0 +1,293 @@
+"""Compares an SSP's claims with the auction log, auction by auction (contract 11).
+
+A claim agrees where the auction log has the bid and a counted notice of its kind, on the same UTC
+day and at the same price. Everything else is a dispute, with one of the causes below; a claim may
+have two. What counts is the rule of contract 5: a notice belongs to the day of its bid, or, where
+that was closed, to the day of its row in the log (`late` there).
+
+Where only some days are compared the lines of the days beside them are looked at as well: they may
+claim what was counted here on one of these days. A line without an impression claims any of its
+auction that counts and that no other line claims. A column of which nothing fits is named once.
+
+All of this is SQL: claims.sql reads their lines, own.sql ours, compare.sql compares them. DuckDB
+keeps on disk what does not fit into memory.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import duckdb
+
+from snapbid.auctionlog.files import as_os_error
+from snapbid.operations.reconcile import claims, own
+from snapbid.operations.reconcile.claims import Form, Seen, set_variables
+from snapbid.warehouse.registry import FamilySpan
+
+CAUSES: Final = {
+    "no_id_fits": "nothing in a column of the SSP's log is ours: another one may have the ids",
+    "unreadable": "the line cannot be read",
+    "unknown_ssp": "the line names an endpoint that is none of this SSP's",
+    "unknown_currency": "there is no exchange rate for the line's currency",
+    "not_won_here": "no bid of ours in this auction for this impression",
+    "test": "our bid answered a test request, which is not counted",
+    "notice_missing": "we have bid, and no notice reached us",
+    "late": "the notice came when the bid was no longer remembered",
+    "pending": "the notice waits in a spool until Redis is back",
+    "duplicate": "the auction is in the SSP's log more often than it was counted",
+    "price_differs": "the prices differ",
+    "other_day": "it was counted on another UTC day",
+    "not_in_their_log": "counted here, and not in the SSP's log",
+    "in_a_gap": "our log has a gap at that time, so this cannot be told",
+}
+GAP_MARGIN_MS: Final = 5_000  # by which the SSP's clock may differ from ours
+FEW: Final = 10  # lines, of which none may fit by chance
+_CONFIG: Final[dict[str, Any]] = {
+    "threads": 1,
+    "memory_limit": "250MB",
+    "preserve_insertion_order": False,
+}
+_EPOCH: Final = date(1970, 1, 1)
+
+Convert: TypeAlias = Callable[[str, date], Fraction | None]
+"""USD per unit of a currency on a day."""
+
+
+class Terms(NamedTuple):
+    """How to compare. `tolerance` is in micros of a CPM; `descriptors` are the SSP's endpoints, and
+    `family` the days on which they are: all days where it is empty.
+    """
+
+    ssp: str
+    descriptors: frozenset[str]
+    convert: Convert
+    tolerance: int = 5_000
+    first: date | None = None
+    last: date | None = None
+    family: tuple[FamilySpan, ...] = ()
+
+    @property
+    def spans(self) -> Sequence[FamilySpan]:
+        """The days on which bids of the descriptors are the SSP's."""
+        return self.family or [FamilySpan(name, date.min, date.max) for name in self.descriptors]
+
+    def rate(self, currency: str, day: date) -> Fraction | None:
+        """USD per unit of a currency on a day; None if that is not known."""
+        return Fraction(1) if currency == "USD" else self.convert(currency, day)
+
+
+class Dispute(NamedTuple):
+    """An auction in dispute; `line` is None where the SSP's log has none. Prices in micros."""
+
+    cause: str
+    kind: str
+    auction: str
+    imp: str | None
+    line: int | None
+    their_ms: int | None
+    their_price: int | None
+    their_currency: str
+    our_ms: int | None
+    our_price: int | None
+    our_currency: str
+    verdict: str
+    detail: str
+
+
+class LogGap(NamedTuple):
+    """Rows that are missing, at most so many; None: unknown."""
+
+    since_ms: int
+    until_ms: int
+    missing: int | None
+
+
+class DayTotals(NamedTuple):
+    """One kind on one day: what they claim, and what the auction log counts, with its money.
+
+    `price_nanos` is what their prices come to in nano-USD, as far as there are rates.
+    """
+
+    theirs: int
+    agreed: int
+    ours: int
+    cost_nanos: int
+    price_nanos: int
+
+
+_Days: TypeAlias = Counter[tuple[str, date | None]]
+
+
+class Comparison:
+    """The result so far; complete once `disputes` has been read to its end."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.seen = Seen({}, [], [])
+        self.causes: Counter[str] = Counter()
+        self.kinds: set[str] = set()
+        self.lines = self.outside = 0
+        self.without_price = self.without_time = 0  # of the lines that should have one
+        self.first, self.last = terms.first, terms.last
+        self.gaps: list[LogGap] = []
+        self._theirs: _Days = Counter()
+        self._agreed: _Days = Counter()
+        self._ours: _Days = Counter()
+        self._cost: _Days = Counter()
+        self._price: _Days = Counter()
+
+    def totals(self) -> dict[tuple[str, date | None], DayTotals]:
+        """By kind and day; None: of lines without a time."""
+        keys = {*self._theirs, *self._agreed, *self._ours}
+        counted = self._theirs, self._agreed, self._ours, self._cost, self._price
+        return {
+            key: DayTotals(*(counter[key] for counter in counted))
+            for key in sorted(keys, key=lambda key: (key[0], key[1] or date.min))
+        }
+
+    def disputes(self, log: Path, form: Form, directory: Path) -> Iterator[Dispute]:
+        """Compare an SSP's log with the auction log in a directory. Raises LogError or OSError."""
+        with TemporaryDirectory(prefix="snapbid-reconcile-") as scratch, as_os_error():
+            path = Path(scratch, "comparison.duckdb")
+            with duckdb.connect(path, config=_CONFIG) as database:
+                self._take_claims(database, log, form)
+                own.load(database, own.files(directory, self.first, self.last), self.terms.spans)
+                self.gaps = [LogGap(*gap) for gap in database.execute("FROM gaps").fetchall()]
+                strange = self._strange_columns(database)
+                for detail in strange.values():
+                    yield self._counted(_of_column(detail))
+                if "auction" not in strange:
+                    for dispute in self._compare(database, strange):
+                        yield self._counted(dispute)
+
+    def _counted(self, dispute: Dispute) -> Dispute:
+        self.causes[dispute.cause] += 1
+        return dispute
+
+    def _take_claims(self, database: Any, log: Path, form: Form) -> None:
+        terms = self.terms
+        self.seen = claims.load(database, log, form)
+        variables = {"first_day": terms.first, "last_day": terms.last, "tolerance": terms.tolerance}
+        set_variables(database, variables | {"descriptors": list(terms.descriptors)})
+        database.execute("CREATE TABLE claims AS FROM claims_of_days")
+        (lines,) = database.execute("SELECT count(*) FROM lines").fetchone()
+        self.lines, self.without_price, self.without_time, first, last = database.execute(
+            _SUMMARY
+        ).fetchone()
+        database.execute("DROP TABLE lines CASCADE")
+        self.outside = lines - self.lines
+        if first is not None:
+            self.first, self.last = self.first or first, self.last or last
+        set_variables(database, {"first_seen": self.first, "last_seen": self.last})
+        for kind, day, currency, number, price in database.execute(_THEIR_DAYS).fetchall():
+            self.kinds.add(kind)
+            if not number:
+                continue
+            self._theirs[kind, day] += number
+            # Without a day the rate is that of the first one compared.
+            usd = terms.rate(currency, day or terms.first or _EPOCH)
+            if usd is not None:
+                self._price[kind, day] += round(price * usd)
+
+    def _strange_columns(self, database: Any) -> dict[str, str]:
+        """The fields of which nothing in their log fits, each with what is said of it."""
+        strange: dict[str, str] = {}
+        if self.gaps:  # what is missing may have been ours
+            return strange
+        for field, (sql, what) in _FITS.items():
+            number, fitting = database.execute(sql).fetchone()
+            if number >= FEW and not fitting:
+                names = self.seen.columns
+                name = f"the column {names[field]!a}" if field in names else f"the {field}s"
+                strange[field] = f"none of {number} values of {name} is {what}"
+                if field == "auction":
+                    break
+        return strange
+
+    def _compare(self, database: Any, ignored: dict[str, str]) -> Iterator[Dispute]:
+        """Compare, as if there were no columns of the ignored fields."""
+        for field in ignored:
+            database.execute(f"UPDATE claims SET {field} = NULL")
+        self._add_rates(database)
+        claims.run(database, "compare.sql")
+        for kind, day, number in database.execute("FROM agreed_days").fetchall():
+            self._agreed[kind, day] += number
+        for kind, day, number, cost in database.execute("FROM own_days").fetchall():
+            self._ours[kind, day] += number
+            self._cost[kind, day] += cost
+        found = database.execute("FROM disputes")
+        left = [gap.missing for gap in self.gaps]
+        while rows := found.fetchmany(1_000):
+            for *values, may_be_in_gap in rows:
+                dispute = Dispute(*values)
+                if may_be_in_gap and self._is_in_gap(dispute.their_ms, left):
+                    dispute = dispute._replace(cause="in_a_gap")
+                yield dispute
+
+    def _add_rates(self, database: Any) -> None:
+        database.execute("CREATE TABLE rates (currency VARCHAR, day DATE, usd DOUBLE)")
+        with database.cursor() as reading:
+            found = reading.execute(_CURRENCIES)
+            with database.appender("rates") as rates:
+                while rows := found.fetchmany(1_000):
+                    known = ((*row, self.terms.rate(*row)) for row in rows)
+                    rates.append_rows((*row, float(usd)) for *row, usd in known if usd is not None)
+
+    def _is_in_gap(self, time_ms: int | None, left: list[int | None]) -> bool:
+        """Whether a claim may be what a gap is about; no more of them than it has rows."""
+        if time_ms is None:
+            return False
+        for number, gap in enumerate(self.gaps):
+            near = gap.since_ms - GAP_MARGIN_MS <= time_ms <= gap.until_ms + GAP_MARGIN_MS
+            missing = left[number]
+            if near and (missing is None or missing > 0):
+                left[number] = None if missing is None else missing - 1
+                return True
+        return False
+
+
+_SUMMARY: Final = """
+SELECT
+    count(*), count(*) FILTER (mistake IS NULL AND kind <> 'loss' AND price IS NULL),
+    count(*) FILTER (mistake IS NULL AND time_ms IS NULL), min(day), max(day)
+FROM claims WHERE is_inside
+"""
+_THEIR_DAYS: Final = """
+SELECT
+    kind, if(is_inside, day, NULL), currency, count(*) FILTER (is_inside),
+    coalesce(sum(price) FILTER (is_inside AND kind <> 'loss'), 0)::HUGEINT
+FROM claims GROUP BY ALL
+"""
+_CURRENCIES: Final = """
+SELECT DISTINCT claims.currency, day_of(bids.time_ms)
+FROM claims JOIN bids USING (auction) WHERE claims.currency <> bids.currency
+"""
+_FITS: Final = {
+    "auction": (
+        "SELECT (SELECT count(*) FROM claims WHERE auction <> ''), "
+        "(SELECT count(*) FROM claims SEMI JOIN bids USING (auction))",
+        "the id of an auction with a bid of ours on these days",
+    ),
+    "imp": (
+        "SELECT (SELECT count(imp) FROM claims SEMI JOIN bids USING (auction)), "
+        "(SELECT count(*) FROM claims SEMI JOIN bids USING (auction, imp))",
+        "the id of an impression of its auction that we have bid on",
+    ),
+    "ssp": (
+        "SELECT count(ssp), "
+        "count(*) FILTER (list_contains(getvariable('descriptors'), ssp)) "
+        "FROM claims WHERE auction <> ''",
+        "an endpoint of this SSP",
+    ),
+}
+"""Field -> SQL for how many claims have it and for how many it fits, and what it should be."""
+
+
+def _of_column(detail: str) -> Dispute:
+    return Dispute(
+        "no_id_fits", "", "", None, None, None, None, "", None, None, "", "", detail
+    )  # fmt: skip

@@ -1,0 +1,38 @@
+"""What the auction log says of one SSP: bids, and notices of all, as tables; see own.sql."""
+
+import glob
+from collections.abc import Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from snapbid.auctionlog.table import COLUMNS, LOGGED
+from snapbid.operations.reconcile.claims import run, set_variables
+from snapbid.warehouse.registry import FamilySpan
+
+
+def load(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan]) -> None:
+    """Make the tables of own.sql from the log's files."""
+    database.execute("CREATE TABLE family (descriptor VARCHAR, first_day DATE, last_day DATE)")
+    database.executemany("INSERT INTO family VALUES ($1, $2, $3)", family)
+    if paths:
+        set_variables(database, {"paths": [glob.escape(str(path)) for path in paths]})
+        database.execute("CREATE VIEW rows AS FROM read_parquet(getvariable('paths'))")
+    else:
+        database.execute(LOGGED)
+        database.execute(
+            f"CREATE TABLE rows AS {COLUMNS}".replace("$machine", "''").replace("$worker", "''")
+        )
+    run(database, "own.sql")
+
+
+def files(directory: Path, first: date | None, last: date | None) -> list[Path]:
+    """The files of some days, and of those beside them."""
+    since = (first - timedelta(days=1)).isoformat() if first else ""
+    until = (last + timedelta(days=1)).isoformat() if last else "9999-12-31"
+    return [
+        path
+        for day in sorted(directory.glob("date=*"))
+        if since <= day.name.removeprefix("date=") <= until
+        for path in sorted(day.glob("*.parquet"))
+    ]

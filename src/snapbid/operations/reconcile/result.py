@@ -1,0 +1,238 @@
+"""The result of a comparison: a CSV of the disputes, and a page, both to be sent to the SSP."""
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime
+from html import escape
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from snapbid.operations.reconcile.compare import CAUSES, Comparison, Dispute
+
+SHOWN: Final = 1_000  # disputes on the page; the CSV has all
+
+COLUMNS: Final = (
+    "cause", "kind", "auction_id", "imp_id", "line", "their_time", "their_price", "their_currency",
+    "our_time", "our_price", "our_currency", "verdict", "detail",
+)  # fmt: skip
+_STYLE: Final = """
+:root { color-scheme: light dark; --line: #8884; font: 16px/1.5 system-ui, sans-serif }
+body { margin: 0 }
+main { max-width: 72rem; margin: 0 auto; padding: 1rem }
+h1 { font-size: 1.5rem }
+h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+th, td { padding: .3rem 1.25rem .3rem 0; text-align: left; vertical-align: top;
+  border-bottom: 1px solid var(--line); overflow-wrap: break-word; white-space: pre-line }
+td.number { text-align: right }
+@media (max-width: 48rem) {
+  thead { display: none }
+  table, tbody, tr, td { display: block }
+  tr { padding: .5rem 0; border-bottom: 1px solid var(--line) }
+  td { border: 0; padding: .1rem 0; display: flex; justify-content: space-between; gap: 1rem;
+    text-align: right; overflow-wrap: anywhere }
+  td:empty { display: none }
+  td::before { content: attr(data-label); opacity: .8; text-align: left; white-space: nowrap }
+}
+"""
+_TOTALS: Final = (
+    "kind", "day", "your log", "your log, USD", "agreed", "our log", "our log, USD", "the report",
+    "the report, USD",
+)  # fmt: skip
+_SHOWN: Final = ("cause", "auction", "your log", "our log", "detail")
+
+
+class ReportedDay(NamedTuple):
+    """What the report has for a kind on a day; None where it has no such figure."""
+
+    number: int
+    cost_nanos: int | None
+
+
+Reported = dict[tuple[str, date], ReportedDay]
+
+
+class TotalsRow(NamedTuple):
+    """A kind on a day: lines of theirs, those that agree, what the log and the report count.
+
+    Their money is None where no price is known.
+    """
+
+    kind: str
+    day: date | None
+    theirs: int
+    theirs_usd: float | None
+    agreed: int
+    logged: int
+    logged_usd: float
+    reported: int | None
+    reported_usd: float | None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the auction log and the report do."""
+        return self.reported is not None and (
+            self.logged != self.reported or self.logged_usd != self.reported_usd
+        )
+
+
+def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]:
+    """Every day of the comparison, with the report's figures unless it was not compared."""
+    rows = []
+    known = comparison.totals()
+    for kind, day in sorted({*known, *(reported or ())}, key=lambda key: (key[0], str(key[1]))):
+        of_day = known.get((kind, day))
+        theirs, agreed, ours, cost, price = of_day or (0, 0, 0, 0, 0)
+        their_usd = price / 1e9 if price else None
+        count = usd = None
+        if reported is not None and day is not None:
+            count, nanos = reported.get((kind, day), ReportedDay(0, 0))
+            usd = cost / 1e9 if nanos is None else nanos / 1e9
+        rows.append(TotalsRow(kind, day, theirs, their_usd, agreed, ours, cost / 1e9, count, usd))
+    return rows
+
+
+def write_csv(path: Path, disputes: Iterable[Dispute]) -> Iterator[Dispute]:
+    """Write disputes as they pass. Raises OSError."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for dispute in disputes:
+            writer.writerow(cells(dispute))
+            yield dispute
+
+
+def cells(dispute: Dispute) -> tuple[object, ...]:
+    """The values of a dispute under COLUMNS. Ids that a spreadsheet would run get a quote."""
+    d = dispute
+    return (
+        d.cause, d.kind, _inert(d.auction), _inert(d.imp or ""),
+        "" if d.line is None else d.line, _time(d.their_ms),
+        _units(d.their_price), _inert(d.their_currency), _time(d.our_ms), _units(d.our_price),
+        d.our_currency, d.verdict, _inert(d.detail),
+    )  # fmt: skip
+
+
+class Coverage(NamedTuple):
+    """What was compared: columns by field, those of no use, what was not, and what is odd."""
+
+    columns: dict[str, str]
+    unused: list[str]
+    missing: list[str]
+    notes: list[str]
+
+    def lines(self) -> Iterator[str]:
+        """What to tell, a line each."""
+        taken = ", ".join(f"{name!a} as {field}" for field, name in self.columns.items())
+        yield f"columns: {taken}"
+        if self.unused:
+            yield f"not used: {', '.join(map(ascii, self.unused))}"
+        yield from (f"not compared: {each}" for each in self.missing)
+        yield from (f"note: {each}" for each in self.notes)
+
+
+def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
+    """What was compared; `prices` and `times`: these were to be."""
+    missing, seen = [], comparison.seen
+    for is_wanted, what, lacking in (
+        (prices, "price", comparison.without_price),
+        (times, "time", comparison.without_time),
+    ):
+        if not is_wanted:
+            missing.append(f"{what}s (--no-{what}s)")
+        elif what not in seen.columns and lacking:
+            missing.append(f"{what}s: which column has them? --column {what}=NAME or --no-{what}s")
+        elif lacking:
+            missing.append(f"the {what}s of {lacking} lines, which have none")
+    if "imp" not in seen.columns:
+        missing.append("impressions: any of an auction may be meant")
+    if comparison.first is None:
+        missing.append("the report: the lines have no days, and none was named (--date)")
+    return Coverage(seen.columns, seen.unused, missing, seen.notes)
+
+
+def is_complete(comparison: Comparison, *, prices: bool, times: bool) -> bool:
+    """Whether all was compared that was to be, and nothing in the log is odd."""
+    lacking = (prices and comparison.without_price) or (times and comparison.without_time)
+    return not (lacking or comparison.seen.notes)
+
+
+def page(
+    ssp: str,
+    comparison: Comparison,
+    rows: list[TotalsRow],
+    shown: list[Dispute],
+    covered: Coverage | None = None,
+) -> str:
+    """The page: totals, causes, and the first disputes. It loads nothing."""
+    title = f"Reconciliation with {ssp}"
+    total = sum(comparison.causes.values())
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>",
+        f"<h1>{escape(title)}</h1><p>{comparison.lines:,} lines, from {comparison.first} to "
+        f"{comparison.last} (UTC); {total:,} in dispute.</p>",
+        *(f"<p>{escape(line)}</p>" for line in (covered.lines() if covered else ())),
+        "<h2>Totals</h2>",
+        *_table(_TOTALS, rows),
+        "<h2>Causes</h2>",
+        *_table(
+            ("cause", "disputes", "what it means"),
+            [(name, count, CAUSES[name]) for name, count in comparison.causes.most_common()],
+        ),
+        f"<h2>Disputes</h2><p>{min(total, SHOWN):,} of {total:,}.</p>",
+        *_table(_SHOWN, map(_brief, shown[:SHOWN])),
+        "</main></body></html>\n",
+    ]
+    return "".join(parts)
+
+
+def _brief(dispute: Dispute) -> tuple[str, ...]:
+    """A dispute under _SHOWN."""
+    d = dispute
+    line = "" if d.line is None else f"line {d.line}"
+    theirs = line, _time(d.their_ms), _priced(d.their_price, d.their_currency)
+    ours = _time(d.our_ms), _priced(d.our_price, d.our_currency), d.verdict
+    auction = d.auction, f"impression {d.imp}" if d.imp else "", d.kind
+    return d.cause, _listed(auction), _listed(theirs), _listed(ours), d.detail
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return "\n".join(part for part in parts if part)
+
+
+def _priced(micros: int | None, currency: str) -> str:
+    return "" if micros is None else f"{_units(micros)} {currency}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
+    """A table; on a phone each row is a list, whose entries have the columns' names."""
+    yield "<table><thead><tr>" + "".join(f"<th scope=col>{head}" for head in heads) + "<tbody>"
+    for row in rows:
+        yield "<tr>"
+        for head, value in zip(heads, row, strict=True):
+            text, is_number = _cell(value), isinstance(value, int | float)
+            yield f'<td data-label="{head}"{" class=number" if is_number else ""}>{escape(text)}'
+    yield "</table>"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6f}".rstrip("0").rstrip(".")
+    return f"{value:,}" if isinstance(value, int) else "" if value is None else str(value)
+
+
+def _inert(text: str) -> str:
+    return f"'{text}" if text[:1] in "=+-@\t\r" and text else text
+
+
+def _time(time_ms: int | None) -> str:
+    if time_ms is None:
+        return ""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _units(micros: int | None) -> str:
+    return "" if micros is None else f"{micros / 1e6:.6f}".rstrip("0").rstrip(".")

@@ -1,0 +1,253 @@
+"""What a recording keeps of a bid request: what a bidder reads of it and no person is known by.
+
+Only fields that the structs of a request have are kept, at every depth, and of texts only those
+that are listed here as harmless: a field that nobody has thought about is left out. Identifiers
+become keyed hashes of the same form: a user remains recognisable as the same user, and without the
+key the original can't be recovered by trying. Where a request opts out, nothing is left of the
+user's and the device's ids, of segments and positions. Consent strings stay, since they decide
+whether user data may be used.
+"""
+
+import re
+import uuid
+from collections.abc import Callable
+from functools import cache
+from hashlib import blake2b
+from ipaddress import IPv4Address, IPv6Address
+from math import isfinite
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from snapbid.base.errors import BadRequest
+from snapbid.bidding import privacy
+from snapbid.bidding.lookups import signals
+from snapbid.bidding.native_request import NativeMarkup
+from snapbid.bidding.request import BidRequest, Device
+from snapbid.bidding.tolerance import decode_tolerantly
+
+HARMLESS: Final = {
+    "BidRequest": "cur bcat acat badv bapp bseat wseat wlang wlangb",
+    "Imp": "bidfloorcur",
+    "Banner": "mimes",
+    "Video": "mimes podid",
+    "Audio": "mimes podid",
+    "Native": "ver",
+    "NativeMarkup": "ver",
+    "VideoAsked": "mimes",
+    "Deal": "id bidfloorcur wseat wadomain",
+    "Publisher": "id",
+    "Site": "domain cat sectioncat pagecat",
+    "App": "bundle cat sectioncat pagecat",
+    "Geo": "country region city",
+    "BrandVersion": "brand",
+    "Device": "ua os carrier language langb",
+    "Segment": "id",
+    "Eid": "source",
+    "User": "consent",
+    "UserExt": "consent",
+    "Regs": "us_privacy gpp",
+    "RegsExt": "us_privacy gpp",
+}
+"""Texts that are kept as they are, by struct."""
+DROPPED: Final = {"Geo": "zip"}
+CHANGED: Final = {
+    "BidRequest": "id",
+    "Imp": "id",
+    "Native": "request",
+    "Site": "page",
+    "Geo": "lat lon",
+    "Device": "ip ipv6 ifa",
+    "User": "id buyeruid",
+    "Uid": "id",
+}
+"""Fields that identify somebody or somewhere, each with a form of its own (`Scrubber`)."""
+
+MAX_TEXT: Final = 4_096  # characters; consent strings are the longest
+DEGREE_DECIMALS: Final = 1  # of a position: some 10 km
+_PERSONAL: Final = re.compile(r"@|%40|\A\s*\+|[\x00-\x1f]", re.IGNORECASE)  # an address, a phone
+_NUMBER: Final = re.compile(r"\s*-?\d{1,15}(\.\d{1,15})?\s*|true|false")  # as text
+_SHORT_ID: Final = re.compile(r"\d{1,4}")  # of an impression
+_NETWORK4: Final = int(IPv4Address("10.0.0.0"))
+_NETWORK6: Final = int(IPv6Address("fd00::"))
+_USER_IDS: Final = ("id", "buyeruid", "eids", "data")
+_DEVICE_IDS: Final = ("ip", "ipv6", "ifa")
+_POSITION: Final = ("lat", "lon")
+
+Document = dict[str, Any]
+
+
+class _Field(NamedTuple):
+    """What a struct has under a name: objects of another struct, texts, or numbers."""
+
+    struct: type[Struct] | None
+    is_text: bool
+
+
+class Scrubber:
+    """Scrubs requests; `key` has at most 64 bytes, `vendor` is our id in the Global Vendor List."""
+
+    def __init__(self, key: bytes, vendor: int | None = None) -> None:
+        self._key = key
+        self._vendor = vendor
+        self._changes: dict[tuple[str, str], Callable[[Any], Any]] = {
+            ("BidRequest", "id"): self._hex,
+            ("Imp", "id"): self._impression_id,
+            ("Native", "request"): self._native_request,
+            ("Site", "page"): _origin,
+            ("Geo", "lat"): _rounded,
+            ("Geo", "lon"): _rounded,
+            ("Device", "ip"): self._address4,
+            ("Device", "ipv6"): self._address6,
+            ("Device", "ifa"): self._like,
+            ("User", "id"): self._like,
+            ("User", "buyeruid"): self._like,
+            ("Uid", "id"): self._like,
+        }
+
+    def scrub(self, request: Document) -> Document:
+        """Return what may be kept of a request. Raises RecursionError for a deep one."""
+        kept = self._object(request, BidRequest)
+        if self._opts_out(request):
+            _remove_ids(kept)
+        return kept
+
+    def _opts_out(self, request: Document) -> bool:
+        """Whether its user data may not be used, or that cannot be told."""
+        try:
+            read = decode_tolerantly(msgspec.json.encode(request).decode(), BidRequest)
+        except (BadRequest, ValueError, OverflowError):
+            return True
+        device = read.device or Device()
+        if device.lmt == 1 or device.dnt == 1:
+            return True
+        return not privacy.may_use_user_data(signals(read), self._vendor)
+
+    def _object(self, given: Any, struct: type[Struct]) -> Document:
+        kept = {}
+        if isinstance(given, dict):
+            for name, field in _fields(struct).items():
+                value = self._value(given.get(name), field, struct.__name__, name)
+                if value is not None:
+                    kept[name] = value
+        return kept
+
+    def _value(self, value: Any, field: _Field, struct: str, name: str) -> Any:
+        """What is kept of a field's value, or of each in a list; None for nothing."""
+        if isinstance(value, list):
+            kept = [self._single(item, field, struct, name) for item in value]
+            return [item for item in kept if item is not None]
+        return self._single(value, field, struct, name)
+
+    def _single(self, value: Any, field: _Field, struct: str, name: str) -> Any:
+        if value is None or isinstance(value, list):
+            return None
+        if field.struct is not None:
+            return self._object(value, field.struct) if isinstance(value, dict) else None
+        if change := self._changes.get((struct, name)):
+            return change(value)
+        if field.is_text and name not in HARMLESS.get(struct, "").split():
+            return None
+        if isinstance(value, str):
+            is_kept = _is_plain(value) if field.is_text else _NUMBER.fullmatch(value)
+            return value if is_kept else None
+        return value if isinstance(value, (bool, int, float)) else None
+
+    # -- what is changed ---------------------------------------------------------------------------
+
+    def _native_request(self, value: Any) -> Any:
+        """The request in the form in which it was sent: JSON as text, or an object."""
+        if isinstance(value, dict):
+            return self._object(value, NativeMarkup)
+        try:
+            given = msgspec.json.decode(value) if isinstance(value, str) else None
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            return None
+        return msgspec.json.encode(self._object(given, NativeMarkup)).decode()
+
+    def _impression_id(self, value: Any) -> str:
+        return str(value) if _SHORT_ID.fullmatch(str(value)) else self._hex(value)
+
+    def _hash(self, value: Any) -> bytes:
+        return blake2b(str(value).encode(errors="replace"), key=self._key, digest_size=16).digest()
+
+    def _hex(self, value: Any) -> str:
+        return self._hash(value).hex()
+
+    def _like(self, value: Any) -> str | None:
+        """A hash in the form of the id: an all-zero id is kept, a UUID remains a UUID."""
+        text = str(value)
+        if not text.strip("0-"):
+            return text or None
+        return str(uuid.UUID(bytes=self._hash(text))) if text.count("-") == 4 else self._hex(text)
+
+    def _address4(self, value: Any) -> str:
+        """An address of a private network (RFC 1918), which identifies nobody."""
+        return str(IPv4Address(_NETWORK4 | int.from_bytes(self._hash(value)[:3])))
+
+    def _address6(self, value: Any) -> str:
+        """An address of a private network (RFC 4193)."""
+        return str(IPv6Address(_NETWORK6 | int.from_bytes(self._hash(value)[:15])))
+
+
+def _remove_ids(kept: Document) -> None:
+    """Remove what a request without user data does not carry (contract 3, "Privacy"), and more."""
+    for of, names in (("user", _USER_IDS), ("device", _DEVICE_IDS)):
+        for part in _objects(kept.get(of)):
+            for name in names:
+                part.pop(name, None)
+            for ext in _objects(part.get("ext")):
+                ext.pop("eids", None)
+            for geo in _objects(part.get("geo")):
+                for name in _POSITION:
+                    geo.pop(name, None)
+
+
+def _objects(value: Any) -> list[Document]:
+    return [each for each in (value if isinstance(value, list) else [value]) if each]
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a harmless field holds what belongs there, as far as can be told."""
+    return len(text) <= MAX_TEXT and not _PERSONAL.search(text)
+
+
+def _origin(value: Any) -> str | None:
+    """A page's address without user, path, query and fragment."""
+    try:
+        parts = urlsplit(str(value))
+        host = parts.hostname
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not host or not _is_plain(host):
+        return None
+    return f"{parts.scheme}://{host}/"
+
+
+def _rounded(value: Any) -> float | None:
+    try:
+        degrees = round(float(value), DEGREE_DECIMALS)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return degrees if isfinite(degrees) else None
+
+
+@cache
+def _fields(struct: type[Struct]) -> dict[str, _Field]:
+    info = msgspec.inspect.type_info(struct)
+    assert isinstance(info, msgspec.inspect.StructType)
+    return {field.encode_name: _field(field.type) for field in info.fields}
+
+
+def _field(annotation: msgspec.inspect.Type) -> _Field:
+    if isinstance(annotation, msgspec.inspect.UnionType):
+        parts = [_field(each) for each in annotation.types]
+        struct = next((part.struct for part in parts if part.struct), None)
+        return _Field(struct, any(part.is_text for part in parts))
+    if isinstance(annotation, msgspec.inspect.ListType):
+        return _field(annotation.item_type)
+    if isinstance(annotation, msgspec.inspect.StructType):
+        return _Field(annotation.cls, False)
+    return _Field(None, isinstance(annotation, msgspec.inspect.StrType))

@@ -1,0 +1,120 @@
+"""What campaigns have spent and hold at the moment, for the operator.
+
+Only campaigns with a budget are listed. A document that cannot be parsed, such as one written by
+hand in SQL, counts as one without a budget.
+"""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from time import time
+from typing import NamedTuple
+
+import msgspec
+from redis.asyncio import Redis
+
+from snapbid.base.settings import Settings
+from snapbid.bidding.market import limits_of
+from snapbid.campaigns import document
+from snapbid.campaigns.campaign import Campaign
+from snapbid.catalog.payload import build_payload
+from snapbid.ledger.admin import parts
+from snapbid.ledger.budgets.budgets import BATCH, Budgets, CampaignSpend, summed
+from snapbid.ledger.budgets.limits import Limits
+from snapbid.redisclient import connection
+from snapbid.warehouse.campaigns import StoredCampaign
+
+
+class Spending(msgspec.Struct, frozen=True):
+    """One campaign's money in USD; days are UTC, None means unlimited.
+
+    `allowed_today` is what pacing allows until now. The remaining amounts subtract spend and holds.
+    """
+
+    id: str
+    pacing: str
+    spent: float
+    spent_today: float
+    held: float
+    daily: float | None
+    allowed_today: float | None
+    remaining_today: float | None
+    total: float | None
+    remaining: float | None
+
+
+class SpendingReport(NamedTuple):
+    """Spending by campaign; `away`: shards whose part is unknown, or as it was last known."""
+
+    campaigns: dict[str, Spending]
+    away: list[int]
+
+
+async def fetch(settings: Settings, stored: Sequence[StoredCampaign]) -> SpendingReport:
+    """Fetch the spending of the campaigns with a budget, by id. Raises RedisError or OSError."""
+    assert settings.redis_url is not None
+    redis = connection.connect(settings.redis_url)
+    try:
+        return await SpendingReader(redis, settings.ledger_shards).fetch(stored)
+    finally:
+        await redis.aclose()
+
+
+class SpendingReader:
+    """Reads spending again and again, at most `batch_size` campaigns a script call.
+
+    Of a shard that is away it has what was known last.
+    """
+
+    def __init__(self, redis: Redis, shards: int, batch_size: int = BATCH) -> None:
+        self._budgets = Budgets(redis, shards, time)
+        self._batch_size = batch_size
+        self._known: list[Mapping[int, CampaignSpend]] = [{}] * shards
+
+    async def fetch(self, stored: Sequence[StoredCampaign]) -> SpendingReport:
+        """Fetch the spending of the campaigns with a budget. Raises RedisError or OSError."""
+        budgeted = {row.number: pair for row in stored if (pair := _budgeted(row)) is not None}
+        states = await self._budgets.states_of_each(list(budgeted), self._batch_size)
+        self._known = [
+            before if now is None else now for before, now in zip(self._known, states, strict=True)
+        ]
+        sums, now_s = summed(budgeted, self._known), int(time())
+        campaigns = {
+            campaign.id: _spending(campaign, limits, sums[number], now_s)
+            for number, (campaign, limits) in budgeted.items()
+        }
+        return SpendingReport(campaigns, parts.away(states))
+
+
+def _budgeted(stored: StoredCampaign) -> tuple[Campaign, Limits] | None:
+    try:
+        campaign = document.parse(document.decode(stored.document))
+    except ValueError:
+        return None
+    budget = campaign.budget
+    if budget.daily_micros is None and budget.total_micros is None:
+        return None
+    limits = limits_of(build_payload(campaign, stored.number, stored.created_at_ms))
+    assert limits is not None
+    return campaign, limits
+
+
+def _spending(campaign: Campaign, limits: Limits, state: CampaignSpend, now: int) -> Spending:
+    budget = campaign.budget
+    allowed = limits.day_nano(now)
+    total = None if budget.total_micros is None else budget.total_micros * 1000
+    return Spending(
+        id=campaign.id,
+        pacing=budget.pacing,
+        spent=_usd(state.used - state.held),
+        spent_today=_usd(state.used_today - state.held_today),
+        held=_usd(state.held),
+        daily=None if budget.daily_micros is None else _usd(budget.daily_micros * 1000),
+        allowed_today=None if allowed is None else _usd(allowed),
+        remaining_today=None if allowed is None else _usd(max(allowed - state.used_today, 0)),
+        total=None if total is None else _usd(total),
+        remaining=None if total is None else _usd(max(total - state.used, 0)),
+    )
+
+
+def _usd(nano: int) -> float:
+    return float(Fraction(nano, 10**9))

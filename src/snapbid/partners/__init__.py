@@ -1,0 +1,1 @@
+"""What partners read of the bidder: API pages, diagnosis, demand signals."""

@@ -1,0 +1,32 @@
+"""`python -m snapbid.partners.demand`, run by the drain, with the warehouse's address on stdin.
+
+It exits when stdin is closed, so it never outlives the drain.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+
+from snapbid.partners.demand.making import make
+from snapbid.warehouse.away import AWAY
+
+
+def _exit_with_stdin() -> None:
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
+def main() -> None:
+    """Make the signals once; exit status 1 where the warehouse is away."""
+    dsn = sys.stdin.buffer.readline().decode().strip()
+    threading.Thread(target=_exit_with_stdin, daemon=True).start()
+    os.nice(10)
+    try:
+        asyncio.run(make(dsn))
+    except AWAY:
+        sys.exit(1)  # the drain says so
+
+
+if __name__ == "__main__":
+    main()

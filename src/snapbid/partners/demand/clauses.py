@@ -1,0 +1,171 @@
+"""Conditions without which no campaign bids, of which an SSP can judge each by its request.
+
+A clause is a box: an impression that is outside of all clauses gets no bid, whatever else it has.
+Conditions that an SSP cannot judge (segments, budgets), or should not be told (publishers,
+domains), are left out: a clause may be too wide and is never too narrow.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from snapbid.campaigns.campaign import Campaign, Creative, Values
+
+AHEAD_MS: Final = 3_600_000  # campaigns that start so soon count already
+MOST: Final = 20_000  # clauses; beyond, they are widened
+MOST_COMPARED: Final = 2_000  # of one media and size
+_STEPS: Final = (100, 125, 160, 200, 250, 320, 400, 500, 640, 800)  # hundredths
+
+
+Entries: TypeAlias = frozenset[str | int]
+
+
+class Clause(NamedTuple):
+    """What an impression must be. None: anything.
+
+    `size` (banners) is `WxH`; a request must have one of the `inventories` (site, app, dooh), be
+    from one of the `countries` (alpha-3) and have one of the `devices` (`device.devicetype`); an
+    impression must offer one of the `deals`, which have floors of their own.
+    """
+
+    media: str
+    size: str | None
+    inventories: Entries | None
+    countries: Entries | None
+    devices: Entries | None
+    deals: Entries | None
+
+    def covers(self, other: "Clause") -> bool:
+        """Whether all that the other admits is admitted."""
+        return (
+            self.media == other.media
+            and self.size in (None, other.size)
+            and all(
+                mine is None or (theirs is not None and mine >= theirs)
+                for mine, theirs in zip(self[2:], other[2:], strict=True)
+            )
+        )
+
+
+Clauses: TypeAlias = dict[Clause, int]
+"""Each with the highest floor that it admits, in micro-USD."""
+
+
+def admits(campaign: Campaign, descriptors: Mapping[str, str]) -> bool:
+    """Whether requests to any of some descriptors (to canonical id) may get bids of a campaign."""
+    values = campaign.targeting.get("ssp")
+    return any(_admits(values, {name, id}) for name, id in descriptors.items())
+
+
+def clauses_of(campaign: Campaign, now_ms: int) -> Iterator[tuple[Clause, int]]:
+    """Yield the clauses of a campaign, for SSPs that it admits."""
+    if campaign.status != "active" or not _runs(campaign, now_ms):
+        return
+    targeting = campaign.targeting
+    countries = _countries(targeting)
+    if countries is not None and not countries:
+        return
+    highest = ceiling(campaign.cpm_micros)
+    for creative in campaign.creatives:
+        clause = Clause(
+            creative.media,
+            _size(creative),
+            _inventories(targeting),
+            countries,
+            _included(targeting, "device_type"),
+            _included(targeting, "deal"),
+        )
+        yield clause, highest
+
+
+def reduced(clauses: Iterable[tuple[Clause, int]]) -> Clauses:
+    """Leave out what other clauses cover; widen clauses where there are too many."""
+    highest: Clauses = {}
+    for clause, micros in clauses:
+        highest[clause] = max(highest.get(clause, 0), micros)
+    for field in map(Clause._fields.index, ("devices", "countries", "deals", "inventories")):
+        if len(highest) <= MOST:
+            break
+        wider: Clauses = {}
+        for clause, micros in highest.items():
+            fields: list[Any] = list(clause)
+            fields[field] = None
+            clause = Clause(*fields)
+            wider[clause] = max(wider.get(clause, 0), micros)
+        highest = wider
+    by_kind: dict[tuple[str, str | None], list[tuple[Clause, int]]] = {}
+    for clause, micros in highest.items():
+        by_kind.setdefault(clause[:2], []).append((clause, micros))
+    return dict(kept for alike in by_kind.values() for kept in _uncovered(alike))
+
+
+def ceiling(micros: int) -> int:
+    """Round a price up to one of ten steps to its tenfold, so that no price is told."""
+    power = 1
+    while True:
+        for step in _STEPS:
+            if step * power >= 100 * micros:
+                return -(-step * power // 100)
+        power *= 10
+
+
+def _uncovered(alike: list[tuple[Clause, int]]) -> list[tuple[Clause, int]]:
+    if len(alike) > MOST_COMPARED:
+        return alike
+    widest_first = sorted(alike, key=lambda each: _width(each[0]), reverse=True)
+    kept: list[tuple[Clause, int]] = []
+    for clause, micros in widest_first:
+        # A deal's floor is its own, so a deal's clause is covered whatever the floor.
+        if not any(
+            other.covers(clause) and highest >= micros and clause.deals == other.deals
+            for other, highest in kept
+        ):
+            kept.append((clause, micros))
+    return kept
+
+
+def _width(clause: Clause) -> tuple[int, int]:
+    values = clause[2:]
+    return sum(each is None for each in values), sum(len(each) for each in values if each)
+
+
+def _runs(campaign: Campaign, now_ms: int) -> bool:
+    starts, ends = campaign.starts_at_ms, campaign.ends_at_ms
+    return (starts is None or starts <= now_ms + AHEAD_MS) and (ends is None or ends > now_ms)
+
+
+def _admits(values: Values | None, of_request: set[str]) -> bool:
+    if values is None:
+        return True
+    if values.include and not of_request & set(values.include):
+        return False
+    return not of_request & set(values.exclude)
+
+
+def _included(targeting: Mapping[str, Values], dimension: str) -> Entries | None:
+    values = targeting.get(dimension)
+    return frozenset(values.include) if values is not None and values.include else None
+
+
+def _inventories(targeting: Mapping[str, Values]) -> Entries | None:
+    """A request may have several, so the conditions of several dimensions do not meet in one."""
+    named = _included(targeting, "inventory")
+    if named is not None:
+        return named
+    if _included(targeting, "domain"):
+        return frozenset({"site"})
+    if _included(targeting, "bundle"):
+        return frozenset({"app"})
+    return frozenset({"site", "app"}) if _included(targeting, "category") else None
+
+
+def _countries(targeting: Mapping[str, Values]) -> Entries | None:
+    """A region is one of the country that the request names."""
+    countries, regions = _included(targeting, "country"), _included(targeting, "region")
+    if regions is None:
+        return countries
+    of_regions = frozenset(str(region)[:3].upper() for region in regions)
+    return of_regions if countries is None else countries & of_regions
+
+
+def _size(creative: Creative) -> str | None:
+    return f"{creative.w}x{creative.h}" if creative.media == "banner" else None

@@ -1,0 +1,56 @@
+"""`GET /api/v1/ssp/{sspId}/demand` over HTTP (contract 11): the rules as the drain has made them.
+
+Token and order of checks are those of the report, the rate limit is one of its own.
+"""
+
+import logging
+from typing import Final
+
+import asyncpg
+
+from snapbid.base.errors import Problem, Unavailable
+from snapbid.base.http import JSON, Answer, Receive, Scope, answer
+from snapbid.partners.demand.routes import SUFFIX
+from snapbid.report.gate import TokenGate
+from snapbid.report.routes import ssp_of
+from snapbid.warehouse import demand
+from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.reports import TIMEOUT_S
+
+MAX_AGE_S: Final = 60
+
+logger = logging.getLogger("snapbid")
+
+
+class DemandEndpoint:
+    """Answers with the rules of the token's SSP. Raises Problem for an error answer."""
+
+    def __init__(self, pool: asyncpg.Pool, gate: TokenGate) -> None:
+        self._pool = pool
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive) -> Answer:
+        ssp, _, fields, _ = await self._gate.admit(scope, receive, ssp_of(scope["path"], SUFFIX))
+        try:
+            signal = await demand.fetch(self._pool, ssp, TIMEOUT_S)
+        except AWAY as error:
+            logger.warning("the warehouse did not answer: %s", str(error) or type(error).__name__)
+            detail = "the rules cannot be read now; retry after a short delay"
+            raise Problem(detail, fields) from error
+        if signal is None:
+            retry = (b"retry-after", b"5")
+            raise Unavailable("the rules are not made yet; send everything", (retry, *fields))
+        tag = b'"%b"' % signal.etag.encode()
+        keep = b"private, max-age=%d" % MAX_AGE_S
+        fields = (*fields, (b"etag", tag), (b"cache-control", keep))
+        if tag in _known(scope):
+            start = {"type": "http.response.start", "status": 304, "headers": [*fields]}
+            return Answer(start, b"")
+        reply = answer(200, signal.rules, JSON, fields)
+        return Answer(reply.start, b"") if scope["method"] == "HEAD" else reply
+
+
+def _known(scope: Scope) -> list[bytes]:
+    """The tags of `If-None-Match` (RFC 9110, 13.1.2)."""
+    given = b",".join(value for name, value in scope["headers"] if name == b"if-none-match")
+    return [tag.strip().removeprefix(b"W/") for tag in given.split(b",")]

@@ -1,0 +1,67 @@
+"""Makes the clauses of all SSPs from the warehouse's campaigns, and stores their rules."""
+
+import hashlib
+from collections.abc import Mapping
+from time import time
+
+import asyncpg
+import msgspec
+
+from snapbid.campaigns import normalised
+from snapbid.partners.demand.clauses import Clauses, admits, clauses_of, reduced
+from snapbid.partners.demand.rules import rules_of
+from snapbid.reference import rates
+from snapbid.warehouse import campaigns, demand, registry
+from snapbid.warehouse.campaigns import CampaignRow
+from snapbid.warehouse.demand import DemandSignal
+
+
+async def make(dsn: str) -> None:
+    """Make and store the signals of all canonical ids. Raises what the warehouse raises."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        ssps = await registry.fetch_all(connection)
+        families: dict[str, dict[str, str]] = {}
+        for descriptor, canonical in ssps.items():
+            families.setdefault(canonical, {})[descriptor] = canonical
+        usd = rates.load().usd
+        signals = {}
+        for ssp, clauses in (await _read(connection, families)).items():
+            body = msgspec.json.encode(rules_of(ssp, clauses, usd))
+            signals[ssp] = DemandSignal(hashlib.sha256(body).hexdigest()[:32], body)
+        await demand.store(connection, signals)
+    finally:
+        await connection.close()
+
+
+async def _read(
+    connection: asyncpg.Connection, families: Mapping[str, Mapping[str, str]]
+) -> dict[str, Clauses]:
+    """Read the clauses of some families of descriptors, by the key of each."""
+    now_ms = int(time() * 1000)
+    of_all: Clauses = {}
+    own: dict[str, Clauses] = {name: {} for name in families}
+
+    def take(rows: list[CampaignRow]) -> None:
+        for row in rows:
+            if row.is_active:
+                _take(row)
+
+    def _take(row: CampaignRow) -> None:
+        try:
+            campaign = normalised.load(
+                row.content, is_normalised=row.is_normalised, is_active=row.is_active
+            )
+        except ValueError:
+            return  # it does not bid, either
+        if "ssp" in campaign.targeting:
+            targets = [own[name] for name, family in families.items() if admits(campaign, family)]
+        else:
+            targets = [of_all]
+        for clause, micros in clauses_of(campaign, now_ms):
+            for clauses in targets:
+                clauses[clause] = max(clauses.get(clause, 0), micros)
+
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        await campaigns.copy_all(connection, normalised.RULES, take)
+    return {name: reduced([*of_all.items(), *clauses.items()]) for name, clauses in own.items()}

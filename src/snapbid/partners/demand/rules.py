@@ -1,0 +1,77 @@
+"""Clauses as plain JSON rules that an SSP filters by.
+
+A request may be dropped if all its impressions may; an impression may be dropped if no entry of
+`accept` takes it. A native impression must ask for assets, and a floor must have an exchange rate.
+What a request states in another form than OpenRTB's own (a number as text, a country that is no
+upper-case alpha-3 code) counts as whatever an entry asks for: the bidder may understand it.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+import msgspec
+
+from snapbid.partners.demand.clauses import Clauses
+
+MICROS: Final = 1_000_000
+VALID_FOR_S: Final = 3600
+
+
+class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Impressions that could be bid on; empty lists ask for nothing.
+
+    `sizes` of a banner, or of one of its formats; one of `inventories` (site, app, dooh) in the
+    request; its country and `device.devicetype`; one of `deals` offered. `max_floor` (USD) is the
+    highest `bidfloor`, where there are no `deals`: deals have floors of their own.
+    """
+
+    media: str
+    sizes: tuple[str, ...] = ()
+    inventories: tuple[str, ...] = ()
+    countries: tuple[str, ...] = ()
+    device_types: tuple[int, ...] = ()
+    deals: tuple[str, ...] = ()
+    max_floor: float | None = None
+
+
+class DemandRules(msgspec.Struct, frozen=True, rename="camel"):
+    """What could be bid on of an SSP's traffic, in `valid_for_s` seconds from when it was read.
+
+    `currencies` have the USD of a unit. A request whose `cur` has none of them may be dropped, too.
+    """
+
+    ssp: str
+    valid_for_s: int
+    currencies: dict[str, float]
+    accept: tuple[Accepted, ...]
+
+
+def rules_of(ssp: str, clauses: Clauses, usd: Mapping[str, Fraction]) -> DemandRules:
+    """The rules of a canonical id or descriptor; equal clauses make equal rules.
+
+    `usd`: of a unit of each currency.
+    """
+    sizes: dict[tuple[Any, ...], list[str]] = {}
+    for clause, micros in clauses.items():
+        alike = (clause.media, *map(_sorted, clause[2:]), None if clause.deals else micros)
+        sizes.setdefault(alike, []).extend([clause.size] if clause.size else [])
+    accept = [
+        Accepted(
+            media,
+            tuple(sorted(set(of_media))),
+            inventories,
+            countries,
+            devices,
+            deals,
+            None if micros is None else micros / MICROS,
+        )
+        for (media, inventories, countries, devices, deals, micros), of_media in sizes.items()
+    ]
+    accept.sort(key=msgspec.json.encode)
+    rates = {currency: float(rate) for currency, rate in sorted(usd.items())}
+    return DemandRules(ssp, VALID_FOR_S, rates, tuple(accept))
+
+
+def _sorted(values: frozenset[Any] | None) -> tuple[Any, ...]:
+    return tuple(sorted(values)) if values else ()

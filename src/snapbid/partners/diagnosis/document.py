@@ -1,0 +1,328 @@
+"""The diagnosis of an SSP, from counts: a function of values."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from snapbid.bidding.bid import Reason
+from snapbid.operations.golive.checklist import NO_COUNTRY, REQUIRED, Item, judge
+from snapbid.operations.golive.examination import EXAMINED, RULE, UNMATCHED, UNUSED
+from snapbid.operations.golive.store import RecentEvidence, SspEvidence
+from snapbid.partners.diagnosis.window import MINUTES, DiagnosisWindow
+from snapbid.partners.diagnosis.words import ERRORS, NO_BID, rule_meaning
+from snapbid.warehouse.diagnosis import DayHistory
+
+KINDS: Final = {"win": (1, "w"), "billing": (2, "i"), "loss": (4, "l")}
+REUSED: Final = 40
+LOST_AND_WON: Final = 60
+_OUTCOME: Final = "outcome:"
+_BROKEN: Final = "broken:"
+_INTERNAL: Final = "status:500"
+_REASONS: Final = {reason.value: NO_BID[reason] for reason in Reason}
+
+
+class OutcomeShare(Struct, frozen=True):
+    """Requests that ended so, and what that means."""
+
+    code: str
+    requests: int
+    meaning: str
+
+
+class RuleShare(Struct, frozen=True):
+    """Requests without a campaign, by the last rule that stood; `requests` of those without one.
+
+    It follows from a sample; `sampled` of it were so.
+    """
+
+    rule: str
+    requests: int
+    sampled: int
+    meaning: str
+
+
+class FieldFault(Struct, frozen=True):
+    """A field that requests lack or break; `example`: its path in one of them, without values."""
+
+    field: str
+    rule: str
+    requests: int
+    example: str
+
+
+class NoticeCounts(Struct, frozen=True):
+    """Notices of one kind. `late`, part of `counted`: counted on another day than their bid's.
+
+    `unknown`: for a bid that is no longer remembered. What names no bid at all names no SSP either.
+    `altered`: whose URL was not the bid's, and was put right.
+    """
+
+    counted: int
+    duplicate: int
+    unknown: int
+    late: int
+    altered: int
+
+
+class DiagnosisDay(Struct, frozen=True, rename="camel"):
+    """One UTC day."""
+
+    date: date
+    requests: int
+    bids: int
+    late: int
+    wins: int
+    billed: int
+
+
+class Diagnosis(Struct, frozen=True, rename="camel"):
+    """What an SSP is shown. `checklist` is null where what it is judged from cannot be read."""
+
+    ssp: str
+    from_: datetime = msgspec.field(name="from")
+    to: datetime
+    requests: int
+    tests: int
+    bids: int
+    no_bids: list[OutcomeShare]
+    no_campaign: list[RuleShare]
+    errors: list[OutcomeShare]
+    late_share: float
+    lacking: list[FieldFault]
+    broken: list[FieldFault]
+    unused: list[FieldFault]
+    notices: dict[str, NoticeCounts]
+    wins_without_billing: int
+    losses_without_reason: int
+    lost_and_won: int
+    reused_auctions: int
+    days: list[DiagnosisDay]
+    checklist: list[Item] | None
+
+
+def diagnose(
+    ssp: str,
+    window: DiagnosisWindow,
+    now: datetime,
+    history: DayHistory,
+    recent: Mapping[str, RecentEvidence] | None,
+    base_url: str,
+) -> Diagnosis:
+    """The diagnosis of the canonical id `ssp`.
+
+    `recent` by descriptor, None while Redis is away; `history` counts only where there are days.
+    """
+    counts: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    notices: Counter[str] = Counter()
+    if window.days is None:
+        since = datetime.fromtimestamp((int(now.timestamp()) // 60 - MINUTES + 1) * 60, UTC)
+        until = now
+        for own in (recent or {}).values():
+            counts.update(own.counts)
+        notices = _notices_of_minutes(counts)
+        noticed_in = f"in the last {MINUTES} minutes"
+    else:
+        days = window.days
+        since = datetime(days.first.year, days.first.month, days.first.day, tzinfo=UTC)
+        until = min(now, datetime(days.last.year, days.last.month, days.last.day, 23, 59, 59,
+                                  tzinfo=UTC))  # fmt: skip
+        for day in history.requests:
+            counts.update(day.counts)
+            examples |= day.examples
+        for _, _, kind, times in history.notices:
+            notices[kind] += times
+        notices["loss"] += notices["loss_unsaid"]
+        noticed_in = f"from {days.first} to {days.last} (UTC)"
+    for own in (recent or {}).values():
+        examples |= own.examples
+    outcomes = _outcomes(counts)
+    requests = sum(outcomes.values())
+    late = outcomes[Reason.LATE.value]
+    checklist = None
+    if recent is not None:
+        seen = _evidence(since, until, counts, notices, recent, noticed_in)
+        checklist = judge(seen, _path_id(ssp, recent), base_url)
+    return Diagnosis(
+        ssp=ssp,
+        from_=since,
+        to=until,
+        requests=requests,
+        tests=counts["tests"],
+        bids=outcomes["bid"],
+        no_bids=_shares(outcomes, _REASONS),
+        no_campaign=_rules(counts, outcomes[Reason.NO_CAMPAIGN.value]),
+        errors=_shares(
+            outcomes, {code: ERRORS.get(code, "") for code in outcomes.keys() - _REASONS.keys()}
+        ),
+        late_share=round(late / requests, 6) if requests else 0.0,
+        lacking=_lacking(counts),
+        broken=_broken(counts, examples),
+        unused=_unused(counts, requests),
+        notices={
+            kind: NoticeCounts(
+                notices[kind],
+                notices[f"{kind}_duplicate"],
+                notices[f"{kind}_expired"],
+                notices[f"{kind}_late"],
+                notices[f"{kind}_altered"],
+            )
+            for kind in KINDS
+        },
+        wins_without_billing=max(notices["win"] - notices["billing"], 0),
+        losses_without_reason=notices["loss_unsaid"],
+        lost_and_won=notices["lost_and_won"],
+        reused_auctions=notices["bid_reused"],
+        days=[] if window.days is None else _days(window.days.days(), history),
+        checklist=checklist,
+    )
+
+
+def _outcomes(counts: Mapping[str, int]) -> Counter[str]:
+    outcomes = Counter(
+        {name.removeprefix(_OUTCOME): by for name, by in counts.items() if _OUTCOME in name}
+    )
+    if counts.get(_INTERNAL):
+        outcomes["internal"] = counts[_INTERNAL]
+    return outcomes
+
+
+def _shares(outcomes: Mapping[str, int], meanings: Mapping[str, str]) -> list[OutcomeShare]:
+    """The outcomes with a meaning, the most frequent first."""
+    shares = [
+        OutcomeShare(code, outcomes[code], meaning)
+        for code, meaning in meanings.items()
+        if code != "bid" and outcomes.get(code)
+    ]
+    return sorted(shares, key=lambda share: (-share.requests, share.code))
+
+
+def _rules(counts: Mapping[str, int], requests: int) -> list[RuleShare]:
+    """The rules that stood last, the most frequent first, as the samples have them."""
+    examined = counts.get(UNMATCHED, 0)
+    shares = [
+        RuleShare(rule, round(requests * by / examined), by, rule_meaning(rule))
+        for name, by in counts.items()
+        if name.startswith(RULE)
+        for rule in [name.removeprefix(RULE)]
+    ]
+    return sorted(shares, key=lambda share: (-share.sampled, share.rule))
+
+
+def _lacking(counts: Mapping[str, int]) -> list[FieldFault]:
+    total = counts.get("requests", 0)
+    strange = Counter(country=counts.get("strange_country", 0))
+    faults = [
+        FieldFault(field, "is missing or empty", missing, f"$.{field}")
+        for name, field in REQUIRED.items()
+        if (missing := total - counts.get(name, 0) - strange[name]) > 0
+    ]
+    if untyped := counts.get("untyped", 0):
+        faults.append(FieldFault("Content-Type", "is missing", untyped, "Content-Type"))
+    return faults
+
+
+def _unused(counts: Mapping[str, int], requests: int) -> list[FieldFault]:
+    """What requests hold that cannot be used: of samples, as shares of all requests."""
+    faults = []
+    if strange := counts.get("strange_country", 0):
+        field = REQUIRED["country"]
+        faults.append(FieldFault(field, f"is {NO_COUNTRY}", strange, f"$.{field}"))
+    for name, by in counts.items():
+        if name.startswith(UNUSED):
+            field, _, rule = name.removeprefix(UNUSED).partition(": ")
+            times = round(requests * by / counts[EXAMINED])
+            faults.append(FieldFault(field, rule, times, f"$.{field}"))
+    return sorted(faults, key=lambda fault: (-fault.requests, fault.field, fault.rule))
+
+
+def _broken(counts: Mapping[str, int], examples: Mapping[str, str]) -> list[FieldFault]:
+    faults = []
+    for name, by in counts.items():
+        if name.startswith(_BROKEN):
+            broken = name.removeprefix(_BROKEN)
+            field, has_field, rule = broken.partition(": ")
+            where = examples.get(broken, broken).partition(": ")[0]
+            if not has_field:
+                field, rule, where = "", broken, ""
+            is_header = field.startswith("Content-")
+            example = where if is_header else f"$.{where}" if where else "$"
+            faults.append(FieldFault(field, rule, by, example))
+    return sorted(faults, key=lambda fault: (-fault.requests, fault.field, fault.rule))
+
+
+def _days(days: Iterable[date], history: DayHistory) -> list[DiagnosisDay]:
+    requests: dict[date, Counter[str]] = {}
+    notices: dict[date, Counter[str]] = {}
+    for own in history.requests:
+        requests.setdefault(own.day, Counter()).update(_outcomes(own.counts))
+    for day, _, kind, times in history.notices:
+        notices.setdefault(day, Counter())[kind] += times
+    nothing: Counter[str] = Counter()
+    return [
+        DiagnosisDay(
+            day,
+            sum(outcomes.values()),
+            outcomes["bid"],
+            outcomes[Reason.LATE.value],
+            counted["win"],
+            counted["billing"],
+        )
+        for day in days
+        for outcomes, counted in [(requests.get(day, nothing), notices.get(day, nothing))]
+    ]
+
+
+def _notices_of_minutes(counts: Mapping[str, int]) -> Counter[str]:
+    """As the warehouse names them."""
+    notices: Counter[str] = Counter({"bids": counts.get("status:200", 0)})
+    for kind, (code, letter) in KINDS.items():
+        notices[kind] = counts.get(f"notice:{letter}", 0)
+        for tens, outcome in ((1, "late"), (2, "duplicate"), (3, "expired"), (5, "altered")):
+            notices[f"{kind}_{outcome}"] = counts.get(f"anomaly:{tens * 10 + code}", 0)
+    notices["bid_reused"] = counts.get(f"anomaly:{REUSED}", 0)
+    notices["lost_and_won"] = counts.get(f"anomaly:{LOST_AND_WON}", 0)
+    notices["loss_unsaid"] = counts.get("notice:l:-1", 0)
+    return notices
+
+
+def _evidence(
+    since: datetime,
+    until: datetime,
+    counts: Mapping[str, int],
+    notices: Mapping[str, int],
+    recent: Mapping[str, RecentEvidence],
+    noticed_in: str,
+) -> SspEvidence:
+    """The family as one SSP. Unregistered ids in paths may be another's mistake: they stay out."""
+    last_at: Counter[str] = Counter()
+    for own in recent.values():
+        last_at |= Counter(own.last_at)
+    first = min((own.last_at["first"] for own in recent.values() if "first" in own.last_at),
+                default=None)  # fmt: skip
+    return SspEvidence(
+        since=int(since.timestamp()),
+        until=int(until.timestamp()),
+        counts=dict(counts),
+        last_at=dict(last_at) | ({} if first is None else {"first": first}),
+        answers=sorted((each for own in recent.values() for each in own.answers), reverse=True),
+        problems=sorted((each for own in recent.values() for each in own.problems), reverse=True),
+        notices={
+            "b": notices["bids"],
+            "w": notices["win"],
+            "i": notices["billing"],
+            "l": notices["loss"],
+            "l:-1": notices["loss_unsaid"],
+        },
+        noticed_at={},
+        strays={},
+        noticed_in=noticed_in,
+    )
+
+
+def _path_id(ssp: str, descriptors: Sequence[str] | Mapping[str, object]) -> str:
+    return "{" + ",".join(sorted(descriptors)) + "}" if len(descriptors) > 1 else ssp

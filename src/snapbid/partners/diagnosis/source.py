@@ -1,0 +1,104 @@
+"""Diagnoses as JSON, from the cache or else from warehouse and Redis.
+
+Days come from the warehouse, the last minutes from Redis, which has the latest answers and examples
+for both. Without Redis, days have no checklist, and there are no last minutes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+import asyncpg
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from snapbid.base.errors import Problem
+from snapbid.base.redis_keys import REPORT_CACHE
+from snapbid.base.repeats import RepeatedLog
+from snapbid.operations.golive.store import EvidenceStore, RecentEvidence
+from snapbid.partners.diagnosis.document import diagnose
+from snapbid.partners.diagnosis.window import MINUTES, DiagnosisWindow
+from snapbid.report.cache import TTL_S, ReportCache
+from snapbid.report.reports import FetchedReport
+from snapbid.warehouse import diagnosis
+from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.diagnosis import DayHistory
+from snapbid.warehouse.reports import TIMEOUT_S
+
+LAST_TTL_S: Final = 10  # the last minutes are asked for to see what was just changed
+ANSWER_TIMEOUT_S: Final = 0.5
+
+Numbers = Callable[[], Mapping[str, int]]
+
+repeated = RepeatedLog(logging.getLogger("snapbid"))
+
+
+class DiagnosisSource:
+    """Makes diagnoses for a worker. `numbers` gives the number of each descriptor."""
+
+    def __init__(self, pool: asyncpg.Pool, redis: Redis, numbers: Numbers, base_url: str) -> None:
+        self._pool = pool
+        self._evidence = EvidenceStore(redis)
+        self._numbers = numbers
+        self._base_url = base_url
+        self._days = ReportCache(redis, TTL_S)
+        self._last = ReportCache(redis, LAST_TTL_S)
+
+    def ttl_s(self, window: DiagnosisWindow) -> int:
+        """For how long a diagnosis is cached."""
+        return self._cache(window).ttl_s
+
+    async def get(
+        self,
+        ssp: str,
+        descriptors: list[str],
+        window: DiagnosisWindow,
+        now: datetime,
+        *,
+        use_cache: bool,
+    ) -> FetchedReport:
+        """The diagnosis of a canonical id and its descriptors. Raises Problem."""
+        cache, key = self._cache(window), f"{REPORT_CACHE}{ssp}:diagnosis:{window.key}"
+        cached = await cache.get(key) if use_cache else None
+        if cached is not None:
+            return FetchedReport(cached.body, cached.age_s)
+        recent = await self._recent(descriptors, window, now)
+        if recent is None and window.days is None:
+            raise Problem("the last minutes cannot be read now; retry after a short delay")
+        history = await self._history(ssp, window)
+        document = diagnose(ssp, window, now, history, recent, self._base_url)
+        body = msgspec.json.encode(document)
+        if use_cache:
+            await cache.put(key, body)
+        return FetchedReport(body)
+
+    def _cache(self, window: DiagnosisWindow) -> ReportCache:
+        return self._last if window.days is None else self._days
+
+    async def _recent(
+        self, descriptors: list[str], window: DiagnosisWindow, now: datetime
+    ) -> dict[str, RecentEvidence] | None:
+        numbers = {name: number for name, number in self._numbers().items() if name in descriptors}
+        minutes = MINUTES if window.days is None else 0
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                recent = await self._evidence.read_recent(
+                    list(numbers.values()), minutes, int(now.timestamp())
+                )
+        except (RedisError, OSError) as error:
+            repeated.warning("a diagnosis could not read Redis: %s", error or "no answer")
+            return None
+        return {name: recent[number] for name, number in numbers.items()}
+
+    async def _history(self, ssp: str, window: DiagnosisWindow) -> DayHistory:
+        if window.days is None:
+            return DayHistory([], [])
+        try:
+            return await diagnosis.fetch(self._pool, ssp, window.days, TIMEOUT_S)
+        except AWAY as error:
+            reason = str(error) or type(error).__name__
+            repeated.warning("the warehouse did not answer a diagnosis: %s", reason)
+            raise Problem("the days cannot be read now; retry after a short delay") from error

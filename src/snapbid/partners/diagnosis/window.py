@@ -1,0 +1,37 @@
+"""What a diagnosis covers: up to 7 UTC days as the report does, or the last 10 minutes."""
+
+from datetime import date
+from typing import Final, NamedTuple
+from urllib.parse import parse_qs
+
+from snapbid.base.errors import BadWindow
+from snapbid.report import window
+from snapbid.report.window import ReportWindow
+
+MINUTES: Final = 10
+LAST: Final = f"{MINUTES}m"
+_SHOWN_CHARACTERS: Final = 40  # of an invalid value
+
+
+class DiagnosisWindow(NamedTuple):
+    """UTC days; None: the last minutes."""
+
+    days: ReportWindow | None
+
+    @property
+    def key(self) -> str:
+        """The window in the name of a cache entry."""
+        return f"{self.days.first}:{self.days.last}" if self.days else LAST
+
+
+def parse(query: bytes, today: date) -> DiagnosisWindow:
+    """Parse the window of a query string. Raises BadDate or BadWindow, naming every mistake."""
+    given = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+    if "last" not in given:
+        return DiagnosisWindow(window.parse(query, today))
+    if given["last"] != [LAST]:
+        shown = given["last"][0] if len(given["last"]) == 1 else f"{len(given['last'])} of them"
+        raise BadWindow(f"last: must be {LAST}, found {shown[:_SHOWN_CHARACTERS]!a}")
+    if twice := sorted(given.keys() & {"from", "to"}):
+        raise BadWindow(f"{', '.join(twice)}: may not stand beside last")
+    return DiagnosisWindow(None)

@@ -1,0 +1,67 @@
+"""What becomes of every attribute that a bid request may have: the table "What we honour".
+
+`attributes.json` has the attributes of OpenRTB 2.6 (202606), of the Native Ads API 1.2, of the
+Digital Services Act's extension, and AdCOM's lists, by object: an attribute's status and a note.
+A limit is enforced, a value can be targeted, anything else is used, or is not used for a reason.
+"""
+
+import json
+from collections.abc import Iterator
+from importlib.resources import files
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from snapbid.base.version import RELEASE
+
+STATUSES: Final = ("enforced", "targeted", "used", "not used")
+INTRODUCTION: Final = (
+    "Every attribute of a bid request (OpenRTB 2.6 to 202606, Native Ads 1.2), and the lists of "
+    "AdCOM. **Enforced**: a limit that no bid breaks. **Targeted**: campaigns can ask for it; the "
+    "dimension is named. **Used**: read for another purpose. How to send a bid request: "
+    "[the API](/docs)."
+)
+
+
+class Attribute(NamedTuple):
+    """An attribute of an object, what becomes of it (one of the STATUSES), and how or why not."""
+
+    object: str
+    name: str
+    status: str
+    note: str
+
+
+def _load() -> tuple[Attribute, ...]:
+    text = files("snapbid.partners.docs").joinpath("attributes.json").read_text(encoding="utf-8")
+    return tuple(
+        Attribute(owner, name, status, note)
+        for owner, attributes in json.loads(text).items()
+        for name, (status, note) in attributes.items()
+    )
+
+
+ATTRIBUTES: Final = _load()
+
+
+def document() -> dict[str, Any]:
+    """The table as an OpenAPI document without operations, for the page that shows it."""
+    text = "\n".join(_lines())
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "What we honour", "version": RELEASE, "description": text},
+        "paths": {},
+    }
+
+
+def _lines() -> Iterator[str]:
+    yield INTRODUCTION
+    for owner, group in groupby(ATTRIBUTES, attrgetter("object")):
+        yield from (
+            "",
+            f"# {owner}",
+            "",
+            "| Attribute | Status | How, or why not |",
+            "|---|---|---|",
+        )
+        yield from (f"| `{each.name}` | {each.status} | {each.note} |" for each in group)

@@ -1,0 +1,160 @@
+"""`/openapi.json`, and the pages at `/docs`, which show it with Scalar (`assets/ATTRIBUTION.md`).
+
+Bodies are made at the first request, in a thread: bids are served meanwhile, and a worker that is
+never asked loads neither the modules nor the text. Assets have the hash of their text or their
+version in their names, so that browsers may keep them for good.
+"""
+
+import asyncio
+import gzip
+from collections.abc import Awaitable, Callable
+from functools import partial
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+from snapbid.base.errors import MethodNotAllowed
+from snapbid.base.http import JSON, Answer, Receive, Scope, accepts_gzip, answer, refused
+from snapbid.base.settings import Settings
+from snapbid.partners.docs import routes
+
+HTML: Final = b"text/html; charset=utf-8"
+SCRIPT: Final = b"text/javascript; charset=utf-8"
+STYLE: Final = b"text/css; charset=utf-8"
+# Scalar adds its style sheet to the page by script, and shows images that are answered as blobs.
+POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
+    b"img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+ASSETS: Final = files("snapbid.partners.docs").joinpath("assets")
+LIBRARY: Final = ASSETS.joinpath("scalar.js.gz")
+LIBRARY_VERSION: Final = "1.76.0"
+LIBRARY_PATH: Final = f"{routes.DOCS}/scalar-{LIBRARY_VERSION}.js"
+PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="{style}">
+</head>
+<body data-document="{document}">
+<noscript>Without scripts, read <a href="{document}">{document}</a>.</noscript>
+<div id="reference"></div>
+<script src="{library}"></script>
+<script src="{script}"></script>
+</body>
+</html>
+"""
+_RENEWED: Final = (b"cache-control", b"public, max-age=300")
+_KEPT: Final = (b"cache-control", b"public, max-age=31536000, immutable")
+_COMMON: Final = ((b"vary", b"accept-encoding"), (b"x-content-type-options", b"nosniff"))
+# The document is no secret, and tools in a browser may want to read it.
+_SHARED: Final = (b"access-control-allow-origin", b"*")
+_GUARDED: Final = ((b"content-security-policy", POLICY), (b"referrer-policy", b"no-referrer"))
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class PackedBody(NamedTuple):
+    """A gzipped body; its plain form has the same ETag but for the last letter."""
+
+    gzipped: bytes
+    tag: str
+
+
+class DescriptionPage:
+    """A document, a page or an asset; `pack` gives the body, gzipped."""
+
+    def __init__(
+        self, pack: Callable[[], bytes], media_type: bytes, *headers: tuple[bytes, bytes]
+    ) -> None:
+        self._pack = pack
+        self._media_type = media_type
+        self._headers = headers
+        self._body: PackedBody | None = None
+        self._lock = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive) -> Answer:
+        """Answer GET and HEAD."""
+        if scope["method"] not in ("GET", "HEAD"):
+            raise await refused(MethodNotAllowed("GET, HEAD"), receive)
+        async with self._lock:
+            if self._body is None:
+                self._body = await asyncio.to_thread(self._prepare)
+        return await self._answer(self._body, scope)
+
+    def _prepare(self) -> PackedBody:
+        packed = self._pack()
+        return PackedBody(packed, sha256(packed).hexdigest()[:32])
+
+    async def _answer(self, body: PackedBody, scope: Scope) -> Answer:
+        headers = dict(scope["headers"])
+        compress = accepts_gzip(headers.get(b"accept-encoding", b""))
+        tag = f'"{body.tag}{"z" if compress else "p"}"'.encode()
+        own: Headers = ((b"etag", tag), *_COMMON, *self._headers)
+        known = headers.get(b"if-none-match", b"").split(b",")
+        if tag in {each.strip().removeprefix(b"W/") for each in known}:
+            return Answer({"type": "http.response.start", "status": 304, "headers": [*own]}, b"")
+        if compress:
+            own = ((b"content-encoding", b"gzip"), *own)
+            text = body.gzipped
+        else:
+            text = await asyncio.to_thread(gzip.decompress, body.gzipped)
+        reply = answer(200, text, self._media_type, own)
+        return Answer(reply.start, b"") if scope["method"] == "HEAD" else reply
+
+
+async def lead_to_docs(scope: Scope, receive: Receive) -> Answer:
+    """Answer GET and HEAD of the first page that somebody looks at."""
+    if scope["method"] not in ("GET", "HEAD"):
+        raise await refused(MethodNotAllowed("GET, HEAD"), receive)
+    return answer(302, headers=((b"location", routes.DOCS.encode()), _RENEWED))
+
+
+def pages(settings: Settings) -> dict[str, Callable[[Scope, Receive], Awaitable[Answer]]]:
+    """The handlers by path."""
+    style, script = (ASSETS.joinpath(name).read_bytes() for name in ("docs.css", "docs.js"))
+    style_path, script_path = _hashed(style, "css"), _hashed(script, "js")
+
+    def page(document: str, title: str) -> DescriptionPage:
+        text = PAGE.format(title=title, document=escape(document), library=LIBRARY_PATH,
+                           style=style_path, script=script_path).encode()  # fmt: skip
+        return DescriptionPage(partial(_packed, text), HTML, _RENEWED, *_GUARDED)
+
+    def document() -> bytes:
+        from snapbid.partners.docs.document import document
+
+        return _encoded(document(settings))
+
+    def attributes() -> bytes:
+        from snapbid.partners.docs.attributes import document
+
+        return _encoded(document())
+
+    return {
+        routes.START: lead_to_docs,
+        routes.DOCUMENT: DescriptionPage(document, JSON, _RENEWED, _SHARED),
+        routes.DOCS: page(routes.DOCUMENT, "Snapbid API"),
+        routes.ATTRIBUTES: page(routes.ATTRIBUTES_DOCUMENT, "What we honour · Snapbid API"),
+        routes.ATTRIBUTES_DOCUMENT: DescriptionPage(attributes, JSON, _RENEWED),
+        style_path: DescriptionPage(partial(_packed, style), STYLE, _KEPT),
+        script_path: DescriptionPage(partial(_packed, script), SCRIPT, _KEPT),
+        LIBRARY_PATH: DescriptionPage(LIBRARY.read_bytes, SCRIPT, _KEPT),
+    }
+
+
+def _encoded(document: object) -> bytes:
+    import msgspec
+
+    return _packed(msgspec.json.encode(document))
+
+
+def _packed(text: bytes) -> bytes:
+    return gzip.compress(text, 9, mtime=0)
+
+
+def _hashed(text: bytes, suffix: str) -> str:
+    return f"{routes.DOCS}/docs.{sha256(text).hexdigest()[:16]}.{suffix}"

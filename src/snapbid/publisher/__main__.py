@@ -1,5 +1,0 @@
-"""See `base`."""
-
-from snapbid.publisher.base import main
-
-main()

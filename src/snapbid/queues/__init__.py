@@ -1,0 +1,1 @@
+"""Redis without accounting: the event stream, rate limits, permits."""

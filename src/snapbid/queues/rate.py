@@ -1,0 +1,103 @@
+"""Rate limits: so many requests in any rolling minute, counted over all workers and machines.
+
+Redis keeps the times of the admitted requests, and its clock decides. A refused request is not
+counted. Of server events their number is limited as well (`EventLimiter`).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from snapbid.redisclient.calls import script
+
+WINDOW_S: Final = 60
+
+_SCRIPT: Final = Path(__file__).with_name("rate.lua").read_text(encoding="utf-8")
+_EVENT_SCRIPT: Final = Path(__file__).with_name("event_rate.lua").read_text(encoding="utf-8")
+_MICROS: Final = 1_000_000
+_WINDOW_MICROS: Final = WINDOW_S * _MICROS
+
+
+class RateLimiterUnavailable(Exception):
+    """Redis did not answer in time."""
+
+
+class RateDecision(Struct, frozen=True, gc=False):
+    """Whether a request is admitted, and what is left of its limit.
+
+    `remaining` more would be admitted now. `wait_s` is the time until one more than these would
+    be: until the oldest counted request leaves the window.
+    """
+
+    admitted: bool
+    remaining: int
+    wait_s: int
+
+
+class RateLimiter:
+    """Limits on one Redis, each under a key; `clock` (epoch µs) stands in for the Redis clock."""
+
+    def __init__(
+        self, redis: Redis, *, timeout_s: float = 1.0, clock: Callable[[], int] | None = None
+    ) -> None:
+        self._admit = script(redis, _SCRIPT, timeout_s)
+        self._clock = clock
+
+    async def admit(self, key: str, limit: int) -> RateDecision:
+        """Count a request under a Redis key unless `limit` were counted within the window.
+
+        Raises RateLimiterUnavailable.
+        """
+        now = "" if self._clock is None else self._clock()
+        try:
+            admitted, remaining, wait = await self._admit((key,), (limit, _WINDOW_MICROS, now))
+        except (RedisError, OSError) as error:
+            raise RateLimiterUnavailable(str(error) or type(error).__name__) from error
+        return RateDecision(bool(admitted), remaining, -(-wait // _MICROS))
+
+
+class Refusal(NamedTuple):
+    """What is more than the limit of `requests` or `events`, and until when."""
+
+    what: str
+    limit: int
+    wait_s: int
+
+
+class EventLimiter:
+    """Limits of requests and of their events; the arguments are those of `RateLimiter`.
+
+    Each request counts as one event. What more a batch has is admitted once it is known.
+    """
+
+    def __init__(
+        self, redis: Redis, *, timeout_s: float = 1.0, clock: Callable[[], int] | None = None
+    ) -> None:
+        self._admit = script(redis, _EVENT_SCRIPT, timeout_s)
+        self._clock = clock
+
+    async def admit(self, key: str, requests: int, events: int) -> Refusal | None:
+        """Count a request under a Redis key, or refuse it. Raises RateLimiterUnavailable."""
+        return await self._ask(key, requests, events, 0)
+
+    async def admit_more(self, key: str, events: int, count: int) -> Refusal | None:
+        """Count so many more events of a request that was admitted, or refuse them."""
+        return await self._ask(key, None, events, count)
+
+    async def _ask(self, key: str, requests: int | None, events: int, more: int) -> Refusal | None:
+        now = "" if self._clock is None else self._clock()
+        args = (_WINDOW_MICROS, now, "" if requests is None else requests, events, more)
+        try:
+            refused, wait = await self._admit((key, f"{{{key}}}:n"), args)
+        except (RedisError, OSError) as error:
+            raise RateLimiterUnavailable(str(error) or type(error).__name__) from error
+        if not refused:
+            return None
+        wait_s = -(-wait // _MICROS)
+        if refused == 1:
+            return Refusal("requests", requests or 0, wait_s)
+        return Refusal("events", events, wait_s)

@@ -1,0 +1,1 @@
+"""Redis: addresses, topology, connections and round trips; nothing of bids."""

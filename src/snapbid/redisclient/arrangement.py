@@ -1,0 +1,159 @@
+"""Whether SNAPBID_REDIS_URL names what it says, and what its nodes may lose (contract 10).
+
+Nodes that do not answer are not judged; those that do say what they are.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError, RedisError, ResponseError
+
+from snapbid.base import addresses
+from snapbid.base.addresses import Arrangement, Node, RedisAddress
+from snapbid.base.risks import Risk
+from snapbid.redisclient import risks as configured
+from snapbid.redisclient.connection import client_of, connect, connection_to
+from snapbid.redisclient.nodes import MemberNode, ask, has_replicas, parse_members
+
+OURS: Final = "SNAPBID_REDIS_URL"
+_OTHER_MODES: Final = {
+    "cluster": ("node of a cluster", "redis+cluster://"),
+    "sentinel": ("sentinel", "redis+sentinel://"),
+}
+
+
+async def fetch_risks(url: str, replicas: int | None) -> list[Risk]:
+    """Ask the nodes; `replicas` as in Connections. Raises RedisError or OSError if none answers."""
+    address = addresses.parse(url)
+    match address.arrangement:
+        case Arrangement.CLUSTER:
+            return await _of_cluster(address, replicas)
+        case Arrangement.SENTINEL:
+            return await _of_sentinels(address)
+        case Arrangement.ONE:
+            return await _of_one(url)
+
+
+async def _of_one(url: str) -> list[Risk]:
+    redis = connect(url)
+    try:
+        mode = (await redis.info("server")).get("redis_mode")
+        if mode in _OTHER_MODES:
+            what, form = _OTHER_MODES[mode]
+            return [_misnamed(f"names one Redis, and that is a {what}", f"write {form}")]
+        return await configured.fetch_risks(redis, f"Redis ({OURS})", url)
+    finally:
+        await redis.aclose()
+
+
+async def _of_cluster(address: RedisAddress, replicas: int | None) -> list[Risk]:
+    answers, risks = await _ask_each(address, "CLUSTER NODES", "is no node of a cluster")
+    if risks or not answers:
+        return risks
+    views = {node: parse_members(answer.decode()) for node, answer in answers.items()}
+    members = max(views.values(), key=_primaries)
+    known = {member.id for member in members}
+    for (host, port), view in views.items():
+        if not any("myself" in member.flags and member.id in known for member in view):
+            text = f"names {host}:{port}, which belongs to another cluster than the others"
+            risks.append(_misnamed(text, "name nodes of one cluster"))
+    risks += _missing_replicas(members, replicas)
+    serving = [node for node in members if node.slots and not node.is_failing]
+    if not serving:
+        text = "names a cluster in which no primary that is up has slots"
+        risks.append(_misnamed(text, "look at redis-cli --cluster check"))
+    for member in serving:
+        name, _, number = member.address.rpartition(":")
+        if name:
+            risks += await _configured(address, (name, int(number)), risks)
+    return risks
+
+
+def _primaries(members: Sequence[MemberNode]) -> int:
+    return sum(node.slots > 0 for node in members)
+
+
+def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> list[Risk]:
+    """Count them; after a failure those count, too, that will be replicas once they are back."""
+    primaries = [node for node in members if node.slots]
+    of_primary = Counter(node.primary for node in members if node.primary)
+    needed = int(has_replicas(members)) if replicas is None else replicas
+    waiting = [node for node in members if not node.slots and not node.primary]
+    if waiting or any(node.is_failing for node in members):
+        has_enough = len(members) - len(primaries) >= needed * len(primaries)
+    else:
+        has_enough = all(of_primary[node.id] >= needed for node in primaries)
+    if has_enough:
+        return []
+    found = ", ".join(f"{node.address} has {of_primary[node.id]}" for node in primaries)
+    return [
+        Risk(
+            "redis",
+            "replicas",
+            "unsupported",
+            f"{OURS} names a cluster with too few replicas ({found}), and {needed} must have a"
+            " write before it counts (SNAPBID_REDIS_REPLICAS)",
+            "add replicas, or set SNAPBID_REDIS_REPLICAS to fewer",
+        )
+    ]
+
+
+async def _of_sentinels(address: RedisAddress) -> list[Risk]:
+    answers, risks = await _ask_each(address, "SENTINEL MASTERS", "is no sentinel")
+    for masters in answers.values():
+        known = dict(map(_primary, masters))
+        if address.service not in known:
+            names = ", ".join(sorted(known)) or "none"
+            text = f"names the primary {address.service!r}, which a sentinel does not know"
+            return [*risks, _misnamed(text, f"it knows {names}")]
+    if answers and not risks:
+        risks += await _configured(address, known[address.service], risks)
+    return risks
+
+
+async def _ask_each(
+    address: RedisAddress, command: str, mistake: str
+) -> tuple[dict[Node, Any], list[Risk]]:
+    """The replies of the URL's nodes, and those that are not what it says."""
+    answers: dict[Node, Any] = {}
+    risks, errors = [], []
+    for host, port in address.nodes:
+        try:
+            (answers[host, port],) = await ask(connection_to(address, (host, port)), command)
+        except ResponseError as error:
+            text = f"names {host}:{port}, which {mistake} ({error})"
+            risks.append(_misnamed(text, "correct the URL"))
+        except (RedisError, OSError) as error:
+            errors.append(error)
+    if not answers and not risks:
+        raise ConnectionError(f"no node answers: {errors[-1]}")
+    return answers, risks
+
+
+async def _configured(address: RedisAddress, node: Node, before: Sequence[Risk]) -> list[Risk]:
+    """The risks of a node's configuration, but for those that another one has; none if away."""
+    named = {risk.name for risk in before}
+    host, port = node
+    client: Redis = client_of(address, node)
+    try:
+        server = f"Redis ({host}:{port}, {OURS})"
+        risks = await configured.fetch_risks(client, server, address.node_url(node))
+    except (RedisError, OSError):
+        return []
+    finally:
+        await client.aclose()
+    return [risk for risk in risks if risk.name not in named]
+
+
+def _primary(fields: Any) -> tuple[str, Node]:
+    """The name and address of a primary, as a sentinel describes it."""
+    known = (
+        fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
+    )
+    return known[b"name"].decode(), (known[b"ip"].decode(), int(known[b"port"]))
+
+
+def _misnamed(text: str, remedy: str) -> Risk:
+    return Risk("redis", "arrangement", "unsupported", f"{OURS} {text}", remedy)

@@ -1,0 +1,175 @@
+"""Connections to Redis: to one, to the primary that sentinels name, to a cluster's nodes."""
+
+from functools import partial
+from typing import Any, Final
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from snapbid.base import addresses
+from snapbid.base.addresses import Arrangement, Node, RedisAddress
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.redisclient.cluster import PrimaryRedis, RoutedRedis
+from snapbid.redisclient.nodes import ClusterNodes, SentinelNodes, SlotNodes, slot_of
+from snapbid.redisclient.replicas import replicate
+
+CONNECT_TIMEOUT_S = 1.0
+ANSWER_TIMEOUT_S = 1.0
+_TIMEOUTS: Final[dict[str, Any]] = {
+    "socket_connect_timeout": CONNECT_TIMEOUT_S,
+    "socket_timeout": ANSWER_TIMEOUT_S,
+}
+
+
+def connect(url: str) -> Redis:
+    """A client with a pool, for what is not on the way of a bid; connects at first use."""
+    return Connections(url).client()
+
+
+def share(url: str, connections: int) -> Redis:
+    """A client whose commands wait for one of so many connections, rather than make more."""
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=connections,
+        timeout=ANSWER_TIMEOUT_S,
+        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        socket_timeout=ANSWER_TIMEOUT_S,
+    )
+    return Redis.from_pool(pool)
+
+
+class Connector:
+    """Gives new, unconnected connections without time-outs of their own, to one Redis."""
+
+    def __init__(self, connections: "Connections", redis: Redis) -> None:
+        self._connections = connections
+        self._pool = redis.connection_pool
+
+    def __call__(self) -> AbstractConnection:
+        return self._pool.connection_class(**self._pool.connection_kwargs)
+
+    @property
+    def replicas(self) -> int:
+        """How many have a write before it counts; known once a connection was made."""
+        return self._connections.replicas
+
+    def doubt(self, error: Exception) -> None:
+        """Take note of how a connection has failed."""
+
+
+class SlotConnector(Connector):
+    """Gives connections to whichever node serves a slot while they connect."""
+
+    def __init__(
+        self, connections: "Connections", address: RedisAddress, nodes: SlotNodes, slot: int
+    ) -> None:
+        options = _options(address, address.nodes[0])
+        secure = issubclass(options.pop("connection_class", Connection), SSLConnection)
+        self._options = options | {"nodes": nodes, "slot": slot, **_once()}
+        self._class = _SecureSlotConnection if secure else _SlotConnection
+        self._connections = connections
+        self._nodes = nodes
+
+    def __call__(self) -> AbstractConnection:
+        return self._class(**self._options)
+
+    def doubt(self, error: Exception) -> None:
+        self._nodes.doubt(error)
+
+
+class Connections:
+    """All ways to what a URL names; what they learn of a cluster they share.
+
+    `replicas`: how many have a write before it counts; None: 1 in a cluster with replicas.
+    """
+
+    def __init__(self, url: str, replicas: int | None = None) -> None:
+        self._address = address = addresses.parse(url)
+        self._replicas = replicas
+        self._nodes = _nodes(address)
+
+    @property
+    def replicas(self) -> int:
+        """How many have a write before it counts; of a cluster, as far as it is known."""
+        if self._replicas is not None:
+            return self._replicas
+        return int(self._nodes is not None and self._nodes.has_replicas)
+
+    def connector(self, key: str) -> Connector:
+        """Connections to the node with this key."""
+        if self._nodes is not None:
+            return SlotConnector(self, self._address, self._nodes, slot_of(key))
+        url = self._address.url
+        return Connector(self, Redis.from_url(url, socket_connect_timeout=CONNECT_TIMEOUT_S))
+
+    def client(self) -> Redis:
+        """A client with a pool, for what is not on the way of a bid."""
+        if self._nodes is not None:
+            is_cluster = self._address.arrangement is Arrangement.CLUSTER
+            made = RoutedRedis if is_cluster else PrimaryRedis
+            return made(self._nodes, partial(client_of, self._address))
+        return Redis.from_url(self._address.url, **_TIMEOUTS)
+
+    async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
+        """Wait until replicas have all that was written to a shard before. Raises RedisError."""
+        await replicate(redis, keys.mark, self.replicas)
+
+
+def connector(url: str, key: str = "", replicas: int | None = None) -> Connector:
+    """Gives new, unconnected connections to the node with a key."""
+    return Connections(url, replicas).connector(key)
+
+
+class _SlotConnection(Connection):
+    def __init__(self, nodes: SlotNodes, slot: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._nodes = nodes
+        self._slot = slot
+
+    async def _connect(self) -> None:
+        self.host, self.port = await self._nodes.primary_of(self._slot)
+        await super()._connect()  # type: ignore[no-untyped-call]
+
+
+class _SecureSlotConnection(_SlotConnection, SSLConnection):
+    pass
+
+
+def _options(address: RedisAddress, node: Node) -> dict[str, Any]:
+    """The arguments of a connection to a node."""
+    return {**parse_url(address.node_url(node)), "socket_connect_timeout": CONNECT_TIMEOUT_S}
+
+
+def _once() -> dict[str, Any]:
+    """Keeps redis-py from sending anything twice."""
+    return {"retry": Retry(NoBackoff(), 0)}
+
+
+def client_of(address: RedisAddress, node: Node) -> Redis:
+    """A client of one node of a cluster, or of one that sentinels know."""
+    return Redis.from_url(address.node_url(node), **_TIMEOUTS, **_once())
+
+
+def _nodes(address: RedisAddress) -> SlotNodes | None:
+    """What knows the node of a slot; None for one Redis."""
+    if address.arrangement is Arrangement.ONE:
+        return None
+
+    if address.arrangement is Arrangement.SENTINEL:
+        return SentinelNodes(address.nodes, address.service, partial(connection_to, address))
+    return ClusterNodes(address.nodes, partial(connection_to, address))
+
+
+def connection_to(address: RedisAddress, node: Node) -> AbstractConnection:
+    """An unconnected connection to a node that a URL names, a sentinel or one of a cluster."""
+    options = _options(address, node)
+    if address.arrangement is Arrangement.SENTINEL:
+        for name in ("username", "password", "db"):
+            options.pop(name, None)
+        own = {name.removeprefix("sentinel_"): value for name, value in address.sentinel_options}
+        options |= own
+    made = options.pop("connection_class", Connection)
+    connection: AbstractConnection = made(**options, **_once())
+    return connection

@@ -1,0 +1,286 @@
+"""Which node serves a key: the map of a cluster's slots, and what changes it; or sentinels.
+
+The map is that of whichever node answers first. It is used until a node denies it (MOVED, which
+also says who serves the slot now, CLUSTERDOWN, READONLY) or does not answer; the next look asks
+again, among the nodes that were known last and those of the URL. A node with an old view is left
+in the same way: what it names denies it, too.
+
+Redirections of single commands (ASK) are not followed. They are for keys of a slot that is moving,
+of which a script would find some here and some there. Such a slot is away until it has moved;
+Redis sees to that, since each script names a key that never exists (`ShardKeys.script_keys`).
+"""
+
+import asyncio
+import random
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from redis.asyncio.connection import AbstractConnection
+from redis.crc import key_slot
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    ConnectionError,
+    MovedError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+    TryAgainError,
+)
+
+from snapbid.base.addresses import Node
+
+SLOTS: Final = 16_384
+ASKED_AT_ONCE: Final = 3
+ANSWER_S: Final = 0.5  # for a node to describe the cluster
+
+_MOVED: Final = re.compile(r"(?:MOVED )?([0-9]{1,5}) (.*):([0-9]{1,5})")
+_ELSEWHERE: Final = ("MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN",
+                     "LOADING", "UNBLOCKED", "CROSSSLOT")  # fmt: skip
+_REDIRECTIONS: Final = (MovedError, AskError, TryAgainError, ClusterDownError, ReadOnlyError)
+
+
+class SlotRange(NamedTuple):
+    """Slots from `first` to `last`, and the node that serves them."""
+
+    first: int
+    last: int
+    primary: Node
+
+
+class MemberNode(NamedTuple):
+    """One line of CLUSTER NODES; `primary` is the id of a replica's primary, else empty."""
+
+    id: str
+    address: str
+    flags: frozenset[str]
+    primary: str
+    slots: int
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the one that was asked, or the cluster, holds it to be away."""
+        return bool(self.flags & {"fail", "fail?"})
+
+
+class SlotNotServedError(ConnectionError):
+    """No node serves the slot at the moment."""
+
+
+def is_elsewhere(error: Exception) -> bool:
+    """Whether a node has said that it is not, or no longer, the one to ask."""
+    if isinstance(error, ResponseError):
+        return isinstance(error, _REDIRECTIONS) or str(error).startswith(_ELSEWHERE)
+    return False
+
+
+def is_moved(error: Exception) -> bool:
+    """Whether a node has said that another one serves the slot."""
+    return isinstance(error, MovedError) or str(error).startswith("MOVED ")
+
+
+class SlotNodes(Protocol):
+    """Knows which node serves a slot."""
+
+    has_replicas: bool
+
+    async def primary_of(self, slot: int) -> Node: ...
+
+    async def primaries(self) -> list[Node]: ...
+
+    def doubt(self, error: Exception) -> None: ...
+
+
+class SentinelNodes:
+    """The primary that sentinels know by a name, which serves all slots."""
+
+    has_replicas = False  # that must have a write, unless told so
+
+    def __init__(
+        self,
+        sentinels: Sequence[Node],
+        service: str,
+        connect: Callable[[Node], AbstractConnection],
+    ) -> None:
+        self._sentinels = sentinels
+        self._service = service
+        self._connect = connect
+        self._primary: Node | None = None
+
+    async def primary_of(self, slot: int) -> Node:
+        """The primary. Raises ConnectionError where no sentinel knows it."""
+        if self._primary is None:
+            errors: list[Exception] = []
+            self._primary = await _first(map(self._ask, self._sentinels), errors)
+        if self._primary is None:
+            raise ConnectionError(f"no sentinel knows the primary: {errors[-1]}")
+        return self._primary
+
+    async def primaries(self) -> list[Node]:
+        """The primary alone."""
+        return [await self.primary_of(0)]
+
+    def doubt(self, error: Exception) -> None:
+        """Take note of how a command or a connection has failed."""
+        if is_elsewhere(error) or isinstance(error, (ConnectionError, TimeoutError, OSError)):
+            self._primary = None
+
+    async def _ask(self, sentinel: Node) -> Node:
+        (reply,) = await ask(
+            self._connect(sentinel), f"SENTINEL GET-MASTER-ADDR-BY-NAME {self._service}"
+        )
+        if reply is None:
+            host, port = sentinel
+            raise ConnectionError(f"the sentinel {host}:{port} knows no {self._service!r}")
+        host, port = reply
+        return host.decode(), int(port)
+
+
+class ClusterNodes:
+    """The map of a cluster's slots; `connect` gives an unconnected connection to a node."""
+
+    def __init__(
+        self, seeds: Sequence[Node], connect: Callable[[Node], AbstractConnection]
+    ) -> None:
+        self._seeds = seeds
+        self._connect = connect
+        self._slots: list[Node | None] = [None] * SLOTS
+        self._known: list[Node] = []
+        self._is_doubtful = True
+        self._asking = asyncio.Lock()
+        self.has_replicas = False  # stays true: a cluster whose replicas are all away has some
+
+    async def primary_of(self, slot: int) -> Node:
+        """The node that serves a slot. Raises ConnectionError where there is none."""
+        if self._is_doubtful:
+            await self._ask()
+        node = self._slots[slot]
+        if node is None:
+            self._is_doubtful = True
+            raise SlotNotServedError(f"no node of the cluster serves slot {slot}")
+        return node
+
+    async def primaries(self) -> list[Node]:
+        """All nodes that serve slots."""
+        if self._is_doubtful:
+            await self._ask()
+        return sorted({node for node in self._slots if node is not None})
+
+    def doubt(self, error: Exception) -> None:
+        """Take note of how a command or a connection has failed."""
+        if is_moved(error):
+            moved = _MOVED.match(str(error))
+            if moved is not None and moved[2]:
+                self._slots[int(moved[1]) % SLOTS] = (moved[2].strip("[]"), int(moved[3]))
+                return
+        if is_elsewhere(error) or isinstance(error, (ConnectionError, TimeoutError, OSError)):
+            self._is_doubtful = True
+
+    async def _ask(self) -> None:
+        async with self._asking:
+            if not self._is_doubtful:
+                return
+            nodes = list(dict.fromkeys([*self._known, *self._seeds]))
+            random.shuffle(nodes)
+            errors: list[Exception] = []
+            for start in range(0, len(nodes), ASKED_AT_ONCE):
+                asked = nodes[start : start + ASKED_AT_ONCE]
+                described = await _first(map(self._describe, asked), errors)
+                if described is not None:
+                    self._take(*described)
+                    return
+            reason = f": {errors[-1]}" if errors else ""
+            raise ConnectionError(f"no node of the cluster answers{reason}") from None
+
+    def _take(self, ranges: Iterable[SlotRange], members: Iterable[Node], replicas: bool) -> None:
+        slots: list[Node | None] = [None] * SLOTS
+        for first, last, primary in ranges:
+            slots[first : last + 1] = [primary] * (last + 1 - first)
+        self._slots, self._known = slots, list(members)
+        self.has_replicas = self.has_replicas or replicas
+        self._is_doubtful = False
+
+    async def _describe(self, node: Node) -> tuple[list[SlotRange], list[Node], bool]:
+        slots, nodes = await ask(self._connect(node), "CLUSTER SLOTS", "CLUSTER NODES")
+        ranges, members = parse_slots(slots, node)
+        return ranges, members, has_replicas(parse_members(nodes.decode()))
+
+
+async def ask(connection: AbstractConnection, *commands: str) -> list[Any]:
+    """The replies of a node to commands. Raises RedisError and OSError."""
+    replies = []
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await connection.connect()  # type: ignore[no-untyped-call]
+            for command in commands:
+                await connection.send_command(*command.split())
+                replies.append(await connection.read_response())
+    finally:
+        await connection.disconnect(nowait=True)
+    return replies
+
+
+async def _first(questions: Iterable[Any], errors: list[Exception]) -> Any:
+    """The first answer, None where there is none; collects the errors."""
+    asked = [asyncio.ensure_future(question) for question in questions]
+    try:
+        for answered in asyncio.as_completed(asked):
+            try:
+                return await answered
+            except (RedisError, OSError) as error:
+                errors.append(error)
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+    return None
+
+
+def parse_slots(reply: Sequence[Any], asked: Node) -> tuple[list[SlotRange], list[Node]]:
+    """The slots of a reply to CLUSTER SLOTS, and all nodes; `asked` is the one that sent it."""
+    ranges, members = [], []
+    for first, last, *nodes in reply:
+        own = [_node(fields, asked) for fields in nodes]
+        ranges.append(SlotRange(int(first), int(last), own[0]))
+        members += own
+    return ranges, list(dict.fromkeys(members))
+
+
+def _node(fields: Sequence[Any], asked: Node) -> Node:
+    host = (fields[0] or b"").decode()
+    return host if host not in ("", "?") else asked[0], int(fields[1])
+
+
+def parse_members(text: str) -> list[MemberNode]:
+    """The lines of CLUSTER NODES."""
+    members = []
+    for line in text.splitlines():
+        id, address, flags, primary, _ping, _pong, _epoch, _link, *slots = line.split()
+        count = sum(_count(part) for part in slots if not part.startswith("["))
+        members.append(
+            MemberNode(
+                id,
+                re.split("[@,]", address)[0],
+                frozenset(flags.split(",")),
+                "" if primary == "-" else primary,
+                count,
+            )
+        )
+    return members
+
+
+def has_replicas(members: Iterable[MemberNode]) -> bool:
+    """Whether there are replicas: a primary that has failed and serves nothing becomes one."""
+    return any(node.primary or (node.is_failing and not node.slots) for node in members)
+
+
+def slot_of(key: str | bytes) -> int:
+    """The slot of a key."""
+    return key_slot(key if isinstance(key, bytes) else key.encode())
+
+
+def _count(part: str) -> int:
+    first, _, last = part.partition("-")
+    return int(last or first) - int(first) + 1

@@ -1,0 +1,12 @@
+"""What requests to the ledger wait for."""
+
+import asyncio
+from typing import TypeAlias, TypeVar
+
+from snapbid.redisclient._replies import Reply as Reply
+from snapbid.redisclient._replies import Turn as Turn
+from snapbid.redisclient._replies import unanswered as unanswered
+
+T = TypeVar("T")
+
+Pending: TypeAlias = "asyncio.Future[T] | Reply[T]"
