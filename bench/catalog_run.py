@@ -3,7 +3,7 @@
     python -m bench.catalog_run [--counts 10000 100000 1000000]
 
 Loading is the process that makes a base (`snapbid.catalog.publisher.base`). The other figures are
-of `snapbid serve` over embedded stores, and of a market in this process for the swap.
+of `snapbid serve` over embedded stores, and of a snapshot in this process for the swap.
 """
 
 import argparse
@@ -24,12 +24,12 @@ import uvloop
 
 from bench import loading
 from bench.about import about
-from bench.market import SSP, lookups
 from bench.overlays import overlays
 from bench.processes import BenchError, ServerProcess
 from bench.served import SECRET
+from bench.snapshot import SSP, lookups
 from snapbid.bidding.lookups import Lookups
-from snapbid.bidding.market import Market
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import parse_json
 from snapbid.catalog.catalog import Base, Catalog, encode, write
 from snapbid.catalog.payload import Builder, put
@@ -73,13 +73,13 @@ async def swaps(base: Base, folder: Path) -> dict[str, Any]:
     write(path, encode(ssps, rates.load(), builder.build(), base=base))
     catalog = Catalog.open(path)
     beside = lookups(catalog)
-    market = Market(catalog, beside)
+    snapshot = CatalogSnapshot(catalog, beside)
     pauses, quiet = [], []
     for _ in range(SWAPS):
         started = time.perf_counter()
-        work = asyncio.ensure_future(_swap(path, market, beside))
+        work = asyncio.ensure_future(_swap(path, snapshot, beside))
         pauses.append(await _longest_pause(work))
-        market = work.result()
+        snapshot = work.result()
         pause = asyncio.ensure_future(asyncio.sleep(time.perf_counter() - started))
         quiet.append(await _longest_pause(pause))
     return {
@@ -88,12 +88,12 @@ async def swaps(base: Base, folder: Path) -> dict[str, Any]:
     }
 
 
-async def _swap(path: Path, before: Market, beside: Lookups) -> Market:
+async def _swap(path: Path, before: CatalogSnapshot, beside: Lookups) -> CatalogSnapshot:
     """As `server.worker.Worker` does it."""
     catalog = await asyncio.to_thread(Catalog.open, path, before.catalog)
-    market = Market(catalog, beside, before=before)
-    await market.carry_over(before)
-    return market
+    snapshot = CatalogSnapshot(catalog, beside, before=before)
+    await snapshot.carry_over(before)
+    return snapshot
 
 
 async def _longest_pause(work: "asyncio.Future[Any]") -> float:

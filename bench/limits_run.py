@@ -29,8 +29,8 @@ from bench import redis_time, refused
 from bench.about import about, write
 from bench.client import as_new_auctions
 from bench.contenders import LIMITS
-from bench.market import SSP, market
-from snapbid.bidding.bid import Bidder, Market
+from bench.snapshot import SSP, snapshot
+from snapbid.bidding.bid import Bidder, CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.embedded import Home, Redis
 from snapbid.ledger.bids.batch import AnswerBids, LedgerBid, counters
@@ -44,7 +44,7 @@ from workload.serving import confirm_budgets
 PLOT: Final = "pacing.svg"
 CAMPAIGNS: Final = 10_000
 LANES: Final = 128  # which form batches of 64 on average: the first 32, all others, and so on
-TURN: Final = 1000  # bids of a market before the turn of the next
+TURN: Final = 1000  # bids of a snapshot before the turn of the next
 ALONE: Final = 200  # of them that come one after the other
 DAY_S: Final = 86_400
 KINDS: Final[dict[str, dict[str, Any]]] = {
@@ -136,9 +136,9 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
     batches = turns = 0
     async with ledger_over(redis, folder) as ledger:
         (shard,) = ledger._shards
-        markets = {kind: market(CAMPAIGNS, more) for kind, more in KINDS.items()}
-        packing = {k: _endpoint(made, bidder, Batches(), metrics) for k, made in markets.items()}
-        sending = {k: _endpoint(made, bidder, ledger, metrics) for k, made in markets.items()}
+        snapshots = {kind: snapshot(CAMPAIGNS, more) for kind, more in KINDS.items()}
+        packing = {k: _endpoint(made, bidder, Batches(), metrics) for k, made in snapshots.items()}
+        sending = {k: _endpoint(made, bidder, ledger, metrics) for k, made in snapshots.items()}
         answered = [body for body in bodies if await _bids(packing, body)]
         with contextlib.closing(redis_client.Redis.from_url(redis.url)) as client:
             for number in range(rounds):
@@ -186,13 +186,13 @@ def _added(values: list[float], plain: list[float]) -> list[float]:
     return [round(us, 2) for us in (median(more), more[quarter], more[-quarter - 1])]
 
 
-def _endpoint(made: Market, bidder: Bidder, ledger: Any, metrics: Metrics) -> BidEndpoint:
+def _endpoint(made: CatalogSnapshot, bidder: Bidder, ledger: Any, metrics: Metrics) -> BidEndpoint:
     bidding = Bidding(bidder, ledger, metrics, max_bytes=262_144, tmax_ms=10_000)
     return BidEndpoint(SSP, made, bidding)
 
 
 async def _bids(endpoints: dict[str, BidEndpoint], body: bytes) -> bool:
-    """Whether all markets bid; otherwise they would not do the same work."""
+    """Whether all snapshots bid; otherwise they would not do the same work."""
     return all([await _answers(endpoint, body) for endpoint in endpoints.values()])
 
 

@@ -25,9 +25,9 @@ import numpy as np
 
 from bench import measured
 from bench.about import ROOT, about
-from bench.market import NOW_MS, SSP
 from bench.processes import cores, pinned
 from bench.scans import SCANS, best, carried, end_of, in_order
+from bench.snapshot import NOW_MS, SSP
 from bench.spread import spread
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import BidRequest, Imp, decode

@@ -14,7 +14,7 @@ from sysconfig import get_config_var
 from typing import Any, Final
 
 from bench.about import ROOT
-from bench.market import NOW_MS, SSP
+from bench.snapshot import NOW_MS, SSP
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import BidRequest, Imp
 from snapbid.catalog._matcher import Index, Query

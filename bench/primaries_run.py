@@ -157,7 +157,7 @@ class Contender:
             keys, node = ShardKeys(number), self._node(number)
             reply: Any = node.eval(segment_script("begin"), 1, keys.epoch)
             node.hset(keys.state, mapping={"confirmed": reply[1], "carried": 1})
-            node.hset(keys.allowances(7), mapping=granted)
+            node.hset(keys.grants(7), mapping=granted)
 
     def _node(self, shard: int) -> redis.Redis:
         for node in self._store.nodes:

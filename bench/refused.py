@@ -15,7 +15,7 @@ from snapbid.embedded import Redis
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import BidVerdict
 from snapbid.ledger.budgets.limits import Limits
-from snapbid.server.banking import BankerThread
+from snapbid.server.allocating import AllocatorThread
 from workload.serving import confirm_budgets
 
 CAMPAIGNS: Final = (0, 100, 1_000, 25_000)
@@ -33,7 +33,7 @@ async def measure(redis: Redis, folder: Path) -> list[dict[str, Any]]:
     environ = {VARIABLES["home"]: str(folder / "machine"), VARIABLES["redis_url"]: redis.url}
     settings = load(environ)
     settings.runtime_dir.mkdir(parents=True)
-    reader = BankerThread(settings)
+    reader = AllocatorThread(settings)
     reader.start()
     results = []
     try:

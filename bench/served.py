@@ -26,7 +26,7 @@ def product(
     scratch: Path,
     core: int,
     store_core: int,
-    market: int | Sequence[dict[str, Any]],
+    snapshot: int | Sequence[dict[str, Any]],
     workers: int = 1,
     python: str | Path = sys.executable,
 ) -> Iterator[ServerProcess]:
@@ -38,7 +38,7 @@ def product(
             for store in (redis, postgres):
                 store.start()
                 stack.callback(store.stop)
-        asyncio.run(_fill(postgres.dsn, market))
+        asyncio.run(_fill(postgres.dsn, snapshot))
         environ = {
             "SNAPBID_DATABASE_URL": postgres.dsn,
             "SNAPBID_REDIS_URL": redis.url,
@@ -100,9 +100,9 @@ def _started(
         server.stop()
 
 
-async def _fill(dsn: str, market: int | Sequence[dict[str, Any]]) -> None:
+async def _fill(dsn: str, snapshot: int | Sequence[dict[str, Any]]) -> None:
     await migrate(dsn)
-    chosen = campaigns.documents(market) if isinstance(market, int) else market
+    chosen = campaigns.documents(snapshot) if isinstance(snapshot, int) else snapshot
     documents = [(each["id"], json.dumps(each)) for each in chosen]
     connection = await asyncpg.connect(dsn)
     try:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.snapshot import answer, snapshot
 
 from bench.about import about
-from bench.market import answer, market
 from bench.processes import cores, pinned
-from snapbid.bidding.bid import Bidder, Market, NoBid
+from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid
 from snapbid.server.process import GC_THRESHOLD
 from workload import requests
 
@@ -24,7 +24,7 @@ CAMPAIGNS = 10_000
 
 Each = Callable[[Callable[..., Any], Iterable[Any]], None]
 
-market_of = cache(market)
+snapshot_of = cache(snapshot)
 
 
 @pytest.fixture(scope="session")
@@ -60,36 +60,36 @@ def each(benchmark: Any) -> Each:
 
 
 @pytest.fixture(scope="session")
-def ten_thousand() -> Market:
-    return market_of(CAMPAIGNS)
+def ten_thousand() -> CatalogSnapshot:
+    return snapshot_of(CAMPAIGNS)
 
 
 @pytest.fixture(scope="session")
-def bids(ten_thousand: Market) -> list[bytes]:
+def bids(ten_thousand: CatalogSnapshot) -> list[bytes]:
     """Bodies of about 1 KB, each answered with a bid."""
     return answered(ten_thousand, requests.make(REQUESTS + 50), bid=True)
 
 
 @pytest.fixture(scope="session")
-def no_bids(ten_thousand: Market) -> list[bytes]:
+def no_bids(ten_thousand: CatalogSnapshot) -> list[bytes]:
     """Bodies of about 1 KB that nobody answers."""
     return answered(ten_thousand, requests.no_bids(requests.make(REQUESTS + 50)), bid=False)
 
 
 @pytest.fixture(scope="session")
-def today(ten_thousand: Market) -> list[bytes]:
+def today(ten_thousand: CatalogSnapshot) -> list[bytes]:
     """Bodies with the sizes of today's traffic (median 2.2 KB), each answered with a bid."""
     made = requests.grown(requests.make(REQUESTS + 50))
     return answered(ten_thousand, made, bid=True)
 
 
-def answered(market: Market, made: list[requests.Request], *, bid: bool) -> list[bytes]:
+def answered(snapshot: CatalogSnapshot, made: list[requests.Request], *, bid: bool) -> list[bytes]:
     """The first REQUESTS bodies with that kind of answer; most must have it."""
     bidder = Bidder("http://127.0.0.1:8000")
     chosen = [
         body
         for body in requests.encode(made)
-        if isinstance(answer(bidder, body, market), NoBid) is not bid
+        if isinstance(answer(bidder, body, snapshot), NoBid) is not bid
     ]
     assert len(chosen) >= REQUESTS, f"only {len(chosen)} of {len(made)}"
     return chosen[:REQUESTS]

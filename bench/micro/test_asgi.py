@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import uvloop
+from bench.snapshot import SSP
 
 from bench.logged import SegmentsOnly
-from bench.market import SSP
 from snapbid.base.http import RequestHandler
-from snapbid.bidding.bid import Bidder, Market
+from snapbid.bidding.bid import Bidder, CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.routes import bid_path
 from snapbid.ledger.bids.records import BidVerdict
@@ -86,7 +86,7 @@ class Ledger:
 
 
 @pytest.fixture(scope="module")
-def app(ten_thousand: Market, scratch: Path) -> Iterator[Application]:
+def app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
     metrics = Metrics(scratch / "metrics")
     bidder = Bidder("http://127.0.0.1:8000")
     bidding = Bidding(bidder, Ledger(), metrics, max_bytes=262_144, tmax_ms=100)
@@ -95,7 +95,7 @@ def app(ten_thousand: Market, scratch: Path) -> Iterator[Application]:
 
 
 @pytest.fixture
-def logging_app(ten_thousand: Market, scratch: Path) -> Iterator[Application]:
+def logging_app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
     metrics, log = Metrics(scratch / "logged-metrics"), SegmentsOnly(scratch / "segments")
     bidder = Bidder("http://127.0.0.1:8000")
     bidding = Bidding(bidder, Ledger(), metrics, max_bytes=262_144, tmax_ms=100, log=log.rows)

@@ -5,15 +5,18 @@
 
 from pathlib import Path
 
+from bench.snapshot import NOW_MS, SSP
+
 from bench.logged import SegmentsOnly
-from bench.market import NOW_MS, SSP
 from bench.micro.conftest import Each
-from snapbid.bidding.bid import Bidder, Market, NoBid
+from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid
 from snapbid.bidding.request import decode
 from snapbid.bidding.response import Bid
 
 
-def test_logging_a_bid(each: Each, ten_thousand: Market, bids: list[bytes], scratch: Path) -> None:
+def test_logging_a_bid(
+    each: Each, ten_thousand: CatalogSnapshot, bids: list[bytes], scratch: Path
+) -> None:
     log = SegmentsOnly(scratch / "rows")
     rows, source = log.rows, (SSP, "bench")
     bidder = Bidder("http://127.0.0.1:8000")

@@ -13,8 +13,8 @@ import pytest
 from bench.micro.conftest import Each
 from snapbid.bidding._admission import AdmissionControl
 from snapbid.bidding._outcome import Outcome
+from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.routes import BID_ROUTE
-from snapbid.bidding.sightings import Sightings
 from snapbid.bidding.timing import BidTimings
 from snapbid.metrics import Counters, Metrics
 
@@ -33,7 +33,7 @@ def test_counting_a_bid(each: Each, metrics: Metrics) -> None:
     outcomes = [
         Outcome(
             metrics.counter(name, ssp=f"ssp-{n}", outcome="bid"),
-            Sightings(),
+            RequestStats(),
             200,
             admission,
             lane,

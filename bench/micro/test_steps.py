@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from bench.snapshot import NOW_MS, SSP, answer
 
-from bench.market import NOW_MS, SSP, answer
-from bench.micro.conftest import REQUESTS, Each, market_of
-from snapbid.bidding.bid import Bidder, Market, decide
+from bench.micro.conftest import REQUESTS, Each, snapshot_of
+from snapbid.bidding.bid import Bidder, CatalogSnapshot, decide
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.response import Bid, Writer
 
@@ -29,17 +29,17 @@ def test_decode_today(each: Each, today: list[bytes]) -> None:
 
 @pytest.mark.parametrize("campaigns", [1_000, 10_000, 100_000])
 def test_match(each: Each, campaigns: int, bids: list[bytes]) -> None:
-    _match(each, market_of(campaigns), bids)
+    _match(each, snapshot_of(campaigns), bids)
 
 
 @pytest.mark.parametrize("campaigns", [1_000, 10_000, 100_000])
 def test_match_no_bid(each: Each, campaigns: int, no_bids: list[bytes]) -> None:
-    _match(each, market_of(campaigns), no_bids)
+    _match(each, snapshot_of(campaigns), no_bids)
 
 
-def _match(each: Each, market: Market, bodies: list[bytes]) -> None:
+def _match(each: Each, snapshot: CatalogSnapshot, bodies: list[bytes]) -> None:
     """From the decoded request to the best campaign for its impression."""
-    index, lookups = market.catalog.index, market.lookups
+    index, lookups = snapshot.catalog.index, snapshot.lookups
 
     def match(request: Any, imp: Any) -> Any:
         query = index.query(lookups, request, SSP, CANONICAL, NOW_MS)
@@ -50,37 +50,37 @@ def _match(each: Each, market: Market, bodies: list[bytes]) -> None:
     each(match, [(request, imp) for request in requests for imp in request.imp or ()])
 
 
-def test_encode(each: Each, ten_thousand: Market, bids: list[bytes]) -> None:
+def test_encode(each: Each, ten_thousand: CatalogSnapshot, bids: list[bytes]) -> None:
     writer = Writer("http://127.0.0.1:8000")
     made = [_bids(decode(body), ten_thousand) for body in bids]
     each(writer.write, [(id, b"0123456789ab-1f", bids) for id, bids in made])
 
 
-def _bids(request: BidRequest, market: Market) -> tuple[str, list[Bid]]:
-    choices = decide(request, SSP, market, NOW_MS)
+def _bids(request: BidRequest, snapshot: CatalogSnapshot) -> tuple[str, list[Bid]]:
+    choices = decide(request, SSP, snapshot, NOW_MS)
     assert isinstance(choices, list)
     return str(request.id), [
-        Bid(str(choice.imp.id), market.template(choice.rank, choice.creative), None)
+        Bid(str(choice.imp.id), snapshot.template(choice.rank, choice.creative), None)
         for choice in choices
     ]
 
 
 @pytest.mark.parametrize("campaigns", [1_000, 10_000, 100_000])
 def test_answer_bid(each: Each, campaigns: int, bids: list[bytes]) -> None:
-    _answer(each, market_of(campaigns), bids)
+    _answer(each, snapshot_of(campaigns), bids)
 
 
-def test_answer_no_bid(each: Each, ten_thousand: Market, no_bids: list[bytes]) -> None:
+def test_answer_no_bid(each: Each, ten_thousand: CatalogSnapshot, no_bids: list[bytes]) -> None:
     _answer(each, ten_thousand, no_bids)
 
 
-def test_answer_bid_today(each: Each, ten_thousand: Market, today: list[bytes]) -> None:
+def test_answer_bid_today(each: Each, ten_thousand: CatalogSnapshot, today: list[bytes]) -> None:
     _answer(each, ten_thousand, today)
 
 
-def _answer(each: Each, market: Market, bodies: list[bytes]) -> None:
+def _answer(each: Each, snapshot: CatalogSnapshot, bodies: list[bytes]) -> None:
     bidder = Bidder("http://127.0.0.1:8000")
-    each(answer, [(bidder, body, market) for body in bodies])
+    each(answer, [(bidder, body, snapshot) for body in bodies])
 
 
 def test_requests_differ(bids: list[bytes]) -> None:

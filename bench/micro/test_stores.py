@@ -17,12 +17,12 @@ import asyncpg
 import pytest
 import redis
 import uvloop
+from bench.snapshot import SSP
 
 from bench import events, served
 from bench.client import as_new_auctions
 from bench.contenders import CAMPAIGNS, answered
 from bench.ledger_run import many, remember
-from bench.market import SSP
 from bench.processes import ServerProcess
 from bench.together_run import batch, issue_key, until_known
 from snapbid.base.settings import load, require_serving

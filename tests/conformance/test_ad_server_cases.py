@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.client import LocalApp
-from support.market import RATES, market_of
+from support.snapshot import RATES, snapshot_of
 from support.vast import why_not_played
 
 from snapbid.campaigns.campaign import CampaignMistake
@@ -25,9 +25,9 @@ def test_it_is_imported_and_bids(path: Path, redis_url: str) -> None:
     assert len([*read_file("a.json", BytesIO(json.dumps(document).encode()), warnings)]) == 1
     said = [str(each).removeprefix("line 1: creatives[0].") for each in warnings]
     assert said == case["warnings"]
-    market = market_of([document], {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
+    snapshot = snapshot_of([document], {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
     request = {"id": "a", "imp": [case["imp"]]}
-    with LocalApp(market, redis_url) as app:
+    with LocalApp(snapshot, redis_url) as app:
         reply = app.bid(json.dumps(request).encode())
     assert reply.status == 200
     ((bid,),) = [seat["bid"] for seat in reply.json()["seatbid"]]

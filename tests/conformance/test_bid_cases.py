@@ -27,8 +27,8 @@ import pytest
 from support.answers import as_echoed, check_bid_response, check_refusal
 from support.client import BASE_URL, LocalApp, Reply
 from support.described import validator
-from support.market import market_of
 from support.matching_cases import campaign_of, request_of
+from support.snapshot import snapshot_of
 
 from snapbid.base.http import zstd
 from snapbid.bidding.routes import bid_path
@@ -75,7 +75,7 @@ def test_case(path: Path, geo: GeoDatabase, fresh_redis: str) -> None:
     assert case.keys() <= KEYS
     now = datetime.fromisoformat(case.get("now", NOW))
     rates = {code: Fraction(rate) for code, rate in case.get("rates", {}).items()}
-    market = market_of(
+    snapshot = snapshot_of(
         map(campaign, case.get("campaigns", [{}])),
         case.get("ssps", SSPS),
         Rates(USD | rates, now.date()),
@@ -85,7 +85,7 @@ def test_case(path: Path, geo: GeoDatabase, fresh_redis: str) -> None:
     timer = Timer()
     settings = {name: case[name] for name in ("max_bytes", "tmax_ms") if name in case}
     settings |= {"clock": lambda: int(now.timestamp() * 1000), "timer": timer}
-    with LocalApp(market, fresh_redis, **settings) as app:
+    with LocalApp(snapshot, fresh_redis, **settings) as app:
         for number, exchange in enumerate(map(of_own_auction, case["exchanges"])):
             where = f"{case['description']} [{number}] {exchange.get('about', '')}"
             assert exchange.keys() <= EXCHANGE_KEYS, where

@@ -17,7 +17,7 @@ from support import rtblint
 from support.client import LocalApp, Reply
 from support.exchange.demands import bids_of, faults
 from support.exchange.scenarios import BIDDERS, CASES, FOLDER, Scenario, campaigns, scenarios
-from support.market import market_of
+from support.snapshot import snapshot_of
 from support.vast import why_not_played
 
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
@@ -37,7 +37,7 @@ def marked(scenario: Scenario) -> Any:
 
 def bidder_of(documents: Iterable[dict[str, Any]], redis_url: str) -> LocalApp:
     rates = Rates(USD, date(2026, 3, 4))
-    return LocalApp(market_of(documents, {SSP: SSP}, rates, GeoDatabase(DEFAULT_PATH)), redis_url)
+    return LocalApp(snapshot_of(documents, {SSP: SSP}, rates, GeoDatabase(DEFAULT_PATH)), redis_url)
 
 
 @pytest.fixture(scope="module")

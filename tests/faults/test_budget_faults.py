@@ -34,7 +34,7 @@ SPENT_S = 240.0
 CENT = 10_000  # micro-USD
 
 
-class Market:
+class CatalogSnapshot:
     """Stores, four workers, and campaigns with budgets, each for a different size."""
 
     def __init__(self, home: Home, hold_s: int) -> None:
@@ -79,28 +79,30 @@ class Market:
 
 
 @pytest.fixture
-def market(initialise: Callable[[Path], None]) -> Iterator[Callable[[int], Market]]:
+def snapshot(initialise: Callable[[Path], None]) -> Iterator[Callable[[int], CatalogSnapshot]]:
     with contextlib.ExitStack() as stack:
         home = stack.enter_context(temporary_home())
         initialise(home.path)
 
-        def make(hold_s: int) -> Market:
-            made = Market(home, hold_s)
+        def make(hold_s: int) -> CatalogSnapshot:
+            made = CatalogSnapshot(home, hold_s)
             stack.callback(made.close)
             return made
 
         yield make
 
 
-async def sold_out(market: Market, buying: Buying, documents: list[dict[str, Any]]) -> None:
+async def sold_out(
+    snapshot: CatalogSnapshot, buying: Buying, documents: list[dict[str, Any]]
+) -> None:
     """Wait until no budget has room for another bid, and no campaign has bid for a while."""
-    async with connected(market.postgres.dsn) as connection:
+    async with connected(snapshot.postgres.dsn) as connection:
         numbers = dict(await connection.fetch("select id, number from campaign_number"))
     most = {
         numbers[each["id"]]: round((sum(each["budget"].values()) - each["cpm"] / 1000) * 10**9)
         for each in documents
     }  # nano-USD that are used before the last bid
-    redis = connect(market.redis.url)
+    redis = connect(snapshot.redis.url)
     budgets = Budgets(redis, 1, time.time)
     try:
         async with asyncio.timeout(SPENT_S):
@@ -112,7 +114,7 @@ async def sold_out(market: Market, buying: Buying, documents: list[dict[str, Any
         await redis.aclose()
 
 
-def test_budgets_are_spent_and_never_exceeded(market: Callable[[int], Market]) -> None:
+def test_budgets_are_spent_and_never_exceeded(snapshot: Callable[[int], CatalogSnapshot]) -> None:
     """Hundreds of campaigns; budgets of 1,000 bids or more are spent to at least 99%."""
     rng = random.Random(SEED)
     print(f"BUDGET_SEED={SEED}")
@@ -121,7 +123,7 @@ def test_budgets_are_spent_and_never_exceeded(market: Callable[[int], Market]) -
         for number in range(150)
     ]
     documents += [campaign(150 + n, 1_000_000, 1000 * 1_000 + n, 1 + n) for n in range(4)]
-    made = market(60)
+    made = snapshot(60)
     made.start(documents)
     buying = Buying(made.served.port, 4, rng, SEED)
     over = asyncio.Event()
@@ -144,13 +146,13 @@ def test_budgets_are_spent_and_never_exceeded(market: Callable[[int], Market]) -
     assert spent > 0.8 * len(small) * 0.01  # a cent is 1 to 5 bids: a remainder may stay
 
 
-def test_no_kill_makes_a_budget_overspend(market: Callable[[int], Market]) -> None:
+def test_no_kill_makes_a_budget_overspend(snapshot: Callable[[int], CatalogSnapshot]) -> None:
     rng = random.Random(SEED + 1)
     print(f"BUDGET_SEED={SEED}")
     documents = [
         campaign(number, 1_000_000 + number, 200 * 1_000, 1 + number % 4) for number in range(12)
     ]
-    made = market(3600)  # so that no win is notified after its hold, whatever was unavailable
+    made = snapshot(3600)  # so that no win is notified after its hold, whatever was unavailable
     made.start(documents)
     buying = Buying(made.served.port, 4, rng, SEED)
     over = asyncio.Event()

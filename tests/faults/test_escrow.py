@@ -1,4 +1,4 @@
-"""Budgets in escrow on a real cluster: every shard spends from its purse, none beyond the budget.
+"""Budgets in escrow on a real cluster: each shard spends its allowance, none beyond the budget.
 
 ESCROW_SEED repeats a run's order of bids.
 """
@@ -22,7 +22,7 @@ from support.spending import reserve
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import BidVerdict
-from snapbid.ledger.budgets.banker import BankedBudget, Banker
+from snapbid.ledger.budgets.allocator import Allocator, EscrowedBudget
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.ledger.budgets.escrow import TOTAL
 from snapbid.ledger.budgets.limits import Limits
@@ -31,7 +31,7 @@ from snapbid.redisclient.connection import Connections
 SEED = int(os.environ.get("ESCROW_SEED") or random.SystemRandom().randrange(10**9))
 SHARDS, PRICE, BIDS = 3, 1_000_000, 1_500
 BUDGET = PRICE * BIDS  # nano-USD
-OWN = BankedBudget(1, {TOTAL: BUDGET}, PRICE)
+OWN = EscrowedBudget(1, {TOTAL: BUDGET}, PRICE)
 
 
 def confirm(cluster: Cluster) -> None:
@@ -49,7 +49,7 @@ async def ledger(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Ledger]:
         yield ledger
 
 
-class Lossy(Banker):
+class Lossy(Allocator):
     """A fifth of what it says is lost, or its answer is."""
 
     rng = random.Random(SEED)
@@ -64,10 +64,10 @@ class Lossy(Banker):
         return answer
 
 
-async def bank(banker: Banker, limits: dict[str, int]) -> None:
+async def account(allocator: Allocator, limits: dict[str, int]) -> None:
     while True:
         with contextlib.suppress(RedisError, OSError):
-            await banker.balance([BankedBudget(1, limits, PRICE)])
+            await allocator.balance([EscrowedBudget(1, limits, PRICE)])
         await asyncio.sleep(0.02)
 
 
@@ -77,9 +77,9 @@ async def test_a_budget_is_spent_over_shards_and_never_exceeded(
     print(f"ESCROW_SEED={SEED}")
     day = str(int(time.time()) // 86_400)
     connections = [Connections(cluster.url) for _ in range(2)]
-    bankers = [Lossy(own, SHARDS, time.time) for own in connections]
+    allocators = [Lossy(own, SHARDS, time.time) for own in connections]
     limits = Limits(1, BUDGET // 1000, BUDGET // 1000, None, shards=1, in_escrow=True)
-    tasks = [asyncio.create_task(bank(own, {TOTAL: BUDGET, day: BUDGET})) for own in bankers]
+    tasks = [asyncio.create_task(account(own, {TOTAL: BUDGET, day: BUDGET})) for own in allocators]
     kept, killed, quiet_since = 0, False, time.monotonic()
     number = 0
     while time.monotonic() - quiet_since < 4.0:
@@ -101,12 +101,12 @@ async def test_a_budget_is_spent_over_shards_and_never_exceeded(
             quiet_since = time.monotonic()
     for task in tasks:
         task.cancel()
-    spent = (await Budgets(bankers[0]._redis, SHARDS, time.time).states([1]))[1]
+    spent = (await Budgets(allocators[0]._redis, SHARDS, time.time).states([1]))[1]
     assert spent.used <= BUDGET
     assert kept * PRICE <= spent.used  # a bid whose answer was lost may be held
     assert spent.used >= BUDGET * 0.999
-    for banker in bankers:
-        await banker.close()
+    for allocator in allocators:
+        await allocator.close()
 
 
 async def lose_a_primary(cluster: Cluster) -> None:
@@ -129,10 +129,10 @@ async def tried(ledger: Ledger, auction: bytes, limits: Limits) -> str:
         return ""
 
 
-class Overtaken(Banker):
-    """Another banker makes a whole round between its look at the bank and its own change."""
+class Overtaken(Allocator):
+    """Another allocator makes a whole round between its look at the account and its own change."""
 
-    other: Banker | None = None
+    other: Allocator | None = None
 
     async def _exchange(self, *arguments: Any) -> Any:
         other, self.other = self.other, None
@@ -142,10 +142,10 @@ class Overtaken(Banker):
 
 
 @pytest.mark.usefixtures("ledger")
-async def test_a_banker_that_was_overtaken_grants_nothing(cluster: Cluster) -> None:
+async def test_a_allocator_that_was_overtaken_grants_nothing(cluster: Cluster) -> None:
     late = Overtaken(Connections(cluster.url), SHARDS, time.time)
-    late.other = other = Banker(Connections(cluster.url), SHARDS, time.time)
+    late.other = other = Allocator(Connections(cluster.url), SHARDS, time.time)
     assert not await late.balance([OWN])
     assert await late.balance([OWN]) == {1}
-    for banker in (late, other):
-        await banker.close()
+    for allocator in (late, other):
+        await allocator.close()

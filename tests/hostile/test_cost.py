@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from support.client import JSON_HEADERS, LocalApp, call
 from support.fuzz import cost
-from support.large import large_market, repeated
-from support.market import RATES, Geo, market_of
+from support.large import large_snapshot, repeated
 from support.matching_cases import campaign_of
 from support.remembered import counts, looking
+from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.base import http
 from snapbid.bidding import endpoint
@@ -86,7 +86,7 @@ ATTACKS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def app(redis_url: str) -> Iterator[LocalApp]:
-    with LocalApp(large_market(), redis_url) as local:
+    with LocalApp(large_snapshot(), redis_url) as local:
         yield local
 
 
@@ -131,7 +131,7 @@ def test_half_sent_requests_make_no_other_one_wait(
     monkeypatch.setattr(http, "BODY_DEADLINE", deadline)
     all_in = partial(AdmissionControl, **dict.fromkeys(("first", "fewest", "most"), 2 * HALF_SENT))
     monkeypatch.setattr(endpoint, "AdmissionControl", all_in)
-    with LocalApp(large_market(), redis_url) as app:
+    with LocalApp(large_snapshot(), redis_url) as app:
         gc.collect()
         quiet = max(waited_s(app, None) for _ in range(10))
         rounds = [app.run(slowest_s(app, deadline)) for _ in range(3)]
@@ -209,8 +209,8 @@ def test_formats_make_nobody_wait(redis_url: str) -> None:
 def test_an_answer_is_as_long_as_it_may_be(fresh_redis: str) -> None:
     """A hundred bids of 64 KiB were 6 MB; compressing them took 300 ms."""
     noise = base64.b64encode(random.Random(1).randbytes(48 << 10)).decode()
-    market = market_of([campaign_of({"creative": {"adm": noise}})], REGISTRY, RATES, Geo())
-    with LocalApp(market, fresh_redis, processor_ms=1000) as app:
+    snapshot = snapshot_of([campaign_of({"creative": {"adm": noise}})], REGISTRY, RATES, Geo())
+    with LocalApp(snapshot, fresh_redis, processor_ms=1000) as app:
         times = [time.process_time()]
         for _ in range(5):
             reply = app.bid(written({"imp": imps(100)}), headers=HEADERS)
@@ -232,9 +232,9 @@ def test_an_integer_of_400_digits_is_no_tmax(app: LocalApp) -> None:
 
 def test_explain_takes_any_domain() -> None:
     campaign = campaign_of({"campaign": {"targeting": {"domain": {"exclude": ["b.example"]}}}})
-    market = market_of([campaign], {"acme": "acme"}, RATES, Geo())
+    snapshot = snapshot_of([campaign], {"acme": "acme"}, RATES, Geo())
     body = written({"imp": imps(1), "site": {"domain": "a" * 70_000 + ".b.example"}})
-    asked = read(body, "acme", market, 0, 1 << 20)
+    asked = read(body, "acme", snapshot, 0, 1 << 20)
     assert isinstance(asked, MatchableRequest)
 
     async def look(*_: object) -> str:
@@ -243,14 +243,14 @@ def test_explain_takes_any_domain() -> None:
     async def documents(_: object) -> dict[str, Any]:
         return {}
 
-    assert asyncio.run(explain(asked, market, look, documents)).status == 200
+    assert asyncio.run(explain(asked, snapshot, look, documents)).status == 200
 
 
 def test_few_requests_hold_no_budget(fresh_redis: str) -> None:
     """Three requests of thousands of impressions once held all of 100 USD, for a minute."""
     document = campaign_of({"campaign": {"cpm": 10, "budget": {"daily": 100}}})
-    market = market_of([document], REGISTRY, RATES, Geo())
-    with LocalApp(market, fresh_redis, processor_ms=1000) as app:
+    snapshot = snapshot_of([document], REGISTRY, RATES, Geo())
+    with LocalApp(snapshot, fresh_redis, processor_ms=1000) as app:
         for number in range(3):
             attack = written({"id": f"attack {number}", "imp": imps(4_000)})
             assert app.run(bid(app, attack, "nova")) == 200
@@ -263,9 +263,9 @@ def test_few_requests_hold_no_budget(fresh_redis: str) -> None:
 
 def test_forty_requests_make_few_bids(fresh_redis: str) -> None:
     """Half a megabyte of requests once made 80 MB of answers, and 188,000 bids in Redis."""
-    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     answered = sent = 0
-    with LocalApp(market, fresh_redis, processor_ms=1000) as app:
+    with LocalApp(snapshot, fresh_redis, processor_ms=1000) as app:
         for number in range(40):
             body = written({"id": f"attack {number}", "imp": imps(4_700)})
             sent += len(body)

@@ -116,8 +116,10 @@ async def test_what_was_lost_is_added_to_budgets_by_one_of_them(
 
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*map(confirmed, drains))
-        purses = [int(await bench.redis.hget(f"{{sb{n}}}:m:1", "t") or 0) for n in range(SHARDS)]
-        assert sum(purses) == SHARDS * 1_000_000
+        allowances = [
+            int(await bench.redis.hget(f"{{sb{n}}}:m:1", "t") or 0) for n in range(SHARDS)
+        ]
+        assert sum(allowances) == SHARDS * 1_000_000
 
 
 @pytest.fixture

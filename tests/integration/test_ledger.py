@@ -108,7 +108,7 @@ async def test_the_unknown_costs_no_memory(ledger: Ledger, store: Any) -> None:
 
 
 async def test_a_later_bid_replaces_the_record(ledger: Ledger, store: Any, clock: Clock) -> None:
-    """In the same granule and in later ones; its notices count anew, at its price."""
+    """In the same time bucket and in later ones; its notices count anew, at its price."""
     wins = money = 0
     for price, seconds in ((100, 0), (250, 1), (400, 1799), (550, 1800), (700, 3600)):
         clock.now += seconds

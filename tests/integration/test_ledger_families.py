@@ -90,10 +90,10 @@ async def test_an_answer_keeps_the_impressions_that_are_free(ledger: Ledger, sto
 
 
 @pytest.mark.parametrize("seconds", [1, 59])
-async def test_records_of_the_granule_before_are_looked_at(
+async def test_records_of_the_time_bucket_before_are_looked_at(
     ledger: Ledger, store: Any, clock: Clock, seconds: int
 ) -> None:
-    """The thief waits until a new granule begins, into which another's auction opens first."""
+    """The thief waits until a new time bucket begins, into which another's auction opens first."""
     clock.now += 1790
     assert await verdict(ledger, VICTIM) == "k"
     clock.now += 10
@@ -104,7 +104,7 @@ async def test_records_of_the_granule_before_are_looked_at(
     assert "w:3" not in counts(store)[DAY]
 
 
-async def test_the_first_bid_of_a_granule_looks_too(ledger: Ledger, clock: Clock) -> None:
+async def test_the_first_bid_of_a_time_bucket_looks_too(ledger: Ledger, clock: Clock) -> None:
     clock.now += 1790
     assert await verdict(ledger, VICTIM) == "k"
     clock.now += 10

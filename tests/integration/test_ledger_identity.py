@@ -109,7 +109,9 @@ async def bid(ledger: Ledger, auction: bytes) -> None:
     assert await remember(ledger, auction, (b"1", 1, 100))
 
 
-async def test_a_late_repeat_in_another_granule(ledger: Ledger, store: Any, clock: Clock) -> None:
+async def test_a_late_repeat_in_another_time_bucket(
+    ledger: Ledger, store: Any, clock: Clock
+) -> None:
     assert await remember(ledger, b"a", (b"1", 1, 100))
     clock.now += 3000
     await late(ledger, b"a", b"1", 999, campaign=2)

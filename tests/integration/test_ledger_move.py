@@ -12,10 +12,10 @@ from redis.exceptions import ConnectionError, ResponseError
 from support.cluster import Cluster
 from support.commands import invoke
 from support.counted import register
-from support.granules import enlarge_granules
 from support.moved import PRICE, Machine, books, draining, machine, settled
 from support.remembered import opened, remember, until
 from support.stack import clean_environ
+from support.time_buckets import enlarge_time_buckets
 
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.counters import ShardCounters
@@ -137,7 +137,7 @@ async def move_between(
 ) -> None:
     spool = tmp_path / "spool"
     async with draining(old, dsn, tmp_path / "m1"), machine(old, spool, BIDS) as before:
-        await asyncio.to_thread(enlarge_granules, old)
+        await asyncio.to_thread(enlarge_time_buckets, old)
         await bid_before(before)
         await put_events(old)
         for interrupt in interruptions:
@@ -362,7 +362,7 @@ async def test_the_command_is_killed_and_run_again(
         assert done.returncode == 0, done.stderr
         records = 20 + 3 * len(USERS)
         if "before" not in done.stdout:  # the first one was killed in time
-            assert f"(4 shards): {records} records of bids, 2 purses" in done.stdout
+            assert f"(4 shards): {records} records of bids, 2 allowances" in done.stdout
         assert done.stdout.endswith("SNAPBID_REDIS_URL and SNAPBID_LEDGER_SHARDS=4\n")
         done = await run(*command)
         assert done.stdout.startswith("the ledger was moved there before\n")

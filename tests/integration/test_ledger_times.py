@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from support.remembered import (
-    GRANULE_S,
     NOON,
+    TIME_BUCKET_S,
     TTL_S,
     Clock,
     anomalies,
@@ -35,8 +35,8 @@ PRICE = 2_345_678
 async def test_a_bid_is_remembered_for_its_time_and_no_longer(
     ledger: Ledger, clock: Clock, into: int
 ) -> None:
-    """The same wherever in a granule it was made."""
-    assert NOON % GRANULE_S == 0
+    """The same wherever in a time bucket it was made."""
+    assert NOON % TIME_BUCKET_S == 0
     clock.now = made = NOON + into
     for imp in (b"1", b"2"):
         await remember(ledger, b"a", (imp, 1, 1))

@@ -17,13 +17,13 @@ from typing import Any
 import asyncpg
 import pytest
 from support.client import LocalApp, Reply
-from support.market import market_of
 from support.processes import eventually, listening, workers_of
 from support.remembered import counts, looking
+from support.snapshot import snapshot_of
 from support.spending import bid_request
 from support.stack import Stack, connected, run
 
-from snapbid.bidding.bid import Market
+from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.reference.rates import Rates
 from snapbid.warehouse import campaigns, registry
@@ -41,9 +41,9 @@ def campaign(name: str, cpm: float, *sizes: str, **more: Any) -> dict[str, Any]:
     return {"id": name, "advertiser": "shop.example", "cpm": cpm, "creatives": creatives, **more}
 
 
-def market(*documents: dict[str, Any]) -> Market:
+def snapshot(*documents: dict[str, Any]) -> CatalogSnapshot:
     rates = Rates({"USD": Fraction(1)}, datetime.now(UTC).date())
-    return market_of(documents, {"acme": "acme"}, rates, GeoDatabase(DEFAULT_PATH))
+    return snapshot_of(documents, {"acme": "acme"}, rates, GeoDatabase(DEFAULT_PATH))
 
 
 def answer(app: LocalApp, auction: str, *sizes: str, **more: Any) -> Any:
@@ -60,7 +60,7 @@ def bids_on(reply: Reply) -> Any:
 
 
 def test_the_next_best_answers_for_one_without_money(fresh_redis: str) -> None:
-    rich = market(
+    rich = snapshot(
         campaign("a", 3, budget={"total": 0.006}),
         campaign("b", 2, budget={"daily": 0.002}),
         campaign("c", 1),
@@ -75,7 +75,7 @@ def test_the_next_best_answers_for_one_without_money(fresh_redis: str) -> None:
 
 
 def test_without_money_there_is_no_bid(fresh_redis: str) -> None:
-    poor = market(campaign("a", 3, budget={"total": 0.001}))
+    poor = snapshot(campaign("a", 3, budget={"total": 0.001}))
     with LocalApp(poor, fresh_redis) as app:
         assert [answer(app, str(number)) for number in range(3)] == [NOTHING] * 3
     with looking(fresh_redis) as store:
@@ -84,7 +84,7 @@ def test_without_money_there_is_no_bid(fresh_redis: str) -> None:
 
 def test_each_impression_of_a_request_falls_back_by_itself(fresh_redis: str) -> None:
     """In the order of the request, whichever impression was refused."""
-    some = market(
+    some = snapshot(
         campaign("a", 5, "small", budget={"total": 0.005}),
         campaign("b", 4, "small", "wide", budget={"total": 0.008}),
         campaign("c", 1, "small"),
@@ -134,7 +134,7 @@ def test_replacements_keep_the_advertisers_of_a_pod_apart(
     campaigns: list[dict[str, Any]], answers: dict[str, str], fresh_redis: str
 ) -> None:
     imps = [{"id": id, "video": {"podid": "p"}} for id in ("1", "2")]
-    with LocalApp(market(*campaigns), fresh_redis) as app:
+    with LocalApp(snapshot(*campaigns), fresh_redis) as app:
         assert bids_on(app.bid(json.dumps({"id": "a", "imp": imps}).encode())) == answers
 
 
@@ -147,7 +147,7 @@ def screen(app: LocalApp, auction: str, quantity: Any = None) -> Any:
 
 def test_a_hold_is_the_cost_of_all_that_an_impression_stands_for(fresh_redis: str) -> None:
     """A budget of 100 plain bids pays for 7 of 14.2 impressions, and half a plain one."""
-    rich = market(campaign("a", 2, budget={"total": 0.2}), campaign("b", 1))
+    rich = snapshot(campaign("a", 2, budget={"total": 0.2}), campaign("b", 1))
     with LocalApp(rich, fresh_redis) as app:
         assert [screen(app, f"{n}", 14.2)["1"] for n in range(8)] == ["a"] * 7 + ["b"]
         with looking(fresh_redis) as store:
@@ -158,7 +158,7 @@ def test_a_hold_is_the_cost_of_all_that_an_impression_stands_for(fresh_redis: st
 
 def test_a_cost_beyond_the_budget_stops_no_plain_bids(fresh_redis: str) -> None:
     """What has no budget for many impressions may have it for one, until it hasn't."""
-    rich = market(campaign("a", 2, budget={"total": 0.02}), campaign("b", 1))
+    rich = snapshot(campaign("a", 2, budget={"total": 0.02}), campaign("b", 1))
     with LocalApp(rich, fresh_redis) as app:
         for n in range(10):
             assert screen(app, f"many {n}", 11) == {"1": "b"}
@@ -171,7 +171,7 @@ def test_a_cost_beyond_the_budget_stops_no_plain_bids(fresh_redis: str) -> None:
 def test_campaigns_known_to_be_too_dear_take_no_attempts(fresh_redis: str) -> None:
     """More of them than a request has attempts stand before the one that has budget."""
     poor = [campaign(f"p{n}", 9 - n / 10, budget={"total": 0.09}) for n in range(9)]
-    rich = market(*poor, campaign("z", 1))
+    rich = snapshot(*poor, campaign("z", 1))
     with LocalApp(rich, fresh_redis) as app:
         answers = [screen(app, f"{n}", 100) for n in range(4)]
         assert screen(app, "plain") == {"1": "p0"}
@@ -180,7 +180,7 @@ def test_campaigns_known_to_be_too_dear_take_no_attempts(fresh_redis: str) -> No
 
 
 def test_caps_and_their_users(fresh_redis: str) -> None:
-    some = market(campaign("capped", 9, frequency_caps=HOUR_CAP), campaign("free", 1))
+    some = snapshot(campaign("capped", 9, frequency_caps=HOUR_CAP), campaign("free", 1))
     person = {"user": {"id": "u1"}}
     with LocalApp(some, fresh_redis) as app:
         assert answer(app, "1", **person) == {"1": "capped"}
@@ -194,7 +194,7 @@ def test_caps_and_their_users(fresh_redis: str) -> None:
 
 
 def test_a_test_is_limited_but_uses_nothing_up(fresh_redis: str) -> None:
-    some = market(
+    some = snapshot(
         campaign("a", 3, budget={"total": 0.003}, frequency_caps=HOUR_CAP), campaign("b", 1)
     )
     person = {"user": {"id": "u"}}
@@ -210,7 +210,7 @@ def test_a_test_is_limited_but_uses_nothing_up(fresh_redis: str) -> None:
 
 
 def test_shards_are_skipped_one_by_one() -> None:
-    some = market(campaign("a", 1, budget={"daily": 1}))
+    some = snapshot(campaign("a", 1, budget={"daily": 1}))
     some.shards = 2
     some.skip(0, 1, 1_000_000)
     assert some.skips(0, 1, 1_000_000)

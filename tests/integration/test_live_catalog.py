@@ -17,8 +17,8 @@ import pytest
 from support import oracle, strategies
 from support.agreement import assert_agrees
 from support.commands import succeed
-from support.market import AROUND, market_of_catalog
 from support.processes import eventually
+from support.snapshot import AROUND, snapshot_of_catalog
 from support.stack import clean_environ, connected, execute
 
 from snapbid.catalog.catalog import Catalog, CatalogError
@@ -318,7 +318,7 @@ def test_agreement_while_campaigns_change(database: str, path: Path, seed: int) 
     with publishing(database, path):
         for _ in range(12):
             asyncio.run(change(database, world, spare, rng))
-            made = market_of_catalog(caught_up(database, path), world.gvl_id)
+            made = snapshot_of_catalog(caught_up(database, path), world.gvl_id)
             for _ in range(15):
                 ssp, request = strategies.random_request(rng, world)
                 assert_agrees(world, made, ssp, request)

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import asyncpg
 import pytest
-from support.market import catalog_of
+from support.snapshot import catalog_of
 from support.stack import connected
 
 from snapbid.catalog.payload import decode_payload

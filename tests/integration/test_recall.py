@@ -15,10 +15,10 @@ from snapbid.base.settings import load
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import LOSS, WIN
 from snapbid.ledger.budgets.limits import Limits
-from snapbid.ledger.budgets.purse_calls import Heard, PurseCalls
+from snapbid.ledger.budgets.refill_requests import Heard, RefillRequests
 from snapbid.ledger.budgets.room import ALL, DAILY, RoomReader, room_path
 from snapbid.redisclient import connection
-from snapbid.server.banking import BankerThread
+from snapbid.server.allocating import AllocatorThread
 from workload.serving import confirm_budgets
 
 PRICE = 1_000_000
@@ -33,7 +33,7 @@ class Listening:
     url: str
     ledger: Ledger
     clock: Clock
-    calls: PurseCalls
+    calls: RefillRequests
 
     async def bid(self, auction: str, of: Limits, price: int = PRICE) -> str:
         return await reserve(self.ledger, auction.encode(), (b"1", price, of))
@@ -50,7 +50,7 @@ async def listening(fresh_redis: str, tmp_path: Path) -> AsyncIterator[Listening
     clock = Clock(NOON)
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
         redis = connection.connect(fresh_redis)
-        calls = PurseCalls(redis, 1, clock, simulated=True)
+        calls = RefillRequests(redis, 1, clock, simulated=True)
         assert (await calls.hear(0)).is_behind, "what was said before is not known"
         yield Listening(fresh_redis, ledger, clock, calls)
         await redis.aclose()
@@ -155,7 +155,7 @@ async def test_a_look_costs_the_same_however_many_are_refused(listening: Listeni
 
 async def test_what_is_said_to_one_machine_is_said_to_all(listening: Listening) -> None:
     redis = connection.connect(listening.url)
-    other = PurseCalls(redis, 1, listening.clock, simulated=True)
+    other = RefillRequests(redis, 1, listening.clock, simulated=True)
     await other.hear(0)
     of = limits(total=COST)
     assert [await listening.bid(name, of) for name in "ab"] == ["k", "b"]
@@ -170,7 +170,7 @@ async def test_any_may_have_room_once_budgets_are_confirmed(
 ) -> None:
     async with opened(fresh_redis, tmp_path, confirmed=False) as ledger:
         redis = connection.connect(fresh_redis)
-        calls = PurseCalls(redis, 1, lambda: NOON)
+        calls = RefillRequests(redis, 1, lambda: NOON)
         assert await reserve(ledger, b"a", (b"1", PRICE, limits(total=COST))) == "b"
         assert [(await calls.hear(0)).is_behind for _ in range(2)] == [True, False]
         confirm_budgets(fresh_redis)
@@ -197,7 +197,7 @@ async def test_a_day_lets_those_bid_that_have_a_daily_budget(
                 raise asyncio.CancelledError
             return heard.pop(0)
 
-    thread = BankerThread(settings)
+    thread = AllocatorThread(settings)
     reader = RoomReader(room_path(settings.runtime_dir))
     with pytest.raises(asyncio.CancelledError):
         await thread._hear(Calls(), 0)  # type: ignore[arg-type]

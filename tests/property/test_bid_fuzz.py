@@ -17,7 +17,7 @@ from support.answers import check_reply
 from support.broken import deeply_nested, of_bytes, of_values, paths_of
 from support.client import BASE_URL, LocalApp
 from support.corpus import Maker, public_corpus
-from support.market import market_of
+from support.snapshot import snapshot_of
 
 from snapbid.base.errors import BadRequest, Problem
 from snapbid.bidding.request import BidRequest, decode
@@ -45,8 +45,8 @@ odd_values = values | odd_texts | st.lists(odd_texts | scalars, max_size=3)
 @pytest.fixture(scope="module")
 def app(redis_url: str) -> Iterator[LocalApp]:
     documents = [*everything.campaigns(), *(json.loads(text) for _, text in demo.documents())]
-    market = market_of(documents, demo.SSPS, RATES, GeoDatabase(DEFAULT_PATH))
-    with LocalApp(market, redis_url) as local:
+    snapshot = snapshot_of(documents, demo.SSPS, RATES, GeoDatabase(DEFAULT_PATH))
+    with LocalApp(snapshot, redis_url) as local:
         yield local
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from support.crowd import Changes, Crowd, compare
-from support.market import AROUND, numbered
 from support.oracle_reading import World
+from support.snapshot import AROUND, numbered
 
 from snapbid.bidding.lookups import Lookups
-from snapbid.bidding.market import Market
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import parse_json
 from snapbid.catalog._matcher import Index
 from snapbid.catalog.catalog import Catalog, encode
@@ -45,14 +45,14 @@ def test_agreement_while_campaigns_change(shape: str) -> None:
     catalog = Catalog(b"".join(encode(numbered(pools.REGISTRY), rates.load(), base)))
     lookups = Lookups(GEO, catalog.rates)
 
-    def publish(changes: Changes) -> Market:
+    def publish(changes: Changes) -> CatalogSnapshot:
         for id, document in changes.items():
             if document is None:
                 overlay.hide(id)
             else:
                 put(overlay, parse_json(json.dumps(document).encode()), 1)
         catalog.index = Index(base, overlay.build())
-        return Market(catalog, lookups)
+        return CatalogSnapshot(catalog, lookups)
 
     asked: list[Any] = requests.make(60, seed=4)
     crowd = Crowd(WORLD, documents)

@@ -13,12 +13,12 @@ import pytest
 from support import oracle, pools, strategies
 from support.agreement import decided, disagreement
 from support.choices import Choices
-from support.market import AROUND, layered_market, market_of_world
 from support.oracle_reading import World, read_impression, read_request
 from support.oracle_values import Document
 from support.random_impressions import deal_of, timed_floors_of
+from support.snapshot import AROUND, layered_snapshot, snapshot_of_world
 
-from snapbid.bidding.bid import Market
+from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.request import decode
 from snapbid.catalog.payload import decode_payload
 
@@ -63,11 +63,11 @@ def imp_of(choices: Choices, name: str) -> Document:
     return imp
 
 
-def order_of(world: World, market: Market, request: Document) -> list[list[str]]:
+def order_of(world: World, snapshot: CatalogSnapshot, request: Document) -> list[list[str]]:
     """The campaigns that the product gives for each impression, one after the other."""
     decoded = decode(msgspec.json.encode(request))
-    index, order = market.catalog.index, []
-    lookups = market.lookups.bidding_in(decoded.cur) or market.lookups
+    index, order = snapshot.catalog.index, []
+    lookups = snapshot.lookups.bidding_in(decoded.cur) or snapshot.lookups
     query = index.query(lookups, decoded, "acme", "acme", round(world.now.timestamp() * 1000))
     for imp in decoded.imp or ():
         given = list(iter(query.next, None)) if query.impression(imp) else []
@@ -86,17 +86,17 @@ def test_agreement(campaigns: int, worlds: int, requests: int) -> None:
         choices = Choices(random.Random(f"deals {seed}").randint)
         world.campaigns[:] = [campaign_of(choices, number) for number in range(campaigns)]
         base, changed = world.campaigns[::2], world.campaigns[1::2]
-        markets = market_of_world(world), layered_market(world, base, changed, [])
+        snapshots = snapshot_of_world(world), layered_snapshot(world, base, changed, [])
         for _ in range(requests):
             request: Document = {"id": "r", "imp": [imp_of(choices, "1"), imp_of(choices, "2")]}
             request["cur"] = choices.pick(CUR)
             wanted = oracle.offers(world, "acme", request)
-            for market in markets:
-                answers = decided(world, market, "acme", request)
+            for snapshot in snapshots:
+                answers = decided(world, snapshot, "acme", request)
                 assert disagreement(wanted, answers) is None, request
                 facts = read_request(world, "acme", request)
                 for imp, given in zip(
-                    request["imp"], order_of(world, market, request), strict=True
+                    request["imp"], order_of(world, snapshot, request), strict=True
                 ):
                     slot = read_impression(world, imp, facts)
                     refused = [

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from support import corpus, oracle, strategies
 from support.agreement import decided
 from support.demand_filter import may_drop
-from support.market import AROUND, market_of, market_of_world
+from support.snapshot import AROUND, snapshot_of, snapshot_of_world
 
 from snapbid.base.errors import BadRequest
-from snapbid.bidding.bid import Market, NoBid, decide
+from snapbid.bidding.bid import CatalogSnapshot, NoBid, decide
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.campaigns.document import parse
 from snapbid.catalog.payload import decode_payload
@@ -47,7 +47,7 @@ def rules_of_world(world: oracle.World, ssp: str) -> DemandRules:
 @settings(max_examples=100)
 def test_no_bid_of_a_random_world_is_dropped(case: strategies.Case) -> None:
     if may_drop(case.request, rules_of_world(case.world, case.descriptor)):
-        made = market_of_world(case.world)
+        made = snapshot_of_world(case.world)
         assert decided(case.world, made, case.descriptor, case.request) == {}
 
 
@@ -58,7 +58,7 @@ def test_no_bid_of_many_random_worlds_is_dropped(
     dropped = limits = 0
     for seed in range(worlds):
         world = strategies.random_world(seed, campaigns, AROUND)
-        made, rng = market_of_world(world), random.Random(f"demand {seed}")
+        made, rng = snapshot_of_world(world), random.Random(f"demand {seed}")
         by_ssp = {ssp: rules_of_world(world, ssp) for ssp in world.registry}
         for _ in range(requests):
             ssp, request = strategies.random_request(rng, world)
@@ -101,9 +101,9 @@ def test_half_of_what_nobody_answers_is_dropped_and_no_bid(requests: Any) -> Non
     geo, now_ms, of = GeoDatabase(DEFAULT_PATH), 1_800_000_000_000, {ssp: pools.REGISTRY[ssp]}
     shares = []
     for kept in (documents, documents[500:550]):
-        market = market_of(kept, pools.REGISTRY, rates.load(), geo)
+        snapshot = snapshot_of(kept, pools.REGISTRY, rates.load(), geo)
         rules = rules_of(ssp, reduced(clauses_for(kept, of, now_ms)), rates.load().usd)
-        silent = [request for request in asked if not answered(market, ssp, request)]
+        silent = [request for request in asked if not answered(snapshot, ssp, request)]
         dropped = [request for request in asked if may_drop(request, rules)]
         assert all(request in silent for request in dropped)
         assert dropped
@@ -132,10 +132,10 @@ def test_rules_lose_no_bid_while_campaigns_change(requests: Any) -> None:
         changed, wider = set[str](), False
         if before is not None:
             changed, wider = change(rng, standing, added, sizes)
-        market = market_of(standing.values(), pools.REGISTRY, rates.load(), geo)
+        snapshot = snapshot_of(standing.values(), pools.REGISTRY, rates.load(), geo)
         renewed = rules_of(ssp, reduced(clauses_for(standing.values(), of, now_ms)), usd)
         for request in asked:
-            winners = set(campaigns_of(market, ssp, request, now_ms))
+            winners = set(campaigns_of(snapshot, ssp, request, now_ms))
             if winners:
                 assert not may_drop(request, renewed), request
                 if before is not None and may_drop(request, before):
@@ -191,14 +191,14 @@ def change(
     return set(chosen), kind == "wider"
 
 
-def campaigns_of(market: Market, ssp: str, request: Any, now_ms: int) -> Iterator[str]:
+def campaigns_of(snapshot: CatalogSnapshot, ssp: str, request: Any, now_ms: int) -> Iterator[str]:
     """The campaigns that answer a request."""
     decoded = read(request)
     assert decoded is not None
-    choices = decide(decoded, ssp, market, now_ms)
+    choices = decide(decoded, ssp, snapshot, now_ms)
     if not isinstance(choices, NoBid):
         for choice in choices:
-            yield decode_payload(market.catalog.index.payload(choice.rank)).cid
+            yield decode_payload(snapshot.catalog.index.payload(choice.rank)).cid
 
 
 def read(request: Any) -> BidRequest | None:
@@ -209,9 +209,9 @@ def read(request: Any) -> BidRequest | None:
         return None
 
 
-def answered(market: Market, ssp: str, request: Any) -> bool:
+def answered(snapshot: CatalogSnapshot, ssp: str, request: Any) -> bool:
     """Whether there is a bid at any hour of the week that campaigns tell apart."""
     decoded = read(request)
     assert decoded is not None
     hours = (1_800_000_000_000 + hour * 3_600_000 for hour in range(0, 168, 4))
-    return any(not isinstance(decide(decoded, ssp, market, now), NoBid) for now in hours)
+    return any(not isinstance(decide(decoded, ssp, snapshot, now), NoBid) for now in hours)

@@ -1,4 +1,4 @@
-"""Budgets by escrow against a plain counter: messages lost, late, repeated, bankers that end.
+"""Budgets by escrow against a plain counter: messages lost, late, repeated, allocators that end.
 
 The oracle is one sum of all spend and holds, of which the product knows nothing.
 """
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from snapbid.ledger.budgets.escrow import (
     IDLE,
-    Bank,
-    BankEntry,
+    Account,
+    AccountEntry,
+    Allowance,
     Demand,
-    Purse,
     grant,
     learn,
     opened,
@@ -28,24 +28,24 @@ PRICE: Final = 1000
 
 
 class World:
-    """One account: its stores, messages on their way, bankers between their steps."""
+    """One period: its stores, messages on their way, allocators between their steps."""
 
     def __init__(self, rng: random.Random, shards: int, limit: int, faults: float) -> None:
         self.rng, self.limit, self.faults = rng, limit, faults
-        self.purses = [Purse()] * shards
-        self.bank: Bank = opened(shards)
+        self.allowances = [Allowance()] * shards
+        self.account: Account = opened(shards)
         self.total = 0  # the oracle: spend and holds
         self.holds: list[tuple[int, int]] = []
-        self.late: list[tuple[int, int, int]] = []  # figures on their way to a purse
+        self.late: list[tuple[int, int, int]] = []  # figures on their way to an allowance
         self.before = [0] * shards
         self.refused: dict[int, int] = {}  # by shard, the lowest cost since it had room
 
     def bid(self, shard: int, price: int) -> bool:
-        held = self.purses[shard].hold(price)
+        held = self.allowances[shard].hold(price)
         if held is None:
             self.refused[shard] = min(price, self.refused.get(shard, price))
             return False
-        self.purses[shard] = held
+        self.allowances[shard] = held
         self.total += price
         self.holds.append((shard, price))
         assert self.total <= self.limit
@@ -55,68 +55,68 @@ class World:
         """A hold ends: the bid was lost; or it becomes spend."""
         shard, price = self.holds.pop(self.rng.randrange(len(self.holds)))
         if self.rng.random() < 0.5:
-            purse = self.purses[shard]
-            self.purses[shard] = purse._replace(used=purse.used - price)
+            allowance = self.allowances[shard]
+            self.allowances[shard] = allowance._replace(used=allowance.used - price)
             self.total -= price
 
     def lossy(self) -> bool:
         return self.rng.random() < self.faults
 
     def tell(self, shard: int, granted: int, returned: int) -> None:
-        """A message to a purse: lost, late, or twice."""
+        """A message to an allowance: lost, late, or twice."""
         if not self.lossy():
-            self.purses[shard] = self.purses[shard].told(granted, returned)
-            if self.purses[shard].spare >= self.refused.get(shard, 0):
+            self.allowances[shard] = self.allowances[shard].told(granted, returned)
+            if self.allowances[shard].spare >= self.refused.get(shard, 0):
                 self.refused.pop(shard, None)
         if self.lossy():
             self.late.append((shard, granted, returned))
 
-    def banker(self) -> Iterator[None]:
-        """One round of a banker; at each step others may come between, and it may end."""
-        read = [None if self.lossy() else purse for purse in self.purses]
+    def allocator(self) -> Iterator[None]:
+        """One round of an allocator; at each step others may come between, and it may end."""
+        read = [None if self.lossy() else allowance for allowance in self.allowances]
         yield
-        bank = self.bank
+        account = self.account
         yield
-        learnt = learn(bank, read)
+        learnt = learn(account, read)
         demands = [
             IDLE
-            if purse is None
-            else Demand(max(purse.used - self.before[shard], 0), self.refused.get(shard, 0))
-            for shard, purse in enumerate(read)
+            if allowance is None
+            else Demand(max(allowance.used - self.before[shard], 0), self.refused.get(shard, 0))
+            for shard, allowance in enumerate(read)
         ]
-        self.before = [p.used for p in self.purses]
+        self.before = [p.used for p in self.allowances]
         moves = plan(learnt, read, demands, PRICE, self.limit, 0.1)
         granted = grant(learnt, moves.grants, self.limit)
-        if self.bank != bank:  # compare and set
+        if self.account != account:  # compare and set
             return
-        self.bank = granted
+        self.account = granted
         yield
         for shard, amount in enumerate(moves.returns):
-            purse = read[shard]
-            if amount and purse is not None and not self.lossy():
-                given = self.purses[shard].give_back(purse.returned, amount)
-                self.purses[shard] = given or self.purses[shard]
+            allowance = read[shard]
+            if amount and allowance is not None and not self.lossy():
+                given = self.allowances[shard].give_back(allowance.returned, amount)
+                self.allowances[shard] = given or self.allowances[shard]
                 yield
         for shard, entry in enumerate(granted):
             self.tell(shard, entry.granted, entry.returned)
             yield
 
     def check(self) -> None:
-        used = sum(purse.used for purse in self.purses)
+        used = sum(allowance.used for allowance in self.allowances)
         assert used == self.total
-        allowed = sum(purse.allowance for purse in self.purses)
+        allowed = sum(allowance.net for allowance in self.allowances)
         assert allowed <= self.limit
-        for purse, entry in zip(self.purses, self.bank, strict=True):
-            assert purse.granted <= entry.granted
-            assert purse.returned >= entry.returned
-            assert purse.spare >= 0
-        assert outstanding(self.bank) <= self.limit
+        for allowance, entry in zip(self.allowances, self.account, strict=True):
+            assert allowance.granted <= entry.granted
+            assert allowance.returned >= entry.returned
+            assert allowance.spare >= 0
+        assert outstanding(self.account) <= self.limit
 
 
 def run(seed: int, shards: int, limit: int, faults: float, steps: int) -> World:
     rng = random.Random(seed)
     world = World(rng, shards, limit, faults)
-    bankers: list[Iterator[None]] = []
+    allocators: list[Iterator[None]] = []
     for _ in range(steps):
         act = rng.random()
         if act < 0.5:
@@ -125,15 +125,15 @@ def run(seed: int, shards: int, limit: int, faults: float, steps: int) -> World:
             world.settle()
         elif act < 0.65 and world.late:
             shard, granted, returned = world.late.pop(rng.randrange(len(world.late)))
-            world.purses[shard] = world.purses[shard].told(granted, returned)
+            world.allowances[shard] = world.allowances[shard].told(granted, returned)
         elif act < 0.7:
-            bankers.append(world.banker())
-        elif act < 0.71 and bankers:
-            bankers.pop(rng.randrange(len(bankers)))  # it ends where it is
-        elif bankers:
-            banker = rng.choice(bankers)
-            if next(banker, 0) == 0:
-                bankers.remove(banker)
+            allocators.append(world.allocator())
+        elif act < 0.71 and allocators:
+            allocators.pop(rng.randrange(len(allocators)))  # it ends where it is
+        elif allocators:
+            allocator = rng.choice(allocators)
+            if next(allocator, 0) == 0:
+                allocators.remove(allocator)
         world.check()
     return world
 
@@ -155,7 +155,7 @@ def test_nothing_is_spent_twice_and_nothing_stays_unspent(
     # Rounds in which no shard could bid: each may first be granted what it refused before, which
     # is too little for this bid and has to come back.
     while idle < 5 + shards:
-        for _ in world.banker():
+        for _ in world.allocator():
             world.check()
         bids = [world.bid(shard, PRICE) for shard in range(shards)]
         while any(world.bid(shard, PRICE) for shard in range(shards)):
@@ -172,7 +172,7 @@ def test_demand_at_one_shard_alone_spends_the_whole_budget(seed: int, shards: in
     world.faults = 0.0
     bids = idle = 0
     while idle < 5:
-        for _ in world.banker():
+        for _ in world.allocator():
             world.check()
         before = bids
         while world.bid(0, PRICE):
@@ -193,41 +193,41 @@ def test_bids_that_come_seldom_spend_the_whole_budget(
     for _ in range(3 * bids + 5):
         world.bid(0, PRICE)
         for _ in range(rounds):
-            for _ in world.banker():
+            for _ in world.allocator():
                 world.check()
     assert world.limit - world.total < PRICE
 
 
-def test_a_bank_that_lost_its_data_learns_before_it_grants() -> None:
-    purses = [Purse(500, 100, 300), Purse(200, 0, 0)]
-    bank = learn(opened(2), [purses[0], None])
-    assert grant(bank, [0, 50], 1000) == bank  # the other may have anything
-    bank = learn(bank, [None, purses[1]])
-    assert outstanding(bank) == 600
-    assert grant(bank, [0, 900], 1000)[1] == BankEntry(600, 0, is_known=True)
+def test_a_account_that_lost_its_data_learns_before_it_grants() -> None:
+    allowances = [Allowance(500, 100, 300), Allowance(200, 0, 0)]
+    account = learn(opened(2), [allowances[0], None])
+    assert grant(account, [0, 50], 1000) == account  # the other may have anything
+    account = learn(account, [None, allowances[1]])
+    assert outstanding(account) == 600
+    assert grant(account, [0, 900], 1000)[1] == AccountEntry(600, 0, is_known=True)
 
 
-def test_a_purse_below_zero_is_covered_first() -> None:
-    purses = [Purse(100, 0, 160), Purse(100, 0, 100)]
-    bank = learn(opened(2), purses)
-    moves = plan(bank, purses, [IDLE, IDLE], 50, 300, 0.1)
-    after = grant(bank, moves.grants, 300)
-    assert after[0].granted - purses[0].used >= 0
+def test_a_allowance_below_zero_is_covered_first() -> None:
+    allowances = [Allowance(100, 0, 160), Allowance(100, 0, 100)]
+    account = learn(opened(2), allowances)
+    moves = plan(account, allowances, [IDLE, IDLE], 50, 300, 0.1)
+    after = grant(account, moves.grants, 300)
+    assert after[0].granted - allowances[0].used >= 0
     assert outstanding(after) <= 300
 
 
 def test_a_lower_limit_takes_money_back() -> None:
-    """A budget that was cut: purses keep no more than what they should hold of it."""
-    purses = [Purse(10_000, 0, 100), Purse(10_000, 0, 0)]
-    bank = learn(opened(2), purses)
-    moves = plan(bank, purses, [IDLE, IDLE], 10, 1_000, 0.1)
+    """A budget that was cut: allowances keep no more than what they should hold of it."""
+    allowances = [Allowance(10_000, 0, 100), Allowance(10_000, 0, 0)]
+    account = learn(opened(2), allowances)
+    moves = plan(account, allowances, [IDLE, IDLE], 10, 1_000, 0.1)
     assert moves.grants == [0, 0]
     assert min(moves.returns) > 9_000
 
 
 @pytest.mark.parametrize("amount", [0, -1, 61, 10**20])
-def test_a_purse_gives_back_what_it_has_not_used(amount: int) -> None:
-    purse = Purse(100, 0, 40)
-    assert purse.give_back(0, 60) == Purse(100, 60, 40)
-    assert purse.give_back(1, 60) is None
-    assert purse.give_back(0, amount) is None
+def test_a_allowance_gives_back_what_it_has_not_used(amount: int) -> None:
+    allowance = Allowance(100, 0, 40)
+    assert allowance.give_back(0, 60) == Allowance(100, 60, 40)
+    assert allowance.give_back(1, 60) is None
+    assert allowance.give_back(0, amount) is None

@@ -13,11 +13,11 @@ import msgspec
 import pytest
 from support import matching_cases, oracle, strategies
 from support.deciders import LIMITS, SIDES
-from support.market import AROUND, market_of_world
 from support.oracle_reading import read_impression, read_request
 from support.oracle_values import Document
+from support.snapshot import AROUND, snapshot_of_world
 
-from snapbid.bidding.bid import Market
+from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.campaigns.document import parse
 from snapbid.campaigns.suspensions import CreativeSuspension
@@ -84,7 +84,7 @@ def row_of(rule: str) -> str:
 
 
 def situation_of(
-    world: oracle.World, made: Market, ssp: str, request: Document
+    world: oracle.World, made: CatalogSnapshot, ssp: str, request: Document
 ) -> tuple[Situation, BidRequest]:
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode(request))
@@ -98,13 +98,13 @@ def situation_of(
 
 def compare(
     world: oracle.World,
-    made: Market,
+    made: CatalogSnapshot,
     ssp: str,
     request: Document,
     seen: Counter[str],
     rivals: Sequence[str] = (),
 ) -> None:
-    """Each campaign of the world and its market, for each impression that is looked at.
+    """Each campaign of the world and its snapshot, for each impression that is looked at.
 
     `rivals`: advertisers that others of their pods have.
     """
@@ -142,7 +142,7 @@ def test_random_worlds() -> None:
         if seed >= 60 and all(seen[rule] for rule in (*LIMITS, *SIDES)):
             break
         world = strategies.random_world(seed, 8, AROUND)
-        made = market_of_world(world)
+        made = snapshot_of_world(world)
         rng = random.Random(f"examined {seed}")
         for _ in range(7):
             rivals = rng.choice(((), ("brand.example", "sub.shop.example")))
@@ -152,5 +152,5 @@ def test_random_worlds() -> None:
 
 @pytest.mark.parametrize("case", matching_cases.load(AROUND), ids=lambda case: case.name)
 def test_cases(case: matching_cases.MatchingCase) -> None:
-    made = market_of_world(case.world)
+    made = snapshot_of_world(case.world)
     compare(case.world, made, case.descriptor, case.request, Counter())

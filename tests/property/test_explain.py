@@ -8,9 +8,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 from support import oracle, strategies
-from support.market import AROUND, market_of_world
 from support.oracle_reading import Slot, read_impression, read_request
 from support.oracle_values import Document
+from support.snapshot import AROUND, snapshot_of_world
 
 from snapbid.bidding.request import decode
 from snapbid.catalog._builder import DIMENSIONS
@@ -75,7 +75,7 @@ def queries(
 
     `rivals`: advertisers that others of its pod have.
     """
-    made = market_of_world(world)
+    made = snapshot_of_world(world)
     index = made.catalog.index
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode(request))
@@ -135,7 +135,7 @@ def test_the_search_is_left_as_it_is() -> None:
 
 def test_what_cannot_be_explained() -> None:
     world = strategies.random_world(1, 4, AROUND)
-    made = market_of_world(world)
+    made = snapshot_of_world(world)
     request = decode(b'{"id":"a","imp":[{"id":"1"}]}')
     query = made.catalog.index.query(made.lookups, request, "acme", "acme", 0)
     with pytest.raises(ValueError, match="no impression"):

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from support import matching_cases, oracle, oracle_spending, oracle_values, strategies
 from support.agreement import assert_agrees, decided
-from support.market import AROUND, layered_market, market_of_world
 from support.oracle_reading import read_impression, read_request
+from support.snapshot import AROUND, layered_snapshot, snapshot_of_world
 
-from snapbid.bidding.bid import Bidder, Market, NoBid
+from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid
 from snapbid.bidding.limits import ledger_bids
 from snapbid.bidding.request import decode
 from snapbid.catalog._matcher import Index
@@ -27,7 +27,7 @@ from snapbid.catalog.payload import decode_payload
 @given(case=strategies.cases(around=AROUND))
 @settings(max_examples=400)
 def test_the_product_agrees_with_the_plain_bidder(case: strategies.Case) -> None:
-    assert_agrees(case.world, market_of_world(case.world), case.descriptor, case.request)
+    assert_agrees(case.world, snapshot_of_world(case.world), case.descriptor, case.request)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_agreement_over_many_random_requests(campaigns: int, worlds: int, reques
     """700 campaigns are more than one block of the index; test_pairs.py has many worlds of 8."""
     for seed in range(worlds):
         world = strategies.random_world(seed, campaigns, AROUND)
-        made = market_of_world(world)
+        made = snapshot_of_world(world)
         rng = random.Random(f"requests {seed}")
         for _ in range(requests):
             ssp, request = strategies.random_request(rng, world)
@@ -55,7 +55,7 @@ def test_agreement_over_an_overlay(campaigns: int, worlds: int, requests: int) -
         world = strategies.random_world(seed, campaigns, AROUND)
         rng = random.Random(f"overlay {seed}")
         made = overlaid(rng, world)
-        whole = market_of_world(world)
+        whole = snapshot_of_world(world)
         for _ in range(requests):
             ssp, request = strategies.random_request(rng, world)
             assert_agrees(world, made, ssp, request)
@@ -70,7 +70,7 @@ def test_costs_of_random_bids() -> None:
     bidder, multiplied = Bidder("http://bid.example"), 0
     for seed in range(120):
         world = strategies.random_world(seed, 12, AROUND)
-        made = market_of_world(world)
+        made = snapshot_of_world(world)
         rng = random.Random(f"costs {seed}")
         now_ms = round(world.now.timestamp() * 1000)
         for _ in range(20):
@@ -92,8 +92,8 @@ def test_costs_of_random_bids() -> None:
     assert multiplied > 20
 
 
-def overlaid(rng: random.Random, world: oracle.World) -> Market:
-    """The world's market as a base of other campaigns under an overlay that makes up for it."""
+def overlaid(rng: random.Random, world: oracle.World) -> CatalogSnapshot:
+    """The world's snapshot as a base of other campaigns under an overlay that makes up for it."""
     before = strategies.random_world(rng.randrange(10**6), len(world.campaigns), AROUND).campaigns
     base, changed, gone = [], [], []
     for was, now in zip(before, world.campaigns, strict=True):
@@ -116,7 +116,7 @@ def overlaid(rng: random.Random, world: oracle.World) -> Market:
             elif now.get("status") != "paused":
                 changed.append({**now, "status": "paused"})
                 world.campaigns[world.campaigns.index(now)] = changed[-1]
-    return layered_market(world, base, changed, gone)
+    return layered_snapshot(world, base, changed, gone)
 
 
 def test_the_ranks_of_two_layers() -> None:
@@ -124,7 +124,7 @@ def test_the_ranks_of_two_layers() -> None:
     first, second, third = ({**c, "id": f"c{n}"} for n, c in enumerate(world.campaigns, 1))
     first, second, third = ({**c, "cpm": 4 - n} for n, c in enumerate((first, second, third), 1))
     added = {**third, "id": "c4", "cpm": 0.5, "frequency_caps": []}
-    made = layered_market(world, [first, second, third], [{**second, "cpm": 9}, added], ["c3"])
+    made = layered_snapshot(world, [first, second, third], [{**second, "cpm": 9}, added], ["c3"])
     index = made.catalog.index
     assert len(index) == 5
     ranks = [index.rank(id) for id in ("c1", "c2", "c3", "c4", "c5")]
@@ -142,7 +142,7 @@ def test_a_hidden_campaign_stays_hidden() -> None:
     case = next(case for case in matching_cases.load(AROUND) if case.refused is None)
     campaign = case.world.campaigns[0]
     paused = {**campaign, "status": "paused"}
-    made = layered_market(case.world, [campaign], [paused], [])
+    made = layered_snapshot(case.world, [campaign], [paused], [])
     made.catalog.index.set_active(0, True)
     assert decided(case.world, made, case.descriptor, case.request) == {}
     made.catalog.index.set_active(1, True)
@@ -151,14 +151,14 @@ def test_a_hidden_campaign_stays_hidden() -> None:
 
 @pytest.mark.parametrize("case", matching_cases.load(AROUND), ids=lambda case: case.name)
 def test_the_product_agrees_on_the_examples(case: matching_cases.MatchingCase) -> None:
-    assert_agrees(case.world, market_of_world(case.world), case.descriptor, case.request)
+    assert_agrees(case.world, snapshot_of_world(case.world), case.descriptor, case.request)
 
 
 def test_the_search_goes_on_in_the_order_of_price() -> None:
     """Every eligible campaign is given once: guaranteed deals first, then the dearest."""
     for seed in range(20):
         world = strategies.random_world(seed, 300, AROUND)
-        made = market_of_world(world)
+        made = snapshot_of_world(world)
         rng = random.Random(seed)
         for _ in range(5):
             ssp, request = strategies.random_request(rng, world)
@@ -178,7 +178,7 @@ def test_deals_below_the_floor(share: int) -> None:
         documents[n]["targeting"] = {"deal": {"include": [("a", "b", "c")[n % 3]]}}
     world = strategies.random_world(1, 1, AROUND)
     world.campaigns[:] = documents
-    made = market_of_world(world)
+    made = snapshot_of_world(world)
     offers = (["a"], ["c", "b"], ["unknown"], ["a", "unknown", "c"])
     for offered, private in product(offers, (0, 1)):
         deals = [{"id": deal, "bidfloor": 400} for deal in offered]
@@ -189,7 +189,7 @@ def test_deals_below_the_floor(share: int) -> None:
 
 
 def assert_every_eligible_is_given(
-    world: oracle.World, made: Market, ssp: str, request: Any, imp: Any
+    world: oracle.World, made: CatalogSnapshot, ssp: str, request: Any, imp: Any
 ) -> None:
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode({**request, "imp": [imp]}))

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from support import oracle_native, pools
 from support.choices import Choices
-from support.market import RATES, Geo, market_of
 from support.oracle import Document
 from support.random_impressions import native_of
+from support.snapshot import RATES, Geo, snapshot_of
 from support.strategies import native_ad_of
 
 from snapbid.bidding import native_request
@@ -67,8 +67,8 @@ def answered(proposal: Proposal | NoBid) -> list[str]:
 
 def propose(native: object, *campaigns: Document) -> list[str]:
     body = msgspec.json.encode({"id": "a 1", "imp": [{"id": "1", "native": native}]})
-    market = market_of(campaigns, {"acme": "acme"}, RATES, Geo())
-    return answered(Bidder("http://bid.example").propose(decode(body), "acme", market, 0))
+    snapshot = snapshot_of(campaigns, {"acme": "acme"}, RATES, Geo())
+    return answered(Bidder("http://bid.example").propose(decode(body), "acme", snapshot, 0))
 
 
 def test_markup_is_json_within_json_with_macros_filled_in() -> None:
@@ -149,15 +149,17 @@ def test_requests_are_remembered_by_their_text_and_bounded(
 
 
 def test_a_template_is_built_once_for_a_request_that_came_before() -> None:
-    market = market_of([campaign({"id": "n", "media": "native", "native": AD})], {}, RATES, Geo())
+    snapshot = snapshot_of(
+        [campaign({"id": "n", "media": "native", "native": AD})], {}, RATES, Geo()
+    )
     asked = NATIVE_REQUESTS.read(REQUEST % 90, None)
     assert asked is not None
-    assert market.template(0, 0, asked) is market.template(0, 0, asked)
+    assert snapshot.template(0, 0, asked) is snapshot.template(0, 0, asked)
     for size in range(200):
         other = NATIVE_REQUESTS.read(REQUEST % (size + 50), None)
         assert other is not None
-        market.template(0, 0, other)
-    assert market.template(0, 0) is market.template(0, 0)
+        snapshot.template(0, 0, other)
+    assert snapshot.template(0, 0) is snapshot.template(0, 0)
 
 
 @pytest.mark.parametrize(

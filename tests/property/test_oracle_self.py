@@ -6,7 +6,6 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from support import consent, matching_cases, pools, strategies
-from support.market import AROUND
 from support.oracle import (
     Document,
     Malformed,
@@ -18,6 +17,7 @@ from support.oracle import (
     refusal,
     refusals,
 )
+from support.snapshot import AROUND
 
 from snapbid.campaigns.document import parse
 from snapbid.reference import agents, countries

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from support import oracle, strategies
 from support.demand_filter import may_drop
-from support.market import AROUND, layered_market, market_of_world
 from support.oracle_values import Document
+from support.snapshot import AROUND, layered_snapshot, snapshot_of_world
 
 from snapbid.bidding.bid import NoBid, bid_of, search
-from snapbid.bidding.market import Market
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.document import parse
 from snapbid.catalog.payload import decode_payload
@@ -29,11 +29,11 @@ def overview(
     world: oracle.World, ssp: str, request: Document, refused: frozenset[int] = frozenset()
 ) -> Explanation:
     """The explanation, where these campaigns (numbers) are out of money."""
-    return overview_of(market_of_world(world), world, ssp, request, refused)
+    return overview_of(snapshot_of_world(world), world, ssp, request, refused)
 
 
 def overview_of(
-    market: Market,
+    snapshot: CatalogSnapshot,
     world: oracle.World,
     ssp: str,
     request: Document,
@@ -48,26 +48,26 @@ def overview_of(
         return {id: documents[id] for id in ids}
 
     now_ms = round(world.now.timestamp() * 1000)
-    asked = read(msgspec.json.encode(request), ssp, market, now_ms, 1 << 20)
+    asked = read(msgspec.json.encode(request), ssp, snapshot, now_ms, 1 << 20)
     assert isinstance(asked, MatchableRequest)
-    return asyncio.run(explain(asked, market, look, fetch, cpu_ms=1000))
+    return asyncio.run(explain(asked, snapshot, look, fetch, cpu_ms=1000))
 
 
 def decided(
     world: oracle.World, ssp: str, request: Document
 ) -> tuple[dict[str, tuple[str, str, str]], str]:
     """The live decision: campaign, creative and deal by impression, and why there is none."""
-    market = market_of_world(world)
+    snapshot = snapshot_of_world(world)
     now_ms = round(world.now.timestamp() * 1000)
-    asked = read(msgspec.json.encode(request), ssp, market, now_ms, 1 << 20)
+    asked = read(msgspec.json.encode(request), ssp, snapshot, now_ms, 1 << 20)
     assert isinstance(asked, MatchableRequest)
-    decision = search(asked.request, ssp, market, now_ms)
+    decision = search(asked.request, ssp, snapshot, now_ms)
     if isinstance(decision, NoBid):
         return {}, decision.reason.value
     winners = {}
     for choice in decision.choices:
-        document = decode_payload(market.catalog.index.payload(choice.rank))
-        deal = bid_of(choice, market, decision).deal
+        document = decode_payload(snapshot.catalog.index.payload(choice.rank))
+        deal = bid_of(choice, snapshot, decision).deal
         winners[str(choice.imp.id)] = (
             document.cid, document.creatives[choice.creative].crid, deal or ""
         )  # fmt: skip
@@ -146,7 +146,7 @@ def test_a_budget_is_asked_for_the_cost_of_all_impressions() -> None:
     qty: tuple[Document, ...] = ({}, {"qty": {"multiplier": 14.2}}, {"qty": {"multiplier": 0.5}})
     imps = [{"id": f"{n}", "banner": {"w": 1, "h": 1}, **each} for n, each in enumerate(qty)]
     body = msgspec.json.encode({"id": "r", "imp": imps, "dooh": {}})
-    made = market_of_world(world)
+    made = snapshot_of_world(world)
     matchable = read(body, next(iter(world.registry)), made, 0, 1 << 20)
     assert isinstance(matchable, MatchableRequest)
     answer = asyncio.run(explain(matchable, made, look, fetch, cpu_ms=1000))
@@ -183,7 +183,7 @@ def test_hidden_campaigns_are_not_told() -> None:
         gone = [{**campaign, "id": f"gone-{campaign['id']}"} for campaign in old]
         base = [*old, *gone, *world.campaigns[6:9]]
         changed = [*world.campaigns[:6], *world.campaigns[9:]]
-        layered = layered_market(world, base, changed, [campaign["id"] for campaign in gone])
+        layered = layered_snapshot(world, base, changed, [campaign["id"] for campaign in gone])
         ssp, request = strategies.random_request(random.Random(f"layers {seed}"), world)
         plain = overview(world, ssp, request)
         view = overview_of(layered, world, ssp, request)

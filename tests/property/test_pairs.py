@@ -10,7 +10,7 @@ from itertools import combinations, product
 from support import strategies
 from support.agreement import assert_agrees
 from support.deciders import CREATIVE_RULES, LIMITS, Deciders, Pair
-from support.market import AROUND, market_of_world
+from support.snapshot import AROUND, snapshot_of_world
 
 WORLDS, MOST_WORLDS = 1000, 5000  # the more until each rule has decided
 CAMPAIGNS, REQUESTS = 8, 20
@@ -41,7 +41,7 @@ def test_agreement_over_all_rules_and_pairs_of_limits() -> None:
         if seed >= WORLDS and not deciders.missing(least=2):
             break
         world = strategies.random_world(seed, CAMPAIGNS, AROUND)
-        made = market_of_world(world)
+        made = snapshot_of_world(world)
         rng = random.Random(f"requests {seed}")
         for _ in range(REQUESTS):
             ssp, request = strategies.random_request(rng, world)

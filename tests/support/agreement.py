@@ -4,13 +4,15 @@ from typing import Any
 
 import msgspec
 
-from snapbid.bidding.bid import Market, NoBid, decide
+from snapbid.bidding.bid import CatalogSnapshot, NoBid, decide
 from snapbid.bidding.request import decode
 from snapbid.catalog.payload import decode_payload
 from support import oracle
 
 
-def decided(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[str, oracle.Offer]:
+def decided(
+    world: oracle.World, made: CatalogSnapshot, ssp: str, request: Any
+) -> dict[str, oracle.Offer]:
     """The product's answer per impression id, decoded from the request's bytes."""
     now_ms = round(world.now.timestamp() * 1000)
     choices = decide(decode(msgspec.json.encode(request)), ssp, made, now_ms)
@@ -33,7 +35,9 @@ def decided(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[s
     return offers
 
 
-def assert_agrees(world: oracle.World, made: Market, ssp: str, request: Any) -> dict[str, str]:
+def assert_agrees(
+    world: oracle.World, made: CatalogSnapshot, ssp: str, request: Any
+) -> dict[str, str]:
     """Compare the answers to a request; the campaigns that answered, by impression."""
     answers = decided(world, made, ssp, request)
     campaigns = campaigns_of(answers)

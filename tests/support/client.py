@@ -15,7 +15,7 @@ import msgspec
 import redis
 
 from snapbid.base.http import Message
-from snapbid.bidding.bid import Bidder, Market
+from snapbid.bidding.bid import Bidder, CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding
 from snapbid.bidding.routes import bid_path
 from snapbid.ledger.bids.ledger import Ledger
@@ -43,11 +43,11 @@ class Reply(NamedTuple):
 
 
 class LocalResources:
-    """The resources of `app.Application`: a market, its SSPs, and the ledger."""
+    """The resources of `app.Application`: a snapshot, its SSPs, and the ledger."""
 
     def __init__(
         self,
-        market: Market | None,
+        snapshot: CatalogSnapshot | None,
         redis_url: str,
         *,
         max_bytes: int = 262_144,
@@ -63,7 +63,7 @@ class LocalResources:
         self._ledger = Ledger(
             redis_url, folder / "spool", shards=1, ttl_s=60, spool_max_bytes=1 << 20
         )
-        self._has_market = market is not None
+        self._has_snapshot = snapshot is not None
         bidding = Bidding(
             Bidder(base_url),
             self._ledger,
@@ -75,8 +75,8 @@ class LocalResources:
             timer=timer,
         )
         bids = BidEndpoints(bidding)
-        if market is not None:
-            bids.set_market(market, None)
+        if snapshot is not None:
+            bids.set_snapshot(snapshot, None)
         self.bid_endpoints = bids.handlers
         self.routes = Routes({}, [bids.resolve])
 
@@ -100,14 +100,14 @@ class LocalResources:
         return []
 
     async def missing(self) -> list[str]:
-        return [] if self._has_market else ["campaigns"]
+        return [] if self._has_snapshot else ["campaigns"]
 
 
 class LocalApp:
     """The application over local resources; close it after use."""
 
-    def __init__(self, market: Market | None, redis_url: str, **settings: Any) -> None:
-        self._resources = LocalResources(market, redis_url, **settings)
+    def __init__(self, snapshot: CatalogSnapshot | None, redis_url: str, **settings: Any) -> None:
+        self._resources = LocalResources(snapshot, redis_url, **settings)
         self._redis_url = redis_url
         self._runner = asyncio.Runner()
         self.app = Application(self._resources)

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from snapbid.bidding.bid import Market
+from snapbid.bidding.bid import CatalogSnapshot
 from support import oracle
 from support.agreement import campaigns_of, decided, disagreement
 from support.oracle_pods import Separation
@@ -186,7 +186,7 @@ def compare(
     world: World,
     ssp: str,
     rounds: Sequence[Sequence[Document]],
-    publish: Callable[[Changes], Market],
+    publish: Callable[[Changes], CatalogSnapshot],
     changes: int,
 ) -> Tally:
     """Compare the product with the oracle in rounds of requests, with changes before each round.
@@ -199,11 +199,11 @@ def compare(
     for fresh in rounds:
         made = crowd.changes(random, winners, changes)
         crowd.take(made)
-        market = publish(made)
+        snapshot = publish(made)
         tally.changes += len(made)
         winners = []
         for request in (*fresh, *before):
-            answers = decided(world, market, ssp, request)
+            answers = decided(world, snapshot, ssp, request)
             wanted = crowd.offers(ssp, request, campaigns_of(answers))
             if (difference := disagreement(wanted, answers)) is not None:
                 tally.differences.append((request["id"], difference))

@@ -1,4 +1,4 @@
-"""A market of a hundred thousand campaigns, within seconds: those of the benchmarks, repeated."""
+"""A snapshot of a hundred thousand campaigns, within seconds: those of the benchmarks, repeated."""
 
 import functools
 import gc
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from snapbid.bidding.lookups import Lookups
-from snapbid.bidding.market import Market
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import decode, parse
 from snapbid.catalog._builder import Builder
 from snapbid.catalog.catalog import Catalog, encode
@@ -22,13 +22,13 @@ DIFFERENT = 2_000
 
 
 @functools.cache
-def large_market(count: int = 100_000) -> Market:
-    """A market of so many campaigns of every kind."""
+def large_snapshot(count: int = 100_000) -> CatalogSnapshot:
+    """A snapshot of so many campaigns of every kind."""
     return repeated(documents(DIFFERENT), count)
 
 
-def repeated(originals: Iterable[object], count: int) -> Market:
-    """A market of so many campaigns that are like these, with ids and prices of their own."""
+def repeated(originals: Iterable[object], count: int) -> CatalogSnapshot:
+    """A snapshot of so many campaigns that are like these, with ids and prices of their own."""
     parsed = [parse(decode(json.dumps(document))) for document in originals]
     builder = Builder()
     for number in range(count):
@@ -41,4 +41,4 @@ def repeated(originals: Iterable[object], count: int) -> Market:
     agents.load()
     gc.collect()
     gc.freeze()  # as a worker does
-    return Market(catalog, Lookups(GeoDatabase(DEFAULT_PATH), catalog.rates))
+    return CatalogSnapshot(catalog, Lookups(GeoDatabase(DEFAULT_PATH), catalog.rates))

@@ -1,4 +1,4 @@
-"""A worker's ledger with the drain, a banker and a sweeper beside it, in real time."""
+"""A worker's ledger with the drain, an allocator and a sweeper beside it, in real time."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
 from snapbid.ledger.admin.moving import LedgerPlace
 from snapbid.ledger.bids.ledger import Ledger
-from snapbid.ledger.budgets.banker import BankedBudget, Banker
+from snapbid.ledger.budgets.allocator import Allocator, EscrowedBudget
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.ledger.budgets.limits import Limits
 from snapbid.ledger.caps.outbox import OutboxSweeper
@@ -29,24 +29,24 @@ BUDGET, CAPS = 1, 2  # campaigns
 class Machine:
     """Bids and notifies; a budget is good for `bids` bids of campaign BUDGET."""
 
-    def __init__(self, place: LedgerPlace, ledger: Ledger, banker: Banker, bids: int) -> None:
+    def __init__(self, place: LedgerPlace, ledger: Ledger, allocator: Allocator, bids: int) -> None:
         self.ledger = ledger
-        self._banker = banker
-        self._budget = BankedBudget(BUDGET, {"t": bids * PRICE}, PRICE)
+        self._allocator = allocator
+        self._budget = EscrowedBudget(BUDGET, {"t": bids * PRICE}, PRICE)
         if place.shards == 1:
             self._limits = Limits(BUDGET, None, bids * PRICE // 1000, None)
         else:
             self._limits = Limits(BUDGET, None, 1, None, in_escrow=True)
-        self._is_banked = place.shards > 1
+        self._is_escrowed = place.shards > 1
         self._sweeper = OutboxSweeper(Connections(place.url), place.shards, time.time)
 
     async def bid(self, number: int) -> str:
-        """A bid of the campaign with a budget; the banker goes round where it is refused."""
-        for _ in range(4 if self._is_banked else 1):
+        """A bid of the campaign with a budget; the allocator goes round where it is refused."""
+        for _ in range(4 if self._is_escrowed else 1):
             letter = await reserve(self.ledger, b"b-%d" % number, (b"1", PRICE, self._limits))
-            if letter != "b" or not self._is_banked:
+            if letter != "b" or not self._is_escrowed:
                 break
-            await self._banker.balance([self._budget])
+            await self._allocator.balance([self._budget])
         return letter
 
     async def show(self, user: str, number: int) -> str:
@@ -60,7 +60,7 @@ class Machine:
         return "".join(letters)
 
     async def sweep(self) -> None:
-        if self._is_banked:
+        if self._is_escrowed:
             for _ in range(3):
                 await self._sweeper.sweep()
 
@@ -71,17 +71,17 @@ class Machine:
 
     async def close(self) -> None:
         await self._sweeper.close()
-        await self._banker.close()
+        await self._allocator.close()
 
 
 @contextlib.asynccontextmanager
 async def machine(
     place: LedgerPlace, spool: Path, bids: int, hold_s: int = 600
 ) -> AsyncIterator[Machine]:
-    banker = Banker(Connections(place.url), place.shards, time.time)
+    allocator = Allocator(Connections(place.url), place.shards, time.time)
     own = opened(place.url, spool, shards=place.shards, hold_s=hold_s, confirmed=False)
     async with own as ledger:
-        made = Machine(place, ledger, banker, bids)
+        made = Machine(place, ledger, allocator, bids)
         try:
             yield made
         finally:

@@ -21,7 +21,7 @@ from workload.serving import confirm_budgets
 PATIENCE_S = 60.0
 TTL_S = 7200
 HOLD_S = 60
-GRANULE_S = 1800
+TIME_BUCKET_S = 1800
 REGISTRY = "{sb0}:r"
 KINDS = (WIN, BILLING, LOSS)
 FIELDS = ("b:1", "w:1", "i:1", "l:1:1", "p:1")

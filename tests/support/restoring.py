@@ -16,7 +16,7 @@ from snapbid.drain.counters import NOTHING, Reading, ShardCounters, SupersededEr
 from snapbid.embedded import Home, Redis
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import WIN
-from snapbid.ledger.budgets.banker import BankedBudget, Banker
+from snapbid.ledger.budgets.allocator import Allocator, EscrowedBudget
 from snapbid.ledger.budgets.limits import Limits
 from snapbid.metrics import Metrics
 from snapbid.redisclient.connection import Connections
@@ -200,15 +200,15 @@ class Stores:
             with contextlib.suppress(ConnectionAbortedError):
                 await drain()
 
-    async def bank(self, limits: Limits) -> None:
-        """One round of a banker for a campaign."""
+    async def account(self, limits: Limits) -> None:
+        """One round of an allocator for a campaign."""
         connections = Connections(self.redis.url)
-        banker = Banker(connections, self.shards, self.clock, simulated=True)
-        accounts = limits.accounts(int(self.clock()))
+        allocator = Allocator(connections, self.shards, self.clock, simulated=True)
+        periods = limits.periods(int(self.clock()))
         try:
-            await banker.balance([BankedBudget(limits.campaign, accounts, PRICE)])
+            await allocator.balance([EscrowedBudget(limits.campaign, periods, PRICE)])
         finally:
-            await banker.close()
+            await allocator.close()
 
     async def sell(
         self,
@@ -216,19 +216,19 @@ class Stores:
         count: int,
         limits: Limits | None = None,
         campaign: int = 1,
-        bank: bool = False,
+        account: bool = False,
         most: int = 2**31,
     ) -> int:
         """Bid `count` times and win each bid that is kept, at `most` so many; give how many were.
 
-        `bank`: before each bid a banker goes round.
+        `account`: before each bid an allocator goes round.
         """
         kept = 0
         for _ in range(count):
             if kept == most:
                 break
-            if bank and limits is not None:
-                await self.bank(limits)
+            if account and limits is not None:
+                await self.account(limits)
             self._auctions += 1
             auction = b"auction %d" % self._auctions
             if limits is None:

@@ -168,19 +168,19 @@ LISTS: Final[dict[str, Callable[[int], Request]]] = {
 
 def main() -> None:
     from snapbid.bidding.request import decode
-    from support.market import RATES, Geo, market_of
+    from support.snapshot import RATES, Geo, snapshot_of
 
     counter = ctypes.CDLL(os.environ["LD_PRELOAD"]).snapbid_steps
     counter.restype = ctypes.c_uint64
 
-    def steps(market: Any, request: Request) -> int:
+    def steps(snapshot: Any, request: Request) -> int:
         body = {"id": "auction", **imp(), **request}
         decoded = decode(json.dumps(body).encode())
-        index = market.catalog.index
+        index = snapshot.catalog.index
         before = after = 0
         for _ in range(2):  # first with workspaces that have to grow
             before = counter()
-            query = index.query(market.lookups, decoded, "acme", "acme", 0)
+            query = index.query(snapshot.lookups, decoded, "acme", "acme", 0)
             for each in decoded.imp or ():
                 if query.impression(each):
                     query.next()
@@ -188,13 +188,13 @@ def main() -> None:
             after = counter()
         return int(after - before)
 
-    def market(count: int) -> Any:
-        return market_of(campaigns(count), {"acme": "acme"}, RATES, Geo())
+    def snapshot(count: int) -> Any:
+        return snapshot_of(campaigns(count), {"acme": "acme"}, RATES, Geo())
 
-    standing = market(CAMPAIGNS)
+    standing = snapshot(CAMPAIGNS)
     counts = {name: [steps(standing, of(n)) for n in SIZES] for name, of in LISTS.items()}
     refused = {"bcat": ["IAB26"]}
-    grown = [market(CAMPAIGNS * n) for n in SIZES]
+    grown = [snapshot(CAMPAIGNS * n) for n in SIZES]
     counts["campaigns"] = [steps(each, refused) for each in grown]
     counts["campaigns that answer"] = [steps(each, {}) for each in grown]
     print(json.dumps(counts))

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
+from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.base.errors import BadRequest, BodyTimeout, TooLarge, UnsupportedMediaType
 from snapbid.base.http import AwaitedMessages, Disconnected, HeaderList, Message
 from snapbid.bidding.bid import Bidder, Reason
 from snapbid.bidding.endpoint import LARGE, Bidding, BidEndpoint
-from snapbid.bidding.sightings import MEANINGLESS, SAMPLED, Sightings
+from snapbid.bidding.request_stats import MEANINGLESS, SAMPLED, RequestStats
 from snapbid.metrics import Metrics
 
 BODY = b'{"id":"a","imp":[{"id":"1","banner":{"w":300,"h":250}}]}'
@@ -60,9 +60,9 @@ class Played:
         self.bidding = Bidding(
             Bidder("http://bid.example"), own, self.metrics, max_bytes=1024, tmax_ms=10_000
         )
-        self.market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
-        self.sightings = Sightings()
-        self.endpoint = BidEndpoint("acme", self.market, self.bidding, self.sightings)
+        self.snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+        self.request_stats = RequestStats()
+        self.endpoint = BidEndpoint("acme", self.snapshot, self.bidding, self.request_stats)
         self.lane = self.bidding.admission.lane("acme")
 
     def future(self) -> "asyncio.Future[Any]":
@@ -101,7 +101,7 @@ async def test_the_states_of_a_bid(played: Played) -> None:
     assert answer.start["status"] == 200
     assert json.loads(answer.body)["seatbid"][0]["bid"][0]["impid"] == "1"
     assert played.under_way == (0, 0)
-    assert dict(played.sightings.statuses) == {200: 1}
+    assert dict(played.request_stats.statuses) == {200: 1}
     with pytest.raises(RuntimeError, match="already awaited"):
         next(call)
 
@@ -128,21 +128,21 @@ async def test_a_bounded_sample_is_kept_for_a_closer_look(played: Played) -> Non
         await played.ask(coming, head(body))
 
     played.bidding.max_bytes = 2 * LARGE
-    played.endpoint = BidEndpoint("acme", played.market, played.bidding, played.sightings)
+    played.endpoint = BidEndpoint("acme", played.snapshot, played.bidding, played.request_stats)
     for _ in range(SAMPLED + 5):
         await ask(UNANSWERED)
-    samples = played.sightings.take_samples(2)
+    samples = played.request_stats.take_samples(2)
     assert len(samples) == SAMPLED
-    body, request, ssp, market, now_ms, reason = samples[0]
-    assert (body, request.id, ssp, market) == (UNANSWERED, "a", "acme", played.market)
+    body, request, ssp, snapshot, now_ms, reason = samples[0]
+    assert (body, request.id, ssp, snapshot) == (UNANSWERED, "a", "acme", played.snapshot)
     assert (now_ms > 0, reason) == (True, Reason.NO_CAMPAIGN)
     for each in (long, UNANSWERED, long, UNANSWERED, UNANSWERED):
         await ask(each)
-    assert [body for body, *_ in played.sightings.take_samples(2)] == [UNANSWERED] * 2
+    assert [body for body, *_ in played.request_stats.take_samples(2)] == [UNANSWERED] * 2
     await ask(BODY)
-    assert [reason for *_, reason in played.sightings.take_samples(0)] == [None]
+    assert [reason for *_, reason in played.request_stats.take_samples(0)] == [None]
     await ask(BODY)
-    assert played.sightings.take_samples(0) == []
+    assert played.request_stats.take_samples(0) == []
 
 
 @pytest.mark.parametrize(("verdicts", "reason"), [("", Reason.LATE), ("t", Reason.TAKEN)])
@@ -157,7 +157,7 @@ async def test_other_verdicts(played: Played, verdicts: str, reason: Reason) -> 
     played.ledger.verdicts.set_result(verdicts)
     assert (await asked).start["status"] == 204
     assert played.under_way == (0, 0)
-    assert dict(played.sightings.statuses) == {204: 1}
+    assert dict(played.request_stats.statuses) == {204: 1}
     counted = played.metrics.counter("snapbid_bid_requests_total", ssp="acme", outcome=reason.value)
     assert counted.value == 1
 
@@ -190,7 +190,7 @@ async def test_what_is_refused(
     with pytest.raises(error):
         await played.ask(coming, headers)
     assert played.under_way == (0, 0)
-    assert played.sightings.statuses
+    assert played.request_stats.statuses
 
 
 @pytest.mark.parametrize("headers", [[JSON_TYPE], head(), head(BODY, (b"content-encoding", b""))])
@@ -213,7 +213,7 @@ async def test_a_client_that_hangs_up(played: Played) -> None:
     with pytest.raises(Disconnected):
         await played.ask(coming)
     assert played.under_way == (0, 0)
-    assert not played.sightings.statuses
+    assert not played.request_stats.statuses
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -221,7 +221,7 @@ async def test_a_body_that_does_not_come(played: Played, late: bool) -> None:
     """Its future is cancelled by the deadline, which says so, or by the server."""
     messages = AwaitedMessages()
     played.bidding.body_deadline.current = messages
-    played.endpoint = BidEndpoint("acme", played.market, played.bidding, played.sightings)
+    played.endpoint = BidEndpoint("acme", played.snapshot, played.bidding, played.request_stats)
     coming = played.future()
     asked = asyncio.create_task(played.ask(coming))
     await asyncio.sleep(0)
@@ -231,7 +231,7 @@ async def test_a_body_that_does_not_come(played: Played, late: bool) -> None:
     with pytest.raises(BodyTimeout if late else asyncio.CancelledError):
         await asked
     assert played.under_way == (0, 0)
-    assert dict(played.sightings.statuses) == ({408: 1} if late else {})
+    assert dict(played.request_stats.statuses) == ({408: 1} if late else {})
 
 
 @pytest.mark.parametrize("where", ["before", "body", "ledger"])
@@ -255,7 +255,7 @@ async def test_it_leaves_its_lane_wherever_it_is_ended(
         with pytest.raises(RuntimeError, match="already awaited"):
             next(call)
     assert played.under_way == (0, 0)
-    assert dict(played.sightings.statuses) == (
+    assert dict(played.request_stats.statuses) == (
         {} if where == "before" or how == "close" else {500: 1}
     )
 
@@ -269,7 +269,7 @@ async def test_an_error_of_what_is_awaited(played: Played) -> None:
     with pytest.raises(OSError, match="gone"):
         await asked
     assert played.under_way == (0, 0)
-    assert dict(played.sightings.statuses) == {500: 1}
+    assert dict(played.request_stats.statuses) == {500: 1}
 
 
 async def test_a_request_beyond_the_limit_gets_nothing(played: Played) -> None:
@@ -330,7 +330,7 @@ async def test_lists_with_an_entry_without_a_meaning_are_counted(played: Played)
     """Once a request and list, in the first of its currencies or not; never with their values."""
     deal = {"targeting": {"deal": {"include": ["d"]}}}
     played.endpoint.use(
-        market_of([campaign_of({"campaign": deal})], {"acme": "acme"}, RATES, Geo())
+        snapshot_of([campaign_of({"campaign": deal})], {"acme": "acme"}, RATES, Geo())
     )
     for request in (LIMITED, LIMITED | {"cur": ["EUR"]}, {"id": "b", "imp": [{"id": "1"}]}):
         body = json.dumps(request).encode()
@@ -340,7 +340,7 @@ async def test_lists_with_an_entry_without_a_meaning_are_counted(played: Played)
         coming.set_result(message(body))
         with pytest.raises(StopIteration):
             next(call)
-    totals = played.sightings.take(0)
+    totals = played.request_stats.take(0)
     broken = {name.removeprefix("broken:"): by for name, by in totals.counts.items() if by == 2}
     lists = {name.partition(": ")[0] for name in broken if name.endswith(MEANINGLESS)}
     banner, video = "imp[].banner", "imp[].video"

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.market import RATES, Geo
+from support.snapshot import RATES, Geo
 
 from snapbid.bidding.lookups import Lookups
 

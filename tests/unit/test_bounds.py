@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from support.client import LocalApp
-from support.market import AROUND, RATES, Geo, layered_market, market_of
 from support.matching_cases import campaign_of
+from support.snapshot import AROUND, RATES, Geo, layered_snapshot, snapshot_of
 from support.strategies import random_world
 
 from snapbid.base.errors import BadRequest
 from snapbid.bidding import tolerance
-from snapbid.bidding.bid import Bidder, Market, NoBid, Reason, decide, search
+from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid, Reason, decide, search
 from snapbid.bidding.request import decode
 from snapbid.operations.explain.overview import Explanation, MatchableRequest, explain, read
 
@@ -24,9 +24,9 @@ SLOW = 3000  # campaigns that are candidates, and refused one by one
 
 def bid_on(campaign: dict[str, Any], request: dict[str, Any]) -> list[str]:
     """The impressions that get a bid."""
-    market = market_of([campaign_of({"campaign": campaign})], {"acme": "acme"}, RATES, Geo())
+    snapshot = snapshot_of([campaign_of({"campaign": campaign})], {"acme": "acme"}, RATES, Geo())
     body = {"id": "a", "imp": [{"id": "1", **BANNER}], **request}
-    choices = decide(decode(json.dumps(body).encode()), "acme", market, 0)
+    choices = decide(decode(json.dumps(body).encode()), "acme", snapshot, 0)
     return [] if isinstance(choices, NoBid) else [str(choice.imp.id) for choice in choices]
 
 
@@ -143,13 +143,13 @@ def test_ids_of_users_count_to_their_limit(length: int, user: bool) -> None:
         assert bid_on(capped, where) == expected, str(where)[:60]
 
 
-def slow_market() -> Market:
+def slow_snapshot() -> CatalogSnapshot:
     """Campaigns that all pass the rows, and that `bcat` refuses one by one."""
     blocked = [
         campaign_of({"campaign": {"id": f"{n:04}", "cpm": 5, "categories": ["IAB1"]}})
         for n in range(SLOW)
     ]
-    return market_of([*blocked, campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    return snapshot_of([*blocked, campaign_of({})], {"acme": "acme"}, RATES, Geo())
 
 
 def slow_request(impressions: int = 3) -> dict[str, Any]:
@@ -159,19 +159,19 @@ def slow_request(impressions: int = 3) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("left_s", "processor_s"), [(0, inf), (inf, 0)])
 def test_a_search_ends_with_its_time(left_s: float, processor_s: float) -> None:
-    market, request = slow_market(), decode(json.dumps(slow_request()).encode())
-    assert isinstance(decide(request, "acme", market, 0), list)
-    decision = search(request, "acme", market, 0, left_s, processor_s)
+    snapshot, request = slow_snapshot(), decode(json.dumps(slow_request()).encode())
+    assert isinstance(decide(request, "acme", snapshot, 0), list)
+    decision = search(request, "acme", snapshot, 0, left_s, processor_s)
     assert decision == NoBid(Reason.CUT_SHORT, undecided=3)
-    proposal = Bidder("http://b.example").propose(request, "acme", market, 0, left_s, processor_s)
+    proposal = Bidder("http://b.example").propose(request, "acme", snapshot, 0, left_s, processor_s)
     assert proposal == decision
 
 
 def test_what_was_decided_in_time_is_answered() -> None:
     """The clock is looked at between impressions."""
-    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     request = decode(json.dumps({**slow_request(100), "bcat": []}).encode())
-    decision = search(request, "acme", market, 0, 0)
+    decision = search(request, "acme", snapshot, 0, 0)
     assert not isinstance(decision, NoBid)
     decided = len(decision.choices)
     assert 0 < decided < 100
@@ -182,16 +182,16 @@ def test_what_was_decided_in_time_is_answered() -> None:
 
 
 def test_bids_end_with_their_time() -> None:
-    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     request = decode(json.dumps({**slow_request(3), "bcat": []}).encode())
-    proposal = Bidder("http://b.example").propose(request, "acme", market, 0, 0)
+    proposal = Bidder("http://b.example").propose(request, "acme", snapshot, 0, 0)
     assert not isinstance(proposal, NoBid)
     assert (len(proposal.bids), proposal.undecided) == (1, 2)
 
 
 def test_a_thread_that_waited_for_its_processor_is_not_cut_short() -> None:
-    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
-    decision = search(decode(json.dumps(slow_request(1)).encode()), "acme", market, 0)
+    snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    decision = search(decode(json.dumps(slow_request(1)).encode()), "acme", snapshot, 0)
     assert not isinstance(decision, NoBid)
     decision.query.allow(inf, 0.002)
     time.sleep(0.02)
@@ -206,46 +206,46 @@ def test_an_overlay_shares_the_time_of_its_base() -> None:
     ]
     answering = campaign_of({"campaign": {"cpm": 4}})
     for base, overlay in ((blocked, [answering]), ([answering], blocked)):
-        market = layered_market(world, base, overlay, [])
+        snapshot = layered_snapshot(world, base, overlay, [])
         request = decode(json.dumps(slow_request()).encode())
         ssp = next(iter(world.registry))
-        assert isinstance(decide(request, ssp, market, 0), list)
-        assert search(request, ssp, market, 0, 0) == NoBid(Reason.CUT_SHORT, undecided=3)
+        assert isinstance(decide(request, ssp, snapshot, 0), list)
+        assert search(request, ssp, snapshot, 0, 0) == NoBid(Reason.CUT_SHORT, undecided=3)
 
 
 def test_the_endpoint_counts_and_explain_names_what_is_cut_short(redis_url: str) -> None:
-    market, body = slow_market(), json.dumps(slow_request(120)).encode()
-    with LocalApp(market, redis_url, processor_ms=0) as app:
+    snapshot, body = slow_snapshot(), json.dumps(slow_request(120)).encode()
+    with LocalApp(snapshot, redis_url, processor_ms=0) as app:
         assert app.bid(body).status == 204
         name = "snapbid_bid_requests_total"
         assert app.counted(name, ssp="acme", outcome="cut_short") == 1
         assert app.counted("snapbid_bid_cut_short_total", ssp="acme") == 100
         single = json.dumps({**slow_request(1), "bcat": []}).encode()
         assert app.bid(single).status == 200
-    told = explained(market, body, cpu_ms=0)
+    told = explained(snapshot, body, cpu_ms=0)
     assert (told.status, told.reason, told.left_out) == (204, "no bid (cut_short)", 20)
     assert len(told.impressions) == 100
     assert all(each.summary.startswith("cut_short: ") for each in told.impressions)
-    assert explained(market, body, cpu_ms=1000).status == 200
+    assert explained(snapshot, body, cpu_ms=1000).status == 200
 
 
-def explained(market: Market, body: bytes, cpu_ms: int) -> Explanation:
+def explained(snapshot: CatalogSnapshot, body: bytes, cpu_ms: int) -> Explanation:
     async def look(auction: bytes, bids: list[Any], user: str | None) -> str:
         return "k" * len(bids)
 
     async def documents(ids: object) -> dict[str, Any]:
         return {}
 
-    asked = read(body, "acme", market, 0, 1 << 20)
+    asked = read(body, "acme", snapshot, 0, 1 << 20)
     assert isinstance(asked, MatchableRequest)
-    return asyncio.run(explain(asked, market, look, documents, cpu_ms))
+    return asyncio.run(explain(asked, snapshot, look, documents, cpu_ms))
 
 
 @pytest.mark.parametrize("tmax", ["1" * 400, "-" + "1" * 400, "1e400", "2147483648", "0", "1e19"])
 def test_a_tmax_out_of_range_counts_as_absent(redis_url: str, tmax: str) -> None:
-    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     body = b'{"id":"a","tmax":%b,"imp":[{"id":"1","banner":{"w":300,"h":250}}]}' % tmax.encode()
-    with LocalApp(market, redis_url) as app:
+    with LocalApp(snapshot, redis_url) as app:
         assert app.bid(body).status == 200
 
 

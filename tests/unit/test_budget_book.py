@@ -1,14 +1,14 @@
-"""Which budgets a machine's banker brings money for: those of the catalog, by number."""
+"""Which budgets a machine's allocator brings money for: those of the catalog, by number."""
 
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from support.market import RATES, builder_of
 from support.remembered import at
+from support.snapshot import RATES, builder_of
 
 from snapbid.catalog.catalog import Base, Catalog, encode, write
-from snapbid.ledger.budgets.banker import BankedBudget
+from snapbid.ledger.budgets.allocator import EscrowedBudget
 from snapbid.ledger.budgets.limits import Limits
 from snapbid.server.budget_book import BudgetBook
 
@@ -41,12 +41,12 @@ def catalog(folder: Path, *changed: Any, gone: str = "", base: str = "base-1") -
 def test_budgets_that_are_new_or_have_changed(tmp_path: Path) -> None:
     book = BudgetBook()
     assert sorted(book.take_up(catalog(tmp_path))) == [1, 3]  # b has none
-    assert book.of(1, NOON) == BankedBudget(1, {"t": USD}, 2_000_000)
-    assert book.of(3, NOON) == BankedBudget(3, {TODAY: 3 * USD}, 2_000_000)
+    assert book.of(1, NOON) == EscrowedBudget(1, {"t": USD}, 2_000_000)
+    assert book.of(3, NOON) == EscrowedBudget(3, {TODAY: 3 * USD}, 2_000_000)
     assert book.of(2, NOON) is book.of(4, NOON) is None
     more = document("a", budget={"total": 2})
     assert book.take_up(catalog(tmp_path, more)) == [1]
-    assert book.of(1, NOON) == BankedBudget(1, {"t": 2 * USD}, 2_000_000)
+    assert book.of(1, NOON) == EscrowedBudget(1, {"t": 2 * USD}, 2_000_000)
     assert book.take_up(catalog(tmp_path, more)) == []
     assert book.take_up(catalog(tmp_path, {**more, "cpm": 3})) == [1]
     assert book.take_up(catalog(tmp_path, base="base-2")) == []
@@ -62,8 +62,8 @@ def test_what_the_overlay_hides_is_gone(tmp_path: Path) -> None:
 
 def test_pacing_is_in_the_limit() -> None:
     limits = Limits(1, 86_400, 10**6, int(at("2030-01-01T00:00:00") * 1000), in_escrow=True)
-    noon = limits.accounts(int(NOON))
+    noon = limits.periods(int(NOON))
     assert noon == {"t": USD, TODAY: 43_200_000 + 864_000}
     tomorrow = str(int(TODAY) + 1)
-    evening = limits.accounts(int(at("2030-06-15T23:59:45")))
+    evening = limits.periods(int(at("2030-06-15T23:59:45")))
     assert evening == {"t": USD, TODAY: 86_400_000, tomorrow: 864_000}

@@ -11,7 +11,7 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.market import numbered
+from support.snapshot import numbered
 
 from snapbid.campaigns.document import parse
 from snapbid.catalog._builder import Builder

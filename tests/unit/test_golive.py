@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from snapbid.bidding.sightings import KEPT, Sightings, SightingTotals
+from snapbid.bidding.request_stats import KEPT, RequestStats, RequestTotals
 from snapbid.ledger.bids.records import WIN
 from snapbid.operations.golive import evidence as golive_evidence
 from snapbid.operations.golive.checklist import Item, judge
@@ -76,7 +76,7 @@ async def test_spans_are_minutes_up_to_an_hour_and_hours_beyond(fresh_redis: str
         store = EvidenceStore(redis)
         for number, ago in enumerate((0, 9, 11, 59, 61, 300), 1):
             for ssp, requests in ((7, 1), (8, 5)):
-                totals = SightingTotals(Counter(requests=requests))
+                totals = RequestTotals(Counter(requests=requests))
                 await store.write({ssp: totals}, NOW - ago * 60, f"w{ssp}", number)
         by_span = {span: await store.read(7, 1, span, NOW) for span in (1, 10, 60, 120, 600)}
     counts = {span: seen.counts["requests"] for span, seen in by_span.items()}
@@ -92,7 +92,7 @@ async def test_what_is_kept_is_bounded(fresh_redis: str) -> None:
         for batch in range(1, 4):
             answers = [f"{NOW} {number}" for number in range(KEPT)]
             problems = [f"{NOW} 400 {number}" for number in range(KEPT)]
-            totals = SightingTotals(Counter(a=1), answers, problems)
+            totals = RequestTotals(Counter(a=1), answers, problems)
             await store.write({7: totals}, NOW, "w", batch)
         for number in range(2 * MAX_STRAYS):
             await store.write_strays([f"s{number}"], NOW + number)
@@ -126,7 +126,7 @@ class Forgetful(EvidenceStore):
     lost = 2
 
     async def write(
-        self, sent: Mapping[int, SightingTotals], now: int, writer: str, number: int
+        self, sent: Mapping[int, RequestTotals], now: int, writer: str, number: int
     ) -> None:
         await super().write(sent, now, writer, number)
         if self.lost:
@@ -168,7 +168,7 @@ async def test_unknown_notices_are_looked_for_three_times(fresh_redis: str) -> N
         assert (await EvidenceStore(redis).read(7, 1, 10, NOW)).counts["win"] == 1
 
 
-class Sampled(Sightings):
+class Sampled(RequestStats):
     """Has three samples of an SSP, whatever is wanted."""
 
     def __init__(self, ssp: str) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
+from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.base.http import LEFT_AFTER_S
 from snapbid.bidding.bid import Bidder
@@ -29,8 +29,8 @@ def test_a_refused_request_is_read_to_its_end_however_long_others_waited(tmp_pat
     metrics = Metrics(tmp_path)
     ledger: Any = None
     bidding = Bidding(Bidder("http://bid.example"), ledger, metrics, max_bytes=1024, tmax_ms=100)
-    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
-    endpoint = BidEndpoint("acme", market, bidding)
+    snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    endpoint = BidEndpoint("acme", snapshot, bidding)
     admission, now = bidding.admission, perf_counter()
     lane = admission.lane("nova")
     for at in (

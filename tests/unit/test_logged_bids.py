@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
+from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.auctionlog.log import AuctionLog
 from snapbid.base.http import Answer
@@ -46,8 +46,8 @@ async def test_every_bid_of_an_answer_is_on_its_way(tmp_path: Path, verdicts: st
     own: Any = ledger
     bidder = Bidder("http://bid.example")
     bidding = Bidding(bidder, own, metrics, max_bytes=1024, tmax_ms=10_000, log=log.rows)
-    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
-    endpoint = BidEndpoint("acme", market, bidding)
+    snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    endpoint = BidEndpoint("acme", snapshot, bidding)
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": BODY, "more_body": False}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.market import builder_of
+from support.snapshot import builder_of
 
 from snapbid.bidding.lookups import NO_RATE, STRUCTS, TABLES, UNREACHABLE, Lookups, Memo
 from snapbid.bidding.request import Banner, BidRequest, Device, Geo, Imp, Regs, RegsExt, decode

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
+from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.bidding.bid import Bidder, NoBid, Reason
 from snapbid.bidding.request import decode
@@ -41,8 +41,8 @@ PRIVATE: dict[str, Any] = {"pmp": {"private_auction": 1, "deals": [{"id": "d"}]}
     ],
 )
 def test_reasons(imps: list[dict[str, Any]], more: dict[str, Any], reason: Reason | None) -> None:
-    market = market_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+    snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     numbered = [{"id": str(number), **imp} for number, imp in enumerate(imps)]
     request = decode(json.dumps({"id": "a", "imp": numbered, **more}).encode())
-    answer = Bidder("http://bid.example").propose(request, "acme", market, 0)
+    answer = Bidder("http://bid.example").propose(request, "acme", snapshot, 0)
     assert (answer.reason if isinstance(answer, NoBid) else None) == reason

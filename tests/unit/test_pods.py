@@ -3,13 +3,13 @@
 import json
 from typing import Any
 
-from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
+from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.bidding.bid import Bidder, NoBid
-from snapbid.bidding.market import Market
 from snapbid.bidding.pods import pods_of
 from snapbid.bidding.request import Imp, decode
+from snapbid.bidding.snapshot import CatalogSnapshot
 
 
 def imps(*media: dict[str, Any]) -> list[Imp]:
@@ -17,15 +17,15 @@ def imps(*media: dict[str, Any]) -> list[Imp]:
     return decode(json.dumps({"id": "a", "imp": numbered}).encode()).imp or []
 
 
-def market(*advertisers: str) -> Market:
-    """A market with a video campaign of each advertiser, the dearest first."""
+def snapshot(*advertisers: str) -> CatalogSnapshot:
+    """A snapshot with a video campaign of each advertiser, the dearest first."""
     film = {"media": "video", "duration": 15}
     campaigns = [
         campaign_of({"campaign": {"id": f"c{n}", "advertiser": name, "cpm": 50 - n},
                      "creative": film})
         for n, name in enumerate(advertisers)
     ]  # fmt: skip
-    return market_of(campaigns, {"acme": "acme"}, RATES, Geo())
+    return snapshot_of(campaigns, {"acme": "acme"}, RATES, Geo())
 
 
 def test_without_two_impressions_of_one_there_are_no_pods() -> None:
@@ -60,7 +60,7 @@ def test_rivals() -> None:
     assert pods.rivals(second) == ["b.example"]
 
 
-def bids(made: Market, *impressions: dict[str, Any]) -> list[str]:
+def bids(made: CatalogSnapshot, *impressions: dict[str, Any]) -> list[str]:
     request = decode(json.dumps({"id": "a", "imp": [*impressions]}).encode())
     proposal = Bidder("http://bid.example").propose(request, "acme", made, 0)
     assert not isinstance(proposal, NoBid)
@@ -71,7 +71,7 @@ def bids(made: Market, *impressions: dict[str, Any]) -> list[str]:
 def test_a_pod_by_number() -> None:
     """Prebid Server in Java sends numbers; OpenRTB 2.6 has text."""
     pods = [{"id": f"{n}", "video": {"podid": pod}} for n, pod in enumerate((1, 1, "1", 2, 0, 0))]
-    made = market("a.example", "b.example", "c.example")
+    made = snapshot("a.example", "b.example", "c.example")
     names = ["a.example", "b.example", "c.example", "a.example", "a.example", "b.example"]
     assert bids(made, *pods) == names
 
@@ -80,15 +80,15 @@ def test_ten_impressions_get_ten_advertisers() -> None:
     """Each the next best; those that follow are passed over however many campaigns they have."""
     names = [f"a{n % 5}.example" for n in range(40)] + [f"b{n}.example" for n in range(8)]
     pod = [{"id": f"{n}", "video": {"podid": "p"}} for n in range(14)]
-    assert bids(market(*names), *pod) == [*names[:5], *names[40:]]
+    assert bids(snapshot(*names), *pod) == [*names[:5], *names[40:]]
 
 
 def test_an_impression_that_cannot_be_notified_takes_nothing() -> None:
     long, short = ({"id": id, "video": {"podid": "p"}} for id in ("x" * 513, "1"))
-    assert bids(market("a.example"), long, short) == ["a.example"]
+    assert bids(snapshot("a.example"), long, short) == ["a.example"]
 
 
 def test_advertisers_beyond_ascii() -> None:
-    made = market("straße.example", "STRASSE.example", "straße.EXAMPLE", "b.example")
+    made = snapshot("straße.example", "STRASSE.example", "straße.EXAMPLE", "b.example")
     pod = [{"id": f"{n}", "video": {"podid": "p"}} for n in range(3)]
     assert bids(made, *pod) == ["xn--strae-oqa.example", "strasse.example", "b.example"]

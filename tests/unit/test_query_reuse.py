@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.market import RATES, Geo, builder_of
+from support.snapshot import RATES, Geo, builder_of
 
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import BidRequest, decode

@@ -4,25 +4,25 @@ import json
 from typing import Any
 
 import pytest
-from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of, request_of
+from support.snapshot import RATES, Geo, snapshot_of
 
-from snapbid.bidding.bid import Market
+from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.refusals import MOST_CAMPAIGNS, RULES, last_rule
 from snapbid.bidding.request import decode
 
 NOW_MS = 1_767_225_600_000
 
 
-def market(*campaigns: dict[str, Any]) -> Market:
+def snapshot(*campaigns: dict[str, Any]) -> CatalogSnapshot:
     """Campaigns with what differs from the plain one, a banner of 300x250 for 2 USD."""
     named = [campaign_of(one) | {"id": f"c{number}"} for number, one in enumerate(campaigns)]
-    return market_of(named, {"acme": "acme"}, RATES, Geo())
+    return snapshot_of(named, {"acme": "acme"}, RATES, Geo())
 
 
-def rule(market: Market, **edits: Any) -> str:
+def rule(snapshot: CatalogSnapshot, **edits: Any) -> str:
     request = decode(json.dumps(request_of(edits)).encode())
-    return last_rule(request, "acme", market, NOW_MS)
+    return last_rule(request, "acme", snapshot, NOW_MS)
 
 
 GERMAN: dict[str, Any] = {"campaign": {"targeting": {"country": {"include": ["DEU"]}}}}
@@ -71,7 +71,7 @@ OFFERED: dict[str, Any] = {"imp": {"pmp": {"deals": [{"id": "d", "bidfloor": 3}]
 def test_the_last_rule(
     campaigns: list[dict[str, Any]], request_: dict[str, Any], wanted: str
 ) -> None:
-    assert rule(market(*campaigns), **request_) == wanted
+    assert rule(snapshot(*campaigns), **request_) == wanted
     assert wanted in RULES
 
 
@@ -82,12 +82,12 @@ def test_of_several_impressions_the_one_that_came_furthest_tells() -> None:
         numbered: list[dict[str, Any]] = [
             {"id": str(number)} | imp for number, imp in enumerate(imps)
         ]
-        assert rule(market({}), request={"imp": numbered}) == "floor"
+        assert rule(snapshot({}), request={"imp": numbered}) == "floor"
 
 
 def test_a_campaign_without_budget_is_told_of_only_where_it_would_bid() -> None:
     """And goes on without: looking lets nothing bid."""
-    spent = market({"campaign": {"budget": {"daily": 1}}}, {"creative": {"w": 9, "h": 9}})
+    spent = snapshot({"campaign": {"budget": {"daily": 1}}}, {"creative": {"w": 9, "h": 9}})
     rank = spent.catalog.index.rank("c0")
     assert rank is not None
     spent.skip(rank, 0, 1)
@@ -98,4 +98,4 @@ def test_a_campaign_without_budget_is_told_of_only_where_it_would_bid() -> None:
 
 def test_of_many_campaigns_some_of_each_price_are_looked_at() -> None:
     many = [{"campaign": {"cpm": 1 + n / 10}, **GERMAN} for n in range(2 * MOST_CAMPAIGNS + 1)]
-    assert rule(market(*many), **AMERICAN) == "country"
+    assert rule(snapshot(*many), **AMERICAN) == "country"

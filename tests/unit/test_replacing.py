@@ -8,11 +8,11 @@ from math import inf
 from typing import Any
 
 import pytest
-from support.market import RATES, Geo, market_of
 from support.matching_cases import campaign_of
+from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.bidding import limits
-from snapbid.bidding.bid import REPLACING, Bidder, Market, NoBid, Reason
+from snapbid.bidding.bid import REPLACING, Bidder, CatalogSnapshot, NoBid, Reason
 from snapbid.bidding.limits import ATTEMPTS, replace_refused
 from snapbid.bidding.request import decode
 from snapbid.bidding.response import MAX_ANSWER, Bid
@@ -24,10 +24,10 @@ PROCESSOR_S = 1.0
 class Ledger:
     """Refuses the bids of all campaigns but the accepted ones."""
 
-    def __init__(self, market: Market, *accepted: str) -> None:
-        index = market.catalog.index
+    def __init__(self, snapshot: CatalogSnapshot, *accepted: str) -> None:
+        index = snapshot.catalog.index
         self._numbers = {index.rank(name) for name in accepted}
-        self._number_of = {market.template(rank, 0).number: rank for rank in range(len(index))}
+        self._number_of = {snapshot.template(rank, 0).number: rank for rank in range(len(index))}
         self.asked: list[int] = []
 
     async def look(self, _auction: bytes, bids: list[Any], *_: object) -> str:
@@ -48,43 +48,46 @@ class Ledger:
         return 0
 
 
-def priced(*markups: str) -> Market:
-    """A market with a campaign for each markup, from the dearest down: c0, c1, …"""
+def priced(*markups: str) -> CatalogSnapshot:
+    """A snapshot with a campaign for each markup, from the dearest down: c0, c1, …"""
     campaigns = [
         campaign_of({"campaign": {"id": f"c{n}", "cpm": 50 - n}, "creative": {"adm": adm}})
         for n, adm in enumerate(markups)
     ]
-    return market_of(campaigns, {"acme": "acme"}, RATES, Geo())
+    return snapshot_of(campaigns, {"acme": "acme"}, RATES, Geo())
 
 
 def replaced(
-    market: Market, ledger: Ledger, impressions: int, left_s: Callable[[], float] = lambda: inf
+    snapshot: CatalogSnapshot,
+    ledger: Ledger,
+    impressions: int,
+    left_s: Callable[[], float] = lambda: inf,
 ) -> list[Bid] | Reason:
     imps = [{"id": str(n), "banner": {"w": 300, "h": 250}} for n in range(impressions)]
     request = decode(json.dumps({"id": "a", "imp": imps}).encode())
     bidder: Any = Bidder("http://b.example")
-    proposal = bidder.propose(request, "acme", market, 0, inf, PROCESSOR_S)
+    proposal = bidder.propose(request, "acme", snapshot, 0, inf, PROCESSOR_S)
     assert not isinstance(proposal, NoBid)
     bidder.write("a", proposal.bids)
     verdicts = "".join(ledger.verdict(bid.template.number) for bid in proposal.bids)
     return asyncio.run(
-        replace_refused(bidder, ledger, 1, proposal, market, verdicts, left_s, False)
+        replace_refused(bidder, ledger, 1, proposal, snapshot, verdicts, left_s, False)
     )
 
 
-def cids(bids: list[Bid] | Reason, market: Market) -> list[str]:
+def cids(bids: list[Bid] | Reason, snapshot: CatalogSnapshot) -> list[str]:
     assert isinstance(bids, list)
-    ranks = {market.template(rank, 0).number: rank for rank in range(len(market.catalog.index))}
-    index = market.catalog.index
+    ranks = {snapshot.template(rank, 0).number: rank for rank in range(len(snapshot.catalog.index))}
+    index = snapshot.catalog.index
     names = {index.rank(name): name for name in (f"c{n}" for n in range(len(index)))}
     return [str(names[ranks[bid.template.number]]) for bid in bids]
 
 
 def test_the_attempts_share_one_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once they have used up their share of the request's processor time, none follows."""
-    market = priced(*["x"] * (ATTEMPTS + 2))
-    last_tried = Ledger(market, f"c{ATTEMPTS - 1}")
-    assert cids(replaced(market, last_tried, 2), market) == [f"c{ATTEMPTS - 1}"] * 2
+    snapshot = priced(*["x"] * (ATTEMPTS + 2))
+    last_tried = Ledger(snapshot, f"c{ATTEMPTS - 1}")
+    assert cids(replaced(snapshot, last_tried, 2), snapshot) == [f"c{ATTEMPTS - 1}"] * 2
     assert last_tried.asked == [2] * (ATTEMPTS - 1)
 
     # Each attempt takes 40% of the share.
@@ -92,22 +95,24 @@ def test_the_attempts_share_one_allowance(monkeypatch: pytest.MonkeyPatch) -> No
         (now, now + 0.4 * REPLACING * PROCESSOR_S) for now in itertools.count()
     )
     monkeypatch.setattr(limits, "thread_time", lambda: next(clock))
-    slow = Ledger(market, f"c{ATTEMPTS - 1}")
-    assert replaced(market, slow, 2) is Reason.LIMITED
+    slow = Ledger(snapshot, f"c{ATTEMPTS - 1}")
+    assert replaced(snapshot, slow, 2) is Reason.LIMITED
     assert slow.asked == [2, 2, 2]
 
 
 def test_what_replaces_a_bid_has_to_have_room_in_the_answer() -> None:
     long, short = "x" * 60_000, "x"
-    market = priced(short, long)
-    kept = replaced(market, Ledger(market, "c1"), 10)
-    assert cids(kept, market) == ["c1"] * 4
+    snapshot = priced(short, long)
+    kept = replaced(snapshot, Ledger(snapshot, "c1"), 10)
+    assert cids(kept, snapshot) == ["c1"] * 4
     assert isinstance(kept, list)
     assert sum(len(bid.template.pieces[2]) for bid in kept) < MAX_ANSWER
-    market = priced(long, short)
-    assert cids(replaced(market, Ledger(market, "c1"), 10), market) == ["c1"] * 4  # as proposed
+    snapshot = priced(long, short)
+    assert (
+        cids(replaced(snapshot, Ledger(snapshot, "c1"), 10), snapshot) == ["c1"] * 4
+    )  # as proposed
 
 
 def test_a_single_bid_may_be_replaced_by_a_longer_one() -> None:
-    market = priced("x", '"' * 60_000)
-    assert cids(replaced(market, Ledger(market, "c1"), 1), market) == ["c1"]
+    snapshot = priced("x", '"' * 60_000)
+    assert cids(replaced(snapshot, Ledger(snapshot, "c1"), 1), snapshot) == ["c1"]

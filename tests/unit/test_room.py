@@ -1,4 +1,4 @@
-"""What a machine's banker tells its workers, through a file."""
+"""What a machine's allocator tells its workers, through a file."""
 
 from pathlib import Path
 
@@ -41,6 +41,6 @@ def test_who_is_a_ring_behind_knows_nothing(path: Path, number: int, known: bool
     assert reader.read() == [(1, 1)]
 
 
-def test_no_banker_no_file(path: Path) -> None:
+def test_no_allocator_no_file(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         RoomReader(path)

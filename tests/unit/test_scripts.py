@@ -10,9 +10,9 @@ OF_LUA = frozenset((
 ))  # fmt: skip
 USES = re.compile(r"(?<![\w.:])([a-z_]+)\(")
 FOR_LIMITS = {
-    "remember": {"admit", "close_purses", "undo_admission"}
+    "remember": {"admit", "close_allowances", "undo_admission"}
 }  # what it never comes to without limits
-CODE_OF_SEVERAL = ("call_banker", "allowances", "post")
+CODE_OF_SEVERAL = ("call_allocator", "grants", "post")
 
 
 def code(text: str) -> str:

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from support.market import RATES, Geo, numbered
+from support.snapshot import RATES, Geo, numbered
 
-from snapbid.bidding.bid import Market, NoBid, decide
+from snapbid.bidding.bid import CatalogSnapshot, NoBid, decide
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import decode
 from snapbid.campaigns.document import parse_json
@@ -23,15 +23,15 @@ def document(id: str, **members: Any) -> bytes:
     return json.dumps({**common, **members}).encode()
 
 
-def market(*documents: bytes) -> Market:
+def snapshot(*documents: bytes) -> CatalogSnapshot:
     builder = Builder()
     for number, text in enumerate(documents, 1):
         put(builder, parse_json(text), number)
     content = encode(numbered({"acme": "acme"}), RATES, builder.build())
-    return Market(Catalog(b"".join(content)), Lookups(Geo(), RATES))
+    return CatalogSnapshot(Catalog(b"".join(content)), Lookups(Geo(), RATES))
 
 
-def winner(made: Market, domain: str, **members: Any) -> str | None:
+def winner(made: CatalogSnapshot, domain: str, **members: Any) -> str | None:
     request = {
         "id": "r",
         "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}],
@@ -48,7 +48,7 @@ def winner(made: Market, domain: str, **members: Any) -> str | None:
 def test_a_million_domains() -> None:
     domains = [f"host{number}.example" for number in range(MILLION)]
     allowing = document("allowing", targeting={"domain": {"include": domains}}, cpm=3)
-    made = market(allowing, document("blocking", targeting={"domain": {"exclude": domains}}))
+    made = snapshot(allowing, document("blocking", targeting={"domain": {"exclude": domains}}))
     assert winner(made, "host999999.example") == "allowing"
     assert winner(made, "other.example") == "blocking"
 
@@ -56,7 +56,7 @@ def test_a_million_domains() -> None:
 @pytest.mark.long
 def test_the_same_domain_a_million_times() -> None:
     again = {"include": ["A.example"] * MILLION, "exclude": ["b.a.example"] * 10}
-    made = market(document("a", targeting={"domain": again}))
+    made = snapshot(document("a", targeting={"domain": again}))
     assert winner(made, "c.a.example") == "a"
     assert winner(made, "b.a.example") is None
     assert winner(made, "b.example") is None
@@ -75,7 +75,7 @@ def test_spellings_of_one_value_are_one_entry() -> None:
 def test_all_creatives_and_circles_that_there_may_be() -> None:
     creatives = [{**CREATIVE, "id": f"k{number}", "w": number + 1} for number in range(1000)]
     circles = [{"lat": 10, "lon": number / 10, "km": 1} for number in range(1000)]
-    made = market(document("a", creatives=creatives, targeting={"geo_radius": circles}))
+    made = snapshot(document("a", creatives=creatives, targeting={"geo_radius": circles}))
     near = {"device": {"geo": {"lat": 10, "lon": 99.9}}}
     assert winner(made, "a.example", **near) == "a"
     assert winner(made, "a.example") is None
@@ -85,7 +85,7 @@ def test_empty_lists_are_no_lists() -> None:
     empty: dict[str, Any] = {
         name: {"include": [], "exclude": []} for name in ("domain", "hour", "deal", "country")
     }
-    made = market(document("a", targeting={**empty, "geo_radius": []}, categories=[]))
+    made = snapshot(document("a", targeting={**empty, "geo_radius": []}, categories=[]))
     assert winner(made, "a.example") == "a"
 
 

@@ -18,7 +18,7 @@ from cpython.object cimport PyObject
 from allowance cimport CLOCK_THREAD_CPUTIME_ID, sb_clock
 from snapbid.bidding._admission cimport AdmissionControl
 from snapbid.bidding._bids cimport as_ledger_bids
-from snapbid.bidding._decision cimport MarketCore, NoBid, Proposal
+from snapbid.bidding._decision cimport SnapshotCore, NoBid, Proposal
 from snapbid.bidding._endpoint cimport EndpointCore
 from snapbid.bidding._head cimport last_value, length_told
 from snapbid.bidding._outcome cimport Outcome
@@ -91,7 +91,7 @@ cdef class BidCall:
     cdef bint _is_timed, _is_test, _is_admitted
     cdef bytes _response
     cdef Proposal _proposal
-    cdef MarketCore _market
+    cdef SnapshotCore _snapshot
     cdef object _began_ms, _result
 
     # -- a coroutine's methods --------------------------------------------------------------------
@@ -226,9 +226,9 @@ cdef class BidCall:
     cdef int has_body(self, bytes body) except -1:
         """Decide, and have the bids remembered."""
         cdef BidAnswering endpoint = self._endpoint
-        cdef MarketCore market = endpoint.market  # for the whole request: ranks belong to one
+        cdef SnapshotCore snapshot = endpoint.snapshot  # for the whole request: ranks belong to one
         cdef AdmissionControl admission = endpoint._admission
-        cdef Reader reader = market.lookups
+        cdef Reader reader = snapshot.lookups
         cdef double now = endpoint.seconds(), began = 0
         cdef double left_s = endpoint._processor_s, allowed_s = endpoint._tmax_s
         cdef int64_t number
@@ -247,7 +247,7 @@ cdef class BidCall:
             left_s += began - sb_clock(CLOCK_THREAD_CPUTIME_ID) * 1e-9
             left_s = max(left_s, LEAST_SHARE * endpoint._processor_s)
         self.end_step(endpoint._decoding)
-        self._is_test = endpoint._sightings.count(reader, request)
+        self._is_test = endpoint._request_stats.count(reader, request)
         if self._is_test:
             endpoint.test(request)
         tmax = reader.get(request, BIDREQUEST_TMAX)
@@ -259,11 +259,11 @@ cdef class BidCall:
             return self.end(endpoint._late)
         self._deadline -= MARGIN_S if allowed_s > 2 * MARGIN_S else allowed_s / 2
         decided = endpoint._decider.propose(
-            request, endpoint._ssp, market, endpoint.now_ms(), self._deadline - now, left_s)
+            request, endpoint._ssp, snapshot, endpoint.now_ms(), self._deadline - now, left_s)
         self.end_step(endpoint._matching)
-        if endpoint._sightings._wanted > 0 and PyBytes_GET_SIZE(body) <= endpoint._large:
-            endpoint._sightings.sample((
-                body, request, endpoint._ssp, market, endpoint.now_ms(),
+        if endpoint._request_stats._wanted > 0 and PyBytes_GET_SIZE(body) <= endpoint._large:
+            endpoint._request_stats.sample((
+                body, request, endpoint._ssp, snapshot, endpoint.now_ms(),
                 (<NoBid>decided).reason if type(decided) is NoBid else None))
         if PySet_GET_SIZE(reader.noted):
             endpoint.note(reader.noted)
@@ -274,7 +274,7 @@ cdef class BidCall:
         proposal = <Proposal>decided
         if proposal.undecided:
             endpoint.cut_short(proposal.undecided)
-        self._market = market
+        self._snapshot = snapshot
         return self.offer(proposal)
 
     cdef int offer(self, Proposal proposal) except -1:
@@ -318,7 +318,7 @@ cdef class BidCall:
             return self.keep()
         if PyUnicode_GET_LENGTH(verdicts):
             return self.wait_for(REPLACING, endpoint.replace_refused(
-                self._proposal, self._market, verdicts, self._deadline, self._is_test, self._began_ms))
+                self._proposal, self._snapshot, verdicts, self._deadline, self._is_test, self._began_ms))
         return self.end(endpoint._late)
 
     cdef int keep(self) except -1:

@@ -6,7 +6,7 @@ from snapbid.bidding._bids cimport Bid, Template
 from snapbid.catalog._matcher cimport Index, Query
 from snapbid.catalog._reader cimport Reader
 
-cdef class MarketCore:
+cdef class SnapshotCore:
     cdef readonly Reader lookups
     cdef readonly Index index
     cdef readonly dict exhausted
@@ -51,9 +51,9 @@ cdef class Decider:
     cdef object _no_currency, _too_many, _cut_short, _long_id
     cdef double _searching, _templates
 
-    cpdef object search(self, object request, str ssp, MarketCore market, int64_t now_ms,
+    cpdef object search(self, object request, str ssp, SnapshotCore snapshot, int64_t now_ms,
                         double left_s=*, double processor_s=*)
-    cpdef object propose(self, object request, str ssp, MarketCore market, int64_t now_ms,
+    cpdef object propose(self, object request, str ssp, SnapshotCore snapshot, int64_t now_ms,
                          double left_s=*, double processor_s=*)
-    cpdef Bid bid_of(self, Choice choice, MarketCore market, Decision decision)
+    cpdef Bid bid_of(self, Choice choice, SnapshotCore snapshot, Decision decision)
     cdef Reader in_currency(self, Reader lookups, object request)

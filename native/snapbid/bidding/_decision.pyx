@@ -42,7 +42,7 @@ cdef inline object place(uint32_t rank, uint32_t creative):
     return <uint64_t>rank << 32 | creative
 
 
-cdef class MarketCore:
+cdef class SnapshotCore:
 
     def __init__(self, Reader lookups not None, Index index not None, dict ssps not None,
                  dict of_base not None, dict of_overlay not None, uint32_t overlaid):
@@ -126,9 +126,9 @@ cdef class Decider:
         self._cut_short, self._long_id = cut_short, long_id
         self._searching, self._templates = searching, templates
 
-    cpdef object search(self, object request, str ssp, MarketCore market, int64_t now_ms,
+    cpdef object search(self, object request, str ssp, SnapshotCore snapshot, int64_t now_ms,
                         double left_s=INFINITY, double processor_s=INFINITY):
-        cdef Reader reader, lookups = market.lookups
+        cdef Reader reader, lookups = snapshot.lookups
         cdef Decision decision
         cdef Choice choice
         cdef Query query
@@ -143,8 +143,8 @@ cdef class Decider:
         reader = self.in_currency(lookups, request)
         if reader is None:
             return NoBid(self._no_currency)
-        canonical = PyDict_GetItem(market._canonical, ssp)
-        query = market.index.start(
+        canonical = PyDict_GetItem(snapshot._canonical, ssp)
+        query = snapshot.index.start(
             reader, request, ssp, ssp if canonical is NULL else <str?><object>canonical, now_ms,
             left_s, processor_s)
         imps = reader.get(request, BIDREQUEST_IMP)
@@ -166,7 +166,7 @@ cdef class Decider:
             is_found = query.take_next(&best)
             if is_found and quantity != 1:
                 rest = self._affordable(
-                    (best.rank, best.creative, best.deal), query, quantity, market)
+                    (best.rank, best.creative, best.deal), query, quantity, snapshot)
                 is_found = rest is not None
                 if is_found:
                     best.rank, best.creative, best.deal = rest
@@ -177,7 +177,7 @@ cdef class Decider:
                 choice.quantity = quantity
                 choices.append(choice)
                 if pods is not None and fits_a_notice(reader.get(imp, IMP_ID)):
-                    pods.take(imp, market.index.advertiser(best.rank))
+                    pods.take(imp, snapshot.index.advertiser(best.rank))
         if not choices:
             if query.undecided:
                 return NoBid(self._cut_short, query.undecided)
@@ -202,7 +202,7 @@ cdef class Decider:
                 return lookups
         return (<object>lookups).bidding_in(cur)
 
-    cpdef object propose(self, object request, str ssp, MarketCore market, int64_t now_ms,
+    cpdef object propose(self, object request, str ssp, SnapshotCore snapshot, int64_t now_ms,
                          double left_s=INFINITY, double processor_s=INFINITY):
         cdef Decision decision
         cdef Proposal proposal
@@ -213,11 +213,11 @@ cdef class Decider:
         cdef uint32_t undecided
         cdef str auction_id
         cdef object found = self.search(
-            request, ssp, market, now_ms, left_s, self._searching * processor_s)
+            request, ssp, snapshot, now_ms, left_s, self._searching * processor_s)
         if type(found) is NoBid:
             return found
         decision = <Decision>found
-        auction_id = market.lookups.get(request, BIDREQUEST_ID)
+        auction_id = snapshot.lookups.get(request, BIDREQUEST_ID)
         if not fits_a_notice(auction_id):
             return NoBid(self._long_id)
         undecided = decision.query.undecided
@@ -227,7 +227,7 @@ cdef class Decider:
             if bids and not decision.query.has_time():
                 undecided += <uint32_t>(PyList_GET_SIZE(decision.choices) - PyList_GET_SIZE(bids))
                 break
-            bid = self.bid_of(choice, market, decision)
+            bid = self.bid_of(choice, snapshot, decision)
             if fits_a_notice(bid.imp_id):
                 bids.append(bid)
                 choices.append(choice)
@@ -240,12 +240,12 @@ cdef class Decider:
         proposal.undecided, proposal.processor_s = undecided, processor_s
         return proposal
 
-    cpdef Bid bid_of(self, Choice choice, MarketCore market, Decision decision):
+    cpdef Bid bid_of(self, Choice choice, SnapshotCore snapshot, Decision decision):
         cdef Reader reader
         cdef Template template = None
         cdef object imp, asked = None, cost = None
         cdef str deal_id = None
-        if choice is None or market is None or decision is None:
+        if choice is None or snapshot is None or decision is None:
             raise TypeError("no choice")
         reader, imp = decision.lookups, choice.imp
         if choice.deal >= 0:
@@ -255,11 +255,11 @@ cdef class Decider:
             asked = (<object>reader).native_request(native)
         if reader.in_usd and not decision.query.workspace.request.asker.asks_dsa:
             if asked is None:
-                template = market.find(choice.rank, choice.creative)
+                template = snapshot.find(choice.rank, choice.creative)
             if template is None:
-                template = (<object>market).template(choice.rank, choice.creative, asked)
+                template = (<object>snapshot).template(choice.rank, choice.creative, asked)
         else:
-            template = (<object>market).adapted(
+            template = (<object>snapshot).adapted(
                 choice.rank, choice.creative, reader, decision.query.declares, asked)
         if choice.quantity != 1:
             cost = self._cost_of(template.price_micros, choice.quantity)

@@ -3,14 +3,14 @@
 from libc.stdint cimport int64_t
 
 from snapbid.bidding._admission cimport AdmissionControl, Lane
-from snapbid.bidding._decision cimport Decider, MarketCore
+from snapbid.bidding._decision cimport Decider, SnapshotCore
 from snapbid.bidding._outcome cimport Outcome
 from snapbid.bidding._response cimport BidIds, ResponseWriter
-from snapbid.bidding._sightings cimport RequestCounts
+from snapbid.bidding._request_stats cimport RequestCounts
 from snapbid.metrics._cells cimport Histogram
 
 cdef class EndpointCore:
-    cdef readonly MarketCore market
+    cdef readonly SnapshotCore snapshot
     cdef str _ssp
     cdef object _number
     cdef Decider _decider
@@ -18,7 +18,7 @@ cdef class EndpointCore:
     cdef BidIds _ids
     cdef AdmissionControl _admission
     cdef Lane _lane
-    cdef RequestCounts _sightings
+    cdef RequestCounts _request_stats
     cdef Outcome _bid_made
     cdef dict _no_bids  # outcomes by reason
     cdef Histogram _decoding, _matching, _committing

@@ -38,11 +38,11 @@ cdef inline bint has_id(Reader reader, object imp) except -1:
 
 cdef class EndpointCore:
 
-    def __init__(self, str ssp not None, int number, MarketCore market not None, bidding,
-                 RequestCounts sightings not None, Lane lane not None,
+    def __init__(self, str ssp not None, int number, SnapshotCore snapshot not None, bidding,
+                 RequestCounts request_stats not None, Lane lane not None,
                  Outcome bid_made not None, dict no_bids not None):
-        self._ssp, self._number, self.market = ssp, number, market
-        self._sightings, self._lane = sightings, lane
+        self._ssp, self._number, self.snapshot = ssp, number, snapshot
+        self._request_stats, self._lane = request_stats, lane
         self._bid_made, self._no_bids = bid_made, no_bids
         self._decider, self._admission = bidding.decider, bidding.admission
         self._writer, self._ids = bidding.bidder.writer, bidding.bidder.ids
@@ -61,8 +61,8 @@ cdef class EndpointCore:
         self._starts = {}
         self._clock, self._timer = bidding.clock, bidding.timer
 
-    def use(self, MarketCore market not None):
-        self.market = market
+    def use(self, SnapshotCore snapshot not None):
+        self.snapshot = snapshot
 
     def no_bid(self, reason):
         (<Outcome?>self._no_bids[reason]).count()
@@ -70,7 +70,7 @@ cdef class EndpointCore:
 
     cdef object decoded(self, bytes body):
         """The request. Raises BadRequest."""
-        cdef Reader reader = self.market.lookups
+        cdef Reader reader = self.snapshot.lookups
         cdef object request, imps, id
         cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
         if size > self._most_values or not sb_is_ascii(PyBytes_AS_STRING(body), size):

@@ -1,12 +1,12 @@
 """How bid requests end; see _outcome.pyx."""
 
 from snapbid.bidding._admission cimport AdmissionControl, Lane
-from snapbid.bidding._sightings cimport RequestCounts
+from snapbid.bidding._request_stats cimport RequestCounts
 from snapbid.metrics._cells cimport Counter, Histogram
 
 cdef class Outcome:
     cdef Counter _counter
-    cdef RequestCounts _sightings
+    cdef RequestCounts _request_stats
     cdef AdmissionControl _admission
     cdef Lane _lane
     cdef Histogram _seconds

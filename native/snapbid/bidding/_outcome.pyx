@@ -6,17 +6,17 @@ cimport cython
 @cython.final
 cdef class Outcome:
 
-    def __init__(self, Counter counter not None, RequestCounts sightings not None, int status,
+    def __init__(self, Counter counter not None, RequestCounts request_stats not None, int status,
                  AdmissionControl admission not None, Lane lane not None,
                  Histogram seconds not None):
-        self._counter, self._sightings, self._status = counter, sightings, status
+        self._counter, self._request_stats, self._status = counter, request_stats, status
         self._admission, self._lane, self._seconds = admission, lane, seconds
 
     cpdef int count(self) except -1:
         if self._counter is None:
             raise TypeError("an outcome needs its counter")
         self._counter.add(1)
-        return self._sightings.note(self._status)
+        return self._request_stats.note(self._status)
 
     cpdef int end(self, double seconds) except -1:
         self.count()

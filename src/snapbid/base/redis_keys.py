@@ -5,16 +5,16 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
 
     {sbN}:none                never exists: a script that names it is refused while its slot moves
     {sbN}:epoch               names the data set; made by whoever comes first
-    {sbN}:r                   the granules that there are, and which one takes records; a string
+    {sbN}:r                   the time buckets that there are, and which one takes records; a string
                               where the ledger is closed (closing.py)
-    {sbN}:r:GRANULE:BUCKET    records of bids: field = digest of (auction, impression)
+    {sbN}:r:TIME_BUCKET:BUCKET    records of bids: field = digest of (auction, impression)
     {sbN}:w:WRITER            number of a writer's last batch, and the limited bids it refused;
                               negative once it was taken back
     {sbN}:ttl                 how long bids are remembered, by whom that is said (heartbeat.lua)
     {sbN}:m:CAMPAIGN          money used by a campaign and held for it (money.lua)
     {sbN}:x:CAMPAIGN          when its holds end
     {sbN}:g:CAMPAIGN          what this shard was granted of its budget (money.lua)
-    {sbN}:bank:CAMPAIGN       what all shards were granted of it, in one of them (banker.py)
+    {sbN}:account:CAMPAIGN       what all shards were granted of it, in one of them (allocator.py)
     {sbN}:refused, {sbN}:wait, {sbN}:calls, {sbN}:room, {sbN}:said
                               campaigns that ask for money, and that had some again (money.lua)
     {sbN}:fe:CAMPAIGN:USER    a capped user's holds
@@ -113,7 +113,7 @@ class ShardKeys:
         self.left = f"{prefix}left"
         self.processes = f"{prefix}spools"
 
-    def allowances(self, campaign: int) -> str:
+    def grants(self, campaign: int) -> str:
         """What the shard was granted of a campaign's budget."""
         return f"{self.prefix}g:{campaign}"
 

@@ -5,10 +5,10 @@ from typing_extensions import disjoint_base
 
 from snapbid.bidding.bid import Best, Reason
 from snapbid.bidding.lookups import Lookups
-from snapbid.bidding.market import ExhaustedCampaign, Market
 from snapbid.bidding.pods import Pods
 from snapbid.bidding.request import BidRequest, Imp
 from snapbid.bidding.response import Bid, Template
+from snapbid.bidding.snapshot import CatalogSnapshot, ExhaustedCampaign
 from snapbid.catalog.catalog import Index, Query
 
 MAX_NOTICE_ID: int  # bytes of an id in a notification URL
@@ -17,8 +17,8 @@ def can_be_notified(text: str) -> bool:
     """Return whether the notification endpoints would accept the id."""
 
 @disjoint_base
-class MarketCore:
-    """What deciding needs of a market: its index and lookups, and the templates built so far.
+class SnapshotCore:
+    """What deciding needs of a snapshot: its index and lookups, and the templates built so far.
 
     `ssps`: descriptor to canonical id. Templates are those of the base's ranks, which are below
     `overlaid`, and of the overlay's. `exhausted`: by rank, the campaigns that a shard last refused
@@ -141,7 +141,7 @@ class Decider:
         pods_of: Callable[[list[Imp]], Pods | None],
         quantity_of: Callable[[BidRequest, Imp], float],
         cost_of: Callable[[int, float], int],
-        affordable: Callable[[Best | None, Query, float, Market], Best | None],
+        affordable: Callable[[Best | None, Query, float, CatalogSnapshot], Best | None],
         unanswered: Callable[..., Reason],
         no_currency: Reason,
         too_many: Reason,
@@ -154,7 +154,7 @@ class Decider:
         self,
         request: BidRequest,
         ssp: str,
-        market: Market,
+        snapshot: CatalogSnapshot,
         now_ms: int,
         left_s: float = ...,
         processor_s: float = ...,
@@ -169,12 +169,12 @@ class Decider:
         self,
         request: BidRequest,
         ssp: str,
-        market: Market,
+        snapshot: CatalogSnapshot,
         now_ms: int,
         left_s: float = ...,
         processor_s: float = ...,
     ) -> Proposal | NoBid:
         """Decide on a request, within the time allowed; `now_ms` is UTC epoch time."""
 
-    def bid_of(self, choice: Choice, market: Market, decision: Decision) -> Bid:
+    def bid_of(self, choice: Choice, snapshot: CatalogSnapshot, decision: Decision) -> Bid:
         """Return the bid for a choice of the decision."""

@@ -3,10 +3,10 @@ from typing_extensions import disjoint_base
 from snapbid.base.http import Answer
 from snapbid.bidding._admission import Lane
 from snapbid.bidding._outcome import Outcome
-from snapbid.bidding._sightings import RequestCounts
+from snapbid.bidding._request_stats import RequestCounts
 from snapbid.bidding.bid import Reason
 from snapbid.bidding.endpoint import Bidding
-from snapbid.bidding.market import Market
+from snapbid.bidding.snapshot import CatalogSnapshot
 
 @disjoint_base
 class EndpointCore:
@@ -21,17 +21,17 @@ class EndpointCore:
         self,
         ssp: str,
         number: int,
-        market: Market,
+        snapshot: CatalogSnapshot,
         bidding: Bidding,
-        sightings: RequestCounts,
+        request_stats: RequestCounts,
         lane: Lane,
         bid_made: Outcome,
         no_bids: dict[Reason, Outcome],
     ) -> None: ...
     @property
-    def market(self) -> Market: ...
-    def use(self, market: Market) -> None:
-        """Bid from this market from now on."""
+    def snapshot(self) -> CatalogSnapshot: ...
+    def use(self, snapshot: CatalogSnapshot) -> None:
+        """Bid from this snapshot from now on."""
 
     def no_bid(self, reason: Reason) -> Answer:
         """Count, and return, the answer to a request that was not admitted."""

@@ -1,7 +1,7 @@
 from typing import final
 
 from snapbid.bidding._admission import AdmissionControl, Lane
-from snapbid.bidding._sightings import RequestCounts
+from snapbid.bidding._request_stats import RequestCounts
 from snapbid.metrics import Counter, Histogram
 
 @final
@@ -14,7 +14,7 @@ class Outcome:
     def __init__(
         self,
         counter: Counter,
-        sightings: RequestCounts,
+        request_stats: RequestCounts,
         status: int,
         admission: AdmissionControl,
         lane: Lane,

@@ -21,19 +21,19 @@ from snapbid.bidding._decision import Choice, Decider, Decision, NoBid, Proposal
 from snapbid.bidding._response import BidIds
 from snapbid.bidding.cost import cost_of, quantity_of
 from snapbid.bidding.lookups import USD
-from snapbid.bidding.market import Market
 from snapbid.bidding.pods import pods_of
 from snapbid.bidding.request import BidRequest
 from snapbid.bidding.response import Bid, Writer
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog.catalog import Query
 
 __all__ = [
     "MAX_TMAX_MS",
     "SEARCHING",
     "Bidder",
+    "CatalogSnapshot",
     "Choice",
     "Decision",
-    "Market",
     "NoBid",
     "Proposal",
     "Reason",
@@ -79,11 +79,13 @@ _NO_CAMPAIGN: Final = Reason.NO_CAMPAIGN
 _NO_MEDIA: Final = Reason.NO_MEDIA
 
 
-def _affordable(best: Best | None, query: Query, quantity: float, market: Market) -> Best | None:
+def _affordable(
+    best: Best | None, query: Query, quantity: float, snapshot: CatalogSnapshot
+) -> Best | None:
     """Return the best campaign, from this one on, that may have budget for so many impressions."""
     while best is not None:
         rank = best[0]
-        if not market.is_too_dear(rank, cost_of(market.catalog.index.price(rank), quantity)):
+        if not snapshot.is_too_dear(rank, cost_of(snapshot.catalog.index.price(rank), quantity)):
             break
         best = query.next()
     return best
@@ -122,14 +124,16 @@ search: Final = DECIDER.search
 bid_of: Final = DECIDER.bid_of
 
 
-def decide(request: BidRequest, ssp: str, market: Market, now_ms: int) -> list[Choice] | NoBid:
+def decide(
+    request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: int
+) -> list[Choice] | NoBid:
     """Return the choices of `search`."""
-    decision = search(request, ssp, market, now_ms)
+    decision = search(request, ssp, snapshot, now_ms)
     return decision if isinstance(decision, NoBid) else decision.choices
 
 
 class Bidder:
-    """Answers bid requests from a market; `writer` and `ids` are what its answers are made with.
+    """Answers bid requests from a snapshot; `writer` and `ids` are what its answers are made with.
 
     `sign` is that of a Writer. Bidders of one process have the same `ids`.
     """
@@ -148,13 +152,13 @@ class Bidder:
         self,
         request: BidRequest,
         ssp: str,
-        market: Market,
+        snapshot: CatalogSnapshot,
         now_ms: int,
         left_s: float = inf,
         processor_s: float = inf,
     ) -> Proposal | NoBid:
         """Decide on a request, within the time allowed; `now_ms` is UTC epoch time."""
-        return DECIDER.propose(request, ssp, market, now_ms, left_s, processor_s)
+        return DECIDER.propose(request, ssp, snapshot, now_ms, left_s, processor_s)
 
     def write(self, auction_id: str, bids: list[Bid], currency: str = USD) -> bytes:
         """Write the response's body; bids that have no room are taken from the end of `bids`."""

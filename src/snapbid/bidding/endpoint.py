@@ -28,12 +28,12 @@ from snapbid.base.http import (
 from snapbid.bidding._admission import AdmissionControl
 from snapbid.bidding._answering import BidAnswering
 from snapbid.bidding._outcome import Outcome
-from snapbid.bidding.bid import DECIDER, Bidder, Market, Proposal, Reason
+from snapbid.bidding.bid import DECIDER, Bidder, CatalogSnapshot, Proposal, Reason
 from snapbid.bidding.bounds import MAX_VALUES
 from snapbid.bidding.limits import RemembersBids, replace_refused
 from snapbid.bidding.request import BidRequest, check, decode, decode_plain
+from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import MAX_ANSWER, Bid
-from snapbid.bidding.sightings import Sightings
 from snapbid.bidding.signing import FamilyLedger, NoticeSigner, family_of
 from snapbid.bidding.timing import BidTimings
 from snapbid.ledger.bids.records import BidVerdict
@@ -126,35 +126,39 @@ class Bidding:
 
 
 class BidEndpoint(BidAnswering):
-    """Answers one SSP's bid requests from its current market, and counts them by outcome.
+    """Answers one SSP's bid requests from its current snapshot, and counts them by outcome.
 
     The way that most requests go is native; the methods here are for the others.
     """
 
     def __init__(
-        self, ssp: str, market: Market, bidding: Bidding, sightings: Sightings | None = None
+        self,
+        ssp: str,
+        snapshot: CatalogSnapshot,
+        bidding: Bidding,
+        request_stats: RequestStats | None = None,
     ) -> None:
         self._descriptor = ssp
-        self._number = market.catalog.ssp_numbers[ssp]
+        self._number = snapshot.catalog.ssp_numbers[ssp]
         self._bidding = bidding
-        self._source = ssp, market.catalog.ssps[ssp]
-        self._sightings = sightings = sightings or Sightings()
+        self._source = ssp, snapshot.catalog.ssps[ssp]
+        self._request_stats = request_stats = request_stats or RequestStats()
         name, metrics = "snapbid_bid_requests_total", bidding.metrics
-        lane = bidding.admission.lane(market.catalog.ssps[ssp])
+        lane = bidding.admission.lane(snapshot.catalog.ssps[ssp])
         admission, whole = bidding.admission, bidding.timings.whole
 
         def outcome(value: str, status: int) -> Outcome:
             counter = metrics.counter(name, ssp=ssp, outcome=value)
-            return Outcome(counter, sightings, status, admission, lane, whole)
+            return Outcome(counter, request_stats, status, admission, lane, whole)
 
         self._refusals = Counters(metrics, name, "ssp", "outcome")
         self._cut_short = metrics.counter("snapbid_bid_cut_short_total", ssp=ssp)
         super().__init__(
             ssp,
             self._number,
-            market,
+            snapshot,
             bidding,
-            sightings,
+            request_stats,
             lane,
             outcome("bid", 200),
             {reason: outcome(reason.value, 204) for reason in Reason},
@@ -182,7 +186,7 @@ class BidEndpoint(BidAnswering):
         """
         fields = dict(headers)
         if not fields.get(CONTENT_TYPE):
-            self._sightings.untyped()
+            self._request_stats.untyped()
             fields[CONTENT_TYPE] = JSON
         return read_json_body(fields, receive, self._bidding.max_bytes)
 
@@ -197,11 +201,11 @@ class BidEndpoint(BidAnswering):
 
     def test(self, request: BidRequest) -> None:
         """Note a test request."""
-        self._sightings.test(request)
+        self._request_stats.test(request)
 
     def note(self, lists: set[str]) -> None:
         """Count the lists that limit and have an entry without a meaning, and forget them."""
-        self._sightings.meaningless(lists)
+        self._request_stats.meaningless(lists)
         lists.clear()
 
     def cut_short(self, impressions: int) -> None:
@@ -211,9 +215,9 @@ class BidEndpoint(BidAnswering):
     def count_failure(self, error: BaseException) -> None:
         if isinstance(error, Problem):
             self._refusals.inc(self._descriptor, error.code)
-            self._sightings.refused(error)
+            self._request_stats.refused(error)
         elif isinstance(error, Exception) and not isinstance(error, Disconnected):
-            self._sightings.answered(500)
+            self._request_stats.answered(500)
 
     def log_bids(self, began_ms: int, proposal: Proposal, bids: list[Bid], test: bool) -> None:
         """Write rows for the auction log."""
@@ -230,7 +234,7 @@ class BidEndpoint(BidAnswering):
     async def replace_refused(
         self,
         proposal: Proposal,
-        market: Market,
+        snapshot: CatalogSnapshot,
         verdicts: str,
         deadline: float,
         test: bool,
@@ -243,7 +247,7 @@ class BidEndpoint(BidAnswering):
             self._bidding.ledger,
             self._number,
             proposal,
-            market,
+            snapshot,
             verdicts,
             lambda: deadline - perf_counter(),
             test,

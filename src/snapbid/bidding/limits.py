@@ -12,7 +12,7 @@ from time import thread_time
 from typing import Final, Protocol
 
 from snapbid.bidding._bids import ledger_bids as ledger_bids
-from snapbid.bidding.bid import REPLACING, Bidder, Choice, Market, Proposal, Reason, bid_of
+from snapbid.bidding.bid import REPLACING, Bidder, CatalogSnapshot, Choice, Proposal, Reason, bid_of
 from snapbid.bidding.cost import cost_of
 from snapbid.bidding.request import Imp
 from snapbid.bidding.response import MAX_ANSWER, Bid
@@ -55,7 +55,7 @@ async def replace_refused(
     ledger: RemembersBids,
     ssp: int,
     proposal: Proposal,
-    market: Market,
+    snapshot: CatalogSnapshot,
     verdicts: str,
     left_s: Callable[[], float],
     test: bool,
@@ -67,7 +67,7 @@ async def replace_refused(
     length of the answer allow. For a `test` nothing is reserved.
     """
     auction, user = proposal.auction_id.encode(), proposal.decision.user
-    replacements = _Replacements(bidder, proposal, market, ledger.shard_of(auction))
+    replacements = _Replacements(bidder, proposal, snapshot, ledger.shard_of(auction))
     processor_s = REPLACING * proposal.processor_s
     choices, pending = list(proposal.choices), list(enumerate(proposal.bids))
     kept: list[tuple[int, Bid]] = []
@@ -89,7 +89,7 @@ async def replace_refused(
             out_of_money = verdict not in _NOT_OF_BUDGETS
             choice = replacements.replace(choices[position], out_of_money=out_of_money)
             if choice is not None:
-                replacement = bid_of(choice, market, proposal.decision)
+                replacement = bid_of(choice, snapshot, proposal.decision)
                 if replacements.make_room(bid, replacement):
                     choices[position] = choice
                     retries.append((position, replacement))
@@ -124,14 +124,16 @@ class _Replacements:
     may be left to it than before.
     """
 
-    def __init__(self, bidder: Bidder, proposal: Proposal, market: Market, shard: int) -> None:
+    def __init__(
+        self, bidder: Bidder, proposal: Proposal, snapshot: CatalogSnapshot, shard: int
+    ) -> None:
         self._length = partial(bidder.length, proposal.auction_id)
         self._room: int | None = None  # a single bid is never too long
         if len(proposal.bids) > 1:
             self._room = MAX_ANSWER - sum(map(self._length, proposal.bids))
         self._decision = proposal.decision
         self._current: Imp | None = proposal.decision.last
-        self._market = market
+        self._snapshot = snapshot
         self._shard = shard
         self._tried: dict[str, set[int]] = {}
 
@@ -146,7 +148,7 @@ class _Replacements:
         """Return the next best campaign that is not known to be out of budget."""
         imp = choice.imp
         if out_of_money:
-            self._market.skip(choice.rank, self._shard, self._cost(choice.rank, choice.quantity))
+            self._snapshot.skip(choice.rank, self._shard, self._cost(choice.rank, choice.quantity))
         tried = self._tried.setdefault(str(imp.id), set())
         tried.add(choice.rank)
         query = self._decision.query
@@ -158,16 +160,16 @@ class _Replacements:
             self._current = imp if query.impression(imp, rivals) else None
         while (best := query.next()) is not None:
             rank = best[0]
-            if rank not in tried and not self._market.skips(
+            if rank not in tried and not self._snapshot.skips(
                 rank, self._shard, self._cost(rank, choice.quantity)
             ):
                 if pods is not None:
-                    pods.take(imp, self._market.catalog.index.advertiser(rank))
+                    pods.take(imp, self._snapshot.catalog.index.advertiser(rank))
                 return Choice(imp, *best, choice.quantity)
         return None
 
     def _cost(self, rank: int, quantity: float) -> int:
-        return cost_of(self._market.catalog.index.price(rank), quantity)
+        return cost_of(self._snapshot.catalog.index.price(rank), quantity)
 
     def make_room(self, refused: Bid, bid: Bid) -> bool:
         """Return whether the answer is short enough with a bid in place of one that is refused."""

@@ -8,9 +8,9 @@ from typing import Final
 
 from snapbid.base.beat import BEAT_S, left
 from snapbid.base.tasks import end
-from snapbid.bidding.market import Market
+from snapbid.bidding.snapshot import CatalogSnapshot
 
-LISTEN_S: Final = 0.1  # with ROUND_S of server/banking.py, within which a new budget bids
+LISTEN_S: Final = 0.1  # with ROUND_S of server/allocating.py, within which a new budget bids
 REST_S: Final = BEAT_S  # while no campaign is skipped
 LATE_S: Final = 1.0  # after which no refusal from before an announcement is under way
 
@@ -23,12 +23,14 @@ class Recall:
     """Hears again and again what one reader of the machine announces; see `RoomReader.read`.
 
     What was announced counts once more a little later: a bid that was refused before may be told
-    to the worker only then. `market` returns the current market.
+    to the worker only then. `snapshot` returns the current snapshot.
     """
 
-    def __init__(self, read: Callable[[], Announced], market: Callable[[], Market | None]) -> None:
+    def __init__(
+        self, read: Callable[[], Announced], snapshot: Callable[[], CatalogSnapshot | None]
+    ) -> None:
         self._read = read
-        self._market = market
+        self._snapshot = snapshot
         self._again: deque[tuple[float, Announced]] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -49,15 +51,15 @@ class Recall:
             self._again.append((now + LATE_S, rooms))
         while self._again and self._again[0][0] <= now:
             due.append(self._again.popleft()[1])
-        market = self._market()
-        if market is not None and market.exhausted:
+        snapshot = self._snapshot()
+        if snapshot is not None and snapshot.exhausted:
             for some in due:
-                market.make_room(some)
+                snapshot.make_room(some)
 
     async def _keep_listening(self) -> None:
         while True:
-            market = self._market()
-            is_at_rest = market is None or not market.exhausted
+            snapshot = self._snapshot()
+            is_at_rest = snapshot is None or not snapshot.exhausted
             await asyncio.sleep(left(REST_S) if is_at_rest else LISTEN_S)
             try:
                 self.listen()

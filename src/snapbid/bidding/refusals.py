@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from snapbid.bidding.lookups import NO_RATE
-from snapbid.bidding.market import Market
 from snapbid.bidding.request import BidRequest, Imp
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog.catalog import Index, Query
 from snapbid.catalog.payload import decode_payload
 from snapbid.catalog.single import DIMENSION_NAMES, FORMAT_NAME, Refusal, dimension_name
@@ -55,16 +55,16 @@ _NOTHING: Final = (Refusal.REFUSED_INACTIVE, -1)
 _ELIGIBLE: Final = (Refusal.NOT_REFUSED, -1)
 
 
-def last_rule(request: BidRequest, ssp: str, market: Market, now_ms: int) -> str:
+def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: int) -> str:
     """The last rule that stood between a request without bids and the campaigns: one of RULES."""
-    catalog = market.catalog
-    lookups = market.lookups.bidding_in(request.cur) or market.lookups
+    catalog = snapshot.catalog
+    lookups = snapshot.lookups.bidding_in(request.cur) or snapshot.lookups
     query = catalog.index.query(lookups, request, ssp, catalog.ssps[ssp], now_ms)
     furthest, rule = _furthest(_NOTHING), NO_CAMPAIGNS
     for imp in (request.imp or ())[:MOST_IMPRESSIONS]:
         if not query.impression(imp):
             continue
-        if any(_would_bid(query, catalog.index, rank) for rank in _exhausted(market)):
+        if any(_would_bid(query, catalog.index, rank) for rank in _exhausted(snapshot)):
             return BUDGET
         found: dict[_Verdict, list[int]] = {}
         for rank in _some(len(catalog.index)):
@@ -72,7 +72,7 @@ def last_rule(request: BidRequest, ssp: str, market: Market, now_ms: int) -> str
         found.pop(_ELIGIBLE, None)  # what was exhausted meanwhile
         verdict = max(found, key=_furthest, default=_NOTHING)
         if _furthest(verdict) > furthest:
-            furthest, rule = _furthest(verdict), _named(verdict, found[verdict], imp, market)
+            furthest, rule = _furthest(verdict), _named(verdict, found[verdict], imp, snapshot)
     return rule
 
 
@@ -82,9 +82,9 @@ def _furthest(verdict: _Verdict) -> int:
     return dimension if refusal == Refusal.REFUSED_TARGETING else _ORDER[refusal]
 
 
-def _named(verdict: _Verdict, ranks: list[int], imp: Imp, market: Market) -> str:
+def _named(verdict: _Verdict, ranks: list[int], imp: Imp, snapshot: CatalogSnapshot) -> str:
     refusal, dimension = verdict
-    index = market.catalog.index
+    index = snapshot.catalog.index
     if refusal == Refusal.REFUSED_TARGETING:
         name = dimension_name(dimension)
         has_size = imp.banner is not None and (imp.banner.w or imp.banner.format)
@@ -96,7 +96,7 @@ def _named(verdict: _Verdict, ranks: list[int], imp: Imp, market: Market) -> str
             return SIZE
         return name
     deals = (imp.pmp.deals if imp.pmp is not None else None) or ()
-    floors = [market.lookups.floor_micros(deal.bidfloor, deal.bidfloorcur) for deal in deals]
+    floors = [snapshot.lookups.floor_micros(deal.bidfloor, deal.bidfloorcur) for deal in deals]
     lowest = min((floor for floor in floors if floor != NO_RATE), default=0)
     if refusal == Refusal.REFUSED_DEAL and index.price(ranks[0]) < lowest:
         return DEAL_FLOOR
@@ -112,8 +112,8 @@ def _some(campaigns: int) -> range:
     return range(0, campaigns, -(-campaigns // MOST_CAMPAIGNS) or 1)
 
 
-def _exhausted(market: Market) -> Iterator[int]:
-    yield from list(market.exhausted)[:MOST_EXHAUSTED]
+def _exhausted(snapshot: CatalogSnapshot) -> Iterator[int]:
+    yield from list(snapshot.exhausted)[:MOST_EXHAUSTED]
 
 
 def _would_bid(query: Query, index: Index, rank: int) -> bool:

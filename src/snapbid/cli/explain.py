@@ -85,21 +85,21 @@ async def _explain(
     from snapbid.operations.explain.stores import LedgerUnavailable, Stores
 
     async with Stores(settings) as stores:
-        market = await stores.market(ssp)
+        snapshot = await stores.snapshot(ssp)
         now_ms = time.time_ns() // 1_000_000
-        asked = read(body, ssp, market, now_ms, settings.bid_max_bytes)
+        asked = read(body, ssp, snapshot, now_ms, settings.bid_max_bytes)
         if not isinstance(asked, MatchableRequest):
             return asked, {}
-        assert market is not None
+        assert snapshot is not None
         try:
             away = await stores.away()
             unanswered = without(asked, away)
             if unanswered is not None:
                 return unanswered, {}
             look, documents = stores.look, stores.documents
-            answer = await explain(asked, market, look, documents, settings.bid_cpu_ms)
+            answer = await explain(asked, snapshot, look, documents, settings.bid_cpu_ms)
             rows = {} if campaign is None else await _examine(stores, asked, campaign)
-            origin = "warehouse" if market.catalog.base is None else "catalog"
+            origin = "warehouse" if snapshot.catalog.base is None else "catalog"
             unread = sorted(stores.unread)
             more = {"campaigns_from": origin, "unread": unread, "away": away}
             return msgspec.structs.replace(answer, **more), rows

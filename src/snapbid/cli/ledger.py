@@ -109,7 +109,7 @@ def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool
     else:
         click.echo(
             f"moved to {name}: {console.counted(moved.records, 'record')} of bids,"
-            f" {console.counted(moved.purses, 'purse')} of campaigns,"
+            f" {console.counted(moved.allowances, 'allowance')} of campaigns,"
             f" {console.counted(moved.impressions, 'capped impression')},"
             f" {console.counted(moved.events, 'request')} with server events"
         )

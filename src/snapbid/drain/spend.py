@@ -90,7 +90,7 @@ async def _add(
         shares = {n: [(spend.total, spend.today)] for n, spend in added.items()}
     elif added:
         used = await budgets.states_of_each(list(added))
-        granted = [await budgets.allowances(shard, added, day) for shard in lost]
+        granted = [await budgets.grants(shard, added, day) for shard in lost]
         for number, spend in added.items():
             own = [(used[n] or {}).get(number, UNUSED) for n in lost]
             total = [of[number][0] - o.used for of, o in zip(granted, own, strict=True)]

@@ -13,7 +13,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from snapbid.base.settings import Settings
-from snapbid.bidding.market import limits_of
+from snapbid.bidding.snapshot import limits_of
 from snapbid.campaigns import document
 from snapbid.campaigns.campaign import Campaign
 from snapbid.catalog.payload import build_payload

@@ -8,8 +8,8 @@ from snapbid.base.errors import UnknownSsp
 from snapbid.base.http import Answer, Receive, RequestHandler, Scope, answer, drain, refused
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.guard import GuardedBids
-from snapbid.bidding.market import Market
 from snapbid.bidding.routes import BID_PREFIX, BID_ROUTE, bid_path, ssp_of
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.operations.golive.evidence import Evidence
 from snapbid.operations.recording.recorder import Recorder
 from snapbid.queues.permits import Permits
@@ -19,7 +19,7 @@ _NOT_FOUND: Final = Route(BID_ROUTE, not_found, methods=())
 
 
 class BidEndpoints:
-    """One endpoint for each SSP of the current market.
+    """One endpoint for each SSP of the current snapshot.
 
     `handlers` is always the same dictionary, so that the application need not ask for it again. It
     has the SSPs of which anybody may send anything; the others' requests take the longer way
@@ -46,29 +46,29 @@ class BidEndpoints:
         self._permits: dict[int, Permits] = {}
         self._guarded: dict[str, Route] = {}
         self._endpoints: list[BidEndpoint] = []
-        self._has_market = False
+        self._has_snapshot = False
         self._unregistered = Route(BID_ROUTE, self._answer_unregistered, methods=("POST",))
 
-    def set_market(self, market: Market, before: Market | None) -> None:
-        """Bid from this market from now on; endpoints are kept while the SSPs are the same."""
-        catalog = market.catalog
+    def set_snapshot(self, snapshot: CatalogSnapshot, before: CatalogSnapshot | None) -> None:
+        """Bid from this snapshot from now on; endpoints are kept while the SSPs are the same."""
+        catalog = snapshot.catalog
         if (
             before is None
             or catalog.ssp_numbers != before.catalog.ssp_numbers
             or catalog.access != before.catalog.access
         ):
             self._endpoints.clear()
-            handlers = {ssp: self._handler(ssp, market) for ssp in catalog.ssps}
+            handlers = {ssp: self._handler(ssp, snapshot) for ssp in catalog.ssps}
             self._guarded = {
-                bid_path(ssp): self._guard(ssp, market, *handlers.pop(ssp))
+                bid_path(ssp): self._guard(ssp, snapshot, *handlers.pop(ssp))
                 for ssp, access in catalog.access.items()
                 if access.is_narrowed and ssp in handlers
             }
             self.handlers.clear()
             self.handlers.update({bid_path(ssp): made for ssp, (_, made) in handlers.items()})
         for endpoint in self._endpoints:
-            endpoint.use(market)
-        self._has_market = True
+            endpoint.use(snapshot)
+        self._has_snapshot = True
 
     def resolve(self, path: str) -> Route | None:
         """Return the route of a bid path that has no handler, or is not asked with POST."""
@@ -79,15 +79,15 @@ class BidEndpoints:
             return guarded
         return _NOT_FOUND if ssp_of(path) is None else self._unregistered
 
-    def _handler(self, ssp: str, market: Market) -> tuple[BidEndpoint, RequestHandler]:
-        number = market.catalog.ssp_numbers[ssp]
-        sightings = None if self._evidence is None else self._evidence.of(number, ssp)
+    def _handler(self, ssp: str, snapshot: CatalogSnapshot) -> tuple[BidEndpoint, RequestHandler]:
+        number = snapshot.catalog.ssp_numbers[ssp]
+        request_stats = None if self._evidence is None else self._evidence.of(number, ssp)
         bidding = self._bidding
         if bidding.signer is not None and (
-            self._signs_all or market.catalog.access.get(ssp, SspAccess()).signed
+            self._signs_all or snapshot.catalog.access.get(ssp, SspAccess()).signed
         ):
-            bidding = bidding.signed(market.catalog.ssps[ssp])
-        endpoint = BidEndpoint(ssp, market, bidding, sightings)
+            bidding = bidding.signed(snapshot.catalog.ssps[ssp])
+        endpoint = BidEndpoint(ssp, snapshot, bidding, request_stats)
         self._endpoints.append(endpoint)
         recorder = self._recorder
         # The method itself: calling an object that has it costs as much as ten lines of it.
@@ -95,12 +95,12 @@ class BidEndpoints:
         return endpoint, handler if recorder is None else recorder.watch(ssp, handler)
 
     def _guard(
-        self, ssp: str, market: Market, endpoint: BidEndpoint, handler: RequestHandler
+        self, ssp: str, snapshot: CatalogSnapshot, endpoint: BidEndpoint, handler: RequestHandler
     ) -> Route:
-        allow, qps, _ = market.catalog.access[ssp]
+        allow, qps, _ = snapshot.catalog.access[ssp]
         permits = None
         if qps is not None and self._new_permits is not None:
-            number = market.catalog.ssp_numbers[ssp]
+            number = snapshot.catalog.ssp_numbers[ssp]
             permits = self._permits.get(number)
             if permits is None or permits.limit != qps:
                 permits = self._permits[number] = self._new_permits(number, qps)
@@ -108,7 +108,7 @@ class BidEndpoints:
         return Route(BID_ROUTE, guard, methods=("POST",), paced=False)
 
     async def _answer_unregistered(self, scope: Scope, receive: Receive) -> Answer:
-        if not self._has_market:  # the SSP may well be registered
+        if not self._has_snapshot:  # the SSP may well be registered
             await drain(receive)
             return answer(204)
         ssp = ssp_of(scope["path"])

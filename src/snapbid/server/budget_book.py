@@ -8,7 +8,7 @@ import msgspec
 
 from snapbid.campaigns.campaign import Budget
 from snapbid.catalog.catalog import Base, Catalog
-from snapbid.ledger.budgets.banker import BankedBudget
+from snapbid.ledger.budgets.allocator import EscrowedBudget
 from snapbid.ledger.budgets.limits import Limits
 
 
@@ -83,7 +83,7 @@ class BudgetBook:
                 return self._base_ranks[place] & 0xFFFFFFFF
         return rank
 
-    def of(self, number: int, now: float) -> BankedBudget | None:
+    def of(self, number: int, now: float) -> EscrowedBudget | None:
         """What a campaign may use until now (epoch s); None where it is gone or has no budget."""
         rank = self._rank(number)
         if self._catalog is None or rank is None:
@@ -102,7 +102,7 @@ class BudgetBook:
             in_escrow=True,
         )
         grows = is_even and budget.daily_micros is not None
-        return BankedBudget(number, limits.accounts(int(now)), price, grows)
+        return EscrowedBudget(number, limits.periods(int(now)), price, grows)
 
 
 def _has_limit(budget: Budget) -> bool:

@@ -1,4 +1,4 @@
-"""Following the catalog file: each new one becomes the market that a worker bids from."""
+"""Following the catalog file: each new one becomes the snapshot that a worker bids from."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from snapbid.base.beat import BEAT_S, beat
 from snapbid.base.tasks import end
-from snapbid.bidding.market import Market
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog.catalog import Catalog, CatalogError
 from snapbid.metrics import Counters, Metrics
 
@@ -22,25 +22,25 @@ logger = logging.getLogger("snapbid")
 class CatalogFollower:
     """Maps the catalog at `path` whenever the file has been replaced.
 
-    `build` makes a market of it, given the market that it replaces; `use` puts it into service, in
-    one step. A file that is no catalog is logged once, and the market before stays in service.
+    `build` makes a snapshot of it, given the snapshot that it replaces; `use` puts it into service,
+    in one step. A file that is no catalog is logged once, and the snapshot before stays in service.
     """
 
     def __init__(
         self,
         path: Path,
         metrics: Metrics,
-        build: Callable[[Catalog, Market | None], Market],
-        use: Callable[[Market, Market | None], None],
+        build: Callable[[Catalog, CatalogSnapshot | None], CatalogSnapshot],
+        use: Callable[[CatalogSnapshot, CatalogSnapshot | None], None],
     ) -> None:
-        self.market: Market | None = None
+        self.snapshot: CatalogSnapshot | None = None
         self._path = path
         self._build = build
         self._use = use
         self._swaps = Counters(metrics, "snapbid_catalog_swaps_total", "result")
         self._current: FileVersion | None = None
         self._refused: FileVersion | None = None
-        self._retired: list[Market] = []
+        self._retired: list[CatalogSnapshot] = []
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -77,16 +77,16 @@ class CatalogFollower:
     def _map(self) -> Catalog:
         """Map the file, in a thread, which also unmaps old ones: both take their time."""
         self._retired.clear()
-        return Catalog.open(self._path, self.market.catalog if self.market else None)
+        return Catalog.open(self._path, self.snapshot.catalog if self.snapshot else None)
 
     async def _swap(self, catalog: Catalog) -> None:
-        before = self.market
-        market = self._build(catalog, before)
+        before = self.snapshot
+        snapshot = self._build(catalog, before)
         if before is not None:
-            await market.carry_over(before)
+            await snapshot.carry_over(before)
             self._retired.append(before)
-        self.market = market
-        self._use(market, before)
+        self.snapshot = snapshot
+        self._use(snapshot, before)
 
     async def _keep_looking(self) -> None:
         while True:

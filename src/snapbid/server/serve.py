@@ -33,7 +33,7 @@ from snapbid.operations.recording.recorder import open_file
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
 from snapbid.server import connections
-from snapbid.server.banking import BankerThread
+from snapbid.server.allocating import AllocatorThread
 from snapbid.server.granian import GranianServer
 from snapbid.server.log_writer import LogWriterProcess, problem_of
 from snapbid.server.process import create
@@ -86,8 +86,8 @@ def serve(settings: ServingSettings) -> int:
     if settings.auction_log is not None:
         writer = LogWriterProcess(settings.auction_log, settings.auction_log_s)
         writer.start()
-    banker = BankerThread(settings)
-    banker.start()
+    allocator = AllocatorThread(settings)
+    allocator.start()
     publisher.start()
     watch.start()
     ops.start()
@@ -95,7 +95,7 @@ def serve(settings: ServingSettings) -> int:
     try:
         _run_workers(settings)
     finally:
-        banker.stop()
+        allocator.stop()
         publisher.stop()
         watch.stop()
         ops.shutdown()

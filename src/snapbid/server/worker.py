@@ -16,13 +16,13 @@ from snapbid.base.tasks import end
 from snapbid.bidding.bid import Bidder
 from snapbid.bidding.endpoint import Bidding
 from snapbid.bidding.lookups import Lookups
-from snapbid.bidding.market import Market
 from snapbid.bidding.notice import NoticeEndpoint
 from snapbid.bidding.recall import Recall
 from snapbid.bidding.rejections import Rejections
 from snapbid.bidding.routes import NOTICE_KINDS, SIGNED_PREFIX
 from snapbid.bidding.routes import ROUTES as NOTICE_ROUTES
 from snapbid.bidding.signing import NoticeSigner
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog.catalog import Catalog
 from snapbid.events.endpoint import EventEndpoints
 from snapbid.events.routes import ROUTES as EVENT_ROUTES
@@ -87,7 +87,7 @@ class Worker:
         await self._stack.aclose()
 
     async def missing(self) -> list[str]:
-        missing = [] if self._follower.market is not None else ["campaigns"]
+        missing = [] if self._follower.snapshot is not None else ["campaigns"]
         if self._ledger.is_foreign:
             missing.append("a ledger of this warehouse")
         elif len(self._ledger.away) == self._settings.ledger_shards:
@@ -168,16 +168,16 @@ class Worker:
         )
         demand = DemandEndpoint(pool, demand_gate)
 
-        def use(market: Market, before: Market | None) -> None:
-            ledger.belong_to(market.catalog.warehouse, market.catalog.ledger)
-            ledger.use_families(market.catalog.families)
-            rejections.use(market.catalog.access, market.catalog.ssp_numbers)
-            if before is None or market.catalog.events != before.catalog.events:
-                events.take_up(market.catalog.events)
-            bids.set_market(market, before)
+        def use(snapshot: CatalogSnapshot, before: CatalogSnapshot | None) -> None:
+            ledger.belong_to(snapshot.catalog.warehouse, snapshot.catalog.ledger)
+            ledger.use_families(snapshot.catalog.families)
+            rejections.use(snapshot.catalog.access, snapshot.catalog.ssp_numbers)
+            if before is None or snapshot.catalog.events != before.catalog.events:
+                events.take_up(snapshot.catalog.events)
+            bids.set_snapshot(snapshot, before)
 
         self._follower = CatalogFollower(
-            settings.catalog_path, metrics, partial(_market, settings, geo), use
+            settings.catalog_path, metrics, partial(_snapshot, settings, geo), use
         )
         self.bid_endpoints = bids.handlers
         self.routes = Routes(
@@ -206,24 +206,24 @@ class Worker:
         stack.push_async_callback(evidence.stop)
         reader = RoomReader(room_path(settings.runtime_dir))
         stack.callback(reader.close)
-        recall = Recall(reader.read, self._current_market)
+        recall = Recall(reader.read, self._current_snapshot)
         recall.start()
         stack.push_async_callback(recall.stop)
 
-    def _current_market(self) -> Market | None:
-        return self._follower.market
+    def _current_snapshot(self) -> CatalogSnapshot | None:
+        return self._follower.snapshot
 
     def _registry(self) -> Mapping[str, str] | None:
-        market = self._follower.market
-        return None if market is None else market.catalog.ssps
+        snapshot = self._follower.snapshot
+        return None if snapshot is None else snapshot.catalog.ssps
 
     def _reported(self) -> Mapping[str, str] | None:
-        market = self._follower.market
-        return None if market is None else market.catalog.reported
+        snapshot = self._follower.snapshot
+        return None if snapshot is None else snapshot.catalog.reported
 
     def _ssp_numbers(self) -> Mapping[str, int]:
-        market = self._follower.market
-        return {} if market is None else market.catalog.ssp_numbers
+        snapshot = self._follower.snapshot
+        return {} if snapshot is None else snapshot.catalog.ssp_numbers
 
     async def _settle(self, ledger: Ledger) -> None:
         """Wait a little for what bids need, which may just be coming up.
@@ -231,7 +231,7 @@ class Worker:
         A worker that opens sooner would answer 204 where another one bids.
         """
         deadline = monotonic() + SETTLE_S
-        while not (self._follower.market and ledger.connected) and monotonic() < deadline:
+        while not (self._follower.snapshot and ledger.connected) and monotonic() < deadline:
             await self._follower.look()
             await asyncio.sleep(SETTLE_POLL_S)
 
@@ -250,9 +250,9 @@ class _OwnEvents:
         return not self._ledger.is_foreign and await self._sink.put(received_at_ms, product, events)
 
 
-def _market(
-    settings: ServingSettings, geo: GeoDatabase, catalog: Catalog, before: Market | None
-) -> Market:
+def _snapshot(
+    settings: ServingSettings, geo: GeoDatabase, catalog: Catalog, before: CatalogSnapshot | None
+) -> CatalogSnapshot:
     shards = settings.ledger_shards
     lookups = Lookups(
         geo,
@@ -261,7 +261,7 @@ def _market(
         suppression=catalog.suppression,
         max_quantity=settings.max_quantity,
     )
-    return Market(catalog, lookups, shards, before)
+    return CatalogSnapshot(catalog, lookups, shards, before)
 
 
 def _open_recorder(settings: ServingSettings) -> Recorder | None:

@@ -3,7 +3,7 @@
 A request is a random one (`random_requests.py`) to which genes are applied: what stands in a list,
 a text or an unknown field, and how much of it. Hill climbing changes the genes of the dearest
 requests so far. The cost is the processor time of the bid endpoint, from the body to the answer,
-all but the socket and Redis, over large markets; the body stays below the limit of the endpoint.
+all but the socket and Redis, over large snapshots; the body stays below the limit of the endpoint.
 """
 
 import argparse
@@ -27,14 +27,14 @@ from snapbid.metrics import Metrics
 from snapbid.server.process import GC_THRESHOLD
 from support import pools
 from support.choices import Choices
-from support.large import large_market
+from support.large import large_snapshot
 from support.oracle import Document
 from support.random_requests import request_of
 from workload.campaigns import documents
 
 OUTPUT: Final = Path("build/fuzz")
 WORST_MS: Final = 10.0
-MARKETS: Final = (100_000, 20_000)
+SNAPSHOTS: Final = (100_000, 20_000)
 MAX_BYTES: Final = 262_144
 KEPT: Final = 12  # dearest requests that are changed further
 ROUNDS: Final = 5  # of which the quickest counts: the machine may be busy
@@ -46,7 +46,7 @@ Genome = dict[str, Any]  # {"seed": int, "genes": [Gene, …]}
 
 @cache
 def known(dimension: str) -> list[Any]:
-    """Values of a dimension that campaigns of the market have."""
+    """Values of a dimension that campaigns of the snapshot have."""
     values: dict[Any, None] = {}
     for document in documents(2_000):
         own: Any = document.get(dimension) or document.get("targeting", {}).get(dimension, {})
@@ -225,14 +225,14 @@ class _Ledger:
 
 @contextmanager
 def endpoint(campaigns: int) -> Iterator[BidEndpoint]:
-    """A bid endpoint over a market of so many campaigns."""
+    """A bid endpoint over a snapshot of so many campaigns."""
     gc.set_threshold(*GC_THRESHOLD)  # as in a worker
     with tempfile.TemporaryDirectory() as folder:
         metrics = Metrics(Path(folder))
         ledger: Any = _Ledger()
         bidder = Bidder("http://bid.example")
         bidding = Bidding(bidder, ledger, metrics, max_bytes=MAX_BYTES, tmax_ms=100)
-        yield BidEndpoint("acme", large_market(campaigns), bidding)
+        yield BidEndpoint("acme", large_snapshot(campaigns), bidding)
         metrics.close()
 
 
@@ -256,7 +256,7 @@ def cost_ms(of: BidEndpoint, body: bytes) -> float:
 
 
 class Climber:
-    """Keeps the dearest requests of a market, and changes them."""
+    """Keeps the dearest requests of a snapshot, and changes them."""
 
     def __init__(self, of: BidEndpoint, seed: int, per_byte: bool) -> None:
         self._of = of
@@ -314,10 +314,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     options = parser.parse_args()
     worst: list[tuple[float, Genome, int]] = []
-    for campaigns in MARKETS:
+    for campaigns in SNAPSHOTS:
         with endpoint(campaigns) as of:
             climbers = [Climber(of, options.seed + n, n % 2 == 1) for n in range(4)]
-            until = time.monotonic() + options.minutes * 60 / len(MARKETS)
+            until = time.monotonic() + options.minutes * 60 / len(SNAPSHOTS)
             while time.monotonic() < until:
                 for climber in climbers:
                     climber.step()

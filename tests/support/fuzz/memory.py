@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from snapbid.bidding import lookups, market
+from snapbid.bidding import lookups, snapshot
 from snapbid.bidding.lookups import Lookups, Memo
-from snapbid.bidding.market import Market
 from snapbid.bidding.native_request import MAX_CACHED, NativeRequests
+from snapbid.bidding.snapshot import CatalogSnapshot
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -42,7 +42,7 @@ def caches() -> list[Cache]:
             if info.maxsize is not None and each.__module__.startswith("snapbid"):
                 name = f"{each.__module__.removeprefix('snapbid.')}.{_name(each)}"
                 bounded.append(Cache(name, info.currsize, info.maxsize, each.cache_clear))
-        elif isinstance(each, Market | Lookups):
+        elif isinstance(each, CatalogSnapshot | Lookups):
             bounded += _of_object(each)
     return bounded
 
@@ -51,15 +51,15 @@ def _of_dict(name: str, cache: dict[Any, Any], bound: int) -> Cache:
     return Cache(name, len(cache), bound, cache.clear)
 
 
-def _of_object(owner: Market | Lookups) -> list[Cache]:
-    """The dictionaries of a market or its lookups; their bounds are constants of the modules."""
+def _of_object(owner: CatalogSnapshot | Lookups) -> list[Cache]:
+    """The dictionaries of a snapshot or its lookups; their bounds are constants of the modules."""
     if isinstance(owner, Lookups):
         return [_of_dict("native creatives that fit", owner._fits_native, lookups.MAX_FITS)]
     return [
-        _of_dict("templates", owner._of_base.templates, market.MAX_TEMPLATES),
-        _of_dict("templates of an overlay", owner._of_overlay.templates, market.MAX_TEMPLATES),
-        _of_dict("templates in other currencies", owner._adapted, market.MAX_TEMPLATES),
-        _of_dict("native templates", owner._native, market.MAX_NATIVE_TEMPLATES),
+        _of_dict("templates", owner._of_base.templates, snapshot.MAX_TEMPLATES),
+        _of_dict("templates of an overlay", owner._of_overlay.templates, snapshot.MAX_TEMPLATES),
+        _of_dict("templates in other currencies", owner._adapted, snapshot.MAX_TEMPLATES),
+        _of_dict("native templates", owner._native, snapshot.MAX_NATIVE_TEMPLATES),
     ]
 
 

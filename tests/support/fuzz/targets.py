@@ -17,7 +17,7 @@ from snapbid.base.http import ZSTD, inflate
 from snapbid.base.settings import SettingsError, load
 from snapbid.bidding import privacy
 from snapbid.bidding._query import first_values
-from snapbid.bidding.bid import Bidder, Market, NoBid, Proposal
+from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid, Proposal
 from snapbid.bidding.limits import ledger_bids
 from snapbid.bidding.native_request import read_native
 from snapbid.bidding.notice import PARAMETERS, loss_reason
@@ -40,9 +40,9 @@ from snapbid.report import tokens, window
 from support import broken, consent, corpus, everything, pools
 from support.choices import Choices
 from support.event_cases import whole
-from support.market import RATES, Geo, builder_of, market_of, numbered
 from support.random_requests import request_of
 from support.sending import NOW, event, money
+from support.snapshot import RATES, Geo, builder_of, numbered, snapshot_of
 from support.strategies import random_world
 from support.vast import inline, wrapper
 
@@ -77,11 +77,11 @@ class Target(NamedTuple):
 
 
 @functools.cache
-def _market() -> Market:
+def _snapshot() -> CatalogSnapshot:
     agents.load()  # as a worker does: 13 MB of expressions
     made = random_world(1, RANDOM_CAMPAIGNS).campaigns
     campaigns = [*everything.campaigns(), *made]
-    return market_of(campaigns, pools.REGISTRY, RATES, Geo(), consent.VENDOR)
+    return snapshot_of(campaigns, pools.REGISTRY, RATES, Geo(), consent.VENDOR)
 
 
 _BIDDER: Final = Bidder("https://bid.example")
@@ -89,7 +89,7 @@ _BIDDER: Final = Bidder("https://bid.example")
 
 def _bid(data: bytes) -> object:
     """All of the bid path, from the body to the answer."""
-    proposal = _BIDDER.propose(decode(data), SSP, _market(), NOW)
+    proposal = _BIDDER.propose(decode(data), SSP, _snapshot(), NOW)
     if isinstance(proposal, NoBid):
         return proposal.reason
     currency = proposal.decision.lookups.currency

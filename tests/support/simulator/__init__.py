@@ -14,7 +14,7 @@ topology.py   a cluster, where a run has one: nodes, slots, replicas, and what b
 nodes.py      what a node of it answers: MOVED, ASK, WAIT; the real Redis does the rest
 machines.py   workers, the drain, and the machines on which they run
 ticks.py      a worker's ledger without the ticks at which nothing is due
-bankers.py    what moves money, and word of users' caps, between shards
+allocators.py    what moves money, and word of users' caps, between shards
 system.py     the clocks, files and random numbers of programs
 script.py     what happens in a run: a list of steps, as text
 draft.py      a script drawn from a seed: the traffic
@@ -24,7 +24,7 @@ books.py      what must be counted, from the contract alone
 limits.py     what may be spent, likewise
 escrow.py     what shards have of budgets in Redis, and of word for each other
 events.py     server events, and what must be stored of them
-market.py     the SSPs and campaigns of a run
+snapshot.py     the SSPs and campaigns of a run
 stage.py      machines, processes and stores, and the steps that break them
 outages.py    the steps that break a cluster
 player.py     plays a script on a stage and compares the books

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from support.simulator import events
 from support.simulator.entries import BILLING, LOSS, WIN
-from support.simulator.market import FIRST, KINDS, LIMITED
 from support.simulator.script import MIDNIGHT_S, START_S, Script, Step
+from support.simulator.snapshot import FIRST, KINDS, LIMITED
 
 PLANS: Final = (
     (WIN, BILLING), (WIN, BILLING), (WIN,), (WIN,), (BILLING,), (LOSS,), (LOSS,), (), (),

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from snapbid.base.redis_keys import ShardKeys
-from support.simulator.bankers import Trade
+from support.simulator.allocators import Trade
 from support.simulator.servers import RedisServer
 
 
@@ -23,19 +23,19 @@ class Escrow:
             campaign = self._trade.campaigns[name]
             if (campaign.daily, campaign.total) == (None, None):
                 continue
-            bank, purses = self._read(number)
-            for account, entries in bank.items():
-                limit = campaign.total if account == "t" else campaign.daily
+            account, allowances = self._read(number)
+            for period, entries in account.items():
+                limit = campaign.total if period == "t" else campaign.daily
                 granted = sum(granted - returned for granted, returned, _ in entries)
                 allowed = sum(
-                    int(purse.get(b"g" + account.encode(), 0))
-                    - int(purse.get(b"r" + account.encode(), 0))
-                    for purse in purses
+                    int(allowance.get(b"g" + period.encode(), 0))
+                    - int(allowance.get(b"r" + period.encode(), 0))
+                    for allowance in allowances
                 )
                 if limit is None or max(granted, allowed) > limit * 1000:
                     found.append(
-                        f"escrow of {name}, account {account}: its bank says that {granted}"
-                        f" nano-USD are granted, purses that {allowed} are, of {limit} micro-USD"
+                        f"escrow of {name}, period {period}: its account says that {granted}"
+                        f" nano-USD are granted, and {allowed} by allowances, of {limit} micro-USD"
                     )
         return found
 
@@ -48,10 +48,10 @@ class Escrow:
         return sum(pipe.execute())
 
     def _read(self, number: int) -> tuple[dict[str, Any], list[dict[bytes, bytes]]]:
-        """A campaign's banks by account, and what each shard was granted."""
+        """A campaign's accounts by period, and what each shard was granted."""
         pipe = self._redis.client.pipeline(transaction=False)
-        pipe.get(f"{self._keys[number % len(self._keys)].prefix}bank:{number}")
+        pipe.get(f"{self._keys[number % len(self._keys)].prefix}account:{number}")
         for keys in self._keys:
-            pipe.hgetall(keys.allowances(number))
-        state, *purses = pipe.execute()
-        return json.loads(state)[1] if state else {}, purses
+            pipe.hgetall(keys.grants(number))
+        state, *allowances = pipe.execute()
+        return json.loads(state)[1] if state else {}, allowances

@@ -271,11 +271,11 @@ def _campaign(made: Draft, at: float) -> None:
     made.campaign(at)
 
 
-def _banker(made: Draft, at: float) -> None:
+def _allocator(made: Draft, at: float) -> None:
     """Those of one machine, or of all, are killed, amid a burst perhaps."""
     seconds = _seconds(made)
     for machine in made.rng.choice((made.machines, made.machines[:1], made.machines[-1:])):
-        made.add(at, "banker", machine=machine, seconds=seconds)
+        made.add(at, "allocator", machine=machine, seconds=seconds)
     made.broken(at, seconds)
 
 
@@ -300,7 +300,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "older postgres": _older_postgres,
     "new postgres": _new_postgres,
     "campaign": _campaign,
-    "banker": _banker,
+    "allocator": _allocator,
     "replaced data": _replaced_data,
     "moments": _moments,
     "standby": _standby,

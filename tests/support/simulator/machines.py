@@ -29,13 +29,13 @@ from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.warehouse.away import AWAY
 from support.simulator import system
-from support.simulator.bankers import Banker
+from support.simulator.allocators import Allocator
 from support.simulator.entries import Campaign, Record
 from support.simulator.loop import Process, VirtualLoop
-from support.simulator.market import Catalog, limits_of
 from support.simulator.network import Network
 from support.simulator.nodes import NodeStore
 from support.simulator.servers import Servers
+from support.simulator.snapshot import Catalog, limits_of
 from support.simulator.ticks import TickingLedger
 from support.simulator.topology import Cluster, Node
 
@@ -188,7 +188,7 @@ class Worker:
         return None
 
     async def spend(self, bids: int, price: int, limits: Limits, within_s: float) -> bool:
-        """Whether as many are kept and won in one shard within that time; bankers bring the money.
+        """Whether as many are kept and won in one shard in that time; allocators bring the money.
 
         An SSP may hold no more than half of it where others have asked.
         """
@@ -330,10 +330,10 @@ class World:
         self._run_to_end(process, run())
         return process, stopping
 
-    def banker(self, machine: Machine) -> Process:
+    def allocator(self, machine: Machine) -> Process:
         """That of a machine, where there are several shards."""
-        process = self.process(f"{machine.name}-banker", machine)
-        work = process.call(Banker, self.redis_url, self, machine.folder)
+        process = self.process(f"{machine.name}-allocator", machine)
+        work = process.call(Allocator, self.redis_url, self, machine.folder)
         self._run_to_end(process, work.work())
         return process
 

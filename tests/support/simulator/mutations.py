@@ -24,7 +24,7 @@ from snapbid.queues.queue import EventQueue
 from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import events
 from snapbid.warehouse import fence as warehouse_fence
-from support.simulator import market
+from support.simulator import snapshot
 from support.simulator.servers import PostgresServer
 from support.simulator.system import replaced
 
@@ -86,7 +86,7 @@ SCRIPTS: Final = {
     ),
     # A hold ends in the second before.
     "short holds": Mutation(
-        "purses.lua",
+        "allowances.lua",
         "math.ceil(hold_clock() / 1000 + hold_s)",
         "math.floor(hold_clock() / 1000 + hold_s) - 1",
     ),
@@ -116,9 +116,9 @@ SCRIPTS: Final = {
         "clock.lua", "return time > tonumber(redis.call('HGET', base .. 'h', 'back') or 0)",
         "return true",
     ),
-    # A banker that another has overtaken grants its money, too.
-    "overtaken bankers": Mutation(
-        "bank.lua", "(redis.call('GET', key) or '') == ARGV[i + 1]", "true"
+    # An allocator that another has overtaken grants its money, too.
+    "overtaken allocators": Mutation(
+        "account.lua", "(redis.call('GET', key) or '') == ARGV[i + 1]", "true"
     ),
     # Holds of users' impressions end while an outbox has wins that make them impressions.
     "undelivered wins": Mutation("caps.lua", "if SHARDS > 1 then", "if false then"),
@@ -189,7 +189,7 @@ $$
 @contextlib.contextmanager
 def _old_numbers() -> Iterator[None]:
     """A restored warehouse gives numbers again that the ledger knows already."""
-    really, changed = market.register, list[tuple[PostgresServer, str]]()
+    really, changed = snapshot.register, list[tuple[PostgresServer, str]]()
 
     def register(postgres: PostgresServer, *args: Any) -> None:
         if not changed:
@@ -199,7 +199,7 @@ def _old_numbers() -> Iterator[None]:
         really(postgres, *args)
 
     try:
-        with replaced(market, register=register):
+        with replaced(snapshot, register=register):
             yield
     finally:
         for postgres, function in changed:

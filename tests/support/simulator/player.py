@@ -14,17 +14,17 @@ from snapbid.ledger.bids import commit, shard
 from snapbid.ledger.bids import ledger as ledger_module
 from snapbid.ledger.bids.records import NoticeVerdict
 from snapbid.ledger.budgets.limits import Limits
-from snapbid.server import banking
-from support.simulator import market
-from support.simulator.bankers import ROUND_S
+from snapbid.server import allocating
+from support.simulator import snapshot
+from support.simulator.allocators import ROUND_S
 from support.simulator.entries import Answer, Campaign, Notice, Record
 from support.simulator.events import PRODUCT, Sending, read, stored, version
 from support.simulator.loop import SimulationError
 from support.simulator.machines import Worker
-from support.simulator.market import SSPS
 from support.simulator.outages import ClusterStage
 from support.simulator.script import Script
 from support.simulator.servers import Servers
+from support.simulator.snapshot import SSPS
 from support.simulator.system import replaced
 
 BEGIN_S: Final = 0.3  # until the workers have connected
@@ -32,7 +32,7 @@ GRANTED_S: Final = 2.0  # until several shards have money for bids
 SETTLED_S: Final = 21.0  # virtual; then everything must have been drained
 ROUNDS: Final = 2  # of the drain, before the warehouse must agree
 LOOK_S: Final = 1.5  # between looks at the warehouse
-BROUGHT_S: Final = 25.0  # in which bankers bring all that is left to the shard that wants it
+BROUGHT_S: Final = 25.0  # in which allocators bring all that is left to the shard that wants it
 TICK_S: Final = 0.005  # where a script says none
 _NUMBERS: Final = re.compile(r"[\d.]+")
 LAST: Final = "z"  # the machine that joins where all have left
@@ -46,12 +46,12 @@ def kinds(differences: Iterable[str]) -> frozenset[str]:
 
 @contextlib.contextmanager
 def _pace(tick_s: float, heartbeat_s: float, pause_s: float, round_s: float) -> Iterator[None]:
-    """How often ledgers tick and say that they are there, and how often drain and bankers work."""
+    """How often ledgers tick and say that they are there, and drain and allocators work."""
     with (
         replaced(ledger_module, TICK_S=tick_s),
         replaced(commit, HEARTBEAT_S=heartbeat_s),
         replaced(drain_run, PAUSE_S=pause_s),
-        replaced(banking, ROUND_S=round_s),
+        replaced(allocating, ROUND_S=round_s),
     ):
         yield
 
@@ -70,7 +70,7 @@ class Player(ClusterStage):
     def play(self) -> None:
         """Fill `books.wrong` with what differs."""
         with self.world.open():
-            market.register(self._servers.postgres, [c.name for c in self.campaigns.values()])
+            snapshot.register(self._servers.postgres, [c.name for c in self.campaigns.values()])
             self.world.loop.run_until_complete(self._play())
 
     async def _play(self) -> None:
@@ -231,8 +231,8 @@ class Player(ClusterStage):
             self._do_join(LAST, int(settings["ttl"]), int(settings["hold"]), 0.0)
         for name in (*sorted(self._workers), "drain"):
             self._do_launch(name)
-        for name in sorted(self._bankers):
-            self._launch_banker(name)
+        for name in sorted(self._allocators):
+            self._launch_allocator(name)
 
     async def _settle(self) -> None:
         """Until the warehouse agrees, or should have; then the budgets."""
@@ -256,14 +256,14 @@ class Player(ClusterStage):
                 break
         self.books.wrong += differences
         if not differences:
-            await self._check_purses()
+            await self._check_allowances()
 
     def _rounds(self) -> list[Any]:
         """When the drain was last done with each shard."""
         client = self._servers.redis.client
         return [client.get(ShardKeys(number).drained_at) for number in range(self.world.shards)]
 
-    async def _check_purses(self) -> None:
+    async def _check_allowances(self) -> None:
         """Once all holds have ended, a budget is what was not spent, to the nano-USD."""
         if self.books.limits.loosened_at >= 0 or self.books.warehouse_is_older or self._has_left:
             return
@@ -271,10 +271,10 @@ class Player(ClusterStage):
         await asyncio.sleep(max([*holds, self.settings["hold"]]) + 3.0)
         for worker in self._workers.values():
             if worker.takes_requests:
-                await self._check_purses_by(worker)
+                await self._check_allowances_by(worker)
                 return
 
-    async def _check_purses_by(self, worker: Worker) -> None:
+    async def _check_allowances_by(self, worker: Worker) -> None:
         for campaign in self.campaigns.values():
             if campaign.total is None:
                 continue
@@ -307,7 +307,7 @@ class Player(ClusterStage):
         used = await worker.process.run(worker.used(limits.campaign))
         if used is not None and not lower <= used <= upper:
             self.books.wrong.append(
-                f"the purses of {campaign.name}: {used} nano-USD are used, not {lower} to {upper}"
+                f"the allowances of {campaign.name}: used {used} nano-USD, not {lower} to {upper}"
             )
         bids = (campaign.total * 1000 - upper) // campaign.cpm
         if campaign.daily is None and not self._has_tried:

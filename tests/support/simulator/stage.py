@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from snapbid.base.redis_keys import ShardKeys
-from support.simulator import events, market
+from support.simulator import events, snapshot
 from support.simulator.books import Books
 from support.simulator.entries import KEPT_S, Figures
 from support.simulator.escrow import Escrow
 from support.simulator.loop import Process
 from support.simulator.machines import Machine, Settings, Worker, World
-from support.simulator.market import campaign_of, campaigns
 from support.simulator.network import Wire
 from support.simulator.script import Script
 from support.simulator.servers import Servers
+from support.simulator.snapshot import campaign_of, campaigns
 
 FIRST_COPY: Final = 1  # the number of a copy where a script says none
 STANDBY: Final = 0  # the number of a standby's
@@ -56,7 +56,7 @@ class Stage:
         self._servers = servers
         self._folder = folder
         self._workers: dict[str, Worker] = {}
-        self._bankers: dict[str, Process] = {}  # by machine
+        self._allocators: dict[str, Process] = {}  # by machine
         self._drain: tuple[Process, asyncio.Event] | None = None
         self._has_drain = bool(settings["drain"])
         self._has_left = False
@@ -77,7 +77,7 @@ class Stage:
         for name in names:
             self._launch(name)
         for name in sorted({name[0] for name in names}):
-            self._launch_banker(name)
+            self._launch_allocator(name)
         self._launch("drain")
         if self._escrow is not None:
             self._keep_watching(self._escrow)
@@ -87,7 +87,7 @@ class Stage:
 
     def figures(self) -> Figures:
         """What the warehouse has counted."""
-        return market.counted(self._servers.postgres)
+        return snapshot.counted(self._servers.postgres)
 
     def _later(self, seconds: float, action: Callable[..., None], *args: object) -> None:
         self.world.loop.call_later(seconds, action, *args)
@@ -106,7 +106,7 @@ class Stage:
             keys = [ShardKeys(number).epoch for number in range(self.world.shards)]
             there: Any = servers.redis.client.mget(keys)
             epochs = [epoch.decode() for epoch in there if epoch is not None]
-            if not self._is_foreign and market.has_former(servers.postgres, epochs):
+            if not self._is_foreign and snapshot.has_former(servers.postgres, epochs):
                 self._is_adopting = True
                 self.world.adopt(self._drains_on, self._returned)
         self._later(RETURNED_S, self._keep_returning)
@@ -121,7 +121,7 @@ class Stage:
 
     def _publish(self) -> None:
         """Let the workers know of what has changed in the warehouse."""
-        catalog = market.catalog(self._servers.postgres)
+        catalog = snapshot.catalog(self._servers.postgres)
         if catalog == self.world.catalog:
             return
         self.world.catalog = catalog
@@ -136,7 +136,7 @@ class Stage:
             name = f"{kind}-{number}"
             self.campaigns[number] = campaign_of(name, kind, self.world.shards, budget)
             self.world.campaigns[name] = self.campaigns[number]
-            market.add(self._servers.postgres, name)
+            snapshot.add(self._servers.postgres, name)
 
     # -- processes and machines --------------------------------------------------------------
 
@@ -153,18 +153,18 @@ class Stage:
             self._workers[name] = Worker(self.world, machine, name)
             self.books.announced(machine.settings.ttl_s)
 
-    def _launch_banker(self, machine: str) -> None:
+    def _launch_allocator(self, machine: str) -> None:
         """Where there are several shards, and none is at work on it."""
-        banker, own = self._bankers.get(machine), self.world.machines[machine]
+        allocator, own = self._allocators.get(machine), self.world.machines[machine]
         is_wanted = self.world.shards > 1 and not own.is_gone
-        if is_wanted and (banker is None or not banker.alive):
-            self._bankers[machine] = self.world.banker(own)
+        if is_wanted and (allocator is None or not allocator.alive):
+            self._allocators[machine] = self.world.allocator(own)
 
-    def _do_banker(self, machine: str, seconds: float) -> None:
+    def _do_allocator(self, machine: str, seconds: float) -> None:
         """It is killed, and there again a while later."""
-        if machine in self._bankers and self._bankers[machine].alive:
-            self._bankers[machine].kill()
-            self._later(seconds, self._launch_banker, machine)
+        if machine in self._allocators and self._allocators[machine].alive:
+            self._allocators[machine].kill()
+            self._later(seconds, self._launch_allocator, machine)
 
     def _do_launch(self, process: str) -> None:
         worker = self._workers.get(process)
@@ -231,7 +231,7 @@ class Stage:
     def _do_join(self, machine: str, ttl: int, hold: int, ahead: float) -> None:
         self.world.machine(machine, self._folder, Settings(ttl, hold), ahead)
         self._launch(f"{machine}0")
-        self._launch_banker(machine)
+        self._launch_allocator(machine)
 
     def _do_leave(self, machine: str) -> None:
         """With its disk, and what is spooled there."""
@@ -242,8 +242,8 @@ class Stage:
             worker = self._workers[name]
             if worker.machine is leaving and worker.process.alive:
                 self._kill(worker)
-        if machine in self._bankers and self._bankers[machine].alive:
-            self._bankers[machine].kill()
+        if machine in self._allocators and self._allocators[machine].alive:
+            self._allocators[machine].kill()
         leaving.is_gone = self._has_left = True
         replayed = self.world.loop.time() - REPLAYED_S
         self.books.left(machine, self._wire(machine, "redis").first_bad, replayed)
@@ -364,7 +364,7 @@ class Stage:
                 self._later(seconds, self._adopt)
         elif copy is not None:
             self._servers.postgres.load(copy)
-            kept = market.catalog(self._servers.postgres).campaigns
+            kept = snapshot.catalog(self._servers.postgres).campaigns
             gone = {campaign.name for campaign in self.campaigns.values()} - kept.keys()
             self.books.warehouse_went_back(now, self.figures(), gone)
         self._stores_changed()
@@ -414,7 +414,7 @@ class Stage:
                 self.world.rng.randbytes(16).hex(),
             )
         )
-        market.register(postgres, names, self.world.rng)
+        snapshot.register(postgres, names, self.world.rng)
         for kept in [kept for kept in self._saved if kept[0] == "postgres"]:
             del self._saved[kept]
         self.books.replaced()

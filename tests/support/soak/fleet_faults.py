@@ -185,7 +185,7 @@ def worker_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
 
 @fault("machines", sudden=True)
 def machine_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    """With its banker and all its workers."""
+    """With its allocator and all its workers."""
     kill(*whole(rng.choice(fleet.served)))
     yield ""
 

@@ -26,9 +26,9 @@ class Edit(NamedTuple):
         return source.replace(self.text, self.other)
 
 
-# Two bankers seldom move one bank at the same moment: these wait before they write.
-SLOW_BANKERS: Final = Edit(
-    "ledger/budgets/banker.py",
+# Two allocators seldom move one account at the same moment: these wait before they write.
+SLOW_ALLOCATORS: Final = Edit(
+    "ledger/budgets/allocator.py",
     "        written = await self._write(",
     "        await __import__('asyncio').sleep(__import__('random').uniform(0, 1))\n"
     "        written = await self._write(",
@@ -40,17 +40,17 @@ MUTATIONS: Final[Mapping[str, tuple[Edit, ...]]] = {
         Edit("redisclient/replicas.py", "if not replicas:", "if True:"),
         Edit("redisclient/replicas.py", "    if replicas:\n", "    if False:\n"),
     ),
-    # A bank is replaced by what a banker made of it, whoever has changed it meanwhile.
+    # An account is replaced by what an allocator made of it, whoever has changed it meanwhile.
     "compare-and-set": (
-        SLOW_BANKERS,
+        SLOW_ALLOCATORS,
         Edit(
-            "ledger/scripts/bank.lua",
+            "ledger/scripts/account.lua",
             "local is_same = (redis.call('GET', key) or '') == ARGV[i + 1]",
             "local is_same = true",
         ),
     ),
-    # Nothing is taken out: the bankers of `compare-and-set`, which must find no difference.
-    "slow bankers": (SLOW_BANKERS,),
+    # Nothing is taken out: the allocators of `compare-and-set`, which must find no difference.
+    "slow allocators": (SLOW_ALLOCATORS,),
     # What notices mean for users leaves the outbox before the shards of the users have it.
     "outbox": (
         Edit(

@@ -29,7 +29,7 @@ HANG_S: Final = 60.0  # without an answer
 FLOWING: Final = 12  # in a row, each over a new connection: almost surely both workers answer
 BACK_S: Final = 60.0
 # Campaigns for one size, each a little dearer than the next, which comes when its budget is spent:
-# all through a scenario budgets end, and bankers want the same last of them. (CPM, bids)
+# all through a scenario budgets end, and allocators want the same last of them. (CPM, bids)
 BUDGETS: Final = {f"soak-budget-{n:02}": (3_000_000 - n * 1000, 6) for n in range(60)}
 CAP: Final = 2
 USER_AUCTIONS: Final = 15  # so that users reach their caps all through a scenario

@@ -1,12 +1,12 @@
 """A shard that takes nothing: of a ledger that is being moved, or of one that is being filled.
 
 Workers hold a closed ledger to be away: bids get a 204, notices go to the spool, events a 503. The
-drain goes on. Scripts need no check for that: the registry of granules and the stream of events
+drain goes on. Scripts need no check for that: the registry of time buckets and the stream of events
 are put aside, and in their place is a string, at which every script fails that would remember,
 settle, or take back something, and each XADD; before it has written anything.
 
     {sbN}:closed     what the ledger is: `being moved to …`, `filling from …`
-    {sbN}:closed:r   the registry of granules
+    {sbN}:closed:r   the registry of time buckets
     {sbN}:closed:e   the stream of events
 """
 
@@ -49,8 +49,8 @@ def marks(keys: ShardKeys) -> set[bytes]:
     return {f"{keys.prefix}{name}".encode() for name in ("closed", "r", "e")}
 
 
-def granules_key(keys: ShardKeys) -> str:
-    """The registry of granules of a closed shard."""
+def time_buckets_key(keys: ShardKeys) -> str:
+    """The registry of time buckets of a closed shard."""
     return f"{keys.prefix}closed:r"
 
 

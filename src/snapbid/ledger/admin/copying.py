@@ -3,7 +3,7 @@
 A shard moves as a whole, to its number modulo the shards of the new ledger: so records lie with the
 money that is held for them, and a batch of bids can still be taken back. What users have seen moves
 to the shards of the users. Counters, and what shards were granted of budgets, stay behind: those
-the drain has carried, and bankers grant anew what purses have used.
+the drain has carried, and allocators grant anew what allowances have used.
 """
 
 from collections import Counter, defaultdict
@@ -21,7 +21,7 @@ from snapbid.queues.queues import stream_of
 
 AT_ONCE: Final = 500  # keys that are read, and commands that are written, in one round trip
 ENTRIES: Final = 100  # of a stream of events
-OVER_S: Final = 600  # a granule that expires so soon has no record that is not over
+OVER_S: Final = 600  # a time bucket that expires so soon has no record that is not over
 
 
 class CopyError(RedisError):
@@ -37,10 +37,10 @@ class ShardClocks(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What was copied: records of bids, purses, entries of users' caps, requests with events."""
+    """What was copied: records of bids, allowances, entries of caps, requests with events."""
 
     records: int
-    purses: int
+    allowances: int
     impressions: int
     events: int
 
@@ -57,19 +57,19 @@ class Copy:
         self._records: Counter[int] = Counter()  # by shard of the target
         self._spent: Counter[tuple[int, bytes]] = Counter()  # by that, and campaign
         self._impressions = self._events = 0
-        self.expires = 0  # epoch s, of the granule that does so last
+        self.expires = 0  # epoch s, of the time bucket that does so last
 
     async def shard(self, number: int, clocks: Sequence[ShardClocks], now: int) -> None:
         """Copy a shard, with clocks of all shards of the source, at `now` (epoch s)."""
         keys = ShardKeys(number)
-        granules = await self._copy_granules(number, keys, now)
+        time_buckets = await self._copy_time_buckets(number, keys, now)
         begun = merged_clocks(clocks, self._shards)
         async for names in _batches(self._source, keys.prefix):
             by_kind: dict[bytes, list[bytes]] = defaultdict(list)
             for name in names:
                 by_kind[name[len(keys.prefix) :].split(b":", 1)[0]].append(name)
-            await self._copy_records(number, keys, by_kind[b"r"], granules)
-            await self._copy_purses(number, keys, by_kind[b"m"])
+            await self._copy_records(number, keys, by_kind[b"r"], time_buckets)
+            await self._copy_allowances(number, keys, by_kind[b"m"])
             await self._copy_writers(number, keys, by_kind[b"w"])
             shifts = [own.now - clocks[number].now for own in begun]
             await self._copy_users(keys, by_kind[b"fe"], shifts)
@@ -80,61 +80,61 @@ class Copy:
             await self._write(to, "HSET", ShardKeys(to).seen, *_flat(seen))
         await self._flush()
 
-    async def _copy_granules(
+    async def _copy_time_buckets(
         self, number: int, keys: ShardKeys, now: int
     ) -> dict[bytes, tuple[int, int]]:
-        """The granules of a shard: their numbers in the target, and when they expire (epoch s).
+        """The time buckets of a shard: their numbers in the target, and when they expire (epoch s).
 
         Those of several shards that meet in one keep the order that they have in each.
         """
-        known: Any = await self._source.hgetall(closing.granules_key(keys))
+        known: Any = await self._source.hgetall(closing.time_buckets_key(keys))
         to, place = number % self._shards, number // self._shards
         sources = -(-(self._before - to) // self._shards)
-        granules = {}
+        time_buckets = {}
         for name, expires in known.items():
             if name.isdigit() and int(expires) > now + OVER_S:
-                granules[name] = int(name) * sources + place, int(expires)
+                time_buckets[name] = int(name) * sources + place, int(expires)
                 self.expires = max(self.expires, int(expires))
-        if granules:
-            registry = closing.granules_key(ShardKeys(to))
-            buckets = {b"b%d" % own: known[b"b" + name] for name, (own, _) in granules.items()}
-            await self._write(to, "HSET", registry, *_flat(dict(granules.values()) | buckets))
-        return granules
+        if time_buckets:
+            registry = closing.time_buckets_key(ShardKeys(to))
+            buckets = {b"b%d" % own: known[b"b" + name] for name, (own, _) in time_buckets.items()}
+            await self._write(to, "HSET", registry, *_flat(dict(time_buckets.values()) | buckets))
+        return time_buckets
 
     async def _copy_records(
         self,
         number: int,
         keys: ShardKeys,
         names: Sequence[bytes],
-        granules: Mapping[bytes, tuple[int, int]],
+        time_buckets: Mapping[bytes, tuple[int, int]],
     ) -> None:
         to = number % self._shards
         prefix = ShardKeys(to).prefix
         wanted = [(n, *n[len(keys.prefix) :].split(b":")[1:]) for n in names]
-        present = [(name, *rest) for name, *rest in wanted if rest and rest[0] in granules]
+        present = [(name, *rest) for name, *rest in wanted if rest and rest[0] in time_buckets]
         answers = await self._read([("HGETALL", name) for name, *_ in present])
-        for (_, granule, bucket), records in zip(present, answers, strict=True):
+        for (_, time_bucket, bucket), records in zip(present, answers, strict=True):
             if records:
-                own, expires = granules[granule]
+                own, expires = time_buckets[time_bucket]
                 key = f"{prefix}r:{own}:{bucket.decode()}"
                 await self._write(to, "HSET", key, *_flat(records))
                 await self._write(to, "EXPIREAT", key, expires)
                 self._records[to] += len(records)
 
-    async def _copy_purses(self, number: int, keys: ShardKeys, names: Sequence[bytes]) -> None:
+    async def _copy_allowances(self, number: int, keys: ShardKeys, names: Sequence[bytes]) -> None:
         to = number % self._shards
         prefix = ShardKeys(to).prefix
-        purses = await self._read([("HGETALL", name) for name in names])
-        for name, purse in zip(names, purses, strict=True):
+        allowances = await self._read([("HGETALL", name) for name in names])
+        for name, allowance in zip(names, allowances, strict=True):
             campaign = name[len(keys.prefix) + 2 :]
-            for field, amount in purse.items():
+            for field, amount in allowance.items():
                 if field == b"a":  # no amount
                     continue
                 await self._write(to, "HINCRBY", f"{prefix}m:{campaign.decode()}", field, amount)
                 if field[:1] == b"e":  # a hold: when it ends, and of which day it is
                     ends, _, _day = field[1:].partition(b":")
                     await self._write(to, "ZADD", f"{prefix}x:{campaign.decode()}", ends, field[1:])
-            self._spent[to, campaign] += int(purse.get(b"t", 0))
+            self._spent[to, campaign] += int(allowance.get(b"t", 0))
 
     async def _copy_writers(self, number: int, keys: ShardKeys, names: Sequence[bytes]) -> None:
         to = number % self._shards
@@ -203,21 +203,21 @@ class Copy:
         """Compare the target with what was read. Raises CopyError."""
         for number in range(self._shards):
             keys = ShardKeys(number)
-            records, purses = 0, dict[bytes, int]()
+            records, allowances = 0, dict[bytes, int]()
             async for names in _batches(self._target, keys.prefix):
                 buckets = [n for n in names if n[len(keys.prefix) :].startswith(b"r:")]
                 records += sum(await self._read([("HLEN", n) for n in buckets], self._target))
                 own = [n for n in names if n[len(keys.prefix) :].startswith(b"m:")]
                 totals = await self._read([("HGET", n, "t") for n in own], self._target)
                 for name, total in zip(own, totals, strict=True):
-                    purses[name[len(keys.prefix) + 2 :]] = int(total or 0)
+                    allowances[name[len(keys.prefix) + 2 :]] = int(total or 0)
             wanted = {of: spent for (to, of), spent in self._spent.items() if to == number}
             if records != self._records[number]:
                 raise CopyError(
                     f"shard {number} has {records} records of bids, and {self._records[number]}"
                     " were copied"
                 )
-            if purses != wanted:
+            if allowances != wanted:
                 raise CopyError(f"what campaigns have used in shard {number} is not what it was")
         return Moved(self._records.total(), len(self._spent), self._impressions, self._events)
 

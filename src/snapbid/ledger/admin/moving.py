@@ -246,7 +246,7 @@ async def _is_filled_from(ledger: LedgerSide, epoch: str) -> bool:
 async def _is_in_use(ledger: LedgerSide) -> bool:
     """Whether bids or notices were counted in a ledger that is closed."""
     for keys in ledger.keys:
-        if await ledger.redis.hexists(closing.granules_key(keys), "current"):
+        if await ledger.redis.hexists(closing.time_buckets_key(keys), "current"):
             return True
         if await ledger.redis.exists(keys.changed, keys.taken):
             return True

@@ -46,8 +46,8 @@ async def _has_bids(redis: Redis, number: int) -> bool:
     registry = f"{ShardKeys(number).prefix}r"
     if await redis.type(registry) != b"hash":
         return False
-    granules: Any = await redis.hgetall(registry)
-    return any(name.isdigit() and int(at) > time() for name, at in granules.items())
+    time_buckets: Any = await redis.hgetall(registry)
+    return any(name.isdigit() and int(at) > time() for name, at in time_buckets.items())
 
 
 def _other(shards: int, known: int) -> Risk:

@@ -100,7 +100,7 @@ class Budgets:
 
         return await of_each(len(self._keys), ask)
 
-    async def allowances(
+    async def grants(
         self, shard: int, campaigns: Iterable[int], day: int
     ) -> dict[int, tuple[int, int]]:
         """What campaigns may use in a shard by what it was granted: in all, and on a day.
@@ -110,7 +110,7 @@ class Budgets:
         wanted = list(campaigns)
         async with self._redis.pipeline(transaction=False) as pipe:
             for campaign in wanted:
-                pipe.hmget(ShardKeys(shard).allowances(campaign), ["lt", f"l{day}"])
+                pipe.hmget(ShardKeys(shard).grants(campaign), ["lt", f"l{day}"])
             rows: Any = await pipe.execute()
         return {
             campaign: (int(total or 0), int(today or 0))

@@ -79,17 +79,17 @@ class Limits:
         share = self._daily * elapsed_ms // (DAY_S * 1000)
         return min(self._daily, share + self._daily // 100)
 
-    def accounts(self, now: int) -> dict[str, int]:
-        """What bids may use until `now` (epoch s), nano-USD by account (escrow.py).
+    def periods(self, now: int) -> dict[str, int]:
+        """What bids may use until `now` (epoch s), nano-USD by period (escrow.py).
 
         Shortly before midnight there is the next day's, too.
         """
-        accounts = {} if self._total is None else {TOTAL: self._total}
+        periods = {} if self._total is None else {TOTAL: self._total}
         for day in sorted({now // DAY_S, (now + TOMORROW_S) // DAY_S}):
             amount = self.day_nano(max(now, day * DAY_S))
             if amount is not None:
-                accounts[str(day)] = amount
-        return accounts
+                periods[str(day)] = amount
+        return periods
 
     def at(self, now: int) -> bytes:
         """As caps.lua reads them, in this second (epoch s)."""

@@ -1,4 +1,4 @@
-"""Campaigns that have room again, from the one reader of a machine (server/banking.py) to all its
+"""Campaigns that have room again, from the one reader of a machine (server/allocating.py) to its
 workers.
 
 A file that all of them map is a ring of announcements:

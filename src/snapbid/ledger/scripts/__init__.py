@@ -12,8 +12,8 @@ from typing import Final
 
 _CLOCK: Final = ("segment", "records", "clock")
 _CAPS: Final = (*_CLOCK, "money", "caps")
-_PURSES: Final = (*_CAPS, "purses")
-_BUDGET: Final = (*_PURSES, "room", "budget")
+_ALLOWANCES: Final = (*_CAPS, "allowances")
+_BUDGET: Final = (*_ALLOWANCES, "room", "budget")
 _NOTICES: Final = ("money", "impressions", "notices")
 _PARTS: Final = {
     "begin": ("segment", "begin"),
@@ -26,17 +26,19 @@ _PARTS: Final = {
     "sign_off": (*_CLOCK, "sign_off"),
     "hold": (*_CAPS, "hold"),
     "look": (*_BUDGET, "look"),
-    "state": (*_PURSES, "state"),
-    "escrow": (*_PURSES, "room", "allowances", "escrow"),
+    "state": (*_ALLOWANCES, "state"),
+    "escrow": (*_ALLOWANCES, "room", "grants", "escrow"),
     "calls": (*_CLOCK, "money", "room", "calls"),
-    "banks": ("segment", "banks"),
-    "bank": ("segment", "bank"),
+    "accounts": ("segment", "accounts"),
+    "account": ("segment", "account"),
     "sweep": (*_CLOCK, "money", "sweep"),
     "deliver": (*_CLOCK, "money", "deliver"),
     "erase": ("erase",),
 }
-_OF_SEVERAL: Final = {"budget": "allowances", "impressions": "outbox"}  # with several shards
-_OF_BANKERS: Final = frozenset(("calls", "banks", "sweep", "deliver"))  # no worker calls these
+_OF_SEVERAL: Final = {"budget": "grants", "impressions": "outbox"}  # with several shards
+_OF_ALLOCATORS: Final = frozenset(
+    ("calls", "accounts", "sweep", "deliver")
+)  # no worker calls these
 _TIME: Final = re.compile(r"--\[\[time:.*?--\[\[end of time\]\]", re.DOTALL)
 _SIMULATED: Final = """
 local LARGEST_STEP_MS, SPOOL_GIVEN_UP_MS = 2^52, -1000
@@ -55,7 +57,7 @@ _COMMENT: Final = re.compile(r"\s*--(?! rare).*")
 
 def of_worker(simulated: bool, shards: int) -> dict[str, str]:
     """The scripts that a worker may call; see `scripts`."""
-    others = _OF_BANKERS if shards > 1 else _OF_BANKERS | {"hold"}
+    others = _OF_ALLOCATORS if shards > 1 else _OF_ALLOCATORS | {"hold"}
     return {name: text for name, text in scripts(simulated, shards).items() if name not in others}
 
 

@@ -16,9 +16,9 @@ local function admit(bids, start, value, packed, hold_s)
   end
   if limits.has_budget then
     hold_for(hold_s)
-    local price, purse = value:sub(HEAD_SIZE + 1, size), open_purse(limits.campaign)
-    local held_until = purse.is_contested and packed_own_ends or packed_ends
-    local is_afforded, letter = afford(purse, price, limits, true, value)
+    local price, allowance = value:sub(HEAD_SIZE + 1, size), open_allowance(limits.campaign)
+    local held_until = allowance.is_contested and packed_own_ends or packed_ends
+    local is_afforded, letter = afford(allowance, price, limits, true, value)
     if not is_afforded then
       return nil, letter
     end
@@ -31,7 +31,7 @@ local function admit(bids, start, value, packed, hold_s)
   return value
 end
 
--- Ends what `admit` has held for a bid that is not kept, once purses are closed.
+-- Ends what `admit` has held for a bid that is not kept, once allowances are closed.
 local function undo_admission(digest, record) -- rare
   release(record)
   if record.user and SHARDS == 1 then

@@ -1,59 +1,203 @@
--- Whether a bid is within what this shard, one of several, was granted of its campaign's budget.
+-- What campaigns have used, and whether a cost is within their limits (money.lua has the keys).
+--
+-- Redis counts in 64 bits, Lua only up to 2^53 exactly: small amounts are added up here and written
+-- at the end of a script, large ones are counted in Redis first, compared as digits, and taken back
+-- where they do not fit.
+local EXACT = 9007199254740992
+local today = 'd' .. math.floor(now / DAY_S)
+local allowances = {}
 
-local function allowance_key(campaign)
-  return base .. 'g:' .. campaign
-end
-
--- The limits of a campaign whose budget is in escrow: what this shard was granted (money.lua).
-local function allowances(purse, limits)
-  local granted = purse.granted
-  if not granted then
-    local key, day = allowance_key(limits.campaign), today:sub(2)
-    local left = redis.call('HMGET', key, 'lt', 'l' .. day, 'wt', 'w' .. day)
-    granted = {total = limits.total == IN_ESCROW and (left[1] or '0') or '',
-      day = limits.day == IN_ESCROW and (left[2] or '0') or ''}
-    granted.total_number, granted.day_number = tonumber(granted.total), tonumber(granted.day)
-    granted.least_total = granted.total_number and granted.total_number - (left[3] or 0)
-    granted.least_day = granted.day_number and granted.day_number - (left[4] or 0)
-    purse.granted = granted
-  end
-  return granted
-end
-
-local function call_banker(campaign, purse) -- where it has refused a bid, or little is left
-  local granted, refused = purse.granted, purse.refused
-  if refused then
-    note_refusal(campaign, refused)
-    await_end_of_hold(campaign, '-inf')
-  end
-  if refused or granted and (granted.least_total and purse.total > granted.least_total
-    or granted.least_day and purse.day > granted.least_day) then
-    redis.call('ZADD', base .. 'calls', 'NX', 0, campaign)
+-- When the holds of this script end.
+local ends, packed_ends, packed_own_ends, hold_name, hold_field
+local function hold_for(hold_s)
+  if not ends then
+    local second = math.ceil(hold_clock() / 1000 + hold_s)
+    ends, packed_ends = digits(second), struct.pack('<I4', second)
+    packed_own_ends = struct.pack('<I4', second + OF_SSP)
+    hold_name = ends .. ':' .. today:sub(2)
+    hold_field = 'e' .. hold_name
   end
 end
 
--- Whether the price (digits) is within the limits; it is held then, where `holds` is true. Else the
--- letter: b beyond the budget, h beyond the SSP's share of it.
-local function afford(purse, price, limits, holds, value)
-  local of = limits
-  if limits.in_escrow then
-    of, purse.in_escrow = allowances(purse, limits), true
-  end
-  local fits, letter = false, 'b'
-  if has_confirmed_budgets() then
-    fits, letter = claim(purse, price, of, holds, value)
-  end
-  if letter == 'b' and limits.in_escrow then
-    purse.refused = math.min(purse.refused or math.huge, tonumber(price))
-  end
-  return fits, letter
+local function read(allowance)
+  local values = redis.call('HMGET', allowance.key, 't', today, hold_field or 't')
+  local total, day, held = values[1], values[2], hold_field and values[3]
+  allowance.total, allowance.day, allowance.held = tonumber(total or 0), tonumber(day or 0), tonumber(held or 0)
+  allowance.more, allowance.queued, allowance.has_old_days = 0, held, total and not day
 end
 
-local function close_purses()
-  for campaign, purse in pairs(purses) do
-    close_purse(purse)
-    if purse.in_escrow then
-      call_banker(campaign, purse)
+local function end_holds(key, queue) -- rare: those that are due
+  local due = digits(math.floor(watermark() / 1000))
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', due)) do
+    local held = redis.call('HGET', key, 'e' .. name)
+    if held then
+      redis.call('HDEL', key, 'e' .. name)
+      local day, ssp = name:match('^%d+:(%d+):?(%d*)$')
+      redis.call('HINCRBY', key, 't', '-' .. held)
+      redis.call('HINCRBY', key, 'd' .. day, '-' .. held)
+      if ssp ~= '' then
+        end_share(key, ssp, held)
+      end
     end
   end
+  redis.call('ZREMRANGEBYSCORE', queue, '-inf', due)
+end
+
+-- What a campaign has used, after the holds that are due have ended.
+local second -- of the hold clock
+local is_any_contested = redis.call('EXISTS', base .. 'contested') == 1
+local function open_allowance(campaign)
+  local allowance = allowances[campaign]
+  if not allowance then
+    allowance = {key = base .. 'm:' .. campaign, queue = base .. 'x:' .. campaign, total = 0, day = 0,
+      held = 0, more = 0, queued = false, has_old_days = false, is_contested = false}
+    second = second or digits(math.floor(hold_clock() / 1000))
+    if redis.call('ZCOUNT', allowance.queue, '-inf', second) > 0 then -- none is due before its end
+      end_holds(allowance.key, allowance.queue)
+    end
+    read(allowance)
+    if is_any_contested then
+      local contested = redis.call('HGET', base .. 'contested', allowance.key)
+      allowance.is_contested = contested and tonumber(contested) > tonumber(second)
+    end
+    allowances[campaign] = allowance
+  end
+  return allowance
+end
+
+local function forget_old_days(allowance) -- rare
+  local oldest = now / DAY_S - 40
+  for _, field in ipairs(redis.call('HKEYS', allowance.key)) do
+    if field:sub(1, 1) == 'd' and tonumber(field:sub(2)) < oldest then
+      redis.call('HDEL', allowance.key, field)
+    end
+  end
+end
+
+local function queue_hold(allowance)
+  if not allowance.queued then -- the first of its second
+    redis.call('ZADD', allowance.queue, ends, hold_name)
+    allowance.queued = true
+  end
+end
+
+-- Writes what was added up here.
+local function close_allowance(allowance)
+  if allowance.more > 0 then
+    if allowance.has_old_days then
+      forget_old_days(allowance)
+    end
+    allowance.held, allowance.more = allowance.held + allowance.more, 0
+    redis.call('HSET', allowance.key, 't', string.format('%d', allowance.total), -- as Redis would, more slowly
+      today, string.format('%d', allowance.day), hold_field, string.format('%d', allowance.held))
+    queue_hold(allowance)
+  end
+end
+
+local function at_most(amount, limit) -- of whole numbers; '' is no limit
+  return limit == '' or #amount < #limit or #amount == #limit and amount <= limit
+    or amount:sub(1, 1) == '-'
+end
+
+local function raise(key, field, price, limit) -- to at most the limit, in Redis
+  if not add(key, field, price) then
+    return false
+  end
+  if at_most(redis.call('HGET', key, field), limit) then
+    return true
+  end
+  redis.call('HINCRBY', key, field, '-' .. price)
+  return false
+end
+
+local function afford_exactly(allowance, price, limits, holds) -- rare
+  close_allowance(allowance)
+  local fits = raise(allowance.key, 't', price, limits.total)
+  if fits and not raise(allowance.key, today, price, limits.day) then
+    redis.call('HINCRBY', allowance.key, 't', '-' .. price)
+    fits = false
+  end
+  if fits and holds then
+    redis.call('HINCRBY', allowance.key, hold_field, price)
+    queue_hold(allowance)
+  elseif fits then
+    redis.call('HINCRBY', allowance.key, 't', '-' .. price)
+    redis.call('HINCRBY', allowance.key, today, '-' .. price)
+  end
+  read(allowance)
+  return fits
+end
+
+local function within(allowance, price, limits, holds)
+  local cost = tonumber(price)
+  local total, day = allowance.total + cost, allowance.day + cost
+  if total >= EXACT or day >= EXACT or allowance.held + allowance.more + cost >= EXACT
+    or total <= -EXACT or day <= -EXACT then
+    return afford_exactly(allowance, price, limits, holds)
+  end
+  if limits.total_number and total > limits.total_number
+    or limits.day_number and day > limits.day_number then
+    return false
+  end
+  if holds then
+    allowance.total, allowance.day, allowance.more = total, day, allowance.more + cost
+  end
+  return true
+end
+
+local function ssp_of(value) -- rare: of a record
+  return digits((struct.unpack('<I4', value)))
+end
+
+-- Whether a bid is within its SSP's share, while several SSPs ask: one holds at most half of what is
+-- neither spent nor held from before they did, or one bid.
+local function within_share(allowance, price, limits, holds, value) -- rare
+  close_allowance(allowance)
+  if not within(allowance, price, limits, false) then
+    return false, 'b'
+  end
+  local key, cost, ssp = allowance.key, tonumber(price), ssp_of(value)
+  local free = math.min((limits.total_number or math.huge) - allowance.total,
+    (limits.day_number or math.huge) - allowance.day)
+  local own, all = unpack(redis.call('HMGET', key, 'h' .. ssp, 'h'))
+  if own and 2 * (own + cost) > free + all then
+    return false, 'h'
+  end
+  if holds then
+    local name = hold_name .. ':' .. ssp
+    for _, field in ipairs({'t', today, 'e' .. name, 'h' .. ssp, 'h'}) do
+      redis.call('HINCRBY', key, field, price)
+    end
+    redis.call('ZADD', allowance.queue, ends, name)
+    read(allowance)
+  end
+  return true
+end
+
+-- Notes that an SSP was refused: where another one was before, their holds begin to count.
+local CONTESTED_S = 600
+local function contest(allowance, value) -- rare
+  local ssp = ssp_of(value)
+  local before = redis.call('HGET', allowance.key, 'a')
+  if before ~= ssp then
+    redis.call('HSET', allowance.key, 'a', ssp)
+    if before then
+      redis.call('HSET', base .. 'contested', allowance.key, digits(second + CONTESTED_S))
+      redis.call('EXPIRE', base .. 'contested', CONTESTED_S)
+    end
+  end
+end
+
+-- Whether a bid may be made; else the letter. `value`: its record, or nil where it is nobody's.
+local function claim(allowance, price, limits, holds, value)
+  if value and allowance.is_contested then
+    return within_share(allowance, price, limits, holds, value)
+  end
+  if within(allowance, price, limits, holds) then
+    return true
+  end
+  if value then
+    contest(allowance, value)
+  end
+  return false, 'b'
 end

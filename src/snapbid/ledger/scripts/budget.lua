@@ -3,13 +3,13 @@
 -- Whether the price (digits) is within the limits; it is held then, where `holds` is true. Else the
 -- letter: b beyond the budget, h beyond the SSP's share of it.
 local some_refused = false
-local function afford(purse, price, limits, holds, value)
+local function afford(allowance, price, limits, holds, value)
   local fits, letter = false, 'b'
   if has_confirmed_budgets() then
-    fits, letter = claim(purse, price, limits, holds, value)
+    fits, letter = claim(allowance, price, limits, holds, value)
   end
   if letter == 'b' then
-    purse.refused, purse.limits = math.min(purse.refused or math.huge, tonumber(price)), limits
+    allowance.refused, allowance.limits = math.min(allowance.refused or math.huge, tonumber(price)), limits
     some_refused = true
   end
   return fits, letter
@@ -17,14 +17,14 @@ end
 
 -- When time brings room again: as holds end, and as pacing allows more (calls.lua).
 local function note_refusals() -- rare
-  for campaign, purse in pairs(purses) do
-    local cost, limits = purse.refused, purse.limits
+  for campaign, allowance in pairs(allowances) do
+    local cost, limits = allowance.refused, allowance.limits
     if cost then
       note_refusal(campaign, cost)
       await_end_of_hold(campaign, '-inf')
       local growth = tonumber(limits.growth) or 0
-      local short = growth > 0 and purse.day + cost - limits.day_number or 0
-      if short > 0 and (not limits.total_number or purse.total + cost <= limits.total_number) then
+      local short = growth > 0 and allowance.day + cost - limits.day_number or 0
+      if short > 0 and (not limits.total_number or allowance.total + cost <= limits.total_number) then
         local room_ms = (now + math.ceil(short / growth)) * 1000
         redis.call('ZADD', base .. 'calls', 'LT', digits(room_ms), campaign)
       end
@@ -32,9 +32,9 @@ local function note_refusals() -- rare
   end
 end
 
-local function close_purses()
-  for _, purse in pairs(purses) do
-    close_purse(purse)
+local function close_allowances()
+  for _, allowance in pairs(allowances) do
+    close_allowance(allowance)
   end
   if some_refused then
     note_refusals()

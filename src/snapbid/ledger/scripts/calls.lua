@@ -1,7 +1,7 @@
 -- Which campaigns call for money, and which have room again (escrow.py).
 --
 -- Who takes a call has LEASE_MS to come, by the clock of holds, which nobody sets; then it is another
--- banker's. With one shard there are no bankers: what calls has room.
+-- allocator's. With one shard there are no allocators: what calls has room.
 --
 -- ARGV     1 now (epoch ms); 2 the segment and 3 the announcement that were heard last, if any
 -- Returns  the segment, its last announcement, campaigns that call, campaigns that have room again,

@@ -8,8 +8,8 @@ if current_segment() ~= ARGV[1] then
   return 0
 end
 for i = 3, #ARGV, 3 do
-  local purse = base .. 'm:' .. ARGV[i]
-  redis.pcall('HINCRBY', purse, 't', ARGV[i + 1]) -- nothing is done beyond 64 bits
-  redis.pcall('HINCRBY', purse, 'd' .. ARGV[2], ARGV[i + 2])
+  local allowance = base .. 'm:' .. ARGV[i]
+  redis.pcall('HINCRBY', allowance, 't', ARGV[i + 1]) -- nothing is done beyond 64 bits
+  redis.pcall('HINCRBY', allowance, 'd' .. ARGV[2], ARGV[i + 2])
 end
 return 1

@@ -1,6 +1,6 @@
 -- Takes a user out of the records of a bucket: their caps do not settle any more.
 --
--- KEYS[1]  {sbN}:r:GRANULE:BUCKET
+-- KEYS[1]  {sbN}:r:TIME_BUCKET:BUCKET
 -- ARGV     1 whether to do it, 0 to count alone; 2... users, 16 bytes each
 -- Returns how many records have one of them (layout: records.lua).
 local CAPPED, KINDS_AT, USER_SIZE = 16, 19, 20

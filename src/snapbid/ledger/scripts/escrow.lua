@@ -1,12 +1,12 @@
--- The purses of campaigns in this shard: they hear what their banks have, and give back (escrow.py).
+-- The allowances of campaigns in this shard: they hear what their accounts have, and give back (escrow.py).
 --
 -- ARGV     1 now (epoch ms); then for each campaign: its number, in how many ms it calls again if it
---          has less than it needs by then, how many accounts; and for each of these its name (t: in
---          all, DAY: of one day), granted and returned as the bank has them, what was returned when
+--          has less than it needs by then, how many periods; and for each of these its name (t: in
+--          all, DAY: of one day), granted and returned as the account has them, what was returned when
 --          an amount to give back was decided on, that amount, and with less than what it calls
 -- Returns  1 if the drain has confirmed what was spent, or 0; then for each campaign the lowest cost
 --          that was refused and does not fit yet, or 0; 1 if it calls again, or 0; and of each
---          account granted, returned, used, and with less than what it calls
+--          period granted, returned, used, and with less than what it calls
 local NAMES = {g = true, r = true, l = true, w = true}
 
 local function move(key, name, from, to) -- the allowance, with a figure that grows
@@ -16,7 +16,7 @@ local function move(key, name, from, to) -- the allowance, with a figure that gr
   end
 end
 
-local function forget_accounts(key, before) -- of days
+local function forget_periods(key, before) -- of days
   for _, field in ipairs(redis.call('HKEYS', key)) do
     local day = NAMES[field:sub(1, 1)] and tonumber(field:sub(2))
     if day and day < before then
@@ -29,7 +29,7 @@ local function hear(key, name, granted, returned, low)
   local own = redis.call('HMGET', key, 'g' .. name, 'r' .. name, 'w' .. name)
   local own_granted, own_returned, own_low = own[1] or '0', own[2] or '0', own[3] or '0'
   if not own[1] and name ~= 't' then
-    forget_accounts(key, tonumber(name) - 2)
+    forget_periods(key, tonumber(name) - 2)
   end
   if not at_most(granted, own_granted) then
     redis.call('HSET', key, 'g' .. name, granted)
@@ -61,14 +61,14 @@ end
 enter_segment()
 local reply, at, time = {has_confirmed_budgets() and 1 or 0}, 2, hold_clock()
 while ARGV[at] do
-  local campaign, lease_ms, accounts = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  local purse, key, place = open_purse(campaign), allowance_key(campaign), #reply + 1
+  local campaign, lease_ms, periods = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local allowance, key, place = open_allowance(campaign), grants_key(campaign), #reply + 1
   local spare, is_low = math.huge, false
   reply[place], reply[place + 1] = 0, 0
-  for from = at + 3, at + 3 + 6 * (accounts - 1), 6 do
+  for from = at + 3, at + 3 + 6 * (periods - 1), 6 do
     local name, granted, returned, expected, amount, low = unpack(ARGV, from, from + 5)
     granted, returned, low = hear(key, name, granted, returned, low)
-    local used = redis.call('HGET', purse.key, name == 't' and name or 'd' .. name) or '0'
+    local used = redis.call('HGET', allowance.key, name == 't' and name or 'd' .. name) or '0'
     if amount ~= '0' and expected == returned then
       returned = give_back(key, name, used, amount) or returned
     end
@@ -94,6 +94,6 @@ while ARGV[at] do
   if refused then
     await_end_of_hold(campaign, '-inf')
   end
-  at = at + 3 + 6 * accounts
+  at = at + 3 + 6 * periods
 end
 return reply

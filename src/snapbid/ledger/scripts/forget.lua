@@ -15,7 +15,7 @@ last = tonumber(last)
 if math.abs(last) > number then
   return 0
 end
-granules() -- raises an error where the ledger is closed (closing.py), before anything is written
+time_buckets() -- raises an error where the ledger is closed (closing.py), before anything is written
 redis.call('SET', writer, '-' .. ARGV[3], 'EX', '604800')
 if last ~= number then
   return 0

@@ -15,45 +15,45 @@ if not announced or math.abs(now - announced) >= 60 then
   local longest = longest_ttl(0)
   redis.call('HSET', ttls, ttl, digits(now))
   if tonumber(ttl) > longest then
-    redis.call('HDEL', base .. 'r', 'current') -- the next granule lasts long enough
+    redis.call('HDEL', base .. 'r', 'current') -- the next time bucket lasts long enough
   end
 end
 
--- Ends the granule whose time is over, lest a worker whose clock is behind add a bucket, or whose buckets
+-- Ends the time bucket whose time is over, lest a worker whose clock is behind add a bucket, or whose buckets
 -- are full. The next bid opens another one.
-local function end_granule()
-  local number, buckets = current_granule()
+local function end_time_bucket()
+  local number, buckets = current_time_bucket()
   if number and (buckets == MOST_BUCKETS or records_a_bucket(number, buckets) < FULL) then
     return number
   end
   redis.call('HDEL', base .. 'r', 'current')
 end
 
--- Redis deletes what is over in turns of up to 25 ms: not all of a granule in the same second.
+-- Redis deletes what is over in turns of up to 25 ms: not all of a time bucket in the same second.
 local BUCKETS_A_BEAT, APART_S = 256, 600
-local function expire_buckets(taking) -- of granules that take no more records; see records.lua
-  local registry, known = base .. 'r', granules()
+local function expire_buckets(taking) -- of time buckets that take no more records; see records.lua
+  local registry, known = base .. 'r', time_buckets()
   for i = #known, 1, -1 do -- the oldest first
-    local granule = known[i]
-    local next_one = granule ~= taking and redis.call('HGET', registry, 'x' .. granule)
+    local time_bucket = known[i]
+    local next_one = time_bucket ~= taking and redis.call('HGET', registry, 'x' .. time_bucket)
     if next_one then
-      local expires, buckets = redis.call('HGET', registry, granule), buckets_of[granule]
+      local expires, buckets = redis.call('HGET', registry, time_bucket), buckets_of[time_bucket]
       local after = math.min(next_one + BUCKETS_A_BEAT, buckets)
       for bucket = next_one, after - 1 do
         local own = math.floor(expires + APART_S * bucket / buckets)
-        redis.call('EXPIREAT', string.format(keys_of(granule), bucket), digits(own))
+        redis.call('EXPIREAT', string.format(keys_of(time_bucket), bucket), digits(own))
       end
       if after < buckets then
-        redis.call('HSET', registry, 'x' .. granule, after)
+        redis.call('HSET', registry, 'x' .. time_bucket, after)
       else
-        redis.call('HDEL', registry, 'x' .. granule)
+        redis.call('HDEL', registry, 'x' .. time_bucket)
       end
       break
     end
   end
 end
 if redis.call('EXISTS', base .. 'closed') == 0 then
-  expire_buckets(end_granule())
+  expire_buckets(end_time_bucket())
 end
 
 local time, spools, token = hold_clock(), base .. 'spools', ARGV[3]

@@ -17,11 +17,11 @@ while at <= size do
     elseif limits.has_budget and not has_confirmed_budgets() then
       letter = 'w'
     elseif limits.has_budget
-      and not afford(open_purse(limits.campaign), price, limits, false) then
+      and not afford(open_allowance(limits.campaign), price, limits, false) then
       letter = 'b'
     end
   end
   letters[#letters + 1] = letter
 end
-close_purses()
+close_allowances()
 return table.concat(letters)

@@ -9,17 +9,17 @@
 --   {sbN}:contested         {sbN}:m:CAMPAIGN for which several SSPs ask, until when that counts (hold
 --                           clock, s)
 --   {sbN}:x:CAMPAIGN        ENDS:DAY and ENDS:DAY:SSP of the holds, by ENDS
---   {sbN}:g:CAMPAIGN        where a budget is in escrow, for each account (t: in all, DAY: of one
+--   {sbN}:g:CAMPAIGN        where a budget is in escrow, for each period (t: in all, DAY: of one
 --                           day) gNAME, rNAME: granted and returned, both cumulative; lNAME: the
 --                           allowance that is left of them; wNAME: with less than that unused the
---                           purse calls for a banker
---   {sbN}:refused           CAMPAIGN -> the lowest cost that its purse has refused since it had room
+--                           allowance calls for an allocator
+--   {sbN}:refused           CAMPAIGN -> the lowest cost that its allowance has refused since it had room
 --   {sbN}:wait              CAMPAIGN of these, by when the next of its holds ends
---   {sbN}:calls             CAMPAIGN whose purse calls, by when a banker is to come (hold clock);
+--   {sbN}:calls             CAMPAIGN whose allowance calls, by when an allocator is to come (hold clock);
 --                           with one shard, which was refused, by when it has room (server's ms)
 --   {sbN}:room              CAMPAIGN that had room again, by the number of that announcement
 --   {sbN}:said              number of the last one
---   {sbN}:bank:CAMPAIGN     its bank, in the shard of the campaign (banker.py)
+--   {sbN}:account:CAMPAIGN     its account, in the shard of the campaign (allocator.py)
 --   {sbN}:fe:CAMPAIGN:USER  a user's holds: member = digest and identity of the bid, score = when it
 --                           ends, in ms of the hold clock
 --   {sbN}:fc:CAMPAIGN:USER  a user's impressions: score = when (epoch ms)

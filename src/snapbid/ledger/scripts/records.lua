@@ -1,4 +1,4 @@
--- Counters, granules and records: what stands before a script, behind segment.lua.
+-- Counters, time buckets and records: what stands before a script, behind segment.lua.
 --
 -- ARGV[1]  the caller's time (epoch ms)
 local now_ms = tonumber(ARGV[1])
@@ -104,20 +104,20 @@ local function count_anomaly(name, by) -- of an SSP's notices and bids, today (d
   count(date(math.floor(now / DAY_S)), 'n:' .. name, by)
 end
 
--- Granules ------------------------------------------------------------------------------------
+-- Time buckets ------------------------------------------------------------------------------------
 --
--- Records made at about the same time lie in one granule, which expires as a whole. Granules are
+-- Records made at about the same time lie in one time bucket, which expires as a whole. Time buckets are
 -- numbered in the order in which they were opened, so that neither a clock nor a TTL that changes
 -- hides what is in one: {sbN}:r has for each when it expires (epoch s), as bNUMBER how many buckets it
 -- has, as oNUMBER when it was opened (epoch ms), and as `current` number, opening time, length (s) and
 -- buckets of the one that takes records.
--- Redis looks for a record among all of its bucket, so a granule whose buckets are full takes no more
+-- Redis looks for a record among all of its bucket, so a time bucket whose buckets are full takes no more
 -- (heartbeat.lua), and the next one has twice as many; later ones have as many as they need.
 -- Its buckets get their expiry when it takes no more, a few at each heartbeat: asking for each record
 -- whether its bucket is new costs a tenth of what remembering it does. Until all have it, xNUMBER is
 -- the next bucket whose turn it is.
 -- {sbN}:ttl has the TTLs in force, each with the time at which it was last announced (heartbeat.lua).
-local GRANULE_S, FULL, SAMPLED = 1800, 32, 16 -- records of a bucket; buckets that are asked
+local TIME_BUCKET_S, FULL, SAMPLED = 1800, 32, 16 -- records of a bucket; buckets that are asked
 local LEAST_BUCKETS, MOST_BUCKETS, OF_BUCKET = 16384, 1048576, 65536
 
 local function longest_ttl(at_least)
@@ -131,9 +131,9 @@ local function longest_ttl(at_least)
   return longest
 end
 
--- Number and buckets of the granule that was opened last, when that was and how long it takes records
+-- Number and buckets of the time bucket that was opened last, when that was and how long it takes records
 -- (s). None where a heartbeat has ended it, or none ever was; where the ledger is closed, an error.
-local function latest_granule()
+local function latest_time_bucket()
   local current = redis.call('HGET', base .. 'r', 'current') or ''
   local number, opened, length, buckets = current:match('^(%d+) (%d+) (%d+) (%d+)$')
   if number then
@@ -142,16 +142,16 @@ local function latest_granule()
 end
 
 -- The same of the one that takes records now; none where its time is over.
-local function current_granule()
-  local number, buckets, opened, length = latest_granule()
+local function current_time_bucket()
+  local number, buckets, opened, length = latest_time_bucket()
   if number and math.abs(now - opened) < length then -- and no clock was set
     return number, buckets, opened
   end
 end
 
 local numbers
-local buckets_of = {} -- by granule
-local function granules() -- newest first
+local buckets_of = {} -- by time bucket
+local function time_buckets() -- newest first
   if not numbers then
     numbers = {}
     local all = redis.call('HGETALL', base .. 'r')
@@ -168,19 +168,19 @@ local function granules() -- newest first
   return numbers
 end
 
-local function keys_of(granule) -- of its buckets; formatting costs half of what joining does
-  return base .. 'r:' .. granule .. ':%d'
+local function keys_of(time_bucket) -- of its buckets; formatting costs half of what joining does
+  return base .. 'r:' .. time_bucket .. ':%d'
 end
 
-local function records_a_bucket(granule, buckets) -- of those that are asked
+local function records_a_bucket(time_bucket, buckets) -- of those that are asked
   local records = 0
   for bucket = 0, buckets - 1, buckets / SAMPLED do
-    records = records + redis.call('HLEN', string.format(keys_of(granule), bucket))
+    records = records + redis.call('HLEN', string.format(keys_of(time_bucket), bucket))
   end
   return records / SAMPLED
 end
 
-local function enough_buckets(before) -- for as many records as the granule before took
+local function enough_buckets(before) -- for as many records as the time bucket before took
   local had = buckets_of[before]
   if not had then
     return LEAST_BUCKETS
@@ -193,28 +193,28 @@ local function enough_buckets(before) -- for as many records as the granule befo
   return buckets
 end
 
-local function open_granule(ttl) -- rare: its number, and buckets
+local function open_time_bucket(ttl) -- rare: its number, and buckets
   local registry = base .. 'r'
   ttl = longest_ttl(tonumber(ttl))
-  for _, number in ipairs(granules()) do
+  for _, number in ipairs(time_buckets()) do
     if tonumber(redis.call('HGET', registry, number)) < now
       and redis.call('HEXISTS', registry, 'x' .. number) == 0 then
       redis.call('HDEL', registry, number, 'o' .. number, 'b' .. number)
     end
   end
-  local before = granules()[1] or 0
+  local before = time_buckets()[1] or 0
   local number = before + 1
-  local length = math.max(GRANULE_S, math.floor(ttl / 4)) -- so there are never many
+  local length = math.max(TIME_BUCKET_S, math.floor(ttl / 4)) -- so there are never many
   local buckets = enough_buckets(before)
-  local expires = digits(now + length + ttl + GRANULE_S) -- after the last of its records is due
+  local expires = digits(now + length + ttl + TIME_BUCKET_S) -- after the last of its records is due
   redis.call('HSET', registry, number, expires, 'o' .. number, digits(now_ms), 'b' .. number, buckets,
     'x' .. number, 0, 'current', string.format('%d %.0f %d %d', number, now, length, buckets))
   return number, buckets
 end
 
 -- Where there are more than OF_BUCKET, some of the field's bits count as well.
-local function bucket_key(of_granule, buckets, bucket, field)
-  return string.format(of_granule, (bucket + OF_BUCKET * string.byte(field)) % buckets)
+local function bucket_key(of_time_bucket, buckets, bucket, field)
+  return string.format(of_time_bucket, (bucket + OF_BUCKET * string.byte(field)) % buckets)
 end
 
 -- Records -------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ end
 -- bid's CPM in micro-USD. Then 16 the user is capped: 16 bytes user, uint32 longest window of the
 -- caps (s).
 --
--- Where a pair of auction and impression gets another bid in the same granule, the record that was
+-- Where a pair of auction and impression gets another bid in the same time bucket, the record that was
 -- there moves to the field of the pair and one more byte: its number, the last REPLACED_KEPT being
 -- kept, so that an auction that repeats for ever costs neither memory nor time.
 local WIN, BILLING, LOSS, HELD, CAPPED, REPLACED, REJECTED = 1, 2, 4, 8, 16, 32, 64
@@ -297,8 +297,8 @@ local function replaced(key, field, number)
 end
 
 local function find_record(bucket, field) -- rare
-  for _, granule in ipairs(granules()) do
-    local key = bucket_key(keys_of(granule), buckets_of[granule], bucket, field)
+  for _, time_bucket in ipairs(time_buckets()) do
+    local key = bucket_key(keys_of(time_bucket), buckets_of[time_bucket], bucket, field)
     local value = redis.call('HGET', key, field)
     if value then
       return unpack_record(value, key, field)
@@ -306,11 +306,11 @@ local function find_record(bucket, field) -- rare
   end
 end
 
--- The pair's newest record, with its key and field: mostly in the granule that takes records.
+-- The pair's newest record, with its key and field: mostly in the time bucket that takes records.
 local of_latest, latest_buckets
 local function newest_record(bucket, field)
   if not of_latest then
-    local latest, buckets = latest_granule()
+    local latest, buckets = latest_time_bucket()
     of_latest, latest_buckets = keys_of(latest or 0), buckets or 1
   end
   local key = bucket_key(of_latest, latest_buckets, bucket, field)
@@ -322,10 +322,10 @@ local function newest_record(bucket, field)
 end
 
 -- All records of a pair, newest first, until `use` returns true; `current` is the pair's own of its
--- granule, the others were replaced.
+-- time bucket, the others were replaced.
 local function each_record(bucket, field, use)
-  for _, granule in ipairs(granules()) do
-    local key = bucket_key(keys_of(granule), buckets_of[granule], bucket, field)
+  for _, time_bucket in ipairs(time_buckets()) do
+    local key = bucket_key(keys_of(time_bucket), buckets_of[time_bucket], bucket, field)
     local value = redis.call('HGET', key, field)
     if value then
       local record = unpack_record(value, key, field)

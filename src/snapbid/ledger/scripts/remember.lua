@@ -15,9 +15,9 @@
 -- A batch in which no bid has limits is sent to this script without what admit.lua needs.
 local WRITER_S = '604800'
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
-local granule, buckets, opened = current_granule()
-if not granule then
-  granule, buckets = open_granule(tonumber(ARGV[5]))
+local time_bucket, buckets, opened = current_time_bucket()
+if not time_bucket then
+  time_bucket, buckets = open_time_bucket(tonumber(ARGV[5]))
 end
 -- With what was refused, which is nothing yet.
 local last = redis.call('SET', writer, ARGV[3] .. ' ', 'EX', WRITER_S, 'GET')
@@ -25,7 +25,7 @@ if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then
   redis.call('SET', writer, last, 'EX', WRITER_S)
   return 0
 end
-local of_granule = keys_of(granule)
+local of_time_bucket = keys_of(time_bucket)
 
 local families
 local function family_of(ssp) -- rare
@@ -76,13 +76,13 @@ local function count_if_rejected(value) -- rare
   end
 end
 
--- While auctions may still be open whose bids lie in the granule before, these are looked at as well.
+-- While auctions may still be open whose bids lie in the time bucket before, these are looked at as well.
 local OVERLAP_S = 60
 local of_before, buckets_before
-if opened and math.abs(now - opened) < OVERLAP_S or not opened and granule > 1 then
-  granules()
-  if buckets_of[granule - 1] then
-    of_before, buckets_before = keys_of(granule - 1), buckets_of[granule - 1]
+if opened and math.abs(now - opened) < OVERLAP_S or not opened and time_bucket > 1 then
+  time_buckets()
+  if buckets_of[time_bucket - 1] then
+    of_before, buckets_before = keys_of(time_bucket - 1), buckets_of[time_bucket - 1]
   end
 end
 local function is_taken_before(bucket, field, value) -- rare
@@ -167,7 +167,7 @@ while at <= size do
     end
   end
   if admitted then
-    local key = bucket_key(of_granule, buckets, bucket, field)
+    local key = bucket_key(of_time_bucket, buckets, bucket, field)
     if of_before and is_taken_before(bucket, field, admitted)
       or redis.call('HSETNX', key, field, admitted) == 0 and not replace(key, field, admitted) then
       letter = 't'
@@ -197,7 +197,7 @@ if of_none and not kept then
   uncount(of_none, 'b')
 end
 if hold_s then
-  close_purses()
+  close_allowances()
   for _, bid in ipairs(undone) do
     undo_admission(bid[1], unpack_record(bid[2]))
   end

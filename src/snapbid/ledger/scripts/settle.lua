@@ -16,7 +16,7 @@
 -- clock may have been set back since, for the one with the latest time. Where all of them seem to be
 -- made later, since clocks differ a little or were set, it is the oldest that is meant; but none where
 -- the bids were made after the beginning of a run of Redis of which the notice's worker had not heard:
--- its bid was lost. So it was where another warehouse adopted the ledger, and where a granule that may
+-- its bid was lost. So it was where another warehouse adopted the ledger, and where a time bucket that may
 -- have had it has expired.
 -- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
 -- counts for the record that is there if that seems to be of the future: the clock was set back. Where
@@ -27,7 +27,7 @@ local function remembers(age_ms) -- rare: whether another worker does
   return age_ms <= longest_ttl(tonumber(ARGV[2])) * 1000
 end
 
--- Whether a granule has expired that took bids after a time (epoch ms), of those before a record's.
+-- Whether a time bucket has expired that took bids after a time (epoch ms), of those before a record's.
 local function is_expired(record, time_ms) -- rare
   local registry, number = base .. 'r', tonumber(record.key:match(':(%d+):%d+$'))
   local time = math.max(now, server_ms() / 1000) -- keys expire by the latter

@@ -4,7 +4,7 @@
 -- it if that were taken for a sign of life (heartbeat.lua).
 --
 -- ARGV     1 now (epoch ms); 2 token of the process
-granules() -- raises an error where the ledger is closed (closing.py)
+time_buckets() -- raises an error where the ledger is closed (closing.py)
 local left, time = base .. 'spools:left', hold_clock()
 redis.call('HDEL', base .. 'spools', ARGV[2])
 redis.call('ZREMRANGEBYSCORE', left, '-inf', digits(time - SPOOL_GIVEN_UP_MS))

@@ -4,10 +4,10 @@
 -- Returns for each: used in total, used today, and of each hold 1 if it is of today's bids, amount.
 local states = {}
 for i = 2, #ARGV do
-  local purse = open_purse(ARGV[i])
-  local values, held = redis.call('HMGET', purse.key, 't', today), {}
-  for _, name in ipairs(redis.call('ZRANGE', purse.queue, 0, -1)) do
-    local amount = redis.call('HGET', purse.key, 'e' .. name)
+  local allowance = open_allowance(ARGV[i])
+  local values, held = redis.call('HMGET', allowance.key, 't', today), {}
+  for _, name in ipairs(redis.call('ZRANGE', allowance.queue, 0, -1)) do
+    local amount = redis.call('HGET', allowance.key, 'e' .. name)
     if amount then
       held[#held + 1] = 'd' .. name:match('^%d+:(%d+)') == today and 1 or 0
       held[#held + 1] = amount

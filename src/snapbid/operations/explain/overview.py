@@ -14,13 +14,13 @@ import msgspec
 
 from snapbid.base.errors import BadRequest
 from snapbid.base.redis_keys import shard_of
-from snapbid.bidding.bid import Market, Reason, can_be_notified, unanswered
+from snapbid.bidding.bid import CatalogSnapshot, Reason, can_be_notified, unanswered
 from snapbid.bidding.bounds import MAX_IMPRESSIONS
 from snapbid.bidding.cost import MAX_COST, cost_of, quantity_of
 from snapbid.bidding.lookups import USD, Lookups
-from snapbid.bidding.market import limits_of
 from snapbid.bidding.pods import pods_of
 from snapbid.bidding.request import BidRequest, Imp, Text, decode
+from snapbid.bidding.snapshot import limits_of
 from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.catalog.payload import CampaignPayload, decode_payload
@@ -111,13 +111,13 @@ class MatchableRequest(NamedTuple):
 
 
 def read(
-    body: bytes, ssp: str, market: Market | None, now_ms: int, max_bytes: int
+    body: bytes, ssp: str, snapshot: CatalogSnapshot | None, now_ms: int, max_bytes: int
 ) -> MatchableRequest | Explanation:
     """Check the request as the endpoint does, in the same order, before any campaign is matched.
 
-    Without a market the SSP is not registered.
+    Without a snapshot the SSP is not registered.
     """
-    if market is None:
+    if snapshot is None:
         return Explanation(
             ssp=ssp, status=404, reason=f"unknown_ssp: {ssp[:60]!a} is not registered"
         )
@@ -129,14 +129,14 @@ def read(
     except BadRequest as error:
         reason = f"{error.code}: {error.detail}"
         return Explanation(ssp=ssp, status=400, reason=reason, code=INVALID_REQUEST)
-    canonical = market.catalog.ssps[ssp]
-    why = withheld(request, market.lookups)
-    lookups = market.lookups.bidding_in(request.cur) or market.lookups
+    canonical = snapshot.catalog.ssps[ssp]
+    why = withheld(request, snapshot.lookups)
+    lookups = snapshot.lookups.bidding_in(request.cur) or snapshot.lookups
     suspensions: dict[str, dict[str, CreativeSuspension]] = {}
-    for each in market.catalog.suspensions:
+    for each in snapshot.catalog.suspensions:
         if each.ssp == canonical:
             suspensions.setdefault(each.campaign, {})[each.creative] = each
-    situation = Situation(ssp, canonical, now_ms, lookups, why, market.shards, {}, suspensions)
+    situation = Situation(ssp, canonical, now_ms, lookups, why, snapshot.shards, {}, suspensions)
     return MatchableRequest(request, situation, _left_out(request, body))
 
 
@@ -150,7 +150,7 @@ def _left_out(request: BidRequest, body: bytes) -> int:
 
 async def explain(
     of: MatchableRequest,
-    market: Market,
+    snapshot: CatalogSnapshot,
     look: Look,
     documents: Documents,
     cpu_ms: int = CPU_MS,
@@ -161,7 +161,7 @@ async def explain(
     """
     request, situation, left_out = of
     ssp, canonical, now_ms, lookups, why, _, rivals, _ = situation
-    search = Search(market.catalog.index, request, situation)
+    search = Search(snapshot.catalog.index, request, situation)
     base = Explanation(
         ssp=ssp,
         status=204,
@@ -184,9 +184,9 @@ async def explain(
             f"{Reason.LONG_ID.value}: id is over 512 bytes, its notifications could not be taken"
         )
         return msgspec.structs.replace(base, reason=reason)
-    explainer = _ImpressionExplainer(market, request, search, lookups, rivals, look, documents)
+    explainer = _ImpressionExplainer(snapshot, request, search, lookups, rivals, look, documents)
     impressions = [await explainer.explain(imp) for imp in request.imp or ()]
-    cut_short = _cut_short(request, situation, market, cpu_ms)
+    cut_short = _cut_short(request, situation, snapshot, cpu_ms)
     if cut_short:
         whole, cut = impressions[:-cut_short], impressions[-cut_short:]
         impressions = [*whole, *(_undecided(impression, cpu_ms) for impression in cut)]
@@ -223,10 +223,12 @@ def without(of: MatchableRequest, away: list[int]) -> Explanation | None:
     )
 
 
-def _cut_short(request: BidRequest, situation: Situation, market: Market, cpu_ms: int) -> int:
+def _cut_short(
+    request: BidRequest, situation: Situation, snapshot: CatalogSnapshot, cpu_ms: int
+) -> int:
     if request.tmax is not None and request.tmax > 0:
         cpu_ms = min(cpu_ms, request.tmax)
-    return undecided(request, situation, market, cpu_ms / 1000)
+    return undecided(request, situation, snapshot, cpu_ms / 1000)
 
 
 def _undecided(impression: Impression, cpu_ms: int) -> Impression:
@@ -241,7 +243,7 @@ class _ImpressionExplainer:
 
     def __init__(
         self,
-        market: Market,
+        snapshot: CatalogSnapshot,
         request: BidRequest,
         search: Search,
         lookups: Lookups,
@@ -249,8 +251,8 @@ class _ImpressionExplainer:
         look: Look,
         documents: Documents,
     ) -> None:
-        self._market = market
-        self._index = market.catalog.index
+        self._snapshot = snapshot
+        self._index = snapshot.catalog.index
         self._request = request
         self._search = search
         self._lookups = lookups
@@ -306,7 +308,7 @@ class _ImpressionExplainer:
 
     def _ranks(self) -> Iterable[int]:
         """All ranks, highest price first; the overlay's ranks follow the base's."""
-        base = self._market.catalog.base
+        base = self._snapshot.catalog.base
         if base is None:
             return range(len(self._index))
         parts = (range(base.campaigns), range(base.campaigns, len(self._index)))
@@ -335,7 +337,7 @@ class _ImpressionExplainer:
         refused: dict[int, str] = {}
         for rank in ranks:
             document = self._document(rank)
-            limits = limits_of(document, self._market.shards)
+            limits = limits_of(document, self._snapshot.shards)
             cost = cost_of(self._index.price(rank), quantity)
             if cost > MAX_COST:
                 refused[rank] = BidVerdict.OVER_SUM

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from snapbid.bidding import bid
 from snapbid.bidding.lookups import NO_RATE as NO_RATE
 from snapbid.bidding.lookups import Lookups
-from snapbid.bidding.market import Market
 from snapbid.bidding.request import BidRequest, Deal, Imp, Text
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.catalog.catalog import Index
@@ -69,10 +69,12 @@ def ask(
     return search.explain(0) if search.impression(imp) else None
 
 
-def undecided(request: BidRequest, situation: Situation, market: Market, processor_s: float) -> int:
+def undecided(
+    request: BidRequest, situation: Situation, snapshot: CatalogSnapshot, processor_s: float
+) -> int:
     """How many impressions, the last ones, the live search would not decide in this time here."""
     ssp, _, now_ms, *_ = situation
-    decision = bid.search(request, ssp, market, now_ms, inf, bid.SEARCHING * processor_s)
+    decision = bid.search(request, ssp, snapshot, now_ms, inf, bid.SEARCHING * processor_s)
     return (decision if isinstance(decision, bid.NoBid) else decision.query).undecided
 
 

@@ -1,4 +1,4 @@
-"""The data behind `snapbid explain`: a worker's market, read from the stores."""
+"""The data behind `snapbid explain`: a worker's snapshot, read from the stores."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from redis.exceptions import RedisError
 from snapbid.base.settings import Settings
 from snapbid.bidding.cost import MAX_COST, cost_of, quantity_of
 from snapbid.bidding.lookups import Lookups
-from snapbid.bidding.market import Market, limits_of
 from snapbid.bidding.request import BidRequest, Imp
+from snapbid.bidding.snapshot import CatalogSnapshot, limits_of
 from snapbid.campaigns import document, normalised
 from snapbid.campaigns.campaign import Campaign
 from snapbid.catalog.catalog import Catalog, CatalogError, encode
@@ -69,7 +69,7 @@ class Stores:
         await self._warehouse.close()
         await self._redis.aclose()
 
-    async def market(self, ssp: str) -> Market | None:
+    async def snapshot(self, ssp: str) -> CatalogSnapshot | None:
         """All campaigns, as the workers have them; None if the SSP is not registered."""
         ssps = await registry.fetch_numbered(self._warehouse)
         if ssp not in ssps:
@@ -84,7 +84,7 @@ class Stores:
             suppression=catalog.suppression,
             max_quantity=settings.max_quantity,
         )
-        return Market(catalog, lookups, settings.ledger_shards)
+        return CatalogSnapshot(catalog, lookups, settings.ledger_shards)
 
     async def _published(self, ssps: dict[str, tuple[str, int]]) -> Catalog | None:
         """Return the catalog that a server of this home has published, if it is current."""

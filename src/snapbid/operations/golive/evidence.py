@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 
 from snapbid.base.beat import BEAT_S, beat
 from snapbid.base.tasks import end
-from snapbid.bidding.sightings import SAMPLED, Sightings, SightingTotals
+from snapbid.bidding.request_stats import SAMPLED, RequestStats, RequestTotals
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN, bid_digest
 from snapbid.operations.golive.examination import Sample, examine
 from snapbid.operations.golive.store import EvidenceStore
@@ -51,7 +51,7 @@ class _Notice(NamedTuple):
 
 
 class Evidence:
-    """All SSPs' sightings in this worker. `clock` gives epoch seconds.
+    """All SSPs' request_stats in this worker. `clock` gives epoch seconds.
 
     `outcomes` tells by how much each SSP's answers by outcome have grown since it was last asked.
     """
@@ -66,9 +66,9 @@ class Evidence:
         self._clock = clock
         self._outcomes = outcomes
         self._numbers: dict[str, int] = {}
-        self._ssps: dict[int, Sightings] = {}
-        self._unsent: dict[int, SightingTotals] = {}
-        self._batch: dict[int, SightingTotals] = {}  # on its way
+        self._ssps: dict[int, RequestStats] = {}
+        self._unsent: dict[int, RequestTotals] = {}
+        self._batch: dict[int, RequestTotals] = {}  # on its way
         self._writer = secrets.token_hex(6)
         self._number = 0  # of the batch
         self._tested: list[tuple[bytes, int]] = []
@@ -76,10 +76,10 @@ class Evidence:
         self._unknown: list[_Notice] = []
         self._task: asyncio.Task[None] | None = None
 
-    def of(self, number: int, ssp: str = "") -> Sightings:
-        """Return the sightings of an SSP, by its number; `ssp` is the name in metrics."""
+    def of(self, number: int, ssp: str = "") -> RequestStats:
+        """Return the request_stats of an SSP, by its number; `ssp` is the name in metrics."""
         self._numbers[ssp] = number
-        return self._ssps.setdefault(number, Sightings())
+        return self._ssps.setdefault(number, RequestStats())
 
     def stray(self, ssp: str) -> None:
         """Note a bid request to an id that is not registered."""
@@ -108,13 +108,13 @@ class Evidence:
         """Write once; keep what Redis does not accept. Raises RedisError, OSError."""
         now = int(self._clock())
         await self._examine()
-        for number, sightings in self._ssps.items():
-            for auction, imps in sightings.tested:
+        for number, request_stats in self._ssps.items():
+            for auction, imps in request_stats.tested:
                 self._tested += ((_digest(auction, imp), number) for imp in imps)
-            self._collect(number, sightings, now)
+            self._collect(number, request_stats, now)
         for ssp, outcome, more in self._outcomes():
             if ssp in self._numbers:
-                totals = self._unsent.setdefault(self._numbers[ssp], SightingTotals())
+                totals = self._unsent.setdefault(self._numbers[ssp], RequestTotals())
                 totals.counts[f"outcome:{outcome}"] += more
         del self._tested[MAX_TESTS:]
         if self._tested:
@@ -137,15 +137,15 @@ class Evidence:
         taken = [(own, own.take_samples(SAMPLED)) for own in self._ssps.values()]
         until = thread_time() + EXAMINING_S
         for nth in range(SAMPLED):
-            for sightings, samples in taken:
+            for request_stats, samples in taken:
                 if nth < len(samples) and thread_time() < until:
-                    sightings.examined.update(examine(Sample(*samples[nth])))
+                    request_stats.examined.update(examine(Sample(*samples[nth])))
                     await asyncio.sleep(0)
 
-    def _collect(self, number: int, sightings: Sightings, now: int) -> None:
-        sent = sightings.take(now)
+    def _collect(self, number: int, request_stats: RequestStats, now: int) -> None:
+        sent = request_stats.take(now)
         if sent.counts:
-            self._unsent.setdefault(number, SightingTotals()).add(sent)
+            self._unsent.setdefault(number, RequestTotals()).add(sent)
 
     async def _look_for_tests(self, now: int) -> None:
         looked, self._unknown = self._unknown, []

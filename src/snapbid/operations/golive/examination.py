@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from snapbid.bidding.bid import Reason
-from snapbid.bidding.market import Market
 from snapbid.bidding.native_request import NATIVE_REQUESTS, fault_of
 from snapbid.bidding.refusals import last_rule
 from snapbid.bidding.request import BidRequest
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.bidding.spelling import misspelt_in
 
 RULE: Final = "rule:"
@@ -26,7 +26,7 @@ class Sample(NamedTuple):
     body: bytes
     request: BidRequest
     ssp: str
-    market: Market
+    snapshot: CatalogSnapshot
     now_ms: int
     reason: Reason | None
 
@@ -36,7 +36,7 @@ def examine(sample: Sample) -> Iterator[str]:
     yield EXAMINED
     if sample.reason is Reason.NO_CAMPAIGN:
         yield UNMATCHED
-        yield RULE + last_rule(sample.request, sample.ssp, sample.market, sample.now_ms)
+        yield RULE + last_rule(sample.request, sample.ssp, sample.snapshot, sample.now_ms)
     for fault in sorted(set(_faults(sample))):
         yield UNUSED + fault
 

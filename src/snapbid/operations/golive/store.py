@@ -33,7 +33,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from snapbid.base.redis_keys import GOLIVE, ShardKeys
-from snapbid.bidding.sightings import KEPT, SightingTotals
+from snapbid.bidding.request_stats import KEPT, RequestTotals
 from snapbid.ledger.bids.segment import fetch_segments
 
 MINUTE_S: Final = 60
@@ -96,7 +96,7 @@ class EvidenceStore:
         self._write = redis.register_script(script.read_text(encoding="utf-8"))
 
     async def write(
-        self, sent: Mapping[int, SightingTotals], now: int, writer: str, number: int
+        self, sent: Mapping[int, RequestTotals], now: int, writer: str, number: int
     ) -> None:
         """Add what each SSP, by number, has sent up to now (epoch s).
 

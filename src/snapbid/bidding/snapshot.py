@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from snapbid.bidding._decision import MarketCore
+from snapbid.bidding._decision import SnapshotCore
 from snapbid.bidding.cost import MAX_COST
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.native_answer import native_markup
@@ -42,11 +42,11 @@ class RankCache:
     limits: dict[int, Limits | None] = field(default_factory=dict)
 
 
-class Market(MarketCore):
+class CatalogSnapshot(SnapshotCore):
     """A catalog with its lookups, and the templates of its creatives.
 
-    Each of the ledger's `shards` has a purse for every budget. `before`: the market that this one
-    replaces, whose templates and limits are kept where both have the same base.
+    Each of the ledger's `shards` has an allowance for every budget. `before`: the snapshot that
+    this one replaces, whose templates and limits are kept where both have the same base.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Market(MarketCore):
         catalog: Catalog,
         lookups: Lookups,
         shards: int = 1,
-        before: "Market | None" = None,
+        before: "CatalogSnapshot | None" = None,
     ) -> None:
         self.catalog = catalog
         self.shards = shards
@@ -203,8 +203,8 @@ class Market(MarketCore):
                 del self.exhausted[rank]
                 self._ranks.pop(exhausted.limits.campaign, None)
 
-    async def carry_over(self, before: "Market") -> None:
-        """Skip what the market before skipped, unless its budget or price has changed.
+    async def carry_over(self, before: "CatalogSnapshot") -> None:
+        """Skip what the snapshot before skipped, unless its budget or price has changed.
 
         So a new catalog does not let campaigns bid that are out of budget. Yields to other tasks.
         """
@@ -217,7 +217,7 @@ class Market(MarketCore):
                 await asyncio.sleep(0)
 
     def _has_same_terms(
-        self, now: int, before: "Market", rank: int, exhausted: ExhaustedCampaign
+        self, now: int, before: "CatalogSnapshot", rank: int, exhausted: ExhaustedCampaign
     ) -> bool:
         old, new = exhausted.document, self._document(now)
         if self.catalog.index.price(now) != before.catalog.index.price(rank):

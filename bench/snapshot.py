@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from snapbid.bidding.bid import Bidder, Market, NoBid
+from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import decode as decode_request
 from snapbid.campaigns.document import decode, parse
@@ -21,8 +21,8 @@ SSP = "acme"
 NOW_MS = 1_800_000_000_000  # a Friday; the decision depends on the hour
 
 
-def market(count: int, more: Mapping[str, Any] | None = None) -> Market:
-    """A market of `count` campaigns, made as the publisher and a worker make theirs.
+def snapshot(count: int, more: Mapping[str, Any] | None = None) -> CatalogSnapshot:
+    """A snapshot of `count` campaigns, made as the publisher and a worker make theirs.
 
     `more` are members of every campaign.
     """
@@ -34,7 +34,7 @@ def market(count: int, more: Mapping[str, Any] | None = None) -> Market:
     ssps = {name: (of, number) for number, (name, of) in enumerate(pools.REGISTRY.items(), 1)}
     catalog = Catalog(b"".join(encode(ssps, rates.load(), index)))
     gc.freeze()  # as a worker does; campaigns would be looked through at each collection
-    return Market(catalog, lookups(catalog))
+    return CatalogSnapshot(catalog, lookups(catalog))
 
 
 def lookups(catalog: Catalog) -> Lookups:
@@ -43,9 +43,9 @@ def lookups(catalog: Catalog) -> Lookups:
     return Lookups(GeoDatabase(DEFAULT_PATH), catalog.rates)
 
 
-def answer(bidder: Bidder, body: bytes, market: Market) -> bytes | NoBid:
+def answer(bidder: Bidder, body: bytes, snapshot: CatalogSnapshot) -> bytes | NoBid:
     """All that a bid takes but HTTP and remembering it."""
-    answer = bidder.propose(decode_request(body), SSP, market, NOW_MS)
+    answer = bidder.propose(decode_request(body), SSP, snapshot, NOW_MS)
     return answer if isinstance(answer, NoBid) else bidder.write(answer.auction_id, answer.bids)
 
 

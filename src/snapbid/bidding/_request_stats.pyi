@@ -33,8 +33,8 @@ class RequestCounts:
     def take_samples(self, wanted: int) -> list[tuple[Any, ...]]:
         """Return the latest requests that were kept, at most as many as were wanted, and want more.
 
-        Of each the body, the request, the SSP, the market, the time (epoch ms), and the reason for
-        no bid, None with one.
+        Of each the body, the request, the SSP, the snapshot, the time (epoch ms), and the reason
+        for no bid, None with one.
         """
 
     def clear(self) -> None:

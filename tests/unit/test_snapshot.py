@@ -1,4 +1,4 @@
-"""One market takes the place of another: what a worker knows already, it goes on to know."""
+"""One snapshot takes the place of another: what a worker knows already, it goes on to know."""
 
 import asyncio
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from support.market import RATES, Geo, builder_of
+from support.snapshot import RATES, Geo, builder_of
 
-from snapbid.bidding.bid import Market
+from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.recall import Recall
 from snapbid.bidding.request import decode
@@ -29,10 +29,14 @@ def document(id: str, **members: Any) -> dict[str, Any]:
 BASED = [document("a", budget={"total": 1}), document("b", budget={"daily": 1}), document("c")]
 
 
-def market(
-    folder: Path, *changed: Any, gone: str = "", before: Market | None = None, base: str = "base-1"
-) -> Market:
-    """A market of an overlay over a base of BASED."""
+def snapshot(
+    folder: Path,
+    *changed: Any,
+    gone: str = "",
+    before: CatalogSnapshot | None = None,
+    base: str = "base-1",
+) -> CatalogSnapshot:
+    """A snapshot of an overlay over a base of BASED."""
     index = builder_of(BASED).build()
     (folder / base).write_bytes(index)
     overlay = builder_of(changed)
@@ -42,32 +46,32 @@ def market(
     path = folder / "catalog"
     write(path, encode(SSPS, RATES, overlay.build(), base=about))
     catalog = Catalog.open(path, before.catalog if before else None)
-    made = Market(catalog, REFERENCES, before=before)
+    made = CatalogSnapshot(catalog, REFERENCES, before=before)
     if before is not None:
         asyncio.run(made.carry_over(before))
     return made
 
 
-def refused(made: Market) -> set[str]:
+def refused(made: CatalogSnapshot) -> set[str]:
     return {each.document.cid for each in made.exhausted.values()}
 
 
-def rank(made: Market, id: str) -> int:
+def rank(made: CatalogSnapshot, id: str) -> int:
     ranked = made.catalog.index.rank(id)
     assert ranked is not None
     return ranked
 
 
 def test_templates_of_the_same_base_are_kept(tmp_path: Path) -> None:
-    first = market(tmp_path, document("b", cpm=5))
+    first = snapshot(tmp_path, document("b", cpm=5))
     a, b = first.template(rank(first, "a"), 0), first.template(rank(first, "b"), 0)
     assert b.price_micros == 5_000_000
-    second = market(tmp_path, document("n"), document("b", cpm=6), before=first)
+    second = snapshot(tmp_path, document("n"), document("b", cpm=6), before=first)
     assert second.catalog.mapped is first.catalog.mapped
     assert second.template(rank(second, "a"), 0) is a
     assert second.template(rank(second, "b"), 0).price_micros == 6_000_000
     assert second.template(rank(second, "n"), 0).pieces != b.pieces
-    third = market(tmp_path, before=second, base="base-2")
+    third = snapshot(tmp_path, before=second, base="base-2")
     assert third.catalog.mapped is not first.catalog.mapped
     assert third.template(rank(third, "a"), 0) is not a
     assert third.template(rank(third, "b"), 0).price_micros == 2_000_000
@@ -75,11 +79,11 @@ def test_templates_of_the_same_base_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("base", ["base-1", "base-2"])
 def test_campaigns_out_of_money_are_skipped_on(tmp_path: Path, base: str) -> None:
-    first = market(tmp_path)
+    first = snapshot(tmp_path)
     for id in ("a", "b", "c"):
         first.skip(rank(first, id), 0, PRICE)
     assert refused(first) == {"a", "b"}, "c has no budget"
-    second = market(tmp_path, document("n"), before=first, base=base)
+    second = snapshot(tmp_path, document("n"), before=first, base=base)
     assert refused(second) == {"a", "b"}
     assert second.skips(rank(second, "a"), 0, 2_000_000)
     second.make_room([(1, 0)])  # a's number
@@ -96,21 +100,21 @@ def test_campaigns_out_of_money_are_skipped_on(tmp_path: Path, base: str) -> Non
     ],
 )
 def test_other_terms_are_tried(tmp_path: Path, changed: Any, left: set[str]) -> None:
-    first = market(tmp_path)
+    first = snapshot(tmp_path)
     first.skip(rank(first, "a"), 0, PRICE)
     first.skip(rank(first, "b"), 0, PRICE)
-    assert refused(market(tmp_path, changed, before=first)) == left
+    assert refused(snapshot(tmp_path, changed, before=first)) == left
 
 
 def test_deleted_campaigns_are_forgotten(tmp_path: Path) -> None:
-    first = market(tmp_path)
+    first = snapshot(tmp_path)
     first.skip(rank(first, "a"), 0, PRICE)
-    assert refused(market(tmp_path, gone="a", before=first)) == set()
+    assert refused(snapshot(tmp_path, gone="a", before=first)) == set()
 
 
 def test_costs_are_refused_by_shard(tmp_path: Path) -> None:
     """A refused cost stands for every higher one; a campaign stops where its price is refused."""
-    first = market(tmp_path)
+    first = snapshot(tmp_path)
     first.shards = 2
     a = rank(first, "a")
     index = first.catalog.index
@@ -141,7 +145,7 @@ def ranks_of(query: Query) -> list[int]:
     return [best[0] for best in iter(query.next, None) if best is not None]
 
 
-def bids_of(made: Market) -> list[int]:
+def bids_of(made: CatalogSnapshot) -> list[int]:
     return ranks_of(made.catalog.index.query(REFERENCES, decode(REQUEST), "acme", "acme", 0))
 
 
@@ -149,15 +153,15 @@ def bids_of(made: Market) -> list[int]:
 def test_a_paused_campaign_does_not_bid_when_there_is_budget_again(
     tmp_path: Path, base: str
 ) -> None:
-    first = market(tmp_path)
+    first = snapshot(tmp_path)
     a = rank(first, "a")
     first.skip(a, 0, PRICE)
     paused = document("a", budget={"total": 1}, status="paused")
-    second = market(tmp_path, paused, before=first, base=base)
+    second = snapshot(tmp_path, paused, before=first, base=base)
     assert sorted(bids_of(second)) == sorted(rank(second, id) for id in "bc")
     second.make_room(None)
     assert sorted(bids_of(second)) == sorted(rank(second, id) for id in "bc")
-    third = market(tmp_path, before=second, base=base)
+    third = snapshot(tmp_path, before=second, base=base)
     third.make_room(None)
     assert rank(third, "a") in bids_of(third)
 
@@ -165,14 +169,14 @@ def test_a_paused_campaign_does_not_bid_when_there_is_budget_again(
 def test_what_is_waited_for_can_be_much(tmp_path: Path) -> None:
     """More than is carried over at once."""
     many = [document(f"m{number}", budget={"total": 1}) for number in range(120)]
-    first = market(tmp_path, *many)
+    first = snapshot(tmp_path, *many)
     for each in many:
         first.skip(rank(first, each["id"]), 0, PRICE)
-    assert len(market(tmp_path, *many, before=first).exhausted) == 120
+    assert len(snapshot(tmp_path, *many, before=first).exhausted) == 120
 
 
 def test_room_lets_a_campaign_bid_in_its_shard_alone(tmp_path: Path) -> None:
-    made = Market(market(tmp_path).catalog, REFERENCES, shards=2)
+    made = CatalogSnapshot(snapshot(tmp_path).catalog, REFERENCES, shards=2)
     query = made.catalog.index.query(REFERENCES, decode(REQUEST), "acme", "acme", 0)
     a, b = rank(made, "a"), rank(made, "b")
     for each in (a, b):
@@ -192,7 +196,7 @@ def test_room_lets_a_campaign_bid_in_its_shard_alone(tmp_path: Path) -> None:
 
 def test_a_day_makes_room_in_daily_budgets(tmp_path: Path) -> None:
     daily = document("a", budget={"daily": 1})
-    made = market(tmp_path, daily, document("b", budget={"total": 1}))
+    made = snapshot(tmp_path, daily, document("b", budget={"total": 1}))
     for each in ("a", "b"):
         made.skip(rank(made, each), 0, PRICE)
     made.make_room([(DAILY, 0)])

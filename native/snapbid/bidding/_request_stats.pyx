@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""The counts of `snapbid/bidding/sightings.py`."""
+"""The counts of `snapbid/bidding/request_stats.py`."""
 
 from collections import deque
 

@@ -1,15 +1,14 @@
-"""Granules of remembered bids: how large they are, when they end, and when they expire."""
+"""Time buckets of remembered bids: how large they are, when they end, and when they expire."""
 
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.granules import open_granule
 from support.remembered import (
-    GRANULE_S,
     NOON,
     REGISTRY,
+    TIME_BUCKET_S,
     TTL_S,
     Clock,
     keys,
@@ -21,6 +20,7 @@ from support.remembered import (
     until,
 )
 from support.spending import sent
+from support.time_buckets import open_time_bucket
 
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.ledger.admin import closing
@@ -28,8 +28,8 @@ from snapbid.ledger.bids.records import WIN
 from snapbid.ledger.scripts import scripts
 
 KEYS = ShardKeys(0)
-ALL_BUCKETS = 64  # heartbeats until each bucket of the least granule has its expiry
-APART_S = 600  # the first bucket of a granule and the last expire
+ALL_BUCKETS = 64  # heartbeats until each bucket of the least time bucket has its expiry
+APART_S = 600  # the first bucket of a time bucket and the last expire
 LEAST, MOST, FULL = 16_384, 1_048_576, 32  # buckets, and records of one
 
 
@@ -41,7 +41,7 @@ def beat(store: Any, now: float, times: int) -> None:
 
 
 def takers(store: Any) -> list[int]:
-    """The granules whose buckets have no expiry yet."""
+    """The time buckets whose buckets have no expiry yet."""
     return [int(name[1:]) for name in store.hkeys(REGISTRY) if name.startswith(b"x")]
 
 
@@ -51,13 +51,13 @@ def expiry(store: Any, key: bytes) -> int | None:
     return None if left_ms == -1 else round(seconds + (micros / 1000 + left_ms) / 1000)
 
 
-def expiries(store: Any, granule: int) -> set[int | None]:
-    """Those of the buckets of a granule, less what a bucket has for its place."""
+def expiries(store: Any, time_bucket: int) -> set[int | None]:
+    """Those of the buckets of a time bucket, less what a bucket has for its place."""
     ends = set[int | None]()
-    for key in keys(store, f"{{sb0}}:r:{granule}:*"):
+    for key in keys(store, f"{{sb0}}:r:{time_bucket}:*"):
         end, place = expiry(store, key), int(key.split(b":")[3])
         if end is not None:
-            end -= APART_S * place // int(store.hget(REGISTRY, f"b{granule}"))
+            end -= APART_S * place // int(store.hget(REGISTRY, f"b{time_bucket}"))
         ends.add(end)
     return ends
 
@@ -71,49 +71,49 @@ async def test_records_leave_redis(fresh_redis: str, tmp_path: Path, store: Any)
             await remember(ledger, b"a-%d" % step, (b"1", 1, 1), (b"2", 1, 1))
     records = keys(store, "{sb0}:r:*")
     assert len(records) >= 40
-    beat(store, NOON + 600 * 39 + GRANULE_S, ALL_BUCKETS * len(takers(store)))
+    beat(store, NOON + 600 * 39 + TIME_BUCKET_S, ALL_BUCKETS * len(takers(store)))
     for key in records:
-        granule = int(key.split(b":")[2])
-        last, end = NOON + granule * GRANULE_S - 1, expiry(store, key)
+        time_bucket = int(key.split(b":")[2])
+        last, end = NOON + time_bucket * TIME_BUCKET_S - 1, expiry(store, key)
         assert end is not None
-        assert last + TTL_S < end <= last + TTL_S + 2 * GRANULE_S
+        assert last + TTL_S < end <= last + TTL_S + 2 * TIME_BUCKET_S
     (writer,) = keys(store, "{sb0}:w:*")
     assert store.ttl(writer) > 0
     others = set(keys(store)) - set(records) - {writer}
     counters = f"{{sb0}}:c:{segment_of(store)}:2030-06-15".encode()
     small = ("epoch", "segment", "segments", "d", "r", "ttl", "h", "spools:left")
     assert others == {f"{{sb0}}:{name}".encode() for name in small} | {counters}
-    granules = [name for name in store.hkeys(REGISTRY) if name.isdigit()]
-    assert store.hlen(REGISTRY) == 3 * len(granules)  # when each was opened, and its buckets
+    time_buckets = [name for name in store.hkeys(REGISTRY) if name.isdigit()]
+    assert store.hlen(REGISTRY) == 3 * len(time_buckets)  # when each was opened, and its buckets
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
-        clock.now += GRANULE_S
+        clock.now += TIME_BUCKET_S
         await remember(ledger, b"b", (b"1", 1, 1))
-    granules = [name for name in store.hkeys(REGISTRY) if name.isdigit()]
-    assert len(granules) <= (TTL_S + 2 * GRANULE_S) // GRANULE_S + 1
+    time_buckets = [name for name in store.hkeys(REGISTRY) if name.isdigit()]
+    assert len(time_buckets) <= (TTL_S + 2 * TIME_BUCKET_S) // TIME_BUCKET_S + 1
 
 
 async def test_records_really_expire(fresh_redis: str, tmp_path: Path, store: Any) -> None:
     """By Redis's own clock, where it is ours as well."""
-    clock = Clock(store.time()[0] - 2 * GRANULE_S - APART_S - 10)
+    clock = Clock(store.time()[0] - 2 * TIME_BUCKET_S - APART_S - 10)
     async with opened(fresh_redis, tmp_path, clock=clock, ttl_s=4) as ledger:
         assert await remember(ledger, b"a", (b"1", 1, 1))
         beat(store, store.time()[0], ALL_BUCKETS)
     assert not keys(store, "{sb0}:r:*")
 
 
-async def test_a_bucket_expires_only_when_its_granule_takes_no_more(
+async def test_a_bucket_expires_only_when_its_time_bucket_takes_no_more(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
     clock = Clock(NOON)
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
         for number in range(40):
             await remember(ledger, b"a-%d" % number, (b"1", 1, 1))
-        beat(store, NOON + GRANULE_S - 1, ALL_BUCKETS)
+        beat(store, NOON + TIME_BUCKET_S - 1, ALL_BUCKETS)
         assert (takers(store), expiries(store, 1)) == ([1], {None})
-        beat(store, NOON + GRANULE_S, ALL_BUCKETS - 1)
+        beat(store, NOON + TIME_BUCKET_S, ALL_BUCKETS - 1)
         assert takers(store) == [1]
         assert await ledger.settle(WIN, b"a-3", b"1") == "c"  # it is as findable as before
-        beat(store, NOON + GRANULE_S, 1)
+        beat(store, NOON + TIME_BUCKET_S, 1)
         assert takers(store) == []
         ends = {int(store.hget(REGISTRY, "1"))}
         assert expiries(store, 1) == ends
@@ -122,29 +122,29 @@ async def test_a_bucket_expires_only_when_its_granule_takes_no_more(
         assert await ledger.settle(WIN, b"a-4", b"1") == "c"
 
 
-async def test_a_clock_set_right_again_does_not_lengthen_a_granule(
+async def test_a_clock_set_right_again_does_not_lengthen_a_time_bucket(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
     """Opened while it was ten days ahead, it would take records, and keep them, until then."""
     clock = Clock(NOON + 10 * 86_400)
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
         await remember(ledger, b"a", (b"1", 1, 1))
-        clock.now -= GRANULE_S - 1
+        clock.now -= TIME_BUCKET_S - 1
         await remember(ledger, b"b", (b"1", 1, 1))
         assert takers(store) == [1]  # little enough to stay
         clock.now = NOON
         await remember(ledger, b"c", (b"1", 1, 1))
         assert sorted(takers(store)) == [1, 2]
-        beat(store, NOON + GRANULE_S, 2 * ALL_BUCKETS)
-        assert expiries(store, 2) == {int(NOON) + TTL_S + 2 * GRANULE_S}
+        beat(store, NOON + TIME_BUCKET_S, 2 * ALL_BUCKETS)
+        assert expiries(store, 2) == {int(NOON) + TTL_S + 2 * TIME_BUCKET_S}
         assert await settle_all(ledger, b"c", b"1") == "ccc"
 
 
-async def test_no_granule_is_dropped_before_its_buckets_expire(
+async def test_no_time_bucket_is_dropped_before_its_buckets_expire(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
     """Where no worker was there for longer than bids are remembered."""
-    clock = Clock(store.time()[0] - TTL_S - 4 * GRANULE_S)
+    clock = Clock(store.time()[0] - TTL_S - 4 * TIME_BUCKET_S)
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
         assert await remember(ledger, b"a", (b"1", 1, 1))
         clock.now = store.time()[0]
@@ -153,7 +153,7 @@ async def test_no_granule_is_dropped_before_its_buckets_expire(
     (record,) = keys(store, "{sb0}:r:*")
     assert record.startswith(b"{sb0}:r:2:")
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
-        clock.now += GRANULE_S
+        clock.now += TIME_BUCKET_S
         assert await remember(ledger, b"c", (b"1", 1, 1))
     assert not {b"1", b"o1", b"b1", b"x1"} & set(store.hkeys(REGISTRY))
 
@@ -166,7 +166,7 @@ async def test_a_heartbeat_leaves_a_closed_ledger_as_it_is(
         await remember(ledger, b"a", (b"1", 1, 1))
     store.eval(closing._CLOSE, 2, *KEYS.script_keys, "being moved")
     before = store.hgetall("{sb0}:closed:r")
-    beat(store, NOON + GRANULE_S, ALL_BUCKETS)
+    beat(store, NOON + TIME_BUCKET_S, ALL_BUCKETS)
     assert store.hgetall("{sb0}:closed:r") == before
     assert expiries(store, 1) == {None}
 
@@ -192,20 +192,20 @@ async def test_a_bid_taken_back_leaves_its_bucket_the_expiry(
 # -- how large they are ---------------------------------------------------------------------------
 
 
-def fill(store: Any, granule: int, buckets: int, records: int) -> None:
+def fill(store: Any, time_bucket: int, buckets: int, records: int) -> None:
     """That many records in each bucket that the scripts ask, of bids that nobody asks for."""
     for bucket in range(0, buckets, buckets // 16):
         for number in range(records):
-            store.hset(f"{KEYS.prefix}r:{granule}:{bucket}", f"record {number}", b"")
+            store.hset(f"{KEYS.prefix}r:{time_bucket}:{bucket}", f"record {number}", b"")
 
 
 def sizes(store: Any) -> dict[int, int]:
-    """The buckets of each granule."""
+    """The buckets of each time bucket."""
     all_of: Any = store.hgetall(REGISTRY)
     return {int(k[1:]): int(n) for k, n in sorted(all_of.items()) if k.startswith(b"b")}
 
 
-async def test_a_granule_whose_buckets_are_full_takes_no_more(
+async def test_a_time_bucket_whose_buckets_are_full_takes_no_more(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
     async with opened(fresh_redis, tmp_path, clock=Clock(NOON)) as ledger:
@@ -229,15 +229,15 @@ async def test_a_granule_whose_buckets_are_full_takes_no_more(
         assert expiries(store, 1) == {int(store.hget(REGISTRY, "1"))}
 
 
-async def test_a_granule_of_the_greatest_size_takes_records_for_its_whole_time(
+async def test_a_time_bucket_of_the_greatest_size_takes_records_for_its_whole_time(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
     clock = Clock(NOON)
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
-        open_granule(store, 1, MOST, NOON)
+        open_time_bucket(store, 1, MOST, NOON)
         fill(store, 1, MOST, 2 * FULL)
-        beat(store, NOON + GRANULE_S - 1, 1)
-        clock.now = NOON + GRANULE_S - 1
+        beat(store, NOON + TIME_BUCKET_S - 1, 1)
+        clock.now = NOON + TIME_BUCKET_S - 1
         await remember(ledger, b"a", (b"1", 1, 1))
         assert sizes(store) == {1: MOST}
         clock.now += 1
@@ -259,14 +259,14 @@ async def test_a_granule_of_the_greatest_size_takes_records_for_its_whole_time(
         (MOST, FULL, MOST),
     ],
 )
-async def test_a_granule_has_buckets_for_as_many_records_as_the_one_before(
+async def test_a_time_bucket_has_buckets_for_as_many_records_as_the_one_before(
     fresh_redis: str, tmp_path: Path, store: Any, before: int, records: int, after: int
 ) -> None:
     clock = Clock(NOON)
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
-        open_granule(store, 7, before, NOON)
+        open_time_bucket(store, 7, before, NOON)
         fill(store, 7, before, records)
-        clock.now += GRANULE_S
+        clock.now += TIME_BUCKET_S
         await remember(ledger, b"a", (b"1", 1, 1))
         assert sizes(store) == {7: before, 8: after}
 
@@ -275,10 +275,10 @@ async def test_a_granule_has_buckets_for_as_many_records_as_the_one_before(
 async def test_records_are_spread_over_all_buckets(
     fresh_redis: str, tmp_path: Path, store: Any, buckets: int
 ) -> None:
-    """And found there, while their granule takes more, and afterwards; and taken back."""
+    """And found there, while their time bucket takes more, and afterwards; and taken back."""
     names, clock = [b"a-%d" % number for number in range(800)], Clock(NOON)
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
-        open_granule(store, 1, buckets, NOON)
+        open_time_bucket(store, 1, buckets, NOON)
         for name in names:
             assert await remember(ledger, name, (b"1", 1, 1))
         found = [int(key.split(b":")[3]) for key in keys(store, "{sb0}:r:1:*")]
@@ -292,7 +292,7 @@ async def test_records_are_spread_over_all_buckets(
         assert waiting is not None
         await sent(ledger)
         waiting.cancel()
-        clock.now += GRANULE_S
+        clock.now += TIME_BUCKET_S
         assert await remember(ledger, b"next", (b"1", 1, 1))
         await until(lambda: all(core.in_doubt == [] for core in ledger._cores))
         assert sorted(sizes(store)) == [1, 2]
@@ -300,28 +300,28 @@ async def test_records_are_spread_over_all_buckets(
         assert await ledger.settle(WIN, b"back", b"1") == "u"
 
 
-async def test_all_buckets_of_a_larger_granule_expire(
+async def test_all_buckets_of_a_larger_time_bucket_expire(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
     async with opened(fresh_redis, tmp_path, clock=Clock(NOON)) as ledger:
-        open_granule(store, 1, 2 * LEAST, NOON)
+        open_time_bucket(store, 1, 2 * LEAST, NOON)
         for number in range(100):
             await remember(ledger, b"a-%d" % number, (b"1", 1, 1))
-    beat(store, NOON + GRANULE_S, 2 * ALL_BUCKETS - 1)
+    beat(store, NOON + TIME_BUCKET_S, 2 * ALL_BUCKETS - 1)
     assert takers(store) == [1]
-    beat(store, NOON + GRANULE_S, 1)
+    beat(store, NOON + TIME_BUCKET_S, 1)
     assert takers(store) == []
     assert None not in expiries(store, 1)
 
 
-async def test_the_buckets_of_a_granule_expire_one_after_another(
+async def test_the_buckets_of_a_time_bucket_expire_one_after_another(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
     """Redis deletes what expires in the same second in one go, and answers nobody for so long."""
     async with opened(fresh_redis, tmp_path, clock=Clock(NOON)) as ledger:
         for number in range(200):
             await remember(ledger, b"a-%d" % number, (b"1", 1, 1))
-    beat(store, NOON + GRANULE_S, ALL_BUCKETS)
+    beat(store, NOON + TIME_BUCKET_S, ALL_BUCKETS)
     ends = [expiry(store, key) for key in keys(store, "{sb0}:r:1:*")]
     due = int(store.hget(REGISTRY, "1"))
     in_time = sorted(end - due for end in ends if end is not None)

@@ -1,7 +1,7 @@
 """What a machine hears of budgets, for all its workers: which campaigns have room again.
 
 With several shards it also carries between these: money for budgets, to those that need it (its
-banker, ledger/budgets/escrow.py), and what notices mean for caps, to those of the users
+allocator, ledger/budgets/escrow.py), and what notices mean for caps, to those of the users
 (ledger/caps/outbox.py).
 
 One thread of the `serve` process, so that it outlives workers. Several machines' threads work at
@@ -22,9 +22,9 @@ from redis.exceptions import RedisError
 from snapbid.base.settings import Settings
 from snapbid.base.tasks import end, run_until
 from snapbid.catalog.catalog import Catalog, CatalogError, Stamp, stamp_of
-from snapbid.ledger.budgets.banker import BankedBudget, Banker
+from snapbid.ledger.budgets.allocator import Allocator, EscrowedBudget
 from snapbid.ledger.budgets.limits import DAY_S
-from snapbid.ledger.budgets.purse_calls import PurseCalls
+from snapbid.ledger.budgets.refill_requests import RefillRequests
 from snapbid.ledger.budgets.room import ALL, DAILY, RoomWriter, Vacancy, room_path
 from snapbid.ledger.caps.outbox import OutboxSweeper
 from snapbid.redisclient.connection import Connections
@@ -39,7 +39,7 @@ GONE_S: Final = 5.0  # for which a campaign that is in no catalog may be about t
 logger = logging.getLogger("snapbid")
 
 
-class BankerThread:
+class AllocatorThread:
     """Runs until it is stopped; raises OSError where the workers' file cannot be written."""
 
     def __init__(self, settings: Settings) -> None:
@@ -58,7 +58,7 @@ class BankerThread:
         self._ahead_s = 0.0  # of this machine's clock the ledger's is, whose days count
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="banker", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="allocator", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -78,7 +78,7 @@ class BankerThread:
 
     async def _work(self) -> None:
         redis = self._connections.client()
-        calls = PurseCalls(redis, self._shards, time)
+        calls = RefillRequests(redis, self._shards, time)
         tasks = [self._loop.create_task(self._hear(calls, n)) for n in range(self._shards)]
         try:
             if self._shards > 1:
@@ -89,23 +89,23 @@ class BankerThread:
             await redis.aclose()
 
     async def _carry(self) -> None:
-        banker = Banker(self._connections, self._shards, self._now, away=self._away)
+        allocator = Allocator(self._connections, self._shards, self._now, away=self._away)
         sweeper = OutboxSweeper(self._connections, self._shards, self._now)
         sweeping = self._loop.create_task(self._sweep(sweeper))
         try:
             while True:
                 try:
                     await self._follow_catalog()
-                    await self._balance(banker)
+                    await self._balance(allocator)
                 except Exception:
                     logger.exception("budgets could not be balanced")
                 await asyncio.sleep(ROUND_S)
         finally:
             await end(sweeping)
-            await banker.close()
+            await allocator.close()
             await sweeper.close()
 
-    async def _hear(self, calls: PurseCalls, shard: int) -> None:
+    async def _hear(self, calls: RefillRequests, shard: int) -> None:
         today = None
         while True:
             try:
@@ -122,7 +122,7 @@ class BankerThread:
                 today = heard.at // DAY_S
                 if heard.is_behind:
                     rooms = [ALL]
-                elif today != before and self._shards == 1:  # else a banker grants the new day
+                elif today != before and self._shards == 1:  # else an allocator grants the new day
                     rooms = [*rooms, DAILY]
                 self._writer.announce(Vacancy(campaign, shard) for campaign in rooms)
             await asyncio.sleep(ROUND_S)
@@ -151,7 +151,7 @@ class BankerThread:
         self._catalog = Catalog.open(self._catalog_path, self._catalog)
         return self._book.take_up(self._catalog)
 
-    async def _balance(self, banker: Banker) -> None:
+    async def _balance(self, allocator: Allocator) -> None:
         called, self._called = self._called, set()
         fresh = set(islice(self._due(), FRESH))
         while called or fresh:
@@ -159,7 +159,7 @@ class BankerThread:
             called -= some
             whole: set[int] = set()
             with contextlib.suppress(RedisError, OSError):
-                whole = await banker.balance(list(self._budgets(some)))
+                whole = await allocator.balance(list(self._budgets(some)))
             for campaign in fresh - whole:
                 self._fresh[campaign] = monotonic() + AGAIN_S
             fresh = set()
@@ -172,7 +172,7 @@ class BankerThread:
                 del self._fresh[campaign]
                 yield campaign
 
-    def _budgets(self, campaigns: Iterable[int]) -> Iterator[BankedBudget]:
+    def _budgets(self, campaigns: Iterable[int]) -> Iterator[EscrowedBudget]:
         for campaign in campaigns:
             budget = self._book.of(campaign, self._now())
             if budget is not None:
@@ -180,4 +180,4 @@ class BankerThread:
                 yield budget
             elif monotonic() - self._unknown.setdefault(campaign, monotonic()) > GONE_S:
                 del self._unknown[campaign]
-                yield BankedBudget(campaign, {}, 1)  # so that it does not call again
+                yield EscrowedBudget(campaign, {}, 1)  # so that it does not call again

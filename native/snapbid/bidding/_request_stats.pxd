@@ -1,4 +1,4 @@
-"""What an SSP sends; see _sightings.pyx."""
+"""What an SSP sends; see _request_stats.pyx."""
 
 from snapbid.catalog._reader cimport Reader
 

@@ -1,11 +1,11 @@
-"""A market in memory, built from campaign documents, as a worker would map it."""
+"""A snapshot in memory, built from campaign documents, as a worker would map it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
 from snapbid.bidding import privacy
-from snapbid.bidding.bid import Market
+from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.lookups import CountryOfAddress, Lookups
 from snapbid.campaigns.document import parse
 from snapbid.campaigns.suspensions import CreativeSuspension
@@ -61,24 +61,26 @@ def numbered(ssps: Mapping[str, str]) -> dict[str, tuple[str, int]]:
     return {name: (of, number) for number, (name, of) in enumerate(ssps.items(), 1)}
 
 
-def market_of(
+def snapshot_of(
     documents: Iterable[object],
     ssps: Mapping[str, str],
     rates: Rates,
     geo: CountryOfAddress,
     gvl_id: int | None = None,
-) -> Market:
-    """A market of these campaigns."""
-    return _market(catalog_of(documents, ssps, rates), geo, gvl_id)
+) -> CatalogSnapshot:
+    """A snapshot of these campaigns."""
+    return _snapshot(catalog_of(documents, ssps, rates), geo, gvl_id)
 
 
-def _market(catalog_: catalog.Catalog, geo: CountryOfAddress, gvl_id: int | None) -> Market:
+def _snapshot(
+    catalog_: catalog.Catalog, geo: CountryOfAddress, gvl_id: int | None
+) -> CatalogSnapshot:
     lookups = Lookups(
         geo,
         catalog_.rates,
         gvl_id=gvl_id,
     )
-    return Market(catalog_, lookups)
+    return CatalogSnapshot(catalog_, lookups)
 
 
 @dataclass(frozen=True)
@@ -89,16 +91,16 @@ class Geo:
         return pools.country_of_ip(ip)
 
 
-def market_of_world(world: oracle.World) -> Market:
-    """The product's market for an oracle's world."""
+def snapshot_of_world(world: oracle.World) -> CatalogSnapshot:
+    """The product's snapshot for an oracle's world."""
     made = catalog_of(world.campaigns, world.registry, RATES, world.suspended)
-    return _market(made, Geo(), world.gvl_id)
+    return _snapshot(made, Geo(), world.gvl_id)
 
 
-def layered_market(
+def layered_snapshot(
     world: oracle.World, base: Iterable[object], changed: Iterable[object], gone: Iterable[str]
-) -> Market:
-    """A market of `base`, overlaid with changed, added and deleted campaigns."""
+) -> CatalogSnapshot:
+    """A snapshot of `base`, overlaid with changed, added and deleted campaigns."""
     overlay = builder_of(changed)
     for id in gone:
         overlay.hide(id)
@@ -106,10 +108,10 @@ def layered_market(
     layered.index = Index(builder_of(base).build(), overlay.build())
     for ssp, campaign, creative in world.suspended:
         layered.index.suspend(campaign, creative, ssp)
-    return _market(layered, Geo(), world.gvl_id)
+    return _snapshot(layered, Geo(), world.gvl_id)
 
 
-def market_of_catalog(opened: catalog.Catalog, gvl_id: int | None) -> Market:
-    """A market of a published catalog, with the exchange rates of the pools."""
+def snapshot_of_catalog(opened: catalog.Catalog, gvl_id: int | None) -> CatalogSnapshot:
+    """A snapshot of a published catalog, with the exchange rates of the pools."""
     opened.rates = RATES
-    return _market(opened, Geo(), gvl_id)
+    return _snapshot(opened, Geo(), gvl_id)

@@ -12,7 +12,7 @@ KEPT: Final = 100_000  # announcements that a shard keeps (room.lua)
 
 
 class Heard(NamedTuple):
-    """Campaigns of a shard: those whose purse calls for money, and those that had room again.
+    """Campaigns of a shard: those whose allowance calls for money, and those that had room again.
 
     `is_behind`: any may have room: it is not known which had, the shard has lost what it knew, or
     budgets have been confirmed since. `at`: its time (epoch s).
@@ -32,7 +32,7 @@ class _Last(NamedTuple):
     is_confirmed: bool = False
 
 
-class PurseCalls:
+class RefillRequests:
     """Hears every shard's announcements from now on. `clock` gives epoch seconds."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from snapbid.base.errors import Problem, UnsupportedMediaType
-from snapbid.bidding._sightings import RequestCounts
+from snapbid.bidding._request_stats import RequestCounts
 from snapbid.bidding.request import BidRequest
 
 KEPT: Final = 20  # latest answers, and latest problems, of an SSP
@@ -25,7 +25,7 @@ _INDEX: Final = re.compile(r"\[\d+\]")
 _PARTICULARS: Final = re.compile(r": | \(")
 
 
-class SightingTotals(msgspec.Struct):
+class RequestTotals(msgspec.Struct):
     """What one SSP has sent in a period. `answers` and `problems`: Redis entries, oldest first.
 
     `examples`: broken rule -> the detail of a request that broke it.
@@ -36,7 +36,7 @@ class SightingTotals(msgspec.Struct):
     problems: list[str] = []
     examples: dict[str, str] = {}
 
-    def add(self, other: "SightingTotals") -> None:
+    def add(self, other: "RequestTotals") -> None:
         """Add the totals of a later period."""
         self.counts.update(other.counts)
         self.answers = [*self.answers, *other.answers][-KEPT:]
@@ -44,7 +44,7 @@ class SightingTotals(msgspec.Struct):
         self.examples = self.examples | other.examples
 
 
-class Sightings(RequestCounts):
+class RequestStats(RequestCounts):
     """Counts what one SSP sends to this worker between two writes."""
 
     __slots__ = (
@@ -104,7 +104,7 @@ class Sightings(RequestCounts):
             self._broken[rule] += 1
             self._examples[rule] = detail
 
-    def take(self, now: int) -> SightingTotals:
+    def take(self, now: int) -> RequestTotals:
         """Return the totals, stamped with the time (epoch s), and start over."""
         counts = Counter({f"status:{status}": by for status, by in self.statuses.items()})
         counts.update(
@@ -121,7 +121,7 @@ class Sightings(RequestCounts):
         counts.update(self.notices)
         counts.update(self.examined)
         counts.update({f"broken:{rule}": by for rule, by in self._broken.items()})
-        totals = SightingTotals(
+        totals = RequestTotals(
             +counts,
             [f"{now} {status}" for status in self.answers],
             [f"{now} {problem}" for problem in self._problems],

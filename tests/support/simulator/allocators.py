@@ -1,4 +1,4 @@
-"""A machine's banker: the product's thread on the virtual loop, in a process of its own.
+"""A machine's allocator: the product's thread on the virtual loop, in a process of its own.
 
 It moves the money of budgets between shards and delivers their outboxes, in the same rounds, and
 knows budgets from the world's catalog instead of a catalog's file.
@@ -7,13 +7,13 @@ knows budgets from the world's catalog instead of a catalog's file.
 from pathlib import Path
 from typing import Final, Protocol
 
-from snapbid.ledger.budgets.banker import BankedBudget
+from snapbid.ledger.budgets.allocator import EscrowedBudget
 from snapbid.ledger.budgets.room import RoomWriter, room_path
 from snapbid.redisclient.connection import Connections
-from snapbid.server.banking import BankerThread
+from snapbid.server.allocating import AllocatorThread
 from support.simulator.entries import Campaign
 from support.simulator.loop import VirtualLoop
-from support.simulator.market import Catalog, limits_of
+from support.simulator.snapshot import Catalog, limits_of
 
 ROUND_S: Final = 0.4  # rather than 0.1 s, which would be most of what a run takes
 
@@ -42,7 +42,7 @@ class Budgets:
         self._known = self._trade.catalog
         return sorted(self._known.campaigns.values())
 
-    def of(self, number: int, now: float) -> BankedBudget | None:
+    def of(self, number: int, now: float) -> EscrowedBudget | None:
         trade = self._trade
         names = [name for name, other in trade.catalog.campaigns.items() if other == number]
         campaign = trade.campaigns[names[0]] if names else None
@@ -51,10 +51,10 @@ class Budgets:
         limits = limits_of(campaign, number, trade.shards, trade.start_s)
         assert limits is not None
         grows = campaign.is_even and campaign.daily is not None
-        return BankedBudget(number, limits.accounts(int(now)), campaign.cpm, grows)
+        return EscrowedBudget(number, limits.periods(int(now)), campaign.cpm, grows)
 
 
-class Banker(BankerThread):
+class Allocator(AllocatorThread):
     """`work` is the thread's."""
 
     def __init__(self, url: str, trade: Trade, folder: Path) -> None:

@@ -1,9 +1,0 @@
--- What the banks of campaigns have (escrow.py), and the run of Redis that says so.
---
--- ARGV     campaigns
--- Returns  the segment; then of each campaign its bank's state, empty for none
-local reply = {enter_segment()}
-for _, campaign in ipairs(ARGV) do
-  reply[#reply + 1] = redis.call('GET', base .. 'bank:' .. campaign) or ''
-end
-return reply
