@@ -141,12 +141,19 @@ def test_a_hidden_campaign_stays_hidden() -> None:
     """Whatever is said of its rank in the base, which a budget that has money again names."""
     case = next(case for case in matching_cases.load(AROUND) if case.refused is None)
     campaign = case.world.campaigns[0]
-    paused = {**campaign, "status": "paused"}
-    made = layered_snapshot(case.world, [campaign], [paused], [])
-    made.catalog.index.set_active(0, True)
-    assert decided(case.world, made, case.descriptor, case.request) == {}
-    made.catalog.index.set_active(1, True)
-    assert decided(case.world, made, case.descriptor, case.request) != {}
+    made = layered_snapshot(case.world, [campaign], [campaign], [])
+    for rank, active, bids in ((1, False, False), (0, True, False), (1, True, True)):
+        made.catalog.index.set_active(rank, active)
+        assert (decided(case.world, made, case.descriptor, case.request) != {}) is bids
+
+
+def test_a_paused_campaign_stays_paused() -> None:
+    case = next(case for case in matching_cases.load(AROUND) if case.refused is None)
+    campaign = case.world.campaigns[0]
+    made = layered_snapshot(case.world, [campaign], [{**campaign, "status": "paused"}], [])
+    for rank in (0, 1):
+        made.catalog.index.set_active(rank, True)
+        assert decided(case.world, made, case.descriptor, case.request) == {}
 
 
 @pytest.mark.parametrize("case", matching_cases.load(AROUND), ids=lambda case: case.name)

@@ -157,6 +157,7 @@ def test_where_values_are_read_from(document: Document, expected: Document) -> N
         ({"lat": 91, "lon": 1}, None),
         ({"lat": 1, "lon": -181}, None),
         ({"lat": 1}, None),
+        ({"lat": "nan", "lon": 1}, None),
         ({}, None),
     ],
 )
@@ -273,7 +274,8 @@ FLOORS = [
     (0, "VND", 0),
     (-1, "USD", 0),
     (-math.inf, "VND", 0),
-    (math.nan, "VND", 0),
+    (math.nan, "VND", UNREACHABLE),
+    (math.nan, "USD", UNREACHABLE),
     (1.5, None, 1_500_000),
     (1.5, "", 1_500_000),
     (1.5, "USD", 1_500_000),

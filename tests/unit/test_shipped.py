@@ -8,8 +8,9 @@ import pytest
 
 from snapbid.reference.geo import DEFAULT_PATH
 
-PLAYER = DEFAULT_PATH.parents[2] / "preview" / "vast-client.js"
-API_REFERENCE = DEFAULT_PATH.parents[2] / "describe" / "assets" / "scalar.js.gz"
+PACKAGE = DEFAULT_PATH.parents[2]
+PLAYER = PACKAGE / "operations" / "preview" / "vast-client.js"
+API_REFERENCE = PACKAGE / "partners" / "docs" / "assets" / "scalar.js.gz"
 TESTED = Path(__file__).parents[1] / "npm" / "package.json"
 
 

@@ -300,7 +300,7 @@ cdef class ImpressionReading:
         memset(prices, 0, sizeof(prices[0]))
         if PyFloat_CheckExact(per_second):
             given = PyFloat_AS_DOUBLE(per_second)
-            if given > 0:  # NaN is not
+            if not given <= 0:  # NaN, too
                 prices.limited = True
                 prices.per_second = self.plain_floor(given, currency)
                 if prices.per_second <= 0:
@@ -316,7 +316,7 @@ cdef class ImpressionReading:
             span.longest = positive(reader.get(item, DURFLOORS_MAXDUR)) or UNREACHABLE
             amount = reader.get(item, DURFLOORS_BIDFLOOR)
             if (span.shortest > span.longest or not PyFloat_CheckExact(amount)
-                    or not PyFloat_AS_DOUBLE(amount) > 0):
+                    or PyFloat_AS_DOUBLE(amount) <= 0):
                 continue
             span.floor = self.floor(amount, currency)
             if asked.n_spans == self.spans_capacity:
@@ -374,7 +374,7 @@ cdef class ImpressionReading:
 
     cdef int64_t floor(self, object amount, object currency) except? -2:
         """A floor in micro-USD, rounded up; -1 where there is no rate. What is not a plain amount
-        of USD, for bids in USD, is left to exchange.lookups.floor_micros.
+        of USD, for bids in USD, is left to `Lookups.floor_micros`.
         """
         cdef double given
         cdef int64_t micros
@@ -384,7 +384,7 @@ cdef class ImpressionReading:
             return 0
         if PyFloat_CheckExact(amount):
             given = PyFloat_AS_DOUBLE(amount)
-            if not given > 0:  # NaN, too
+            if given <= 0:
                 return 0
             micros = self.plain_floor(given, currency)
             if micros >= 0:

@@ -221,12 +221,13 @@ class Lookups(Reader):
     def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.
 
-        A negative amount and NaN count as absent. For bids in another currency it is the lowest
-        price that reaches the floor once it is converted. `seconds`: of a floor for each of them.
+        A negative amount counts as absent, and no price reaches NaN. For bids in another currency
+        it is the lowest price that reaches the floor once it is converted. `seconds`: of a floor for
+        each of them.
         """
-        if not amount or not amount > 0:
+        if not amount or amount < 0:
             amount = 0
-        elif amount == math.inf:
+        elif not amount < math.inf:
             return UNREACHABLE
         rates, currency = self._rates, currency or USD
         if self.currency == USD:

@@ -14,12 +14,11 @@ from msgspec import Meta, Struct
 from snapbid.base.errors import BadRequest
 from snapbid.bidding.bounds import MAX_IMPRESSIONS, MAX_VALUES
 from snapbid.bidding.spelling import misspelt_in
-from snapbid.bidding.tolerance import LEAST_NUMBER, decode_tolerantly
+from snapbid.bidding.tolerance import decode_tolerantly
 
 Text: TypeAlias = str | int | None  # some send numbers as ids
 Texts: TypeAlias = list[str | int | None] | None
 Flag: TypeAlias = int | bool | None
-Number: TypeAlias = Annotated[float, Meta(ge=LEAST_NUMBER)] | None  # which "nan" is not
 # An integer from an OpenRTB list of values; text counts as an unknown value.
 Listed: TypeAlias = Annotated[int, Meta(extra={"enumeration": True})]
 Enumeration: TypeAlias = Listed | None
@@ -51,7 +50,7 @@ class DurFloors(Struct, gc=False):
 
     mindur: int | None = None
     maxdur: int | None = None
-    bidfloor: Number = None
+    bidfloor: float | None = None
 
 
 class Video(Struct, gc=False):
@@ -78,7 +77,7 @@ class Video(Struct, gc=False):
     plcmt: Enumeration = None
     placement: Enumeration = None
     api: Enumerations = None
-    mincpmpersec: Number = None
+    mincpmpersec: float | None = None
     durfloors: list[DurFloors] | None = None
 
 
@@ -97,7 +96,7 @@ class Audio(Struct, gc=False):
     delivery: Enumerations = None
     battr: Enumerations = None
     api: Enumerations = None
-    mincpmpersec: Number = None
+    mincpmpersec: float | None = None
     durfloors: list[DurFloors] | None = None
 
 
@@ -115,12 +114,12 @@ class Deal(Struct, gc=False):
     """2.6, 3.2.12."""
 
     id: Text = None
-    bidfloor: Number = None
+    bidfloor: float | None = None
     bidfloorcur: str | None = None
     wseat: Texts = None
     wadomain: Texts = None
     guar: Flag = None
-    mincpmpersec: Number = None
+    mincpmpersec: float | None = None
     durfloors: list[DurFloors] | None = None
 
 
@@ -134,7 +133,7 @@ class Pmp(Struct, gc=False):
 class Qty(Struct, gc=False):
     """2.6, 3.2.31."""
 
-    multiplier: Number = None
+    multiplier: float | None = None
 
 
 class Imp(Struct, gc=False):
@@ -146,7 +145,7 @@ class Imp(Struct, gc=False):
     audio: Audio | None = None
     native: Native | None = None
     pmp: Pmp | None = None
-    bidfloor: Number = None
+    bidfloor: float | None = None
     bidfloorcur: str | None = None
     secure: Flag = None
     rwdd: Flag = None
@@ -194,8 +193,8 @@ class Geo(Struct, gc=False):
     region: Text = None
     city: Text = None
     zip: Text = None
-    lat: Number = None
-    lon: Number = None
+    lat: float | None = None
+    lon: float | None = None
 
 
 class BrandVersion(Struct, gc=False):

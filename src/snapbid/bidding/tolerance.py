@@ -14,7 +14,6 @@ and a body that takes more than `MAX_STEPS` is rejected. Its values are counted 
 import json
 import math
 import re
-import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, NoReturn, TypeVar
@@ -37,9 +36,7 @@ _PLAIN_TEXTS: Final = 4  # texts of a list a step, if all are as they should be
 _MOST: Final = {"Imp": MAX_IMPRESSIONS, "Format": MAX_FORMATS, "DurFloors": MAX_STEPS}
 _TEXT: Final = frozenset({str, int})  # numbers as ids
 _ABSENT: Final = frozenset({type(None)})
-_NUMERIC: Final = frozenset("0123456789+-. \t\n\r\f\v")  # how a number in text may begin
-_NAMED: Final = re.compile("[in]", re.IGNORECASE)
-LEAST_NUMBER: Final = -sys.float_info.max  # stands for those below
+_NUMERIC: Final = frozenset("0123456789+-.nNiI \t\n\r\f\v")  # how a number in text may begin
 _BEYOND: Final = math.inf  # stands for an integer beyond any range
 _NUMBERS: Final = frozenset({"enumeration", "integer"})
 _MAX_DIGITS: Final = 4300  # the typed decoder gives up beyond this, too
@@ -138,7 +135,7 @@ def _shape(annotation: msgspec.inspect.Type, many: bool = False) -> _Shape:
     if msgspec.inspect.BoolType in types:
         return _Shape("flag", many=many, plain=frozenset({int}))
     if msgspec.inspect.FloatType in types:
-        return _Shape("number", many=many)
+        return _Shape("number", many=many, plain=frozenset({float}))
     return _Shape("integer", many=many, plain=frozenset({int}))
 
 
@@ -323,9 +320,9 @@ def _read_number(value: Any, kind: str, path: Path) -> float | None:
             ) from None
     if kind == "number":
         try:
-            return max(float(value), LEAST_NUMBER)
+            return float(value)
         except OverflowError:
-            return _BEYOND if value > 0 else LEAST_NUMBER
+            return _BEYOND if value > 0 else -_BEYOND
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     return int(value)
@@ -340,6 +337,4 @@ def _number(text: str) -> float:
     try:
         return int(text)
     except ValueError:
-        if _NAMED.search(text):  # inf, nan
-            raise
         return float(text)
