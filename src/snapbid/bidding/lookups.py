@@ -222,8 +222,8 @@ class Lookups(Reader):
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.
 
         A negative amount counts as absent, and no price reaches NaN. For bids in another currency
-        it is the lowest price that reaches the floor once it is converted. `seconds`: of a floor for
-        each of them.
+        it is the lowest price that reaches the floor once it is converted. `seconds`: of a floor
+        for each of them.
         """
         if not amount or amount < 0:
             amount = 0

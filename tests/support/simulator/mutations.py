@@ -13,6 +13,7 @@ from snapbid.drain import ownership, spend
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.fence import Fence
 from snapbid.drain.streams import EventStream
+from snapbid.ledger import scripts
 from snapbid.ledger.bids import ledger as ledger_module
 from snapbid.ledger.bids.segment import ShardState
 from snapbid.ledger.bids.shard import LedgerShard
@@ -28,7 +29,7 @@ from support.simulator import snapshot
 from support.simulator.servers import PostgresServer
 from support.simulator.system import replaced
 
-LEDGER: Final = Path(ledger_module.__file__).parent
+FOLDER: Final = Path(scripts.__file__).parent
 
 
 class Mutation(NamedTuple):
@@ -131,7 +132,7 @@ def _script(mutation: Mutation) -> Callable[[], AbstractContextManager[None]]:
     @contextlib.contextmanager
     def apply() -> Iterator[None]:
         really = Path.read_text
-        path = LEDGER / mutation.file
+        path = FOLDER / mutation.file
         mutation.applied(path.read_text("utf-8"))
 
         def read_text(self: Path, *args: Any, **more: Any) -> str:
