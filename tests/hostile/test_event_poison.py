@@ -210,6 +210,20 @@ async def test_a_store_that_is_down_is_no_poison(
     assert await stored(bench) == 1
 
 
+@pytest.mark.parametrize("state", ["53100", "57P01"])
+async def test_a_store_that_takes_little_is_no_poison(bench: Bench, state: str) -> None:
+    """A disk may have room for a plain event and none for another, for as long as it is full."""
+    await poison(bench, f"raise exception using errcode = '{state}'")
+    await bench.accept(event("login", "poison"))
+    for _ in range(6):
+        with contextlib.suppress(asyncpg.PostgresError):
+            await bench.drain.round(bench.connection)
+    assert not await letters(bench)
+    await bench.connection.execute("drop trigger fail on events")
+    await carry(bench)
+    assert await stored(bench) == 1
+
+
 async def test_a_warehouse_that_is_killed_again_and_again_loses_no_event(bench: Bench) -> None:
     """Each attempt ends with the connection, and so does the look whether it is well."""
     await poison(bench, FATALLY)

@@ -46,6 +46,8 @@ ROUND_S: Final = 3.0  # then others have their turn, whatever is left
 REVISE_S: Final = 1.0  # of a round, for cash-outs that are flagged anew
 STATEMENT_S: Final = 3.0  # in a transaction, once it has its locks
 DATA_ERRORS: Final = ("22", "23", "54", "P0")  # SQLSTATE classes that are about the row itself
+STORE_ERRORS: Final = frozenset(("25006", "53100", "53300", "57P01", "57P02", "57P03", "58030"))
+"""SQLSTATEs that are about no row: read only, disk full, too many connections, ending, I/O."""
 
 _CONNECTION_ENDED: Final = (asyncpg.InterfaceError, asyncpg.PostgresConnectionError)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -276,7 +278,8 @@ class EventDrain:
         except Exception as error:
             reason = _reason(error)
             if not _is_refusal(error):
-                self._suspects.note(ids, reason)
+                if not _is_of_the_store(error):
+                    self._suspects.note(ids, reason)
                 raise
             await self._store_halves(connection, rows, letters, reason)
 
@@ -310,6 +313,12 @@ def _is_refusal(error: BaseException) -> bool:
     """Whether an error is about the data of a row."""
     state = error.sqlstate if isinstance(error, asyncpg.PostgresError) else None
     return (state or "")[:2] in DATA_ERRORS
+
+
+def _is_of_the_store(error: BaseException) -> bool:
+    """Whether an error says that the store is full, read only or ending, whatever it stores."""
+    state = error.sqlstate if isinstance(error, asyncpg.PostgresError) else None
+    return state in STORE_ERRORS
 
 
 def _reason(error: BaseException) -> str:
