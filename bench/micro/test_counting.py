@@ -1,7 +1,7 @@
 """What counting costs a bid: all that is counted of one that is answered with a bid.
 
 `snapbid_http_requests_total`, `snapbid_bid_requests_total`, `snapbid_bid_seconds`, the answer's
-status and the lane that it leaves. Of one in 16 the steps are counted, too; what is counted of a
+status and the share that it leaves. Of one in 16 the steps are counted, too; what is counted of a
 round trip to Redis is shared by its batch.
 """
 
@@ -29,14 +29,14 @@ def metrics(scratch: Path) -> Metrics:
 def test_counting_a_bid(each: Each, metrics: Metrics) -> None:
     requests = Counters(metrics, "snapbid_http_requests_total", "route", "status")
     whole, admission = BidTimings(metrics).whole, AdmissionControl(perf_counter())
-    name, lane = "snapbid_bid_requests_total", admission.lane("ssp")
+    name, share = "snapbid_bid_requests_total", admission.share("ssp")
     outcomes = [
         Outcome(
             metrics.counter(name, ssp=f"ssp-{n}", outcome="bid"),
             RequestStats(),
             200,
             admission,
-            lane,
+            share,
             whole,
         )
         for n in range(SSPS)
@@ -44,8 +44,8 @@ def test_counting_a_bid(each: Each, metrics: Metrics) -> None:
 
     def count(n: int) -> None:
         started = perf_counter()
-        admission.enter(lane, started)
-        admission.has_body(lane, started, started)
+        admission.enter(share, started)
+        admission.has_body(share, started, started)
         outcomes[n].end(perf_counter() - started)
         requests.inc(BID_ROUTE, 200)
 

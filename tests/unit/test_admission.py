@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from snapbid.bidding._admission import FEWEST, FIRST, INTERVAL_S, AdmissionControl, Lane
+from snapbid.bidding._admission import FEWEST, FIRST, INTERVAL_S, AdmissionControl, SspShare
 
 # What a request keeps the worker busy for, and how long Redis takes beside it.
 HEAD_S, BODY_S, END_S, STORE_S = 10e-6, 70e-6, 10e-6, 1e-3
@@ -63,16 +63,16 @@ class Worker:
 
     def _serve(self, kind: str, ssp: str, came: float, entered: float) -> None:
         admission, clock = self.admission, self.clock
-        lane = admission.lane(ssp)
+        share = admission.share(ssp)
         if kind == "body":
-            admission.has_body(lane, entered, clock.now)
+            admission.has_body(share, entered, clock.now)
             clock.now += BODY_S
             self._put(clock.now + STORE_S, ("end", ssp, came, entered))
         elif kind == "end":
             clock.now += END_S
-            admission.leave(lane)
+            admission.leave(share)
             self._end(ssp, "bid", came)
-        elif admission.enter(lane, clock.now):
+        elif admission.enter(share, clock.now):
             self._queue.append(("body", ssp, came, clock.now))
             clock.now += HEAD_S
         else:
@@ -163,21 +163,21 @@ def test_after_a_pause_what_waited_is_mostly_shed(clock: Clock) -> None:
     assert max(worker.outcomes["a"].shed_at) < 1.8
 
 
-def filled(clock: Clock) -> tuple[AdmissionControl, Lane]:
+def filled(clock: Clock) -> tuple[AdmissionControl, SspShare]:
     """A worker with as many half-sent requests as it takes on."""
     admission = AdmissionControl(clock())
-    lane = admission.lane("a")
+    share = admission.share("a")
     for _ in range(FIRST):
-        assert admission.enter(lane, clock.now)
-    assert not admission.enter(lane, clock.now)
-    return admission, lane
+        assert admission.enter(share, clock.now)
+    assert not admission.enter(share, clock.now)
+    return admission, share
 
 
 def test_half_sent_requests_keep_nobody_out(clock: Clock) -> None:
-    admission, lane = filled(clock)
+    admission, share = filled(clock)
     for under_way in (FIRST, 0, 0):
         clock.now += INTERVAL_S
-        assert admission.enter(lane, clock.now) is (under_way < FIRST)
+        assert admission.enter(share, clock.now) is (under_way < FIRST)
         assert admission.under_way >= under_way
     assert admission.under_way < 10
 
@@ -185,26 +185,26 @@ def test_half_sent_requests_keep_nobody_out(clock: Clock) -> None:
 @pytest.mark.parametrize("intervals", [0, 1, 2, 3])
 def test_a_body_counts_however_late_it_comes(clock: Clock, intervals: int) -> None:
     admission = AdmissionControl(clock())
-    lane, other = admission.lane("a"), admission.lane("b")
+    share, other = admission.share("a"), admission.share("b")
     entered = clock.now
-    assert admission.enter(lane, entered)
+    assert admission.enter(share, entered)
     for _ in range(intervals):
         clock.now += INTERVAL_S
         assert admission.enter(other, clock.now)
         admission.has_body(other, clock.now, clock.now)
         admission.leave(other)
-    assert admission.under_way == lane.under_way == (intervals < 2)
-    admission.has_body(lane, entered, clock.now)
-    assert admission.under_way == lane.under_way == 1
-    admission.leave(lane)
-    assert admission.under_way == lane.under_way == 0
+    assert admission.under_way == share.under_way == (intervals < 2)
+    admission.has_body(share, entered, clock.now)
+    assert admission.under_way == share.under_way == 1
+    admission.leave(share)
+    assert admission.under_way == share.under_way == 0
 
 
 def test_the_limit_is_never_below_the_fewest(clock: Clock) -> None:
-    admission, lane = filled(clock)
+    admission, share = filled(clock)
     for _ in range(FIRST):
-        admission.has_body(lane, clock.now, clock.now)
+        admission.has_body(share, clock.now, clock.now)
     for _ in range(3):  # intervals in which nothing is completed
         clock.now += INTERVAL_S
-        assert not admission.enter(lane, clock.now)
+        assert not admission.enter(share, clock.now)
     assert admission.limit == FEWEST

@@ -1,4 +1,4 @@
-"""The native way of a bid request: a coroutine that leaves its lane however it ends."""
+"""The native bid path: a coroutine that frees its share of admission however it ends."""
 
 import asyncio
 import gc
@@ -63,7 +63,7 @@ class Played:
         self.snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
         self.request_stats = RequestStats()
         self.endpoint = BidEndpoint("acme", self.snapshot, self.bidding, self.request_stats)
-        self.lane = self.bidding.admission.lane("acme")
+        self.share = self.bidding.admission.share("acme")
 
     def future(self) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().create_future()
@@ -73,7 +73,7 @@ class Played:
 
     @property
     def under_way(self) -> tuple[int, int]:
-        return self.lane.under_way, self.lane.reading
+        return self.share.under_way, self.share.reading
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ async def test_it_leaves_its_lane_wherever_it_is_ended(
         coming.set_result(message())
     if where != "before":
         assert next(call) is (coming if where == "body" else played.ledger.verdicts)
-    assert played.lane.under_way == (where != "before")
+    assert played.share.under_way == (where != "before")
     if how == "close":
         call.close()
         call.close()
@@ -275,12 +275,12 @@ async def test_an_error_of_what_is_awaited(played: Played) -> None:
 async def test_a_request_beyond_the_limit_gets_nothing(played: Played) -> None:
     admission, now = played.bidding.admission, 0.0
     for _ in range(admission.limit):
-        admission.enter(played.lane, now)
+        admission.enter(played.share, now)
     full = played.under_way
     coming = played.future()
     coming.set_result(message())
     assert (await played.ask(coming)).start["status"] == 204
-    assert played.under_way[0] in (full[0], full[0] - full[1], 0), "it was never in the lane"
+    assert played.under_way[0] in (full[0], full[0] - full[1], 0), "it was never in the share"
     assert not played.ledger.asked
 
 

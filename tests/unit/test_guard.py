@@ -32,14 +32,14 @@ def test_a_refused_request_is_read_to_its_end_however_long_others_waited(tmp_pat
     snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     endpoint = BidEndpoint("acme", snapshot, bidding)
     admission, now = bidding.admission, perf_counter()
-    lane = admission.lane("nova")
+    share = admission.share("nova")
     for at in (
         now,
         now + 1,
     ):  # in the second interval it is known how long those of the first waited
-        assert admission.enter(lane, at)
-        admission.has_body(lane, at, at + 0.5)
-        admission.leave(lane)
+        assert admission.enter(share, at)
+        admission.has_body(share, at, at + 0.5)
+        admission.leave(share)
     assert admission.waited_s > LEFT_AFTER_S
     messages = [
         {"type": "http.request", "body": b"{", "more_body": True},

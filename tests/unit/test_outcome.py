@@ -1,4 +1,4 @@
-"""What a bid request that ends leaves behind: counts, its lane, its time."""
+"""What the end of a bid request records: counts, its share, its time."""
 
 import sys
 from pathlib import Path
@@ -24,18 +24,18 @@ def parts(metrics: Metrics, status: int) -> tuple[Any, ...]:
         RequestCounts(3),
         status,
         admission,
-        admission.lane("acme"),
+        admission.share("acme"),
         metrics.histogram("snapbid_bid_seconds", (0.01, 0.1)),
     )
 
 
 def test_an_admitted_request_leaves_its_lane_and_is_counted_and_timed(metrics: Metrics) -> None:
-    counter, request_stats, _, admission, lane, _ = made = parts(metrics, 200)
+    counter, request_stats, _, admission, share, _ = made = parts(metrics, 200)
     outcome = Outcome(*made)
-    admission.enter(lane, 0.0)
-    admission.enter(lane, 0.0)
+    admission.enter(share, 0.0)
+    admission.enter(share, 0.0)
     outcome.end(0.05)
-    assert (admission.under_way, lane.under_way, counter.value) == (1, 1, 1)
+    assert (admission.under_way, share.under_way, counter.value) == (1, 1, 1)
     assert (request_stats.statuses, list(request_stats.answers)) == ({200: 1}, [200])
     counts = read(metrics.path.parent)
     assert counts['snapbid_bid_seconds_bucket{le="0.1"}'] == 1
@@ -43,9 +43,9 @@ def test_an_admitted_request_leaves_its_lane_and_is_counted_and_timed(metrics: M
 
 
 def test_a_request_that_was_not_admitted_is_counted_alone(metrics: Metrics) -> None:
-    counter, request_stats, _, admission, lane, _ = made = parts(metrics, 204)
+    counter, request_stats, _, admission, share, _ = made = parts(metrics, 204)
     Outcome(*made).count()
-    assert (admission.under_way, lane.under_way, counter.value) == (0, 0, 1)
+    assert (admission.under_way, share.under_way, counter.value) == (0, 0, 1)
     assert (request_stats.statuses, list(request_stats.answers)) == ({204: 1}, [204])
     assert read(metrics.path.parent)['snapbid_bid_seconds_bucket{le="0.1"}'] == 0
 
@@ -74,10 +74,10 @@ def test_the_parts_are_let_go(metrics: Metrics) -> None:
 
 
 def test_a_released_counter_raises_before_anything_else_is_counted(metrics: Metrics) -> None:
-    _, request_stats, _, admission, lane, _ = made = parts(metrics, 200)
-    admission.enter(lane, 0.0)
+    _, request_stats, _, admission, share, _ = made = parts(metrics, 200)
+    admission.enter(share, 0.0)
     outcome = Outcome(*made)
     metrics.close()
     with pytest.raises(ValueError, match="released"):
         outcome.end(0.1)
-    assert (request_stats.statuses, lane.under_way) == ({}, 1)
+    assert (request_stats.statuses, share.under_way) == ({}, 1)

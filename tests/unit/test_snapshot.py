@@ -86,7 +86,7 @@ def test_campaigns_out_of_money_are_skipped_on(tmp_path: Path, base: str) -> Non
     second = snapshot(tmp_path, document("n"), before=first, base=base)
     assert refused(second) == {"a", "b"}
     assert second.skips(rank(second, "a"), 0, 2_000_000)
-    second.make_room([(1, 0)])  # a's number
+    second.reactivate([(1, 0)])  # a's number
     assert refused(second) == {"b"}
 
 
@@ -128,7 +128,7 @@ def test_costs_are_refused_by_shard(tmp_path: Path) -> None:
     assert bids(query) == ["a", "b", "c"]
     first.skip(a, 1, PRICE)
     assert bids(query) == ["b", "c"]
-    first.make_room(None)
+    first.reactivate(None)
     assert bids(query) == ["a", "b", "c"]
 
 
@@ -159,10 +159,10 @@ def test_a_paused_campaign_does_not_bid_when_there_is_budget_again(
     paused = document("a", budget={"total": 1}, status="paused")
     second = snapshot(tmp_path, paused, before=first, base=base)
     assert sorted(bids_of(second)) == sorted(rank(second, id) for id in "bc")
-    second.make_room(None)
+    second.reactivate(None)
     assert sorted(bids_of(second)) == sorted(rank(second, id) for id in "bc")
     third = snapshot(tmp_path, before=second, base=base)
-    third.make_room(None)
+    third.reactivate(None)
     assert rank(third, "a") in bids_of(third)
 
 
@@ -183,14 +183,14 @@ def test_room_lets_a_campaign_bid_in_its_shard_alone(tmp_path: Path) -> None:
         for shard in (0, 1):
             made.skip(each, shard, PRICE)
     assert bids(query) == ["c"]
-    made.make_room([(1, 1), (99, 0)])  # a's number; and that of none
+    made.reactivate([(1, 1), (99, 0)])  # a's number; and that of none
     assert bids(query) == ["a", "c"]
     assert made.skips(a, 0, PRICE)
     assert not made.skips(a, 1, PRICE)
-    made.make_room([(1, 0), (ALL, 0)])
+    made.reactivate([(1, 0), (ALL, 0)])
     assert bids(query) == ["a", "b", "c"]
     assert refused(made) == {"b"}
-    made.make_room(None)
+    made.reactivate(None)
     assert not made.exhausted
 
 
@@ -199,22 +199,22 @@ def test_a_day_makes_room_in_daily_budgets(tmp_path: Path) -> None:
     made = snapshot(tmp_path, daily, document("b", budget={"total": 1}))
     for each in ("a", "b"):
         made.skip(rank(made, each), 0, PRICE)
-    made.make_room([(DAILY, 0)])
+    made.reactivate([(DAILY, 0)])
     assert refused(made) == {"b"}
 
 
-async def test_a_refusal_that_is_told_late_is_recalled() -> None:
-    """It was on its way when the room was announced."""
-    heard: list[list[tuple[int, int]] | None] = [[(1, 0)], [], None]
+async def test_an_announcement_is_applied_again_for_late_refusals() -> None:
+    """The refusal was in flight when the headroom was announced."""
+    announced: list[list[tuple[int, int]] | None] = [[(1, 0)], [], None]
     made: list[object] = []
 
-    class Deaf:
+    class Recorder:
         exhausted = True
 
-        def make_room(self, rooms: object) -> None:
-            made.append(rooms)
+        def reactivate(self, announced: object) -> None:
+            made.append(announced)
 
-    recall = Recall(lambda: heard.pop(0) if heard else [], Deaf)  # type: ignore[arg-type]
+    recall = Recall(lambda: announced.pop(0) if announced else [], Recorder)  # type: ignore[arg-type]
     recall.listen()
     recall.listen()
     assert made == [[(1, 0)]]

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Admission control, as `_admission.pyi` describes it."""
+"""Admission control; see `_admission.pyi`."""
 
 cimport cython
 
@@ -14,7 +14,7 @@ MOST = 4096
 
 
 @cython.final
-cdef class Lane:
+cdef class SspShare:
     pass
 
 
@@ -26,60 +26,60 @@ cdef class AdmissionControl:
         self._least_limit, self._most_limit = fewest, most
         self.under_way = 0
         self.waited_s = 0.0
-        self._share = first
-        self._lanes = {}
+        self._limit_per_ssp = first
+        self._shares = {}
         self._began = self._began_before = now
         self._until = now + _INTERVAL_S
         self._completed = self._fewest = 0
         self._least_wait_s = _INTERVAL_S
 
-    def lane(self, str ssp not None):
-        return self._lanes.setdefault(ssp, Lane())
+    def share(self, str ssp not None):
+        return self._shares.setdefault(ssp, SspShare())
 
-    cpdef bint enter(self, Lane lane, double now) except -1:
-        if lane is None:
-            raise TypeError("a request has a lane")
+    cpdef bint enter(self, SspShare share, double now) except -1:
+        if share is None:
+            raise TypeError("a request needs the share of an SSP")
         if now >= self._until:
             self._begin(now)
-        if self.under_way >= self.limit and lane.under_way >= self._share:
+        if self.under_way >= self.limit and share.under_way >= self._limit_per_ssp:
             return False
         self.under_way += 1
-        lane.under_way += 1
-        lane.reading += 1
+        share.under_way += 1
+        share.reading += 1
         return True
 
-    cpdef int has_body(self, Lane lane, double entered, double now) except -1:
-        if lane is None:
-            raise TypeError("a request has a lane")
+    cpdef int has_body(self, SspShare share, double entered, double now) except -1:
+        if share is None:
+            raise TypeError("a request needs the share of an SSP")
         if entered >= self._began:
-            lane.reading -= 1
+            share.reading -= 1
         elif entered >= self._began_before:
-            lane.reading_before -= 1
+            share.reading_before -= 1
         else:
             self.under_way += 1
-            lane.under_way += 1
+            share.under_way += 1
         if now - entered < self._least_wait_s:
             self._least_wait_s = now - entered
         return 0
 
-    def leave(self, Lane lane not None):
-        self.end(lane)
+    def leave(self, SspShare share not None):
+        self.end(share)
 
-    cdef int end(self, Lane lane) except -1:
+    cdef int end(self, SspShare share) except -1:
         self._completed += 1
-        lane.under_way -= 1
+        share.under_way -= 1
         self.under_way -= 1
         if self.under_way < self._fewest:
             self._fewest = self.under_way
         return 0
 
     cdef int _begin(self, double now) except -1:
-        """Begin an interval, its limit set by what the last one completed."""
-        cdef Lane lane
-        for lane in self._lanes.values():
-            lane.under_way -= lane.reading_before
-            self.under_way -= lane.reading_before
-            lane.reading_before, lane.reading = lane.reading, 0
+        """Begin an interval, its limit set by the requests that the last one completed."""
+        cdef SspShare share
+        for share in self._shares.values():
+            share.under_way -= share.reading_before
+            self.under_way -= share.reading_before
+            share.reading_before, share.reading = share.reading, 0
         self._adapt(now - self._began)
         self._began_before, self._began = self._began, now
         self._until = now + _INTERVAL_S
@@ -90,7 +90,7 @@ cdef class AdmissionControl:
 
     cdef int _adapt(self, double seconds) except -1:
         """Set the limit: an interval that was busy throughout shows the worker's capacity."""
-        cdef Lane lane
+        cdef SspShare share
         cdef int busy = 0
         cdef double left_s
         self.waited_s = self._least_wait_s if self._completed else 0.0
@@ -100,7 +100,7 @@ cdef class AdmissionControl:
             self.limit = min(max(self.limit, self._least_limit), self._most_limit)
         else:
             self.limit = max(self.limit, self._first_limit)
-        for lane in self._lanes.values():
-            busy += lane.under_way > 0
-        self._share = self.limit / <double>max(busy, 1)
+        for share in self._shares.values():
+            busy += share.under_way > 0
+        self._limit_per_ssp = self.limit / <double>max(busy, 1)
         return 0

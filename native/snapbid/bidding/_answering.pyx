@@ -1,10 +1,10 @@
 # cython: auto_pickle=False, autotestdict=False
-"""The way of a bid request from its head to its answer, as `_answering.pyi` describes it.
+"""The bid path, from a request's headers to its answer; see `_answering.pyi`.
 
-    head, body -> request -> proposal -> response -> the ledger's verdicts -> answer
+    headers, body -> request -> proposal -> response -> the ledger's verdicts -> answer
 
-`BidCall` is what a coroutine would be, written down as its states. What few requests need is
-Python's: methods of the endpoint, some of them coroutines, which are then awaited in its place.
+`BidCall` is a coroutine, written as a state machine. Rare steps are Python: methods of the
+endpoint, some of them coroutines, which are then awaited.
 """
 
 from asyncio import CancelledError
@@ -20,7 +20,7 @@ from snapbid.bidding._admission cimport AdmissionControl
 from snapbid.bidding._bids cimport as_ledger_bids
 from snapbid.bidding._decision cimport SnapshotCore, NoBid, Proposal
 from snapbid.bidding._endpoint cimport EndpointCore
-from snapbid.bidding._head cimport last_value, length_told
+from snapbid.bidding._head cimport last_value, stated_length
 from snapbid.bidding._outcome cimport Outcome
 from snapbid.catalog._reader cimport *
 from snapbid.metrics._cells cimport Histogram
@@ -35,37 +35,37 @@ cdef extern from "Python.h":
 
 cdef enum State:
     NEW
-    LEAVING  # an unread body, after an overload
+    LEAVING  # skipping the body, after an overload
     READING  # the body's first message
     READING_ON  # the body, by a coroutine
-    COMMITTING  # awaiting the ledger's verdicts
-    REPLACING  # bids that it refused, by a coroutine
+    COMMITTING  # waiting for the ledger's verdicts
+    REPLACING  # replacing bids that it refused, by a coroutine
     OVER
 
 cdef enum:
-    TIMED_ONE_IN = 16  # requests whose steps are measured
+    TIMED_ONE_IN = 16  # one request in so many has its steps measured
     MOST_MS = 0x7fffffff  # of `tmax`: OpenRTB's integers; beyond, it counts as absent
 
-cdef double MARGIN_S = 0.01  # of `tmax`, kept for the answer to travel
-cdef double LEAST_SHARE = 0.2  # of a request's processor time that decoding leaves for the search
+cdef double MARGIN_S = 0.01  # of `tmax`, reserved for the answer's transit
+cdef double LEAST_SHARE = 0.2  # of a request's processor time, left for the search after decoding
 
 cdef object _OVER = object()
 cdef str BODY = "body"
 
 
 cdef inline bint all_kept(object verdicts, unsigned char kept) except -1:
-    """Whether there are verdicts, and all of them are this one."""
-    cdef Py_ssize_t size = PyUnicode_GET_LENGTH(verdicts), place
+    """Return whether there are verdicts, and all of them are `kept`."""
+    cdef Py_ssize_t size = PyUnicode_GET_LENGTH(verdicts), index
     cdef const char *letters
     if not PyUnicode_IS_COMPACT_ASCII(verdicts):
-        verdicts = verdicts[:]  # an enumeration's member, say, as plain text
+        verdicts = verdicts[:]  # a str subclass, such as an enum member, as plain text
         if not PyUnicode_IS_COMPACT_ASCII(verdicts):
             return False
     if size == 0:
         return False
     letters = PyUnicode_DATA(verdicts)
-    for place in range(size):
-        if <unsigned char>letters[place] != kept:
+    for index in range(size):
+        if <unsigned char>letters[index] != kept:
             return False
     return True
 
@@ -84,7 +84,7 @@ cdef class BidCall:
     cdef BidAnswering _endpoint
     cdef object _headers, _receive
     cdef State _state
-    cdef object _awaited  # the iterator of what it awaits
+    cdef object _awaited  # the iterator of what is being awaited
     cdef object _coming, _messages  # the body's first message; where its deadline is kept
     cdef Py_ssize_t _length
     cdef double _started, _deadline, _step_began
@@ -106,7 +106,7 @@ cdef class BidCall:
         cdef object awaited = self.go_on(None)
         if awaited is _OVER:
             PyErr_SetObject(StopIteration, self._result)
-            raise StopIteration  # without a traceback: as it was set
+            raise StopIteration  # as it was set, without a traceback
         return awaited
 
     def send(self, value):
@@ -135,7 +135,7 @@ cdef class BidCall:
                 self.fail(GeneratorExit())
 
     cdef object go_on(self, value):
-        """Take what was awaited, and go on to the next; returns what that gives, or _OVER."""
+        """Pass on the awaited value, and run to the next await; return its yield, or _OVER."""
         cdef PyObject *result = NULL
         cdef PySendResult sent
         cdef object given
@@ -158,7 +158,7 @@ cdef class BidCall:
         return _OVER
 
     cdef object go_on_with(self, error):
-        """The same for an error of what was awaited."""
+        """Pass on an error of what was awaited; otherwise as `go_on`."""
         if self._state == OVER or self._state == NEW:
             self._state = OVER
             raise error
@@ -182,11 +182,11 @@ cdef class BidCall:
         cdef BidAnswering endpoint = self._endpoint
         cdef AdmissionControl admission = endpoint._admission
         self._started = endpoint.seconds()
-        if not admission.enter(endpoint._lane, self._started):
+        if not admission.enter(endpoint._share, self._started):
             return self.wait_for(LEAVING, endpoint.leave(self._headers, self._receive))
         self._is_admitted = True
         self._state = READING  # from here on, its body is awaited
-        self._length = length_told(self._headers)
+        self._length = stated_length(self._headers)
         if not 0 <= self._length <= endpoint._max_bytes:
             return self.wait_for(
                 READING_ON, endpoint.read_closely(self._headers, self._receive))
@@ -200,7 +200,7 @@ cdef class BidCall:
         return 0
 
     cdef int take(self, object given) except -1:
-        """What was awaited in this state has given that."""
+        """Take the result of what was awaited in this state."""
         cdef BidAnswering endpoint = self._endpoint
         cdef PyObject *found
         if self._state == READING:
@@ -224,7 +224,7 @@ cdef class BidCall:
         return 0
 
     cdef int has_body(self, bytes body) except -1:
-        """Decide, and have the bids remembered."""
+        """Decide on the request, and send the bids to the ledger."""
         cdef BidAnswering endpoint = self._endpoint
         cdef SnapshotCore snapshot = endpoint.snapshot  # for the whole request: ranks belong to one
         cdef AdmissionControl admission = endpoint._admission
@@ -236,7 +236,7 @@ cdef class BidCall:
         cdef object request, decided, tmax
         self._messages = self._receive = None
         self._state = COMMITTING
-        admission.has_body(endpoint._lane, self._started, now)
+        admission.has_body(endpoint._share, self._started, now)
         endpoint._calls += 1
         self._is_timed = endpoint._calls % TIMED_ONE_IN == 0
         self._step_began = now
@@ -278,7 +278,8 @@ cdef class BidCall:
         return self.offer(proposal)
 
     cdef int offer(self, Proposal proposal) except -1:
-        """Write the response, and have its bids remembered, unless it is a test without limits."""
+        """Write the response, and send its bids to the ledger, unless it is a test without limits.
+        """
         cdef BidAnswering endpoint = self._endpoint
         cdef object verdicts, user = proposal.decision.query.workspace.request.user
         cdef Py_ssize_t proposed = PyList_GET_SIZE(proposal.choices)
@@ -322,7 +323,7 @@ cdef class BidCall:
         return self.end(endpoint._late)
 
     cdef int keep(self) except -1:
-        """All bids are remembered."""
+        """Answer with the response: all bids are kept."""
         cdef BidAnswering endpoint = self._endpoint
         cdef Proposal proposal = self._proposal
         if endpoint._log is not None:
@@ -332,14 +333,14 @@ cdef class BidCall:
         return self.end(self._response)
 
     cdef int end(self, object result) except -1:
-        """The answer is the response's body, or the reason for no bid."""
+        """Set the answer: the response's body, or the reason for no bid."""
         cdef BidAnswering endpoint = self._endpoint
         cdef Outcome outcome
         cdef object header
-        self.let_go_of_log()
+        self.end_log_rows()
         if result is self._response or self._state == REPLACING and result is not endpoint._late:
             self.end_step(endpoint._committing)
-        self._is_admitted = False  # the outcome leaves the lane
+        self._is_admitted = False  # the outcome frees the share
         self._state = OVER
         if not PyBytes_CheckExact(result):
             outcome = endpoint._no_bids[result]
@@ -356,8 +357,10 @@ cdef class BidCall:
         self._result = endpoint.answer(<bytes>result)
         return 0
 
-    cdef int let_go_of_log(self) except -1:
-        """Rows that are not written may be of bids that count until they are taken back."""
+    cdef int end_log_rows(self) except -1:
+        """End the log rows of bids that are not answered: they may count until they are rolled
+        back.
+        """
         cdef BidAnswering endpoint = self._endpoint
         if endpoint._log is not None and self._began_ms is not None and self._proposal is not None:
             self._began_ms = None
@@ -373,7 +376,7 @@ cdef class BidCall:
         return 0
 
     cdef int fail(self, error) except -1:
-        """The request ends with an error, which the caller raises."""
+        """End the request with an error, which the caller raises."""
         cdef BidAnswering endpoint = self._endpoint
         cdef State state = self._state
         if state == OVER:
@@ -382,10 +385,10 @@ cdef class BidCall:
         if not self._is_admitted:
             return 0
         if state == READING or state == READING_ON:
-            endpoint._admission.has_body(endpoint._lane, self._started, endpoint.seconds())
+            endpoint._admission.has_body(endpoint._share, self._started, endpoint.seconds())
         self._is_admitted = False
-        endpoint._admission.end(endpoint._lane)
-        self.let_go_of_log()
+        endpoint._admission.end(endpoint._share)
+        self.end_log_rows()
         if state == READING and isinstance(error, CancelledError) \
                 and self._messages is not None and self._messages.late:
             error = endpoint.body_timeout()

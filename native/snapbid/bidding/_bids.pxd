@@ -1,4 +1,4 @@
-"""Bids before they are written, and what each creative's bids have in common."""
+"""Bids before they are written, and the templates of creatives."""
 
 from libc.stdint cimport int64_t, uint64_t
 

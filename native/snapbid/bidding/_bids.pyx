@@ -12,12 +12,12 @@ cdef class Template:
     def __init__(self, uint64_t number, int64_t price_micros, bytes seat not None,
                  tuple pieces not None, bytes values not None, limits=None, str campaign not None="",
                  str creative not None="", int64_t sent_micros=0):
-        cdef Py_ssize_t place
+        cdef Py_ssize_t index
         if len(pieces) != PyBytes_GET_SIZE(values) + 1:
-            raise ValueError("a value stands between two pieces")
-        for place in range(PyBytes_GET_SIZE(values)):
-            if <unsigned char>PyBytes_AS_STRING(values)[place] >= N_VALUES:
-                raise ValueError("an unknown value")
+            raise ValueError("there must be one piece more than values")
+        for index in range(PyBytes_GET_SIZE(values)):
+            if <unsigned char>PyBytes_AS_STRING(values)[index] >= N_VALUES:
+                raise ValueError("unknown value")
         for piece in pieces:
             if not PyBytes_CheckExact(piece):
                 raise TypeError("a piece is bytes")

@@ -11,7 +11,7 @@ cdef class SnapshotCore:
     cdef readonly Index index
     cdef readonly dict exhausted
     cdef dict _canonical
-    cdef dict _of_base, _of_overlay  # templates by place
+    cdef dict _of_base, _of_overlay  # templates by `template_key`
     cdef uint32_t _overlaid
 
     cdef Template find(self, uint32_t rank, uint32_t creative)

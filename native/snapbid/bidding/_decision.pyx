@@ -1,8 +1,8 @@
 # cython: auto_pickle=False, autotestdict=False
-"""The decision on a bid request, as `_decision.pyi` describes it.
+"""The decision on a bid request; see `_decision.pyi`.
 
-What few requests need is Python's, and given as functions: pods, quantities, other currencies,
-native requests, campaigns that are known to be short of budget.
+Rare steps are Python functions given to the decider: pods, quantities, other currencies, native
+requests, campaigns that are short of budget.
 """
 
 cimport cython
@@ -25,7 +25,7 @@ MAX_NOTICE_ID = MOST_OF_AN_ID
 
 
 cdef inline bint fits_a_notice(str text) except -1:
-    """Whether the notification endpoints would accept the id."""
+    """Return whether the notification endpoints would accept the id."""
     cdef Py_ssize_t size = PyUnicode_GET_LENGTH(text)
     if size > MOST_OF_AN_ID:
         return False
@@ -38,7 +38,7 @@ def can_be_notified(str text not None):
     return fits_a_notice(text)
 
 
-cdef inline object place(uint32_t rank, uint32_t creative):
+cdef inline object template_key(uint32_t rank, uint32_t creative):
     return <uint64_t>rank << 32 | creative
 
 
@@ -51,16 +51,17 @@ cdef class SnapshotCore:
         self.exhausted = {}
 
     cdef Template find(self, uint32_t rank, uint32_t creative):
-        """The template of a creative, if it was built."""
+        """Return the template of a creative; None if it is not built yet."""
         cdef PyObject *found = PyDict_GetItem(
-            self._of_base if rank < self._overlaid else self._of_overlay, place(rank, creative))
+            self._of_base if rank < self._overlaid else self._of_overlay,
+            template_key(rank, creative))
         return None if found is NULL else <Template?><object>found
 
     def keep(self, uint32_t rank, uint32_t creative, Template template not None, Py_ssize_t most):
         cdef dict templates = self._of_base if rank < self._overlaid else self._of_overlay
         if len(templates) >= most:
             templates.clear()
-        templates[place(rank, creative)] = template
+        templates[template_key(rank, creative)] = template
 
     def found(self, uint32_t rank, uint32_t creative):
         return self.find(rank, creative)
@@ -190,7 +191,7 @@ cdef class Decider:
         return decision
 
     cdef Reader in_currency(self, Reader lookups, object request):
-        """The lookups for the currency of the bids; None where it has no rate."""
+        """Return the lookups for the currency of the bids; None if it has no rate."""
         cdef object cur = lookups.get(request, BIDREQUEST_CUR), first
         if cur is None:
             return lookups

@@ -1,8 +1,8 @@
-"""What the way of a bid request needs of its endpoint; see _endpoint.pyx."""
+"""The state of a bid endpoint, as the bid path uses it; see _endpoint.pyx."""
 
 from libc.stdint cimport int64_t
 
-from snapbid.bidding._admission cimport AdmissionControl, Lane
+from snapbid.bidding._admission cimport AdmissionControl, SspShare
 from snapbid.bidding._decision cimport Decider, SnapshotCore
 from snapbid.bidding._outcome cimport Outcome
 from snapbid.bidding._response cimport BidIds, ResponseWriter
@@ -17,7 +17,7 @@ cdef class EndpointCore:
     cdef ResponseWriter _writer
     cdef BidIds _ids
     cdef AdmissionControl _admission
-    cdef Lane _lane
+    cdef SspShare _share
     cdef RequestCounts _request_stats
     cdef Outcome _bid_made
     cdef dict _no_bids  # outcomes by reason
@@ -29,7 +29,7 @@ cdef class EndpointCore:
     cdef object _ledger, _log
     cdef object _decode, _recover, _check, _body_deadline, _answer, _no_content
     cdef object _late, _overload, _store_down
-    cdef dict _starts  # of answers by the length of their bodies
+    cdef dict _starts  # start messages of answers, by the length of the body
     cdef object _clock, _timer  # epoch ms, and seconds; None: the system's
 
     cdef object decoded(self, bytes body)

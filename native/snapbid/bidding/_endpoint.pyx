@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""What the way of a bid request needs of its endpoint, as `_endpoint.pyi` describes it."""
+"""The state of a bid endpoint, as the bid path uses it; see `_endpoint.pyi`."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
@@ -39,10 +39,10 @@ cdef inline bint has_id(Reader reader, object imp) except -1:
 cdef class EndpointCore:
 
     def __init__(self, str ssp not None, int number, SnapshotCore snapshot not None, bidding,
-                 RequestCounts request_stats not None, Lane lane not None,
+                 RequestCounts request_stats not None, SspShare share not None,
                  Outcome bid_made not None, dict no_bids not None):
         self._ssp, self._number, self.snapshot = ssp, number, snapshot
-        self._request_stats, self._lane = request_stats, lane
+        self._request_stats, self._share = request_stats, share
         self._bid_made, self._no_bids = bid_made, no_bids
         self._decider, self._admission = bidding.decider, bidding.admission
         self._writer, self._ids = bidding.bidder.writer, bidding.bidder.ids
@@ -69,7 +69,7 @@ cdef class EndpointCore:
         return self._no_content
 
     cdef object decoded(self, bytes body):
-        """The request. Raises BadRequest."""
+        """Decode and check a request. Raises BadRequest."""
         cdef Reader reader = self.snapshot.lookups
         cdef object request, imps, id
         cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
@@ -88,7 +88,7 @@ cdef class EndpointCore:
         return request
 
     cdef object answer(self, bytes body):
-        """A 200 answer."""
+        """Build a 200 answer."""
         cdef object length = PyBytes_GET_SIZE(body), made
         cdef PyObject *start = PyDict_GetItem(self._starts, length)
         if start is not NULL:
@@ -103,5 +103,5 @@ cdef class EndpointCore:
         return sb_clock(CLOCK_REALTIME) // NS_IN_MS if self._clock is None else self._clock()
 
     cdef double seconds(self) except? -1:
-        """As `time.perf_counter` has them."""
+        """Return the time of `time.perf_counter`."""
         return sb_clock(CLOCK_MONOTONIC) * 1e-9 if self._timer is None else self._timer()

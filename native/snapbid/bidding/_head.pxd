@@ -1,4 +1,4 @@
-"""Headers of a bid request, as `_head.pyi` describes them."""
+"""Headers of a bid request; see `_head.pyi`."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.list cimport PyList_CheckExact
@@ -7,7 +7,7 @@ from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from libc.string cimport memcmp
 
 cdef extern from "Python.h":
-    PyObject *PyTuple_GET_ITEM(object items, Py_ssize_t place)
+    PyObject *PyTuple_GET_ITEM(object items, Py_ssize_t index)
 
 cdef enum:
     MAX_DIGITS = 18
@@ -17,7 +17,7 @@ cdef inline bint is_name(bytes name, const char *text, Py_ssize_t size) noexcept
 
 
 cdef inline bint is_field(object field) noexcept:
-    """Whether it is a pair of bytes."""
+    """Return whether a header is a pair of bytes."""
     return (PyTuple_CheckExact(field) and PyTuple_GET_SIZE(field) == 2
             and PyBytes_CheckExact(<object>PyTuple_GET_ITEM(field, 0))
             and PyBytes_CheckExact(<object>PyTuple_GET_ITEM(field, 1)))
@@ -31,19 +31,19 @@ cdef inline bint is_json(bytes value) noexcept:
 
 
 cdef inline Py_ssize_t length_of(bytes value) noexcept:
-    """A length in digits; -1 for anything else."""
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(value), place, length = 0
+    """Parse a Content-Length; -1 for anything but digits."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(value), index, length = 0
     cdef const char *text = PyBytes_AS_STRING(value)
     if not 0 < size <= MAX_DIGITS:
         return -1
-    for place in range(size):
-        if not 48 <= text[place] <= 57:
+    for index in range(size):
+        if not 48 <= text[index] <= 57:
             return -1
-        length = 10 * length + text[place] - 48
+        length = 10 * length + text[index] - 48
     return length
 
 
-cdef inline Py_ssize_t length_told(object headers) except -2:
+cdef inline Py_ssize_t stated_length(object headers) except -2:
     """See `plain_length`."""
     cdef Py_ssize_t length = -1, size
     cdef bint typed = False

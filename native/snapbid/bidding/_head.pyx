@@ -1,9 +1,9 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Headers of a bid request, as `_head.pyi` describes them."""
+"""Headers of a bid request; see `_head.pyi`."""
 
 
 def plain_length(headers):
-    return length_told(headers)
+    return stated_length(headers)
 
 
 def value_of(headers, bytes name not None):

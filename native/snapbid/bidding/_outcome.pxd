@@ -1,6 +1,6 @@
-"""How bid requests end; see _outcome.pyx."""
+"""Outcomes of bid requests; see _outcome.pyx."""
 
-from snapbid.bidding._admission cimport AdmissionControl, Lane
+from snapbid.bidding._admission cimport AdmissionControl, SspShare
 from snapbid.bidding._request_stats cimport RequestCounts
 from snapbid.metrics._cells cimport Counter, Histogram
 
@@ -8,7 +8,7 @@ cdef class Outcome:
     cdef Counter _counter
     cdef RequestCounts _request_stats
     cdef AdmissionControl _admission
-    cdef Lane _lane
+    cdef SspShare _share
     cdef Histogram _seconds
     cdef object _status
 

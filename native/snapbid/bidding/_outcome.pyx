@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""How bid requests end, as `_outcome.pyi` describes it."""
+"""Outcomes of bid requests; see `_outcome.pyi`."""
 
 cimport cython
 
@@ -7,10 +7,10 @@ cimport cython
 cdef class Outcome:
 
     def __init__(self, Counter counter not None, RequestCounts request_stats not None, int status,
-                 AdmissionControl admission not None, Lane lane not None,
+                 AdmissionControl admission not None, SspShare share not None,
                  Histogram seconds not None):
         self._counter, self._request_stats, self._status = counter, request_stats, status
-        self._admission, self._lane, self._seconds = admission, lane, seconds
+        self._admission, self._share, self._seconds = admission, share, seconds
 
     cpdef int count(self) except -1:
         if self._counter is None:
@@ -21,4 +21,4 @@ cdef class Outcome:
     cpdef int end(self, double seconds) except -1:
         self.count()
         self._seconds.take(seconds)
-        return self._admission.end(self._lane)
+        return self._admission.end(self._share)

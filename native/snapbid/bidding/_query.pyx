@@ -1,12 +1,12 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Values of a query string, as `_query.pyi` describes them."""
+"""Parameters of a query string; see `_query.pyi`."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.string cimport memchr, memcmp
 
 
 cdef inline int digit(char character) noexcept:
-    """A hexadecimal digit's value, -1 for anything else."""
+    """Return a hexadecimal digit's value, -1 for anything else."""
     if 48 <= character <= 57:
         return character - 48
     if 65 <= character <= 70:
@@ -17,16 +17,17 @@ cdef inline int digit(char character) noexcept:
 
 
 cdef Py_ssize_t unquote(char *at, const char *text, Py_ssize_t size) noexcept:
-    """Write a value without its escapes, in no more room than it has; return its size."""
-    cdef Py_ssize_t place = 0, written = 0
-    while place < size:
-        if (text[place] == b"%" and size - place > 2
-                and digit(text[place + 1]) >= 0 and digit(text[place + 2]) >= 0):
-            at[written] = <char>(digit(text[place + 1]) << 4 | digit(text[place + 2]))
-            place += 3
+    """Decode percent escapes into `at`, which holds at least `size` bytes; return the decoded size.
+    """
+    cdef Py_ssize_t index = 0, written = 0
+    while index < size:
+        if (text[index] == b"%" and size - index > 2
+                and digit(text[index + 1]) >= 0 and digit(text[index + 2]) >= 0):
+            at[written] = <char>(digit(text[index + 1]) << 4 | digit(text[index + 2]))
+            index += 3
         else:
-            at[written] = text[place]
-            place += 1
+            at[written] = text[index]
+            index += 1
         written += 1
     return written
 

@@ -1,4 +1,4 @@
-"""What an SSP sends; see _request_stats.pyx."""
+"""Request statistics of an SSP; see _request_stats.pyx."""
 
 from snapbid.catalog._reader cimport Reader
 
@@ -7,7 +7,7 @@ cdef class RequestCounts:
     cdef readonly dict statuses
     cdef readonly object answers
     cdef object _note
-    cdef int _wanted  # samples until `take_samples`
+    cdef int _wanted  # samples to take before `take_samples`
     cdef list _samples
 
     cdef int note(self, object status) except -1

@@ -1,13 +1,13 @@
 # cython: auto_pickle=False, autotestdict=False
-"""The counts of `snapbid/bidding/request_stats.py`."""
+"""Request statistics of an SSP; see `_request_stats.pyi`."""
 
 from collections import deque
 
 from snapbid.catalog._reader cimport *
 
 
-cdef inline bint says(object text) noexcept:
-    """Whether a field says anything: it is there, and neither empty text nor 0."""
+cdef inline bint is_stated(object text) noexcept:
+    """Return whether a field has a value: it is present, and neither empty text nor 0."""
     return is_given(text) and not is_zero(text)
 
 
@@ -26,23 +26,25 @@ cdef class RequestCounts:
         self.answers.clear()
 
     cdef bint count(self, Reader reader, object request) except -1:
-        """Count what the checklist asks of a request; return whether it is a test."""
+        """Count the fields that the go-live checklist examines; return whether it is a test
+        request.
+        """
         cdef object device = reader.child(request, BIDREQUEST_DEVICE, DEVICE), geo, country
         self.requests += 1
         if device is not None:
             geo = reader.child(device, DEVICE_GEO, GEO)
             if geo is not None:
                 country = reader.get(geo, GEO_COUNTRY)
-                if says(country):
+                if is_stated(country):
                     if recall(reader.countries, text_of(country)) is None:
                         self.strange_country += 1
                     else:
                         self.country += 1
-            if says(reader.get(device, DEVICE_UA)):
+            if is_stated(reader.get(device, DEVICE_UA)):
                 self.ua += 1
-            if says(reader.get(device, DEVICE_IP)):
+            if is_stated(reader.get(device, DEVICE_IP)):
                 self.ip += 1
-            elif says(reader.get(device, DEVICE_IPV6)):
+            elif is_stated(reader.get(device, DEVICE_IPV6)):
                 self.ipv6 += 1
         if is_one(reader.get(request, BIDREQUEST_TEST)):
             self.tests += 1

@@ -19,7 +19,7 @@ cdef class BidIds:
 
 
 cdef class _Buffer:
-    """What has been written."""
+    """The output buffer."""
 
     cdef char *text
     cdef Py_ssize_t size, capacity
@@ -30,7 +30,7 @@ cdef class _Buffer:
     cdef int add_number(self, Py_ssize_t number) except -1
     cdef int add_json(self, Identifier *id) except -1
     cdef bytes since(self, Py_ssize_t start)
-    cdef void rest(self) noexcept
+    cdef void reset(self) noexcept
 
 
 cdef class ResponseWriter:

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Bid responses written into one buffer, as `_response.pyi` describes."""
+"""Bid responses written into one buffer; see `_response.pyi`."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -20,7 +20,7 @@ cdef enum:
     MAX_NUMBER = 20  # digits
 
 cdef unsigned char _character
-cdef bint[256] UNRESERVED  # in a query value (RFC 3986, 2.3); in JSON, too, they stand for themselves
+cdef bint[256] UNRESERVED  # unescaped in a query value (RFC 3986, 2.3), and in JSON, too
 for _character in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~-":
     UNRESERVED[_character] = True
 
@@ -84,7 +84,7 @@ cdef class _Buffer:
         return self.put(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
 
     cdef int add_number(self, Py_ssize_t number) except -1:
-        """Add a number that is not negative."""
+        """Add a non-negative number."""
         cdef char[MAX_NUMBER] digits
         cdef int at = MAX_NUMBER
         while True:
@@ -102,13 +102,13 @@ cdef class _Buffer:
         return self.put(b'"', 1)
 
     cdef bytes since(self, Py_ssize_t start):
-        """Take away and return what was written from there on."""
+        """Remove and return what was written from `start` on."""
         cdef bytes text = PyBytes_FromStringAndSize(self.text + start, self.size - start)
         self.size = start
         return text
 
-    cdef void rest(self) noexcept:
-        """Begin anew, and keep no more than is usual."""
+    cdef void reset(self) noexcept:
+        """Empty the buffer, and free it if it has grown large."""
         self.size = 0
         if self.capacity > KEPT:
             PyMem_Free(self.text)
@@ -136,7 +136,7 @@ cdef class ResponseWriter:
             raise ValueError("no bids to write")
         if bid_id is None or currency is None:
             raise TypeError("an answer has an id and a currency")
-        self._out = None  # nobody else writes meanwhile, whatever `encode` does
+        self._out = None  # guards against reentry, whatever `encode` does
         try:
             kept = self._identify(auction_id, &auction)
             out.put(b'{"id":', 6)
@@ -155,7 +155,7 @@ cdef class ResponseWriter:
             out.put(b'"}', 2)
             return out.since(0)
         finally:
-            out.rest()
+            out.reset()
             self._out = out
 
     def length(self, str auction_id not None, Bid bid not None):
@@ -167,7 +167,7 @@ cdef class ResponseWriter:
 
     cdef int _seats(self, _Buffer out, list bids, str auction_id, Identifier *auction,
                     bytes bid_id) except -1:
-        """Write the bids that have room by seat, in the order of the seats' first bids."""
+        """Write the bids that fit, grouped by seat, in the order of the seats' first bids."""
         cdef Bid bid
         cdef dict seats = {}
         cdef Py_ssize_t number, room = self._most, start = out.size
@@ -197,16 +197,16 @@ cdef class ResponseWriter:
                   Py_ssize_t number) except -1:
         """Write one bid; its id ends in its number, if it has one."""
         cdef Identifier imp, deal
-        cdef Py_ssize_t place
+        cdef Py_ssize_t index
         cdef unsigned char value
         if bid is None or bid.template is None:
             raise TypeError("no bid to write")
-        cdef tuple pieces = bid.template.pieces  # checked where the template was made
+        cdef tuple pieces = bid.template.pieces  # checked when the template was made
         cdef bytes values = bid.template.values
         kept = self._identify(bid.imp_id, &imp)
         out.add(pieces[0])
-        for place in range(PyBytes_GET_SIZE(values)):
-            value = values[place]
+        for index in range(PyBytes_GET_SIZE(values)):
+            value = values[index]
             if value == IMP_JSON:
                 out.add_json(&imp)
             elif value == AUCTION_ID:
@@ -218,7 +218,7 @@ cdef class ResponseWriter:
                 if number >= 0:
                     out.put(b'-', 1)
                     out.add_number(number)
-            out.add(pieces[place + 1])
+            out.add(pieces[index + 1])
         if bid.deal is not None:
             out.put(b',"dealid":', 10)
             deal_kept = self._identify(bid.deal, &deal)
@@ -235,18 +235,18 @@ cdef class ResponseWriter:
         return out.add(self._end)
 
     cdef tuple _identify(self, str text, Identifier *id):
-        """Find an id's forms; what is returned keeps them alive, and `text` does."""
+        """Set the JSON and query forms of an id; `text` and the returned tuple own their memory."""
         cdef const char *raw
-        cdef Py_ssize_t size, place = 0
+        cdef Py_ssize_t size, index = 0
         cdef tuple encoded
         if text is None:
             raise TypeError("an id is text")
         if PyUnicode_IS_COMPACT_ASCII(text):
             raw = PyUnicode_DATA(text)
             size = PyUnicode_GET_LENGTH(text)
-            while place < size and UNRESERVED[<unsigned char>raw[place]]:
-                place += 1
-            if place == size:
+            while index < size and UNRESERVED[<unsigned char>raw[index]]:
+                index += 1
+            if index == size:
                 id.value, id.size, id.json, id.json_size = raw, size, NULL, 0
                 return None
         encoded = self._encode(text)

@@ -1,1 +1,1 @@
-"""Room 1: the bid endpoint and its notifications (document 2)."""
+"""The bid endpoint and its notices (document 2)."""

@@ -1,10 +1,10 @@
-"""Admission: how many bid requests a worker accepts at a time, and from whom.
+"""Admission control: how many bid requests a worker accepts at a time, and from whom.
 
 An overloaded worker that accepts everything answers everything too late. So the number of requests
-in flight is limited to what the worker has lately completed within `TARGET_S`; the rest is answered
-204 at once, before its body is read. An SSP (all its descriptors together) that is below its share
-of the limit is admitted nevertheless, so that it does not pay for another SSP's flood. The share is
-the limit divided by the number of SSPs with requests in flight.
+in flight is limited to what the worker has lately completed within `TARGET_S`; the rest are
+answered 204 at once, before their bodies are read. An SSP (all its descriptors together) that is
+below its share of the limit is admitted nevertheless, so that it does not pay for another SSP's
+flood. The share is the limit divided by the number of SSPs with requests in flight.
 
 A request whose client is slow to send the body costs nothing, and stops counting after one or two
 intervals: half-sent requests keep no other client out.
@@ -23,8 +23,8 @@ FEWEST: int
 MOST: int
 
 @final
-class Lane:
-    """One SSP's requests in flight.
+class SspShare:
+    """One SSP's share of a worker's admission: its requests in flight.
 
     `reading` and `reading_before` are those still waiting for their body, from this interval and
     the one before. Older ones do not count as in flight until their body has arrived.
@@ -41,8 +41,8 @@ class Lane:
 class AdmissionControl:
     """Admission control of one worker, from `now` on. Times are seconds of `perf_counter`.
 
-    The limit is `first` until an interval has shown what the worker can do, then between `fewest`
-    and `most`.
+    The limit is `first` until a busy interval has shown the worker's capacity, then between
+    `fewest` and `most`.
 
     Each request calls `enter`, `has_body` and `leave` once, in this order.
     """
@@ -56,16 +56,16 @@ class AdmissionControl:
     def under_way(self) -> int: ...
     @property
     def waited_s(self) -> float:
-        """How long requests currently queue before the worker sees them."""
+        """The current queueing time of requests before the worker reads them, in seconds."""
 
-    def lane(self, ssp: str) -> Lane:
-        """Return the lane of an SSP, by canonical id."""
+    def share(self, ssp: str) -> SspShare:
+        """Return the share of an SSP (canonical id)."""
 
-    def enter(self, lane: Lane, now: float) -> bool:
+    def enter(self, share: SspShare, now: float) -> bool:
         """Return whether to admit a request."""
 
-    def has_body(self, lane: Lane, entered: float, now: float) -> None:
-        """Note that a request's body has arrived, or that its client has disconnected."""
+    def has_body(self, share: SspShare, entered: float, now: float) -> None:
+        """Record that a request's body has arrived, or that its client has disconnected."""
 
-    def leave(self, lane: Lane) -> None:
-        """Note that a request has been answered."""
+    def leave(self, share: SspShare) -> None:
+        """Record that a request has been answered."""

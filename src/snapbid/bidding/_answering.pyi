@@ -5,14 +5,14 @@ from snapbid.base.http import Answer, HeaderList, Receive
 from snapbid.bidding._endpoint import EndpointCore
 
 class BidAnswering(EndpointCore):
-    """The way of an SSP's bid requests to their answers, as far as most requests go it."""
+    """The bid path of one SSP: the steps that most requests take."""
 
     def __call__(self, headers: HeaderList, receive: Receive) -> BidCall:
         """Answer one request. Raises Problem for an error answer."""
 
 @final
 class BidCall(Coroutine[Any, Any, Answer]):
-    """One bid request on its way."""
+    """One bid request in flight."""
 
     def __await__(self) -> Generator[Any, Any, Answer]: ...
     def __iter__(self) -> Self: ...

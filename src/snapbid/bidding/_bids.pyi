@@ -6,12 +6,13 @@ from snapbid.ledger.budgets.limits import Limits
 
 @final
 class Template:
-    """A creative's bid; for the ledger `number`, of campaign and creative (`marked`), and `limits`.
+    """The constant parts of a creative's bid.
 
-    Between two of the `pieces` stands one of `response.VALUES`, which `values` has by their
-    numbers. The notification URLs follow. `seat` closes the list of the seat's bids. What follows
-    is for the auction log: `sent_micros` is the price in the currency of the answer.
-    Raises ValueError and TypeError for pieces that do not fit the values.
+    `number` (of campaign and creative, `marked`) and `limits` are for the ledger. Between two of
+    the `pieces` comes one of `response.VALUES`; `values` has their indexes. The notification URLs
+    follow. `seat` closes the list of the seat's bids. `campaign`, `creative` and `sent_micros`, the
+    price in the currency of the answer, are for the auction log. Raises ValueError and TypeError
+    for pieces that do not fit the values.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Template:
 class Bid:
     """A bid before it is written; `imp_id` and `deal` are the request's own ids.
 
-    `cost_micros`: what the ledger counts in place of the price, if it is something else (`cost`).
+    `cost_micros`: what the ledger counts instead of the price, if they differ (`cost`).
     """
 
     def __init__(
@@ -66,4 +67,4 @@ class Bid:
     def cost_micros(self) -> int | None: ...
 
 def ledger_bids(bids: Iterable[Bid]) -> list[LedgerBid]:
-    """Return the bids in the ledger's form."""
+    """Convert bids to the ledger's form."""

@@ -18,10 +18,10 @@ def can_be_notified(text: str) -> bool:
 
 @disjoint_base
 class SnapshotCore:
-    """What deciding needs of a snapshot: its index and lookups, and the templates built so far.
+    """The native part of a snapshot: index and lookups, and the templates built so far.
 
-    `ssps`: descriptor to canonical id. Templates are those of the base's ranks, which are below
-    `overlaid`, and of the overlay's. `exhausted`: by rank, the campaigns that a shard last refused
+    `ssps`: descriptor to canonical id. `of_base` has the templates of ranks below `overlaid`,
+    `of_overlay` those of the others. `exhausted`: by rank, the campaigns that a shard last refused
     for want of budget.
     """
 
@@ -41,10 +41,10 @@ class SnapshotCore:
     @property
     def exhausted(self) -> dict[int, ExhaustedCampaign]: ...
     def found(self, rank: int, creative: int) -> Template | None:
-        """Return the template of a creative, if it was built."""
+        """Return the template of a creative; None if it is not built yet."""
 
     def keep(self, rank: int, creative: int, template: Template, most: int) -> None:
-        """Keep a template; all others are let go of where they are so many."""
+        """Keep a template; if there are `most` already, drop them first."""
 
 @final
 class Choice:
@@ -69,11 +69,10 @@ class Choice:
 
 @final
 class Decision:
-    """The best campaigns, and the search that can continue behind the impression `last`.
+    """The best campaign of each impression, and the search, which can continue from `last`.
 
-    `lookups` are those of the currency in which the bids are made; `declares`: bids carry what
-    their campaigns declare under the Digital Services Act; `pods`: which advertisers have which
-    impressions of its pods, if it has pods.
+    `lookups` are those of the bids' currency; `declares`: bids carry their campaigns' declarations
+    under the Digital Services Act; `pods`: the advertisers in its pods, if it has pods.
     """
 
     @property
@@ -93,7 +92,7 @@ class Decision:
 
 @final
 class NoBid:
-    """An answer without a bid; `undecided`: impressions for which the time was not enough."""
+    """An answer without a bid; `undecided`: number of impressions not decided in time."""
 
     def __init__(self, reason: Reason, undecided: int = 0) -> None: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -106,8 +105,8 @@ class NoBid:
 class Proposal:
     """An answer before it is written: its bids, with the choices and the decision behind them.
 
-    `limited`: whether some campaign has a budget or caps; `undecided`: impressions for which the
-    time was not enough; `processor_s`: what was allowed.
+    `limited`: whether some campaign has a budget or caps; `undecided`: number of impressions not
+    decided in time; `processor_s`: the processor time allowed.
     """
 
     @property
@@ -127,13 +126,13 @@ class Proposal:
 
 @final
 class Decider:
-    """Decides on requests. What few of them need is done by the functions given.
+    """The decision on bid requests. Rare steps are left to the functions given.
 
     `pods_of`: the pods of several impressions; `quantity_of`: how many impressions one stands for
     (contract 3, `qty.multiplier`), and `cost_of`: what a win costs then; `affordable`: the best
-    campaign from this one on that may have budget for so many; `unanswered`: why no impression has
-    a campaign. `no_currency`, `too_many`, `cut_short` and `long_id` are reasons. `searching` and
-    `templates` are shares of the processor time.
+    campaign from this one on that may have budget for a quantity; `unanswered`: why no impression
+    has a campaign. `no_currency`, `too_many`, `cut_short` and `long_id` are reasons. `searching`
+    and `templates` are shares of the processor time.
     """
 
     def __init__(
@@ -161,8 +160,8 @@ class Decider:
     ) -> Decision | NoBid:
         """Find the best campaign for each impression; `now_ms` is UTC epoch time.
 
-        It takes at most `left_s`, and `processor_s` of processor time; `query.undecided` tells for
-        how many impressions, the last ones, that was not enough.
+        It takes at most `left_s`, and `processor_s` of processor time; `query.undecided` counts the
+        impressions, the last ones, that were not decided by then.
         """
 
     def propose(
@@ -174,7 +173,7 @@ class Decider:
         left_s: float = ...,
         processor_s: float = ...,
     ) -> Proposal | NoBid:
-        """Decide on a request, within the time allowed; `now_ms` is UTC epoch time."""
+        """Decide on a request within the time allowed; `now_ms` is UTC epoch time."""
 
     def bid_of(self, choice: Choice, snapshot: CatalogSnapshot, decision: Decision) -> Bid:
         """Return the bid for a choice of the decision."""

@@ -1,10 +1,11 @@
 from snapbid.base.http import HeaderList
 
 def plain_length(headers: HeaderList) -> int:
-    """The length of a JSON body that comes as it is; -1 where the headers want a closer look.
+    """Return the length of a plain JSON body; -1 if the headers need a closer look.
 
-    So it is where one of those that tell is missing, comes twice or is unusual.
+    They do if Content-Type or Content-Length is missing, repeated or unusual, or if there is a
+    Content-Encoding.
     """
 
 def value_of(headers: HeaderList, name: bytes) -> bytes:
-    """A header's last value; b"" where there is none."""
+    """Return a header's last value; b"" if there is none."""

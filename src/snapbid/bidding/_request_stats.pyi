@@ -5,7 +5,9 @@ from typing_extensions import disjoint_base
 
 @disjoint_base
 class RequestCounts:
-    """What an SSP sends, and the statuses of its answers, the latest `kept` of them in order."""
+    """Request statistics of one SSP: its requests, and the statuses of their answers, the latest
+    `kept` of them in order.
+    """
 
     def __init__(self, kept: int, sampled: int = 0) -> None: ...
     @property
@@ -14,7 +16,7 @@ class RequestCounts:
     def tests(self) -> int: ...
     @property
     def country(self) -> int:
-        """Of requests that name one; `strange_country` counts other texts in its place."""
+        """Requests with a valid country; `strange_country` counts those with another text."""
     @property
     def strange_country(self) -> int: ...
     @property
@@ -31,11 +33,11 @@ class RequestCounts:
         """Count an answer."""
 
     def take_samples(self, wanted: int) -> list[tuple[Any, ...]]:
-        """Return the latest requests that were kept, at most as many as were wanted, and want more.
+        """Return the samples taken since the last call, and ask for `wanted` more.
 
-        Of each the body, the request, the SSP, the snapshot, the time (epoch ms), and the reason
-        for no bid, None with one.
+        A sample has the body, the request, the SSP, the snapshot, the time (epoch ms), and the
+        reason for no bid (None with a bid).
         """
 
     def clear(self) -> None:
-        """Start over."""
+        """Reset all counts."""

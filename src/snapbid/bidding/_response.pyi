@@ -7,19 +7,19 @@ from snapbid.bidding.response import Bid
 
 @final
 class BidIds:
-    """The ids of a process's answers: `process` and a number in hexadecimal digits."""
+    """The ids of a process's responses: `process` and a hexadecimal number."""
 
     def __new__(cls, process: bytes) -> Self: ...
     def next(self) -> bytes: ...
 
 @disjoint_base
 class ResponseWriter:
-    """Writes bid responses (OpenRTB 2.6, 4.2) into one buffer, from the bids' templates.
+    """A writer of bid responses (OpenRTB 2.6, 4.2), from the bids' templates into one buffer.
 
     The notification URLs, each a start and a path with the beginning of its query, follow the bid's
-    own pieces; the last one ends in `end`. `sign`, if there is one, makes what stands between start
-    and path from the ids of auction and impression. `encode` gives an id as JSON and as a query
-    value, where it is not the same in both. Several bids take at most `most` bytes.
+    own pieces; the last one is followed by `end`. `sign`, if given, makes the token between start
+    and path from the ids of auction and impression. `encode` returns an id as JSON and as a query
+    value; it is only called if they differ. Several bids take at most `most` bytes.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ResponseWriter:
     ) -> bytes:
         """Write a response's body. `bid_id`: ASCII letters, digits and dashes, unique.
 
-        Bids that have no room are taken from the end of `bids`; a single one may be of any length.
+        Bids that do not fit are dropped from the end of `bids`; a single one may have any length.
         """
 
     def length(self, auction_id: str, bid: Bid) -> int:

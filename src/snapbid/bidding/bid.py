@@ -3,11 +3,11 @@
 bytes -> request (structs) -> decision (ranks) -> response (bytes).
 
 Everything here is a function of values, without a clock or I/O. A bid that the ledger refuses,
-because of a budget or a frequency cap, is replaced by the next best (`limits.py`). The steps that
-each request takes are native (`_decision`); what few need is here.
+because of a budget or a frequency cap, is replaced by the next best (`limits.py`). The steps of
+every request are native (`_decision`); the rare ones are here.
 
-What a request may cost is bounded (contract 3). The clock is looked at between impressions, inside
-a search and between bids; impressions that are not decided by then get no bid.
+The cost of a request is bounded (contract 3). The clock is read between impressions, inside a
+search and between bids; impressions that are still undecided when the time is up get no bid.
 """
 
 import secrets
@@ -45,27 +45,27 @@ __all__ = [
 ]
 
 MAX_TMAX_MS: Final = 2**31 - 1  # OpenRTB's integers; beyond, `tmax` counts as absent
-# Of the processor time allowed. What is left is for the answer, whose length is bounded.
+# Shares of the processor time allowed. The remainder is for the answer, whose length is bounded.
 SEARCHING: Final = 0.45
 TEMPLATES: Final = 0.15  # for those that are not built yet
 REPLACING: Final = 0.1  # for bids that the ledger refuses
 
 
 class Reason(Enum):
-    """Why there is no bid."""
+    """A reason for not bidding."""
 
-    __hash__ = object.__hash__  # each is counted; Enum's is a call of Python
+    __hash__ = object.__hash__  # a reason is counted per request, and Enum's own is a Python call
 
     CURRENCY = "currency"
     LONG_ID = "long_id"  # the notification endpoints would refuse it
     NO_MEDIA = "no_media"
     FLOOR_CURRENCY = "floor_currency"  # no exchange rate
-    QUANTITY = "quantity"  # impressions that stand for more than the operator allows
+    QUANTITY = "quantity"  # an impression stands for more than the operator allows
     PRIVATE_AUCTION = "private_auction"  # no campaign targets its deals
     NO_CAMPAIGN = "no_campaign"
     LIMITED = "limited"  # budgets or caps
     TAKEN = "taken"  # another family of SSPs has a bid on the auction's impression
-    CUT_SHORT = "cut_short"  # the time was over before any impression was decided
+    CUT_SHORT = "cut_short"  # the time was up before any impression was decided
     LATE = "late"
     OVERLOAD = "overload"
     RATE = "rate"  # the SSP's requests per second are used up
@@ -74,7 +74,7 @@ class Reason(Enum):
 
 Best = tuple[int, int, int]  # what `Query.next` returns
 
-# Looking up an enumeration's member is a call of Python.
+# Looking up an enumeration's member is a Python call.
 _NO_CAMPAIGN: Final = Reason.NO_CAMPAIGN
 _NO_MEDIA: Final = Reason.NO_MEDIA
 
@@ -82,7 +82,7 @@ _NO_MEDIA: Final = Reason.NO_MEDIA
 def _affordable(
     best: Best | None, query: Query, quantity: float, snapshot: CatalogSnapshot
 ) -> Best | None:
-    """Return the best campaign, from this one on, that may have budget for so many impressions."""
+    """Return the best campaign from this one on that may have budget for `quantity` impressions."""
     while best is not None:
         rank = best[0]
         if not snapshot.is_too_dear(rank, cost_of(snapshot.catalog.index.price(rank), quantity)):
@@ -92,7 +92,7 @@ def _affordable(
 
 
 def unanswered(request: BidRequest, *, has_floor: bool) -> Reason:
-    """Return why no impression has a campaign, as far as the request tells.
+    """Return why no impression has a campaign, as far as the request shows.
 
     `has_floor`: the floor of some impression could be converted to USD.
     """
@@ -133,9 +133,9 @@ def decide(
 
 
 class Bidder:
-    """Answers bid requests from a snapshot; `writer` and `ids` are what its answers are made with.
+    """Bid decisions from a snapshot, and the writer of the responses.
 
-    `sign` is that of a Writer. Bidders of one process have the same `ids`.
+    `sign`: see `Writer`. All bidders of a process share one `ids`.
     """
 
     def __init__(
@@ -157,11 +157,11 @@ class Bidder:
         left_s: float = inf,
         processor_s: float = inf,
     ) -> Proposal | NoBid:
-        """Decide on a request, within the time allowed; `now_ms` is UTC epoch time."""
+        """Decide on a request within the time allowed; `now_ms` is UTC epoch time."""
         return DECIDER.propose(request, ssp, snapshot, now_ms, left_s, processor_s)
 
     def write(self, auction_id: str, bids: list[Bid], currency: str = USD) -> bytes:
-        """Write the response's body; bids that have no room are taken from the end of `bids`."""
+        """Write the response's body; bids that do not fit are dropped from the end of `bids`."""
         return self.writer.write(auction_id, self.ids.next(), bids, currency)
 
     def length(self, auction_id: str, bid: Bid) -> int:

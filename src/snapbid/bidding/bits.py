@@ -1,6 +1,6 @@
-"""Web-safe base64 read bit by bit, for TCF and GPP strings (IAB Tech Lab GPP, Core, "Field types").
+"""A bit reader for web-safe base64, of TCF and GPP strings (IAB Tech Lab GPP, Core, "Field types").
 
-The cost of reading a text is linear in its length.
+Reading takes time linear in the length of the text.
 """
 
 import re
@@ -24,12 +24,12 @@ class MalformedError(ValueError):
 
 
 class Bits:
-    """The bits of a text; `position` is the next one to be read."""
+    """The bits of a text; `position` is that of the next bit to read."""
 
     __slots__ = ("_bits", "position")
 
     def __init__(self, text: str) -> None:
-        """Decode a text. Raises MalformedError if it is empty or holds another character."""
+        """Decode a text. Raises MalformedError if it is empty or not web-safe base64."""
         if not _WEB_SAFE.fullmatch(text):
             raise MalformedError("not web-safe base64")
         data = urlsafe_b64decode(text + "A" * (-len(text) % 4))
@@ -49,18 +49,18 @@ class Bits:
         return start
 
     def at(self, position: int) -> bool:
-        """Return whether the bit at a position that was passed is set."""
+        """Return whether the bit at an earlier position is set."""
         return self._bits[position] == "1"
 
     def end(self) -> None:
-        """Raise MalformedError if anything but padding, which is zeroes, is left."""
+        """Raise MalformedError if anything but zero padding is left."""
         if "1" in self._bits[self.position :]:
             raise MalformedError("longer than its fields")
 
     def fibonacci(self) -> int:
-        """Read a Fibonacci-coded integer: the sum of the digits set, ended by two ones in a row.
+        """Read a Fibonacci-coded integer, which ends with two set bits in a row.
 
-        Raises MalformedError if it has no end, or is beyond any id.
+        Raises MalformedError if it has no end, or is larger than any id.
         """
         start = self.position
         end = self._bits.find("11", start, start + _MAX_FIBONACCI_BITS + 1)

@@ -1,12 +1,13 @@
-"""What is looked at of a bid request (contract 3, "What a request may cost is bounded").
+"""Bounds on what is read of a bid request (contract 3, "What a request may cost is bounded").
 
-The matcher has the same bounds, and those inside an impression. Lists that limit are read whole.
+The matcher applies the same bounds, and its own within an impression. Lists that restrict who may
+bid are always read in full.
 """
 
 from typing import Final
 
 MAX_IMPRESSIONS: Final = 100
 MAX_FORMATS: Final = 100  # of a banner
-MAX_ENTRIES: Final = 1_000  # of another list that describes
-MAX_TEXT: Final = 512  # bytes of a text that counts
+MAX_ENTRIES: Final = 1_000  # of any other list that does not restrict
+MAX_TEXT: Final = 512  # bytes; longer texts count as absent
 MAX_VALUES: Final = 65_536  # of a body: its commas and the beginnings of lists and objects

@@ -1,11 +1,11 @@
-"""What a win costs (contract 3, `qty.multiplier`; OpenRTB 2.6, 3.2.31 and 7.9.4).
+"""The cost of a win (contract 3, `qty.multiplier`; OpenRTB 2.6, 3.2.31 and 7.9.4).
 
-A win costs a thousandth of its CPM. Where an impression stands for several, as one on a screen that
-many see does, it costs as many times more. The ledger holds, spends and reports the product in
-place of the price, so that a plain bid takes nothing more; the price in the answer stays the CPM.
+A win costs a thousandth of its CPM. An impression that stands for several, such as one on a screen
+seen by many people, costs that many times more. The ledger holds, spends and reports the product
+instead of the price, at no extra cost for a plain bid; the price in the response stays the CPM.
 
-Whoever sends a request states the multiplier, so it counts on the screens of DOOH alone, and up to
-what the operator allows.
+The multiplier is stated by the sender of the request, so it only counts for DOOH, and up to the
+operator's limit.
 """
 
 from fractions import Fraction
@@ -13,12 +13,12 @@ from typing import Final
 
 from snapbid.bidding.request import BidRequest, Imp
 
-MAX_QUANTITY: Final = 1000  # impressions that one may stand for, unless the operator says otherwise
+MAX_QUANTITY: Final = 1000  # impressions that one may stand for; the operator's default
 MAX_COST: Final = 10**15  # nano-USD: no win costs more than 1,000,000 USD
 
 
 def quantity_of(request: BidRequest, imp: Imp) -> float:
-    """Return how many impressions this one stands for: 1, unless one of DOOH alone says more."""
+    """Return how many impressions this one stands for: 1, unless DOOH states more."""
     if request.dooh is None or request.site is not None or request.app is not None:
         return 1
     quantity = None if imp.qty is None else imp.qty.multiplier
@@ -26,10 +26,10 @@ def quantity_of(request: BidRequest, imp: Imp) -> float:
 
 
 def cost_of(price_micros: int, quantity: float) -> int:
-    """Return what a win at a CPM in micro-USD costs, in nano-USD: the CPM itself for a plain one.
+    """Return the cost of a win at a CPM in micro-USD, in nano-USD: the CPM itself for quantity 1.
 
     A float stands for its shortest decimal. The product is rounded once, half to even, and is at
-    least 1: a win never costs nothing. No bid is made that costs more than MAX_COST.
+    least 1, so no win is free. Bids that cost more than MAX_COST are not made.
     """
     if quantity == 1:
         return price_micros

@@ -40,14 +40,14 @@ from snapbid.ledger.bids.records import BidVerdict
 from snapbid.metrics import Counters, Metrics
 
 GZIP_FROM: Final = 1024  # bytes of a response
-GZIP_TO: Final = 2 * MAX_ANSWER  # a longer one is of a single bid, and would take too much time
-LARGE: Final = 16_384  # bytes of a body whose decoding is a share of the request's processor time
+GZIP_TO: Final = 2 * MAX_ANSWER  # a longer one is a single bid, and takes too long to compress
+LARGE: Final = 16_384  # bytes of a body, from which on decoding counts against the processor time
 CONTENT_TYPE: Final = b"content-type"
 NO_CONTENT: Final = answer(204)
 
 
 class LogsBids(Protocol):
-    """Takes rows for the auction log; see `auction_log.AuctionLog`."""
+    """The auction log, as bidding uses it; see `auctionlog.log.AuctionLog`."""
 
     def begin(self, count: int) -> int: ...
 
@@ -65,11 +65,11 @@ class LogsBids(Protocol):
 
 
 class Bidding:
-    """What the bid endpoints of a worker share.
+    """State shared by the bid endpoints of a worker.
 
-    `max_bytes` limits a decompressed body; `tmax_ms` stands in where a request has no `tmax`;
-    `processor_ms` is the processor time that a request may take; `clock` gives UTC epoch ms and
-    `timer` seconds, in place of the system's.
+    `max_bytes` limits a decompressed body; `tmax_ms` is the default for requests without `tmax`;
+    `processor_ms` is the processor time allowed per request; `clock` (UTC epoch ms) and `timer`
+    (seconds) replace the system's.
     """
 
     decider: Final = DECIDER
@@ -116,7 +116,7 @@ class Bidding:
         self.signer = signer
 
     def signed(self, canonical: str) -> "Bidding":
-        """Return the same for a family of SSPs whose notices are signed; needs `signer`."""
+        """Return a copy for a family of SSPs whose notices are signed; needs `signer`."""
         assert self.signer is not None
         family = family_of(canonical)
         own = copy(self)
@@ -126,9 +126,9 @@ class Bidding:
 
 
 class BidEndpoint(BidAnswering):
-    """Answers one SSP's bid requests from its current snapshot, and counts them by outcome.
+    """The bid endpoint of one SSP: answers from its current snapshot, and counts by outcome.
 
-    The way that most requests go is native; the methods here are for the others.
+    The common path is native (`BidAnswering`); the methods here are the rare steps.
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class BidEndpoint(BidAnswering):
         self._source = ssp, snapshot.catalog.ssps[ssp]
         self._request_stats = request_stats = request_stats or RequestStats()
         name, metrics = "snapbid_bid_requests_total", bidding.metrics
-        lane = bidding.admission.lane(snapshot.catalog.ssps[ssp])
+        share = bidding.admission.share(snapshot.catalog.ssps[ssp])
         admission, whole = bidding.admission, bidding.timings.whole
 
         def outcome(value: str, status: int) -> Outcome:
             counter = metrics.counter(name, ssp=ssp, outcome=value)
-            return Outcome(counter, request_stats, status, admission, lane, whole)
+            return Outcome(counter, request_stats, status, admission, share, whole)
 
         self._refusals = Counters(metrics, name, "ssp", "outcome")
         self._cut_short = metrics.counter("snapbid_bid_cut_short_total", ssp=ssp)
@@ -159,31 +159,28 @@ class BidEndpoint(BidAnswering):
             snapshot,
             bidding,
             request_stats,
-            lane,
+            share,
             outcome("bid", 200),
             {reason: outcome(reason.value, 204) for reason in Reason},
         )
 
     async def refuse(self, reason: Reason, receive: Receive) -> Answer:
-        """Answer a request that did not come as far as here."""
+        """Refuse a request that was rejected before bidding."""
         await drain(receive)
         return self.no_bid(reason)
 
     def count_refusal(self, problem: Problem) -> None:
-        """Count an error answer to somebody who may not be the SSP."""
+        """Count an error answer to a client that may not be the SSP."""
         self._refusals.inc(self._descriptor, problem.code)
 
-    # -- what few requests need (see BidAnswering) ------------------------------------------------
+    # -- rare steps, called by BidAnswering ------------------------------------------------------
 
     def leave(self, headers: HeaderList, receive: Receive) -> Awaitable[None]:
         """Skip the body of a request that is not admitted."""
         return leave_body(dict(headers), receive, self._bidding.admission.waited_s)
 
     def read_closely(self, headers: HeaderList, receive: Receive) -> Awaitable[bytes]:
-        """Read a body whose headers are not the usual ones.
-
-        Without a Content-Type it is JSON (OpenRTB 2.6, 2.2).
-        """
+        """Read a body with unusual headers; JSON if there is no Content-Type (OpenRTB 2.6, 2.2)."""
         fields = dict(headers)
         if not fields.get(CONTENT_TYPE):
             self._request_stats.untyped()
@@ -193,23 +190,23 @@ class BidEndpoint(BidAnswering):
     def read_rest(
         self, message: Message, receive: Receive, length: int, awaited: AwaitedMessages
     ) -> Awaitable[bytes]:
-        """Read on where a body did not come as one message."""
+        """Read the rest of a body that arrives in several messages."""
         return read_rest(message, receive, length, self._bidding.max_bytes, awaited)
 
     def body_timeout(self) -> Problem:
         return BodyTimeout()
 
     def test(self, request: BidRequest) -> None:
-        """Note a test request."""
+        """Record a test request for the go-live checklist."""
         self._request_stats.test(request)
 
     def note(self, lists: set[str]) -> None:
-        """Count the lists that limit and have an entry without a meaning, and forget them."""
+        """Count the restricting lists with a meaningless entry, and clear the set."""
         self._request_stats.meaningless(lists)
         lists.clear()
 
     def cut_short(self, impressions: int) -> None:
-        """Count impressions that were not decided in time, or have no room in the answer."""
+        """Count impressions that were not decided in time, or do not fit in the answer."""
         self._cut_short.inc(impressions)
 
     def count_failure(self, error: BaseException) -> None:
@@ -220,13 +217,15 @@ class BidEndpoint(BidAnswering):
             self._request_stats.answered(500)
 
     def log_bids(self, began_ms: int, proposal: Proposal, bids: list[Bid], test: bool) -> None:
-        """Write rows for the auction log."""
+        """Write the bids to the auction log."""
         log, currency = self._bidding.log, proposal.decision.lookups.currency
         assert log is not None
         log.bids(began_ms, self._source, proposal.auction_id, bids, currency, test)
 
     def end_log(self, count: int) -> None:
-        """End rows of bids that are not kept: what is late may count until it is taken back."""
+        """End the log rows of discarded bids once the ledger is certain: late ones may still count
+        until they are rolled back.
+        """
         log = self._bidding.log
         assert log is not None
         self._bidding.ledger.when_certain(partial(log.end, count))
@@ -240,7 +239,7 @@ class BidEndpoint(BidAnswering):
         test: bool,
         began_ms: int,
     ) -> bytes | Reason:
-        """The body with the bids that the ledger keeps, or the reason for no bid."""
+        """Return the body with the bids that the ledger keeps, or the reason for no bid."""
         bidder = self._bidding.bidder
         kept = await replace_refused(
             bidder,
@@ -260,7 +259,7 @@ class BidEndpoint(BidAnswering):
         return body
 
     def compressed(self, body: bytes, accepted: bytes) -> Answer | None:
-        """The answer compressed, where that is accepted and does not take too long."""
+        """Return the compressed answer; None if no encoding is accepted or it takes too long."""
         encoding = accepted_encoding(accepted)
         if encoding is None or (compressed := compress(body, encoding)) is None:
             return None

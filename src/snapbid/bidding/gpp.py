@@ -1,16 +1,16 @@
-"""Global Privacy Platform strings: their sections, and what US sections opt out of (contract 3).
+"""Global Privacy Platform strings: sections and US opt-outs (contract 3).
 
-A string is a header, which names the sections, and the sections, separated by `~`. Section 2 is a
-TC string, 5 Canada's; 6 is a US privacy string, 7 the US national section, and 8 to 27 are those of
-US states. A section's core begins with a version and notices; what the user chose follows, in two
-bits for each choice: 0 not applicable, 1 no (opted out of sale, of sharing or of targeted
-advertising; no consent to the processing of sensitive data or of a known child's), 2 yes. Any 1
-opts out, and so does a 3, which has no meaning. A subsection behind the core has a Global Privacy
-Control signal, or in sections 25 to 27 the choices on sensitive data.
+A string is a header, which lists the sections, and the sections, separated by `~`. Section 2 is a
+TC string, 5 Canada's; 6 is a US privacy string, 7 the US national section, 8 to 27 are US states. A
+section's core begins with a version and notices; the user's choices follow, two bits each: 0 not
+applicable, 1 no (opted out of sale, of sharing or of targeted advertising; no consent to the
+processing of sensitive data or of a known child's), 2 yes. Any 1 opts out, and so does 3, which is
+undefined. A subsection after the core has a Global Privacy Control signal, or in sections 25 to 27
+the choices on sensitive data.
 
 Standards: IAB Tech Lab Global Privacy Platform: Core; Sections/US-National v1 and v2;
-Sections/US-States. The last four of these (24 to 27) ask for a header of a section's own, which
-the IAB's library does not write: both forms are read.
+Sections/US-States. States 24 to 27 specify a header of their own, which the IAB's library does not
+write: both forms are read.
 """
 
 import re
@@ -27,7 +27,7 @@ TCF_CANADA: Final = 5
 US_SECTIONS: Final = range(6, 28)
 NONE_APPLIES: Final = -1  # "no section is applicable" (Core, CMP API, applicableSections)
 KNOWN: Final = frozenset((NONE_APPLIES, TCF_EUROPE, TCF_CANADA, *US_SECTIONS))
-"""What `gpp_sid` may list."""
+"""Known values of `gpp_sid`."""
 
 _MAX_SECTIONS: Final = 64
 _CACHEABLE: Final = 512  # characters
@@ -36,8 +36,8 @@ _USP_SECTION: Final = 6
 _ANY_VERSION: Final = -1
 _LAST_WITH_VERSION: Final = 23  # later cores begin with the version of the MSPA, a contract
 
-# Section -> version -> the numbers of its two-bit fields: before the user's choices, those, and
-# behind them. Choices: opt-outs, categories of sensitive data, known child.
+# Section -> version -> how many two-bit fields it has before the user's choices, for the choices
+# (opt-outs, categories of sensitive data, known child), and after them.
 _FIELDS: Final[dict[int, dict[int, tuple[int, int, int]]]] = {
     7: {1: (6, 3 + 12 + 2, 4), 2: (6, 3 + 16 + 3, 4)},  # usnat
     8: {1: (3, 2 + 9 + 2, 4)},  # usca
@@ -71,7 +71,7 @@ _USP: Final = re.compile(r"1[YN-]([YN-])[YN-]", re.IGNORECASE | re.ASCII)
 
 
 class Sections(Struct, frozen=True):
-    """A GPP string: its sections by id, the US ones that opt out or cannot be read, and whether
+    """A parsed GPP string: sections by id, US sections that opt out or cannot be read, and whether
     any section carries a Global Privacy Control signal.
     """
 
@@ -87,7 +87,7 @@ def usp_opts_out(us_privacy: str) -> bool:
 
 
 def read(gpp: str) -> Sections | None:
-    """Read a string; None if that is impossible. A TC string stands for its section alone."""
+    """Parse a GPP string; None if malformed. A bare TC string counts as section 2."""
     return _cached(gpp) if len(gpp) <= _CACHEABLE else _read(gpp)
 
 
@@ -138,7 +138,7 @@ def _section_ids(header: str, count: int) -> list[int]:
 
 
 def _is_gpc_set(subsection: str) -> bool:
-    """Return whether a Global Privacy Control signal is on, of whatever type the subsection is."""
+    """Return whether a subsection of any section sets Global Privacy Control."""
     try:
         bits = Bits(subsection)
         bits.skip(2)
@@ -161,11 +161,11 @@ def _opts_out(section: int, core: str, subsections: list[str]) -> bool:
 
 
 def _drop_header(section: int, segments: list[Bits]) -> None:
-    """Drop a section's own header, which begins with the section's id, from its segments."""
+    """Remove a section's own header, which begins with the section's id, from its segments."""
     header = segments[0]
     if header.take(6) == section:
         if header.take(6) != _SECTION_VERSION or len(segments) == 1:
-            raise MalformedError("a version that is not known")
+            raise MalformedError("unknown version")
         del segments[0]
     header.position = 0
 
@@ -175,7 +175,7 @@ def _allows(section: int, core: Bits, *subsections: Bits) -> bool:
     versions = _FIELDS[section]
     fields = versions.get(core.take(6)) or versions.get(_ANY_VERSION)
     if fields is None:
-        raise MalformedError("a version that is not known")
+        raise MalformedError("unknown version")
     before, choices, behind = fields
     core.skip(2 * before)
     allowed = _all_allow(core, choices)
@@ -185,12 +185,12 @@ def _allows(section: int, core: Bits, *subsections: Bits) -> bool:
         if section in _WITH_SENSITIVE_DATA:
             allowed = _all_allow(bits, _SENSITIVE_DATA) and allowed
         elif bits.take(2) != _GPC_TYPE:
-            raise MalformedError("a subsection that is not known")
+            raise MalformedError("unknown subsection")
         else:
-            bits.skip(1)  # the signal counts whether the section applies or not
+            bits.skip(1)  # the signal counts whether or not the section applies
     return allowed
 
 
 def _all_allow(bits: Bits, count: int) -> bool:
-    """Read choices: whether each is "yes" or "not applicable"."""
+    """Read `count` choices; return whether each is "yes" or "not applicable"."""
     return not bits.take(2 * count) & int("01" * count, 2)

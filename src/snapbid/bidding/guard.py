@@ -1,6 +1,6 @@
-"""Who may send as an SSP, and how much (contract 4): for SSPs that the operator has narrowed.
+"""Access control for restricted SSPs: networks and request rate (contract 4).
 
-Others never come here: their paths lead to their endpoint directly.
+Requests of unrestricted SSPs go to their endpoint directly.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ _FORWARDED: Final = b"x-forwarded-for"
 
 
 class GuardedBids:
-    """An SSP's requests: from its networks only (none: any), within its permits (None: any number).
+    """Bid requests of one SSP, limited to its networks (empty: any) and permits (None: unlimited).
 
-    `handler` answers what is let through; `endpoint`, which it leads to, counts what is not.
+    `handler` answers admitted requests; `endpoint`, behind it, counts the refused ones.
     """
 
     def __init__(

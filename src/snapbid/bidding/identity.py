@@ -1,9 +1,8 @@
 """The user behind a request, for frequency caps (contract 3).
 
 The first id present counts: `user.id`, then `user.buyeruid`, then `device.ifa`, then an eid. A
-user's name starts with the kind of the id, so that ids of different kinds never collide. An id that
-is longer than any that counts is absent, and so is nobody's: what senders write where they have
-none would make one user of all of theirs.
+user's name starts with the kind of id, so that ids of different kinds never collide. Overlong ids
+and placeholders count as absent: a placeholder would turn all users of a sender into one.
 """
 
 import re
@@ -17,10 +16,10 @@ NOBODY: Final = frozenset(
     | {"anonymous", "anon", "missing", "unset", "not set", "optout", "opt-out", "opt_out"}
     | {"redacted", "object object"}
 )
-"""What stands for no id, in lower case and without quotes and brackets around it."""
+"""Placeholders for no id, in lower case, without surrounding quotes and brackets."""
 
 LEAST_ALIKE: Final = 4
-"""So many characters that are all the same are nobody's; fewer may be, as 77, unless they are 0."""
+"""From this length on, one repeated character is a placeholder; a shorter one only if it is 0."""
 
 _AROUND: Final = "'\"<>{}[]()"
 _BETWEEN: Final = "-_:. "
@@ -43,11 +42,11 @@ def recognise(device: Device, user: User) -> str | None:
     return None
 
 
-def is_nobodys(id: str) -> bool:
-    """Return whether an id is what senders write where they have none.
+def is_placeholder(id: str) -> bool:
+    """Return whether an id is a placeholder that senders write for none.
 
-    That is nothing but white space, a word, a macro left in place, or one character throughout, as
-    the zeroes of an advertising id that its user has withdrawn.
+    That is white space, a word such as `null`, an unfilled macro, or one repeated character, such
+    as the zeroes of an advertising id that its user has withdrawn.
     """
     text = id.strip()
     own = text.strip(_BETWEEN)
@@ -67,11 +66,11 @@ def _eid(eids: list[Eid] | None) -> str | None:
 
 
 def _is_id(id: Text) -> bool:
-    """Return whether this is somebody's id, of a length that counts."""
-    return _counts(id) and not is_nobodys(str(id))
+    """Return whether an id identifies a user: not too long, and no placeholder."""
+    return _counts(id) and not is_placeholder(str(id))
 
 
 def _counts(text: Text) -> bool:
-    """Return whether there is a text, of a length that counts."""
+    """Return whether a text is present and not too long."""
     text = text if isinstance(text, str) else "" if text is None else str(text)
     return 0 < len(text) <= MAX_TEXT and (text.isascii() or len(text.encode()) <= MAX_TEXT)

@@ -1,8 +1,8 @@
-"""Bids that the ledger refuses, and what replaces them.
+"""Replacement of bids that the ledger refuses.
 
-The ledger checks budgets and caps in the round trip that remembers the bids. A bid that it refuses
-for these is replaced by the next best campaign; one on another SSP's auction by none. A campaign
-whose budget is used up is skipped from then on, until `recall` hears that it has some again.
+The ledger checks budgets and caps in the round trip that remembers the bids. A bid refused for
+these is replaced by that of the next best campaign; one on another SSP's auction is not replaced. A
+campaign that is out of budget is skipped until `recall` reactivates it.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -62,9 +62,9 @@ async def replace_refused(
 ) -> list[Bid] | Reason:
     """Return the bids that the ledger accepts, in the order of the impressions, or a reason.
 
-    `verdicts` are those on the proposal. Refused bids are replaced by the next best, as often
-    as `ATTEMPTS`, the time left (`left_s`), their share of the request's processor time and the
-    length of the answer allow. For a `test` nothing is reserved.
+    `verdicts` are the ledger's, on the proposal. Refused bids are replaced by the next best within
+    `ATTEMPTS`, the time left (`left_s`), the processor time for replacements and the length of the
+    answer. For a `test` nothing is reserved.
     """
     auction, user = proposal.auction_id.encode(), proposal.decision.user
     replacements = _Replacements(bidder, proposal, snapshot, ledger.shard_of(auction))
@@ -90,7 +90,7 @@ async def replace_refused(
             choice = replacements.replace(choices[position], out_of_money=out_of_money)
             if choice is not None:
                 replacement = bid_of(choice, snapshot, proposal.decision)
-                if replacements.make_room(bid, replacement):
+                if replacements.fits_answer(bid, replacement):
                     choices[position] = choice
                     retries.append((position, replacement))
                 else:
@@ -116,21 +116,21 @@ async def replace_refused(
 
 
 class _Replacements:
-    """Finds the next best campaign where a choice was refused.
+    """Replacements for refused choices: the next best campaigns.
 
     The search of the last impression continues. That of an earlier one starts over and skips the
-    campaigns tried before: a query keeps one position, and keeping one for each impression would
-    cost every request what only a refusal needs. In a pod it starts over, too: other advertisers
-    may be left to it than before.
+    campaigns tried before: a query keeps one position, and keeping one per impression would make
+    every request pay for the few refusals. In a pod it starts over, too, because the set of
+    advertisers available to it may have changed.
     """
 
     def __init__(
         self, bidder: Bidder, proposal: Proposal, snapshot: CatalogSnapshot, shard: int
     ) -> None:
         self._length = partial(bidder.length, proposal.auction_id)
-        self._room: int | None = None  # a single bid is never too long
+        self._bytes_left: int | None = None  # a single bid is never too long
         if len(proposal.bids) > 1:
-            self._room = MAX_ANSWER - sum(map(self._length, proposal.bids))
+            self._bytes_left = MAX_ANSWER - sum(map(self._length, proposal.bids))
         self._decision = proposal.decision
         self._current: Imp | None = proposal.decision.last
         self._snapshot = snapshot
@@ -138,7 +138,7 @@ class _Replacements:
         self._tried: dict[str, set[int]] = {}
 
     def release(self, refused: Iterable[Choice]) -> None:
-        """Leave the advertisers of refused choices to the other impressions of their pods."""
+        """Free the advertisers of refused choices for the other impressions of their pods."""
         pods = self._decision.pods
         if pods is not None:
             for choice in refused:
@@ -171,12 +171,12 @@ class _Replacements:
     def _cost(self, rank: int, quantity: float) -> int:
         return cost_of(self._snapshot.catalog.index.price(rank), quantity)
 
-    def make_room(self, refused: Bid, bid: Bid) -> bool:
-        """Return whether the answer is short enough with a bid in place of one that is refused."""
-        if self._room is None:
+    def fits_answer(self, refused: Bid, bid: Bid) -> bool:
+        """Return whether the answer is short enough with `bid` in place of the refused one."""
+        if self._bytes_left is None:
             return True
-        room = self._room + self._length(refused)
+        room = self._bytes_left + self._length(refused)
         left = room - self._length(bid)
         has_room = left >= 0
-        self._room = left if has_room else room
+        self._bytes_left = left if has_room else room
         return has_room

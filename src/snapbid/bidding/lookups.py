@@ -1,8 +1,8 @@
-"""Lookups that the matcher makes while it reads a request (contract 3).
+"""Lookups of the matcher while it reads a request (contract 3).
 
 The matcher reads plain fields straight from the decoded structs in memory. It calls back into
-Python for the rules that rest on a standard or a table: privacy, countries, user agents, hosts,
-user ids and exchange rates.
+Python for rules that depend on a standard or a table: privacy, countries, user agents, hosts, user
+ids and exchange rates.
 """
 
 import math
@@ -49,11 +49,11 @@ STRUCTS: Final = tuple(
     for struct in vars(request).values()
     if isinstance(struct, type) and issubclass(struct, msgspec.Struct)
 )
-"""The decoded structs, some of whose fields the matcher reads from memory."""
+"""The decoded structs whose fields the matcher reads from memory."""
 
 
 def _spellings(code: str) -> Iterator[str]:
-    """Return a currency's code in all mixtures of upper and lower case."""
+    """Yield a currency's code in every mix of upper and lower case."""
     return map("".join, product(*zip(code.lower(), code.upper(), strict=True)))
 
 
@@ -69,7 +69,7 @@ class CountryOfAddress(Protocol):
 
 
 class Memo(dict[str, T]):
-    """A function's results by text. Long texts are not kept; a full memo is cleared."""
+    """A cache of a function's results by text. Long texts are not kept; a full memo is cleared."""
 
     def __init__(self, function: Callable[[str], T], max_entries: int) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Memo(dict[str, T]):
         return result
 
 
-# The matcher looks into these by itself: countries by code, operating systems by spelling,
+# The matcher reads these memos itself: countries by code, operating systems by spelling,
 # (system, browser) by user agent, and whether a US Privacy string opts out.
 MEMOS: Final = (
     Memo(countries.alpha3, 4_096),
@@ -93,16 +93,17 @@ MEMOS: Final = (
     Memo(agents.parse, 16_384),
     Memo(gpp.usp_opts_out, 4_096),
 )
-# And into these, by language and by category.
+# And these tables, by language and by category.
 TABLES: Final = (languages.TODAY, taxonomies.listed(), taxonomies.first_flags())
 _HOSTS: Final = Memo(host, 65_536)
 
 
 class Lookups(Reader):
-    """The lookups of one catalog. `gvl_id`: the bidder's id in the Global Vendor List; `currency`:
-    that of the bids, which has a rate; `max_quantity`: how many impressions one may stand for.
-    `noted`: lists of the last request that have an entry without a meaning; whoever reads them
-    clears them.
+    """The lookups of one catalog.
+
+    `gvl_id`: the bidder's id in the Global Vendor List; `currency`: that of the bids, which has a
+    rate; `max_quantity`: how many impressions one may stand for; `noted`: restricting lists of the
+    last request with a meaningless entry, cleared by their reader.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Lookups(Reader):
     def bidding_in(self, cur: Texts) -> "Lookups | None":
         """Return the lookups for a request that takes these currencies; None if none has a rate.
 
-        USD is preferred, also where none is named; otherwise the first that has a rate counts.
+        USD is preferred, and the default; otherwise the first currency with a rate is used.
         """
         if not cur or USD in cur or not _USD.isdisjoint(cur):
             return self
@@ -147,7 +148,7 @@ class Lookups(Reader):
         return self._others.get(code) or self._another(code)
 
     def _another(self, currency: str) -> "Lookups":
-        """Return, and keep, the same lookups for bids in another currency."""
+        """Return these lookups for bids in another currency, and cache them."""
         self._others[currency] = Lookups(
             self._geo,
             self._rates,
@@ -175,7 +176,7 @@ class Lookups(Reader):
         return vocabulary.region(country, code)
 
     def host(self, url: str) -> str | None:
-        """Return the host of a URL or a bare domain; see `match.domains.host`."""
+        """Return the host of a URL or a bare domain; see `campaigns.domains.host`."""
         return _HOSTS[url]
 
     def hinted(self, agent: UserAgent) -> tuple[str | None, str | None]:
@@ -193,21 +194,21 @@ class Lookups(Reader):
         return privacy.may_use_user_data(signals(request), self._gvl_id)
 
     def objections(self, request: BidRequest) -> list[privacy.Objection]:
-        """Return why the request's user data may not be used; empty if it may."""
+        """Return the reasons why the request's user data may not be used."""
         return list(privacy.objections(signals(request), self._gvl_id))
 
     def native_request(self, native: Native) -> NativeRequest | None:
-        """Read what a native impression asks for; None if that is impossible."""
+        """Parse a native impression's request; None if it cannot be answered."""
         return NATIVE_REQUESTS.read(native.request, native.ver)
 
     def fits_native(self, asked: NativeRequest, index: Index, rank: int, creative: int) -> bool:
-        """Return whether a native creative's assets fit the request. Remembered."""
+        """Return whether a native creative's assets fit the request. Cached."""
         key = asked.number, index, rank, creative
         fits = self._fits_native.get(key)
         if fits is None:
             native = decode_payload(index.payload(rank)).creatives[creative].native
             fits = native is not None and native_answer.fits(asked, native)
-            if asked.number:  # the request is remembered
+            if asked.number:  # the request is cached
                 if len(self._fits_native) >= MAX_FITS:
                     self._fits_native.clear()
                 self._fits_native[key] = fits
@@ -222,8 +223,8 @@ class Lookups(Reader):
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.
 
         A negative amount counts as absent, and no price reaches NaN. For bids in another currency
-        it is the lowest price that reaches the floor once it is converted. `seconds`: of a floor
-        for each of them.
+        this is the lowest price that reaches the floor after conversion. `seconds`: multiplies a
+        floor per second.
         """
         if not amount or amount < 0:
             amount = 0
@@ -240,18 +241,18 @@ class Lookups(Reader):
 
 
 def signals(request: BidRequest) -> privacy.PrivacySignals:
-    """Collect the privacy signals; OpenRTB 2.5 carries them under `ext`, and both places count."""
+    """Collect the privacy signals, from OpenRTB 2.6's fields and from 2.5's `ext`; both count."""
     regs, user = request.regs, request.user
-    places: list[Regs | RegsExt] = []
+    sources: list[Regs | RegsExt] = []
     if regs is not None:
-        places = [regs] if regs.ext is None else [regs, regs.ext]
+        sources = [regs] if regs.ext is None else [regs, regs.ext]
     consents = {} if user is None else {user.consent, user.ext.consent if user.ext else None}
     return privacy.PrivacySignals(
-        coppa=any(place.coppa == 1 for place in places),
-        gpc=any(place.gpc == 1 for place in places),
-        gdpr=any(place.gdpr == 1 for place in places),
+        coppa=any(source.coppa == 1 for source in sources),
+        gpc=any(source.gpc == 1 for source in sources),
+        gdpr=any(source.gdpr == 1 for source in sources),
         consents=[consent for consent in consents if consent],
-        us_privacy={place.us_privacy for place in places if place.us_privacy},
-        gpp={place.gpp for place in places if place.gpp},
-        gpp_sid=set().union(*(place.gpp_sid or () for place in places)),
+        us_privacy={source.us_privacy for source in sources if source.us_privacy},
+        gpp={source.gpp for source in sources if source.gpp},
+        gpp_sid=set().union(*(source.gpp_sid or () for source in sources)),
     )

@@ -1,9 +1,9 @@
-"""The native response (Native 1.0 to 1.2, section 5), made of what a creative has for a request.
+"""The native response (Native 1.0 to 1.2, section 5), filled from a creative's assets.
 
-Each required asset is filled by one of its kind that fits, and each optional one where there is
-one; what was not asked for is left out. Trackers of events and the privacy notice are sent where
-the request allows them. Where it names no trackers, as before 1.2, pixels that count impressions
-are sent as `imptrackers`.
+Each required asset is filled with a fitting one of its kind, and each optional one if the creative
+has it; assets that were not requested are left out. Event trackers and the privacy notice are sent
+if the request allows them. If it names no trackers, as before 1.2, impression pixels are sent as
+`imptrackers`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,13 +28,13 @@ _json: Final = msgspec.json.encode
 
 
 def fits(asked: NativeRequest, ad: NativeAd) -> bool:
-    """Return whether the creative has what the request requires, and anything of what it asks."""
+    """Return whether the creative has every required asset, and at least one that is requested."""
     return _assets(asked, ad) is not None
 
 
 def native_markup(asked: NativeRequest, ad: NativeAd) -> str:
-    """Write the response, wrapped in `native` as version 1.0 has it, or bare. Raises ValueError if
-    the creative does not fit.
+    """Write the response, wrapped in `native` (version 1.0) or bare. Raises ValueError if the
+    creative does not fit.
     """
     assets = _assets(asked, ad)
     if assets is None:
@@ -95,7 +95,7 @@ def _filled(asset: AssetAsked, ad: NativeAd, typed: bool) -> Answered | None:
 
 
 def _image(asked: ImageAsked, images: tuple[NativeImage, ...]) -> NativeImage | None:
-    """Return the first image of the type and size; one of exactly the size comes before others."""
+    """Return the first image of the type that fits; an exact size is preferred."""
     fitting = [
         image
         for image in images
@@ -108,7 +108,7 @@ def _image(asked: ImageAsked, images: tuple[NativeImage, ...]) -> NativeImage | 
 
 
 def _fits_side(length: int | None, exactly: int | None, least: int | None) -> bool:
-    """A size alone is exact (4.4); beside a least one it is what is liked best."""
+    """Return whether a side fits: a lone size is exact (4.4), with a minimum a preference."""
     if least is not None and least > 0:
         return length is not None and length >= least
     return exactly is None or exactly <= 0 or length == exactly
@@ -128,7 +128,7 @@ def _fits_video(asked: VideoAsked, ad: NativeAd) -> bool:
 
 
 def _media_types(listed: Iterable[Text]) -> Iterator[str]:
-    """Read media types as the matcher reads those of an impression."""
+    """Normalise media types as the matcher does those of an impression."""
     for entry in listed:
         for part in str("" if entry is None else entry).split(","):
             if part.strip():
@@ -136,5 +136,5 @@ def _media_types(listed: Iterable[Text]) -> Iterator[str]:
 
 
 def _seconds(number: int | None) -> int | None:
-    """Return a duration, as of a video impression: 0 or out of range it counts as absent."""
+    """Return a duration, as for a video impression: 0 and out-of-range values count as absent."""
     return number if number is not None and 0 < number <= MAX_INTEGER else None

@@ -1,8 +1,8 @@
-"""What a native impression asks for: `native.request`, read (Native 1.0 to 1.2, section 4).
+"""Parser of `native.request` (Native 1.0 to 1.2, section 4).
 
-The request is JSON as text, or an object as some send it, wrapped in `native` or not, and is read
-with the tolerance of a bid request. One that cannot be read, or that requires what has no form
-here, asks for nothing that could be answered: None. Requests are remembered by their text.
+The request is JSON text, or an object as some exchanges send it, wrapped in `native` or not, and is
+parsed as tolerantly as a bid request. One that is malformed, or that requires an asset of an
+unknown kind, cannot be answered: None. Requests are cached by their text.
 """
 
 import math
@@ -26,13 +26,13 @@ _VERSIONS: Final = {"1": "1.0", "1.0": "1.0", "1.1": "1.1", "1.2": "1.2"}
 
 
 class TitleAsked(Struct, frozen=True):
-    """4.3: `len` in characters."""
+    """Native 1.2, 4.3; `len` in characters."""
 
     len: int | None = None
 
 
 class ImageAsked(Struct, frozen=True):
-    """4.4."""
+    """Native 1.2, 4.4."""
 
     type: Enumeration = None
     w: int | None = None
@@ -42,7 +42,7 @@ class ImageAsked(Struct, frozen=True):
 
 
 class VideoAsked(Struct, frozen=True):
-    """4.5: durations in seconds."""
+    """Native 1.2, 4.5; durations in seconds."""
 
     mimes: Texts = None
     minduration: int | None = None
@@ -51,14 +51,14 @@ class VideoAsked(Struct, frozen=True):
 
 
 class DataAsked(Struct, frozen=True):
-    """4.6: `len` in characters."""
+    """Native 1.2, 4.6; `len` in characters."""
 
     type: Enumeration = None
     len: int | None = None
 
 
 class AssetAsked(Struct, frozen=True):
-    """4.2: one of `title`, `img`, `video` and `data`."""
+    """Native 1.2, 4.2; has one of `title`, `img`, `video` and `data`."""
 
     id: int | None = None
     required: Flag = None
@@ -69,14 +69,14 @@ class AssetAsked(Struct, frozen=True):
 
 
 class TrackerAsked(Struct, frozen=True):
-    """4.7."""
+    """Native 1.2, 4.7."""
 
     event: Enumeration = None
     methods: list[Listed | None] | None = None
 
 
 class NativeMarkup(Struct, frozen=True):
-    """4.1; `native` is the wrapper."""
+    """Native 1.2, 4.1; `native` is the wrapper."""
 
     native: "NativeMarkup | None" = None
     ver: Text = None
@@ -88,9 +88,9 @@ class NativeMarkup(Struct, frozen=True):
 class NativeRequest(Struct, frozen=True):
     """A native request that can be answered.
 
-    `number` names it among those that are remembered, 0 if it is not. `version` is 1.0, 1.1 or 1.2;
-    `trackers` are the pairs of event and method that may be answered; `required_kinds` is a mask of
-    `match.native`.
+    `number` identifies it among the cached ones, 0 if it is not cached. `version` is 1.0, 1.1 or
+    1.2; `trackers` are the pairs of event and method that may be answered; `required_kinds` is a
+    mask (`campaigns.native`).
     """
 
     number: int
@@ -102,14 +102,14 @@ class NativeRequest(Struct, frozen=True):
 
 
 class NativeRequests(dict[tuple[str, Text], NativeRequest | None]):
-    """Native requests by text and the version that stands beside it; long ones are not kept."""
+    """Native requests by text and the impression's `ver`; long ones are not kept."""
 
     def __init__(self) -> None:
         super().__init__()
         self._numbers = count(1)
 
     def read(self, request: Any, version: Text) -> NativeRequest | None:
-        """Read `native.request` and `native.ver`; None if that is impossible."""
+        """Parse `native.request` and `native.ver`; None if the request cannot be answered."""
         if type(request) is not str:
             if not isinstance(request, dict):
                 return None
@@ -131,13 +131,13 @@ class NativeRequests(dict[tuple[str, Text], NativeRequest | None]):
 
 
 NATIVE_REQUESTS: Final = NativeRequests()
-"""Those of this process."""
+"""The native requests cached in this process."""
 
 _decoder: Final = msgspec.json.Decoder(NativeMarkup, strict=False)
 
 
 def fault_of(request: Any) -> str:
-    """Why a native request cannot be read: a rule and what follows in its path, `.ver: is …`."""
+    """Return why a native request cannot be read: rest of the path, and rule (`.ver: is …`)."""
     if isinstance(request, dict):
         request = msgspec.json.encode(request).decode()
     markup = _decode(request) if isinstance(request, str) else None
@@ -147,7 +147,7 @@ def fault_of(request: Any) -> str:
 
 
 def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
-    """Read a native request; `version` counts where it names none."""
+    """Parse a native request; `version` is the default for one that names none."""
     markup = _decode(text)
     if markup is None:
         return None
@@ -167,7 +167,7 @@ def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
 
 
 def _decode(text: str) -> NativeMarkup | None:
-    """What stands in a native request, out of its wrapper; None where that cannot be told."""
+    """Decode a native request without its wrapper; None if it is malformed."""
     try:
         markup = _decoder.decode(text)
     except (msgspec.ValidationError, UnicodeEncodeError):
@@ -181,7 +181,7 @@ def _decode(text: str) -> NativeMarkup | None:
 
 
 def _fault_of_assets(assets: Sequence[AssetAsked] | None) -> str | None:
-    """Why assets cannot be answered, as `fault_of` has it; None where they can."""
+    """Return why the assets cannot be answered, in the form of `fault_of`; None if they can."""
     if not assets:
         return ".assets: is missing or empty"
     if len(assets) > MAX_ASSETS:
@@ -198,7 +198,7 @@ def _fault_of_assets(assets: Sequence[AssetAsked] | None) -> str | None:
 
 
 def _version(ver: Text) -> str | None:
-    """Return the version's first two numbers; 1.2 where none is named."""
+    """Return the version's first two numbers; 1.2 by default."""
     if ver is None or ver == "":
         return "1.2"
     return _VERSIONS.get(".".join(str(ver).strip().split(".")[:2]))
@@ -221,5 +221,5 @@ def _required_kinds(required: list[AssetAsked]) -> int:
 
 
 def at_most(limit: int | None) -> float:
-    """Return a length that the request states; one that is no positive number counts as absent."""
+    """Return a requested maximum length; infinite unless it is a positive number."""
     return limit if limit is not None and limit > 0 else math.inf

@@ -7,9 +7,9 @@
 The answer is the same transparent pixel whether the notice counts, is a repeat, or names an unknown
 auction: SSPs do not fire again, and learn nothing about other SSPs' auctions.
 
-URLs are altered on their way: HTML layers write `&amp;impId`, and clients encode what is encoded.
-Where the parameters cannot be found the first is undone, and a notice that is unknown as it came is
-settled for its ids decoded once more. What comes as it was sent pays for none of this.
+URLs are altered in transit: HTML layers write `&amp;impId`, and clients encode twice. If the
+parameters are missing, the HTML escapes are undone; if the auction is unknown, the ids are decoded
+once more. Unaltered notices cost nothing extra.
 """
 
 import re
@@ -42,7 +42,7 @@ PIXEL: Final = answer(200, PIXEL_GIF, b"image/gif", ((b"cache-control", b"no-sto
 
 
 class SettlesNotices(Protocol):
-    """A ledger that settles notices; see `ledger.Ledger.settle`."""
+    """The ledger as notices use it; see `Ledger.settle`."""
 
     async def settle(
         self,
@@ -56,20 +56,20 @@ class SettlesNotices(Protocol):
 
 
 class NotesRejections(Protocol):
-    """Takes losses that were settled; see `rejections.Rejections.note`."""
+    """A receiver of settled losses; see `rejections.Rejections.note`."""
 
     def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None: ...
 
 
 FamilyOf: TypeAlias = Callable[[bytes, bytes], bytes | None]
-"""Returns the family of SSPs that a notice is from, by its ids; None where it is from none."""
+"""Return the family of SSPs that a notice is from, by its ids; None if its token is invalid."""
 
 
 class NoticeEndpoint:
-    """Answers one kind of notice. Notices of unknown auctions are passed to `unknown`.
+    """The endpoint of one kind of notice. Notices of unknown auctions are passed to `unknown`.
 
-    `rejections` takes losses. With `signer` there are signed notices beside plain ones, or, with
-    `only_signed`, in their place.
+    `rejections` receives losses. With `signer` it accepts signed notices beside plain ones, or,
+    with `only_signed`, signed ones only.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class NoticeEndpoint:
         }
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
-        """Settle a notice. Raises BadRequest without ids, Unavailable if it could not be kept."""
+        """Settle a notice. Raises BadRequest without ids, Unavailable if it could not be stored."""
         return await self._settle(scope, self._of_plain)
 
     async def signed(self, token: str, scope: Scope, receive: Receive) -> Answer:
-        """Settle a notice with a token; the same."""
+        """Settle a signed notice. Raises as `__call__` does."""
         assert self._signer is not None
         return await self._settle(scope, partial(self._signer.family, token))
 
@@ -134,7 +134,7 @@ class NoticeEndpoint:
                 kind |= ALTERED
                 verdict = await self._ledger.settle(kind, auction_id, imp_id, reason)
         except SpoolFullError:
-            raise Unavailable("the notice cannot be kept at the moment") from None
+            raise Unavailable("the notice cannot be stored at the moment") from None
         self._outcomes[verdict].inc()
         if verdict == _UNKNOWN:
             self._unknown(self._kind, auction_id, imp_id)
@@ -149,7 +149,7 @@ def loss_reason(text: bytes) -> int:
 
 
 def _read_closely(kind: int, query: bytes) -> tuple[int, bytes, bytes, bytes]:
-    """Read a query in which something is missing or long: kind, both ids and the loss reason.
+    """Read a query with missing or overlong parameters: kind, both ids and the loss reason.
 
     Raises BadRequest.
     """
@@ -168,7 +168,7 @@ def _read_closely(kind: int, query: bytes) -> tuple[int, bytes, bytes, bytes]:
 
 
 def _decoded_again(auction_id: bytes, imp_id: bytes) -> tuple[bytes, bytes] | None:
-    """Decode both ids once more; None where that changes nothing."""
+    """Decode both ids once more; None if that changes nothing."""
     again = unquote_to_bytes(auction_id), unquote_to_bytes(imp_id)
     return None if again == (auction_id, imp_id) else again
 

@@ -1,6 +1,6 @@
-"""Whether a request's user data may be used (contract 3, "Privacy").
+"""Checks whether a request's user data may be used (contract 3, "Privacy").
 
-It may not if any of these holds, each taken by itself:
+It may not if any of these holds:
 
 - `coppa` is 1.
 - Global Privacy Control is on: `gpc` is 1, or a US section of `gpp` carries the signal, whether
@@ -10,12 +10,12 @@ It may not if any of these holds, each taken by itself:
   that does not grant the use (`tcf`): `consent` and section 2 of `gpp` are read alike.
 - `gpp_sid` lists section 5, and `gpp` has no such section that grants the use.
 - `gpp_sid` lists a US section (6 to 27) that opts out (`gpp`), is missing or cannot be read.
-- `gpp_sid` lists a section that is not known here.
+- `gpp_sid` lists an unknown section.
 
-OpenRTB 2.5 has these fields under `ext`. Where a request has one in both places, each counts: no
-place takes back what the other says. Where the standards leave room, the stricter reading applies:
-it may cost a bid its targeting, but never a user their choice. Nothing here raises, whatever the
-strings contain, and the cost is linear in their length, of which `tcf.MAX_STRING` is the limit.
+OpenRTB 2.5 has these fields under `ext`. If a request has a field in both, each value counts:
+neither overrides the other. Where the standards are ambiguous, the stricter reading applies: it may
+cost a bid its targeting, but never a user their choice. Nothing here raises, whatever the strings
+contain, and the time taken is linear in their length, which is limited by `tcf.MAX_STRING`.
 """
 
 from collections.abc import Collection, Iterator
@@ -27,7 +27,7 @@ from snapbid.bidding import gpp, tcf
 
 
 class Objection(Enum):
-    """Why user data may not be used."""
+    """A reason why user data may not be used."""
 
     COPPA = "coppa"
     GPC = "gpc"
@@ -37,7 +37,7 @@ class Objection(Enum):
 
 
 class PrivacySignals(Struct, frozen=True):
-    """A request's privacy signals: flags that are 1 in any place, and the values of all places."""
+    """A request's privacy signals, from all its fields: flags that are 1 in any, and all values."""
 
     coppa: bool = False
     gpc: bool = False
@@ -76,7 +76,7 @@ def objections(signals: PrivacySignals, vendor: int | None) -> Iterator[Objectio
 
 
 def _all_allow(listed: set[int], strings: list[gpp.Sections | None], vendor: int | None) -> bool:
-    """Return whether all sections listed are known, and Canada's and the US ones allow the use."""
+    """Return whether all listed sections are known, and Canada's and the US ones allow the use."""
     if not listed <= gpp.KNOWN:
         return False
     if gpp.TCF_CANADA in listed:

@@ -1,4 +1,4 @@
-"""Lets campaigns that were out of budget bid again, once there is some."""
+"""Reactivation of campaigns that were out of budget and have headroom again."""
 
 import asyncio
 import logging
@@ -10,9 +10,9 @@ from snapbid.base.beat import BEAT_S, left
 from snapbid.base.tasks import end
 from snapbid.bidding.snapshot import CatalogSnapshot
 
-LISTEN_S: Final = 0.1  # with ROUND_S of server/allocating.py, within which a new budget bids
-REST_S: Final = BEAT_S  # while no campaign is skipped
-LATE_S: Final = 1.0  # after which no refusal from before an announcement is under way
+LISTEN_S: Final = 0.1  # plus ROUND_S of server/allocating.py: how soon a new budget takes effect
+IDLE_S: Final = BEAT_S  # while no campaign is skipped
+LATE_S: Final = 1.0  # after which no refusal older than an announcement is still in flight
 
 logger = logging.getLogger("snapbid")
 
@@ -20,10 +20,10 @@ Announced = Sequence[tuple[int, int]] | None
 
 
 class Recall:
-    """Hears again and again what one reader of the machine announces; see `RoomReader.read`.
+    """A task that reactivates campaigns as the machine's reader announces them (`RoomReader.read`).
 
-    What was announced counts once more a little later: a bid that was refused before may be told
-    to the worker only then. `snapshot` returns the current snapshot.
+    Each announcement is applied a second time `LATE_S` later: a refusal from before it may reach
+    the worker only then. `snapshot` returns the current snapshot.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Recall:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start listening; needs a running loop."""
+        """Start listening; needs a running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._keep_listening())
 
     async def stop(self) -> None:
@@ -43,7 +43,7 @@ class Recall:
             await end(self._task)
 
     def listen(self) -> None:
-        """Let bid again what has room by now."""
+        """Reactivate the campaigns that have been announced since the last call."""
         now, rooms = asyncio.get_running_loop().time(), self._read()
         due = []
         if rooms is None or rooms:
@@ -54,14 +54,14 @@ class Recall:
         snapshot = self._snapshot()
         if snapshot is not None and snapshot.exhausted:
             for some in due:
-                snapshot.make_room(some)
+                snapshot.reactivate(some)
 
     async def _keep_listening(self) -> None:
         while True:
             snapshot = self._snapshot()
-            is_at_rest = snapshot is None or not snapshot.exhausted
-            await asyncio.sleep(left(REST_S) if is_at_rest else LISTEN_S)
+            is_idle = snapshot is None or not snapshot.exhausted
+            await asyncio.sleep(left(IDLE_S) if is_idle else LISTEN_S)
             try:
                 self.listen()
             except Exception:
-                logger.exception("campaigns that have budget again could not be told")
+                logger.exception("reactivating campaigns with new headroom failed; trying again")

@@ -1,8 +1,8 @@
-"""Why no campaign answers a request: the last rule that stood (contract 11).
+"""The rule that left a request without bids (contract 11).
 
-The matcher names the first rule that refuses a campaign, in an order of its own. Of all campaigns
-the one that came furthest tells what the request lacks: had it passed that rule, too, it might have
-bid. This looks at every campaign, so it is for samples, away from the bid path.
+The matcher returns the first rule that refuses a campaign, in its own order. The campaign that
+passed the most rules shows what the request lacks: with that rule passed, too, it might have bid.
+This examines every campaign, so it runs on samples, off the bid path.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from snapbid.catalog.catalog import Index, Query
 from snapbid.catalog.payload import decode_payload
 from snapbid.catalog.single import DIMENSION_NAMES, FORMAT_NAME, Refusal, dimension_name
 
-MOST_CAMPAIGNS: Final = 1_000  # that are looked at for an impression: of more, some of each price
+MOST_CAMPAIGNS: Final = 1_000  # examined per impression: of more, a sample across all prices
 MOST_IMPRESSIONS: Final = 4
 MOST_EXHAUSTED: Final = 50
 BANNER: Final = 1  # as in OpenRTB 2.6, 4.2.3, mtype
@@ -42,11 +42,11 @@ LABELS: Final = {  # in the order of the matcher (catalog/_rules), after targeti
     Refusal.REFUSED_CREATIVE: "creative",
     Refusal.REFUSED_SUSPENDED: "creative suspended",
 }
-"""What refusals other than targeting's are called."""
+"""Labels of the refusals other than targeting."""
 RULES: Final = frozenset(
     {NO_CAMPAIGNS, BUDGET, *LABELS.values(), SIZE, DEAL_FLOOR, *DIMENSION_NAMES}
 ) - {"paused"}
-"""All that `last_rule` may return."""
+"""All values that `last_rule` may return."""
 
 _Verdict = tuple[Refusal, int]
 _ORDER: Final = {refusal: 100 + number for number, refusal in enumerate(LABELS)}
@@ -56,7 +56,7 @@ _ELIGIBLE: Final = (Refusal.NOT_REFUSED, -1)
 
 
 def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: int) -> str:
-    """The last rule that stood between a request without bids and the campaigns: one of RULES."""
+    """Return the rule that kept the closest campaign from bidding on a request: one of RULES."""
     catalog = snapshot.catalog
     lookups = snapshot.lookups.bidding_in(request.cur) or snapshot.lookups
     query = catalog.index.query(lookups, request, ssp, catalog.ssps[ssp], now_ms)
@@ -69,7 +69,7 @@ def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: 
         found: dict[_Verdict, list[int]] = {}
         for rank in _some(len(catalog.index)):
             found.setdefault(query.explain(rank), []).append(rank)
-        found.pop(_ELIGIBLE, None)  # what was exhausted meanwhile
+        found.pop(_ELIGIBLE, None)  # exhausted since
         verdict = max(found, key=_furthest, default=_NOTHING)
         if _furthest(verdict) > furthest:
             furthest, rule = _furthest(verdict), _named(verdict, found[verdict], imp, snapshot)
@@ -77,7 +77,7 @@ def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: 
 
 
 def _furthest(verdict: _Verdict) -> int:
-    """How far a campaign came that was refused so."""
+    """Return how far a campaign got before a refusal."""
     refusal, dimension = verdict
     return dimension if refusal == Refusal.REFUSED_TARGETING else _ORDER[refusal]
 
@@ -108,7 +108,7 @@ def _has_banner(index: Index, rank: int) -> bool:
 
 
 def _some(campaigns: int) -> range:
-    """Ranks, which are by price: all of them, or so many at equal distances."""
+    """Return all ranks, or MOST_CAMPAIGNS at equal distances; ranks are in order of price."""
     return range(0, campaigns, -(-campaigns // MOST_CAMPAIGNS) or 1)
 
 
@@ -117,7 +117,7 @@ def _exhausted(snapshot: CatalogSnapshot) -> Iterator[int]:
 
 
 def _would_bid(query: Query, index: Index, rank: int) -> bool:
-    """Whether a campaign that has no budget now fits in all else."""
+    """Return whether a campaign that is out of budget is eligible otherwise."""
     if query.explain(rank)[0] != Refusal.REFUSED_INACTIVE:
         return False
     index.set_active(rank, True)

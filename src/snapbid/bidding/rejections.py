@@ -1,7 +1,7 @@
-"""Losses by which an SSP rejects a creative for what it is (contract 11).
+"""Losses by which an SSP rejects a creative for its content (contract 11).
 
-Where an SSP has networks, losses from elsewhere reject nothing: its notification URLs may be known
-to others. One that comes from a spool rejects nothing, either: nobody knows who has sent it.
+For an SSP restricted to networks, losses from other addresses reject nothing: others may know its
+notification URLs. Losses replayed from a spool reject nothing, either: their sender is unknown.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ logger = logging.getLogger("snapbid")
 
 
 class RejectsCreatives(Protocol):
-    """A ledger that counts rejections; see `ledger.Ledger.reject`."""
+    """The ledger as rejections use it; see `Ledger.reject`."""
 
     async def reject(
         self, auction_id: bytes, imp_id: bytes, reason: int, unheard: Sequence[int]
@@ -39,7 +39,7 @@ class _Rejection(NamedTuple):
 
 
 class Rejections:
-    """Counts rejections, one after the other, behind the notices that carry them."""
+    """A queue of rejections, counted one by one after their notices are answered."""
 
     def __init__(self, ledger: RejectsCreatives, proxies: Sequence[Network] = ()) -> None:
         self._ledger = ledger
@@ -59,7 +59,7 @@ class Rejections:
     def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None:
         """Count a loss that was settled, if its reason rejects the creative."""
         if reason in REASONS:
-            self._pending.append(_Rejection(auction_id, imp_id, reason, self._unheard(scope)))
+            self._pending.append(_Rejection(auction_id, imp_id, reason, self._excluded(scope)))
             if self._counting is None:
                 self._counting = asyncio.create_task(self._count())
 
@@ -67,8 +67,8 @@ class Rejections:
         if self._counting is not None:
             await end(self._counting)
 
-    def _unheard(self, scope: Scope) -> Sequence[int]:
-        """The SSPs for which the sender of a request does not speak."""
+    def _excluded(self, scope: Scope) -> Sequence[int]:
+        """Return the numbers of the SSPs whose networks do not contain the sender of a request."""
         if not self._narrowed:
             return ()
         address = source_of(scope, self._proxies)
@@ -83,7 +83,7 @@ class Rejections:
             while self._pending:
                 await self._ledger.reject(*self._pending.popleft())
         except RedisError as error:
-            logger.info("dropped %d rejections: %s", len(self._pending) + 1, error)
+            logger.info("dropped %d creative rejections: %s", len(self._pending) + 1, error)
             self._pending.clear()
         finally:
             self._counting = None

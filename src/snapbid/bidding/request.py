@@ -1,7 +1,7 @@
-"""The bid request: structs of exactly the fields that are read, and their decoder.
+"""The bid request: structs of exactly the fields that are used, and their decoder.
 
-Field names are OpenRTB's (2.5 and 2.6); a field that 2.6 moved out of `ext` is read in both
-places. A request is decoded in one typed pass; if that fails, `tolerance` reads the body again.
+Field names are OpenRTB's (2.5 and 2.6); a field that 2.6 moved out of `ext` is read from both. A
+request is decoded in one typed pass; if that fails, `tolerance` decodes the body again.
 """
 
 import re
@@ -19,7 +19,7 @@ from snapbid.bidding.tolerance import decode_tolerantly
 Text: TypeAlias = str | int | None  # some send numbers as ids
 Texts: TypeAlias = list[str | int | None] | None
 Flag: TypeAlias = int | bool | None
-# An integer from an OpenRTB list of values; text counts as an unknown value.
+# An integer from an OpenRTB enumeration; text counts as an unknown value.
 Listed: TypeAlias = Annotated[int, Meta(extra={"enumeration": True})]
 Enumeration: TypeAlias = Listed | None
 Enumerations: TypeAlias = list[Listed | None] | None
@@ -255,7 +255,7 @@ class Eid(Struct, gc=False):
 
 
 class UserExt(Struct, gc=False):
-    """OpenRTB 2.5's place for fields that 2.6 has in the user."""
+    """Fields of OpenRTB 2.5 that 2.6 has in the user."""
 
     consent: str | None = None
     eids: list[Eid] | None = None
@@ -281,7 +281,7 @@ class Dsa(Struct, gc=False):
 
 
 class RegsExt(Struct, gc=False):
-    """OpenRTB 2.5's place for fields that 2.6 has in the regulations."""
+    """Fields of OpenRTB 2.5 that 2.6 has in the regulations."""
 
     coppa: Flag = None
     gpc: Flag = None
@@ -306,7 +306,7 @@ class Regs(Struct, gc=False):
 
 
 class BidRequest(Struct, gc=False):
-    """2.6, 3.2.1. After `decode`, `id` and each `imp[].id` are text, not empty."""
+    """2.6, 3.2.1. After `decode`, `id` and each `imp[].id` are non-empty text."""
 
     id: Text = None
     imp: list[Imp] | None = None
@@ -334,18 +334,16 @@ COMPRESSED: Final = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 _INDEX: Final = re.compile(r"\[\d+\]")
 
 decode_plain: Final = msgspec.json.Decoder(BidRequest, strict=False).decode
-"""Decode a body in ASCII, without a look at what every request must have. Raises what msgspec does.
-"""
+"""Decode an ASCII body without checking required fields. Raises msgspec's errors."""
 
 
 def decode(body: bytes, error: Exception | None = None) -> BidRequest:
     """Decode a body to a request that has an id, and impressions with distinct ids.
 
-    Impressions beyond `MAX_IMPRESSIONS` are left out. `error`: what `decode_plain` has raised, if
-    that was tried.
-    Raises BadRequest, naming the field, for anything else.
+    Impressions beyond `MAX_IMPRESSIONS` are dropped. `error`: what `decode_plain` raised, if it was
+    tried. Raises BadRequest, naming the field, for anything else.
     """
-    # Made of the shortest values, 256 KiB have more than 100,000 of them.
+    # 256 KiB can hold more than 100,000 of the shortest values.
     if len(body) > MAX_VALUES < len(body) - len(body.translate(None, b",[{")):
         raise BadRequest(f"the body has more than {MAX_VALUES:,} values")
     try:
@@ -369,15 +367,15 @@ def decode(body: bytes, error: Exception | None = None) -> BidRequest:
 
 
 def _check_compression(body: bytes) -> None:
-    """Raise BadRequest for a body that is compressed, whatever its headers say."""
+    """Raise BadRequest for a body that is compressed without a Content-Encoding."""
     for encoding, begin in COMPRESSED.items():
         if body.startswith(begin):
             raise BadRequest(f"Content-Encoding: is missing, the body is {encoding}")
 
 
 def check(request: BidRequest, body: bytes = b"") -> None:
-    """Leave out the impressions beyond `MAX_IMPRESSIONS`, and check what every request must have
-    (contract 4, status 400). `body` is what the request was decoded from. Raises BadRequest.
+    """Drop the impressions beyond `MAX_IMPRESSIONS`, and check the required fields (contract 4,
+    status 400). `body` is what the request was decoded from. Raises BadRequest.
     """
     impressions = request.imp
     if impressions is not None and len(impressions) > MAX_IMPRESSIONS:
@@ -406,7 +404,7 @@ def _required(value: Text, path: str, body: bytes) -> str:
 
 
 def _missing(path: str, body: bytes) -> BadRequest:
-    """The refusal of a request without a field, which says if its name is in other letters."""
+    """Build the error for a missing field, which points out a wrong letter case."""
     rule = "is required and may not be empty"
     if _INDEX.sub("[]", path) in misspelt_in(body, BidRequest):
         rule = "is required, and its name is written in other letters"

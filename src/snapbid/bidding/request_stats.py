@@ -1,4 +1,4 @@
-"""What each SSP sends, counted for the go-live checklist (document 2) and the diagnosis.
+"""Request statistics of each SSP, for the go-live checklist (document 2) and the diagnosis.
 
 `operations/golive/evidence.py` writes the counts to Redis.
 """
@@ -14,7 +14,7 @@ from snapbid.base.errors import Problem, UnsupportedMediaType
 from snapbid.bidding._request_stats import RequestCounts
 from snapbid.bidding.request import BidRequest
 
-KEPT: Final = 20  # latest answers, and latest problems, of an SSP
+KEPT: Final = 20  # latest answers and latest problems of an SSP
 MAX_TESTS: Final = 20  # test requests of an SSP in one write
 SAMPLED: Final = 20  # requests of an SSP that are examined between two writes, at most
 MAX_DETAIL: Final = 200
@@ -26,9 +26,10 @@ _PARTICULARS: Final = re.compile(r": | \(")
 
 
 class RequestTotals(msgspec.Struct):
-    """What one SSP has sent in a period. `answers` and `problems`: Redis entries, oldest first.
+    """Request statistics of one SSP in a period. `answers` and `problems`: Redis entries, oldest
+    first.
 
-    `examples`: broken rule -> the detail of a request that broke it.
+    `examples`: broken rule -> the error detail of one such request.
     """
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
@@ -45,7 +46,7 @@ class RequestTotals(msgspec.Struct):
 
 
 class RequestStats(RequestCounts):
-    """Counts what one SSP sends to this worker between two writes."""
+    """Request statistics of one SSP in this worker, between two writes to Redis."""
 
     __slots__ = (
         "_broken",
@@ -71,17 +72,17 @@ class RequestStats(RequestCounts):
         self.notices: Counter[str] = Counter()  # of test bids
         self.examined: Counter[str] = (
             Counter()
-        )  # what samples have shown (operations/golive/examination.py)
+        )  # findings in samples (operations/golive/examination.py)
         self.tested: list[tuple[str, list[str]]] = []  # auction id, impression ids
 
     def test(self, request: BidRequest) -> None:
-        """Note a test request."""
+        """Record a test request."""
         if len(self.tested) < MAX_TESTS:
             imps = [str(imp.id) for imp in request.imp or ()]
             self.tested.append((str(request.id), imps[:MAX_TESTS]))
 
     def untyped(self) -> None:
-        """Count a request without Content-Type, which is read all the same."""
+        """Count a request without Content-Type, which is accepted all the same."""
         self._untyped += 1
 
     def refused(self, problem: Problem) -> None:
@@ -94,7 +95,7 @@ class RequestStats(RequestCounts):
             self._content_type += 1
 
     def meaningless(self, lists: Iterable[str]) -> None:
-        """Count a request in which these lists, by their paths, have an entry without a meaning."""
+        """Count a request in which these lists (paths) have a meaningless entry."""
         for path in lists:
             self._break(f"{path}: {MEANINGLESS}")
 
@@ -132,9 +133,9 @@ class RequestStats(RequestCounts):
 
 
 def broken_rule(detail: str) -> str:
-    """Reduce a refusal's detail to the rule: `imp[3].id: is required` to `imp[].id: is required`.
+    """Reduce an error detail to its rule: `imp[3].id: is required` to `imp[].id: is required`.
 
-    So there are as many as the code has, whatever is sent.
+    This bounds the number of distinct rules, whatever is sent.
     """
     if _PATH.match(detail):
         return _INDEX.sub("[]", detail)

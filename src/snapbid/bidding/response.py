@@ -22,11 +22,11 @@ from snapbid.catalog.payload import CampaignPayload, CreativePayload
 from snapbid.ledger.bids.records import marked
 from snapbid.ledger.budgets.limits import Limits
 
-# The values between a template's pieces: the bid's id, the impression's id as JSON, and those of
-# macros, percent-encoded. `_bids.pxd` numbers them in this order.
+# The values between a template's pieces: the bid's id, the impression's id as JSON, and the values
+# of macros, percent-encoded. `_bids.pxd` numbers them in this order.
 VALUES: Final = ("bid_id", "imp_json", "auction_id", "imp_id", "cachebuster")
 
-MAX_ANSWER: Final = 262_144  # bytes of all bids, if they are several
+MAX_ANSWER: Final = 262_144  # bytes of all bids, if there are several
 
 _MACRO: Final = re.compile(rb"\{\{(\w+)\}\}")
 
@@ -63,11 +63,11 @@ def template(
     price_micros: int,
     limits: Limits | None = None,
 ) -> Template:
-    """Encode what does not change from auction to auction; the price is a CPM."""
+    """Encode the constant parts of a creative's bid; the price is a CPM."""
     constants = {
         b"campaign_id": percent_encoded(document.cid).encode(),
         b"creative_id": percent_encoded(creative.crid).encode(),
-        b"open": b"{{",  # so that any text can be sent as it is
+        b"open": b"{{",  # so that any text can be sent verbatim
     }
     values = [0, 1]  # indexes into VALUES
     pieces = [b'{"id":"', b'","impid":', _price(price_micros) + _ADM]
@@ -121,7 +121,7 @@ def _price(micros: int) -> bytes:
 
 
 class Writer(ResponseWriter):
-    """Writes responses, whose notification URLs start with `base_url` and what `sign` adds."""
+    """A response writer whose notification URLs start with `base_url` and the token of `sign`."""
 
     def __init__(self, base_url: str, sign: Callable[[str, str], bytes] | None = None) -> None:
         base = _json(base_url)[1:-1]

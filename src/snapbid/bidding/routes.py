@@ -1,4 +1,4 @@
-"""The paths of the exchange (document 2) and the names under which its requests are counted.
+"""Paths of the bid and notice endpoints (document 2), and their names in metrics.
 
 POST /api/v1/openrtb2/{sspId}/bid
 GET  /rtb/win   /rtb/bill   /rtb/loss   and the same behind /n/TOKEN (signing.py)
@@ -17,16 +17,16 @@ BILLING_PATH: Final = "/rtb/bill"
 LOSS_PATH: Final = "/rtb/loss"
 SIGNED_PREFIX: Final = "/n/"
 NOTICE_KINDS: Final = {WIN_PATH: WIN, BILLING_PATH: BILLING, LOSS_PATH: LOSS}
-"""The ledger's kind of notice by path."""
+"""Path -> the ledger's kind of notice."""
 NOTICE_NAMES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
-"""The `kind` of a notice in metrics."""
+"""Kind of notice -> its `kind` in metrics."""
 
 ROUTES: Final = {path: NOTICE_NAMES[kind] for path, kind in NOTICE_KINDS.items()}
 """The `route` of a request in metrics, by fixed path; see `route_of` for the rest."""
 
 
 def route_of(path: str) -> str | None:
-    """Return the `route` of a request in metrics; None for a path that is not the exchange's."""
+    """Return the `route` of a request in metrics; None for other paths."""
     return BID_ROUTE if path.startswith(BID_PREFIX) else ROUTES.get(path)
 
 

@@ -1,8 +1,8 @@
-"""Signed notices: URLs that only who was sent the bid can know (contract 4).
+"""Signed notices: URLs that only the receiver of the bid can know (contract 4).
 
-`{base}/n/TOKEN/rtb/win?id=…&impId=…`: TOKEN names the family of SSPs that got the bid, and is a
-keyed digest of it and of the two ids. A family's signed bids have records of their own in the
-ledger, so that two SSPs with the same ids don't share one, and no other's notice counts for them.
+`{base}/n/TOKEN/rtb/win?id=…&impId=…`: TOKEN contains the family of SSPs that got the bid, and a
+keyed digest of it and the two ids. Signed bids are recorded in the ledger per family, so that two
+SSPs with the same ids do not share a record, and no other's notice counts for them.
 """
 
 import hmac
@@ -24,12 +24,12 @@ _LENGTH: Final = Struct("<I")
 
 
 def family_of(canonical: str) -> bytes:
-    """Return the 4 bytes that stand for a family of SSPs."""
+    """Return the 4 bytes that identify a family of SSPs."""
     return blake2b(canonical.encode(), digest_size=_FAMILY).digest()
 
 
 class NoticeSigner:
-    """Signs and checks; every process that has the same secret makes the same tokens."""
+    """A signer and verifier of notices; processes with the same secret make the same tokens."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = hmac.digest(secret, b"notices", "sha256")
@@ -39,7 +39,7 @@ class NoticeSigner:
         return urlsafe_b64encode(family + self._digest(family, auction_id, imp_id))
 
     def family(self, token: str, auction_id: bytes, imp_id: bytes) -> bytes | None:
-        """Return the family that a token names; None where it is not the token of this bid."""
+        """Return the family of a token; None if it is not the token of this bid."""
         if len(token) != _TOKEN:
             return None
         try:
@@ -55,7 +55,7 @@ class NoticeSigner:
         return blake2b(signed, key=self._key, digest_size=_DIGEST).digest()
 
     def signs(self, family: bytes) -> Callable[[str, str], bytes]:
-        """Return what makes the part of a URL with the token, by the ids of a bid."""
+        """Return a function that builds the token part of a URL from the ids of a bid."""
 
         def sign(auction_id: str, imp_id: str) -> bytes:
             ids = auction_id.encode(), imp_id.encode()
@@ -65,7 +65,7 @@ class NoticeSigner:
 
 
 class FamilyLedger:
-    """A ledger in which a family's bids are its own (`RemembersBids`)."""
+    """A view of the ledger in which a family's bids have their own records (`RemembersBids`)."""
 
     def __init__(self, ledger: RemembersBids, family: bytes) -> None:
         self._ledger = ledger

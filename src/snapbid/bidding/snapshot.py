@@ -1,4 +1,4 @@
-"""What a worker decides from: the catalog, its lookups, bid templates and campaign limits."""
+"""The catalog snapshot that a worker bids from: lookups, bid templates and campaign limits."""
 
 import asyncio
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ from snapbid.ledger.budgets.limits import Limits
 from snapbid.ledger.budgets.room import ALL, DAILY
 
 MAX_TEMPLATES: Final = 30_000  # kept per index, about 2 KB each
-MAX_NATIVE_TEMPLATES: Final = 10_000  # kept for native requests that came before
-CARRY_BATCH: Final = 50  # campaigns carried over before other tasks get a turn
+MAX_NATIVE_TEMPLATES: Final = 10_000  # kept for native requests seen before
+CARRY_BATCH: Final = 50  # campaigns carried over before yielding to other tasks
 
 
 class ExhaustedCampaign(NamedTuple):
-    """A campaign whose budget was used up when it last bid.
+    """A campaign that was refused for want of budget.
 
-    `shards`: those that said so, each with the lowest cost (`cost`) for which it had no budget.
+    `shards`: shard -> the lowest cost (`cost`) that it refused.
     """
 
     document: CampaignPayload
@@ -36,7 +36,7 @@ class ExhaustedCampaign(NamedTuple):
 
 @dataclass(slots=True)
 class RankCache:
-    """Values built at first use, for one index: templates by place, limits by rank."""
+    """Values built on first use for one index: templates by rank and creative, limits by rank."""
 
     templates: dict[int, Template] = field(default_factory=dict)
     limits: dict[int, Limits | None] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class CatalogSnapshot(SnapshotCore):
     """A catalog with its lookups, and the templates of its creatives.
 
     Each of the ledger's `shards` has an allowance for every budget. `before`: the snapshot that
-    this one replaces, whose templates and limits are kept where both have the same base.
+    this one replaces; its templates and limits are reused if both have the same base.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class CatalogSnapshot(SnapshotCore):
     ) -> None:
         self.catalog = catalog
         self.shards = shards
-        self._ranks: dict[int, int] = {}  # of these, by number
+        self._ranks: dict[int, int] = {}  # of exhausted campaigns, by number
         self._native: dict[tuple[int, int, int], Template] = {}
         self._adapted: dict[tuple[int, int, int | None, str, bool], Template] = {}
         self._of_base: RankCache = RankCache()
@@ -76,9 +76,9 @@ class CatalogSnapshot(SnapshotCore):
         )
 
     def template(self, rank: int, creative: int, asked: NativeRequest | None = None) -> Template:
-        """Return the template of a creative, built at its first use.
+        """Return the template of a creative, built on first use.
 
-        `asked` is what the impression's native request asks for, if it has one.
+        `asked`: the impression's native request, if it has one.
         """
         if asked is not None:
             return self._native_template(rank, creative, asked)
@@ -99,7 +99,7 @@ class CatalogSnapshot(SnapshotCore):
     ) -> Template:
         """Return the template of a creative with its price in the currency of the lookups.
 
-        `declares`: with what the campaign declares under the Digital Services Act.
+        `declares`: include the campaign's declaration under the Digital Services Act.
         """
         number = None if asked is None else asked.number
         key = (rank, creative, number, lookups.currency, declares)
@@ -121,12 +121,12 @@ class CatalogSnapshot(SnapshotCore):
         if result is None:
             document = self._document(rank)
             payload = document.creatives[creative]
-            if payload.native is None:  # of another media, which the impression takes as well
+            if payload.native is None:  # of another medium, which the impression takes as well
                 result = self.template(rank, creative)
             else:
                 markup = native_markup(asked, payload.native)
                 result = self._build(rank, document, replace(payload, adm=markup))
-            if asked.number:  # the request is remembered
+            if asked.number:  # the request is cached
                 if len(self._native) >= MAX_NATIVE_TEMPLATES:
                     self._native.clear()
                 self._native[key] = result
@@ -146,10 +146,9 @@ class CatalogSnapshot(SnapshotCore):
     # -- campaigns out of budget ------------------------------------------------------------------
 
     def skip(self, rank: int, shard: int, cost: int) -> None:
-        """Note that a shard has no budget for a bid of the campaign at this cost (micro-USD).
+        """Record that a shard refused a bid of the campaign at this cost (micro-USD).
 
-        When none has budget for its price it stops bidding, where it stands for several impressions
-        or not.
+        Once every shard has refused its plain price, the campaign stops bidding altogether.
         """
         exhausted = self.exhausted.get(rank)
         if exhausted is None:
@@ -164,28 +163,27 @@ class CatalogSnapshot(SnapshotCore):
             self.catalog.index.set_active(rank, False)
 
     def skips(self, rank: int, shard: int, cost: int) -> bool:
-        """Return whether the shard has refused this cost since the campaign last had budget."""
+        """Return whether the shard has refused this cost since the last reactivation."""
         exhausted = self.exhausted.get(rank)
         if exhausted is None or shard not in exhausted.shards:
             return cost > MAX_COST
         return cost >= min(exhausted.shards[shard], MAX_COST + 1)
 
     def is_too_dear(self, rank: int, cost: int) -> bool:
-        """Return whether every shard has refused this cost since the campaign last had budget.
+        """Return whether every shard has refused this cost since the last reactivation.
 
-        None takes a cost beyond MAX_COST.
+        Costs above MAX_COST are always refused.
         """
         return all(self.skips(rank, shard, cost) for shard in range(self.shards))
 
-    def make_room(self, rooms: Iterable[tuple[int, int]] | None) -> None:
-        """Let campaigns bid again in shards that have budget again: (number, shard) each, or ALL
-        or DAILY.
+    def reactivate(self, announced: Iterable[tuple[int, int]] | None) -> None:
+        """Reactivate campaigns in shards that have headroom again.
 
-        None: all of them, in all shards.
+        `announced`: pairs of number (or ALL, or DAILY) and shard; None means all, in all shards.
         """
-        if rooms is None:
-            rooms = [(ALL, shard) for shard in range(self.shards)]
-        for number, shard in rooms:
+        if announced is None:
+            announced = [(ALL, shard) for shard in range(self.shards)]
+        for number, shard in announced:
             if number == ALL:
                 some = list(self.exhausted)
             elif number == DAILY:
@@ -193,9 +191,9 @@ class CatalogSnapshot(SnapshotCore):
             else:
                 some = [self._ranks.get(number, -1)]
             for rank in some:
-                self._make_room(rank, shard)
+                self._reactivate(rank, shard)
 
-    def _make_room(self, rank: int, shard: int) -> None:
+    def _reactivate(self, rank: int, shard: int) -> None:
         exhausted = self.exhausted.get(rank)
         if exhausted is not None and exhausted.shards.pop(shard, None) is not None:
             self.catalog.index.set_active(rank, True)
@@ -204,9 +202,11 @@ class CatalogSnapshot(SnapshotCore):
                 self._ranks.pop(exhausted.limits.campaign, None)
 
     async def carry_over(self, before: "CatalogSnapshot") -> None:
-        """Skip what the snapshot before skipped, unless its budget or price has changed.
+        """Skip the campaigns that the previous snapshot skipped, unless budget or price has
+        changed.
 
-        So a new catalog does not let campaigns bid that are out of budget. Yields to other tasks.
+        This keeps campaigns that are out of budget from bidding after a catalog update. Yields to
+        other tasks.
         """
         for number, (rank, exhausted) in enumerate(list(before.exhausted.items()), 1):
             now = self.catalog.index.rank(exhausted.document.cid)

@@ -1,7 +1,7 @@
-"""Names of fields that are written in other letters: `Imp` for `imp`.
+"""Detection of field names in the wrong letter case: `Imp` for `imp`.
 
-JSON's names are compared with their case, so such a field is not there. It is read nowhere; who
-sends it is told (contract 11).
+JSON names are case-sensitive, so such a field is ignored; the diagnosis points it out to its sender
+(contract 11).
 """
 
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-MAX_BODY: Final = 16_384  # bytes; parsing more would hold other requests up
-MAX_ITEMS: Final = 20  # of a list that are looked at
+MAX_BODY: Final = 16_384  # bytes; parsing more would delay other requests
+MAX_ITEMS: Final = 20  # checked per list
 
-_Fields = dict[str, tuple[str, type[Struct] | None]]  # by name in small letters
+_Fields = dict[str, tuple[str, type[Struct] | None]]  # by lower-case name
 
 
 def misspelt_in(body: bytes, struct: type[Struct]) -> Iterator[str]:
-    """Yield those of a body; none of one that is long, or no plain JSON."""
+    """Yield the misspelt paths of a body; none if it is long, or not plain JSON."""
     if len(body) > MAX_BODY:
         return
     try:
@@ -29,7 +29,7 @@ def misspelt_in(body: bytes, struct: type[Struct]) -> Iterator[str]:
 
 
 def misspelt(document: Any, struct: type[Struct], path: str = "") -> Iterator[str]:
-    """Yield the paths, `imp[].banner`, of a struct's fields that are there in other letters."""
+    """Yield the paths (`imp[].banner`) of a struct's fields that are in the wrong letter case."""
     if not isinstance(document, dict):
         return
     fields = _fields(struct)
@@ -59,7 +59,7 @@ def _fields(struct: type[Struct]) -> _Fields:
 
 
 def _struct_of(annotation: msgspec.inspect.Type) -> type[Struct] | None:
-    """The struct of a field, of its items, or of its alternatives."""
+    """Return the struct of a field, of its items, or among its alternatives."""
     if isinstance(annotation, msgspec.inspect.StructType):
         return annotation.cls
     if isinstance(annotation, msgspec.inspect.ListType):

@@ -1,13 +1,13 @@
 """Consent strings of the Transparency and Consent Framework (contract 3, "Privacy").
 
-A string grants the use of user data if its core consents to purposes 1, 3 and 4 and, if a vendor id
-is set, to that vendor, whom the publisher has not restricted on one of these purposes, and who was
-disclosed to the user if the string says who was (TCF 2.3). Europe's string is of version 2 (a v1
-string grants nothing); Canada's section 5 of a GPP string is of version 1. Consent is the user's
-own: neither Europe's legitimate interests nor Canada's implied consent count.
+A string grants the use of user data if its core consents to purposes 1, 3 and 4. If a vendor id is
+set, it must also consent to that vendor, the publisher must not have restricted it on one of these
+purposes, and it must be among the disclosed vendors if the string lists them (TCF 2.3). Europe's
+string is version 2 (v1 grants nothing); Canada's section 5 of a GPP string is version 1. Only the
+user's own consent counts: neither Europe's legitimate interests nor Canada's implied consent do.
 
 Standards: IAB Europe TCF, "Consent string and vendor list formats", v2.3; IAB Canada TCF v1 (GPP
-section 5), whose vendors are coded as IAB Tech Lab's own library does, with a 16-bit MaxVendorId
+section 5), whose vendors are encoded as in IAB Tech Lab's own library, with a 16-bit MaxVendorId
 before ids in Fibonacci code.
 """
 
@@ -20,19 +20,19 @@ from msgspec import Struct
 from snapbid.bidding.bits import SIX_BITS, Bits, MalformedError
 
 MAX_STRING: Final = 16_384
-"""Longest TCF or GPP string that is read, in characters; real ones are under 5,000."""
+"""The longest TCF or GPP string that is parsed, in characters; real ones are under 5,000."""
 
-_PURPOSES_CHARACTER: Final = 25  # has bits 150 to 155, in which both formats have purposes 1 to 4
+_PURPOSES_CHARACTER: Final = 25  # has bits 150 to 155, where both formats have purposes 1 to 4
 _RESTRICTED_PURPOSES: Final = (1, 3, 4)
-_NOT_ALLOWED, _NO_CONSENT_ASKED = 0, 2  # restriction types that take consent away
+_NOT_ALLOWED, _NO_CONSENT_ASKED = 0, 2  # restriction types that override consent
 _DISCLOSED_VENDORS, _ALLOWED_VENDORS, _PUBLISHER = 1, 2, 3  # segment types
 
 
 class _Framework(Struct, frozen=True):
-    """A framework's string: where its core has what is read, and how it codes ranges of ids."""
+    """The string format of a framework: positions in its core, and the encoding of id ranges."""
 
     text: re.Pattern[str]  # begins with the version's character; the shortest core, and segments
-    purposes_1_3_4: int  # in the purposes' character
+    purposes_1_3_4: int  # bits in the purposes' character
     vendors: int  # bit position of the vendors with consent; other vendors and restrictions follow
     read_vendors: Callable[[Bits, int], bool]
     read_restricted: Callable[[Bits, int], bool]
@@ -44,7 +44,7 @@ def grants_in_europe(text: str, vendor: int | None) -> bool:
 
 
 def grants_in_canada(text: str, vendor: int | None) -> bool:
-    """Return whether a GPP string's section 5 does."""
+    """Return whether section 5 of a GPP string grants it."""
     return _grants(text, vendor, _CANADA)
 
 
@@ -66,7 +66,7 @@ def _grants(text: str, vendor: int | None, form: _Framework) -> bool:
 
 
 def _grants_vendor(bits: Bits, vendor: int, form: _Framework) -> bool:
-    """Read the core: whether the vendor has consent that no restriction takes away."""
+    """Read the core; return whether the vendor has consent that no restriction overrides."""
     bits.position = form.vendors
     if not form.read_vendors(bits, vendor):
         return False
@@ -80,7 +80,7 @@ def _grants_vendor(bits: Bits, vendor: int, form: _Framework) -> bool:
 
 
 def _read_segment(bits: Bits, vendor: int, form: _Framework) -> bool:
-    """Read a segment: whether it names the vendor, or does not say who was disclosed."""
+    """Read a segment; return False if it lists disclosed vendors without this one."""
     kind = bits.take(3)
     if kind == _DISCLOSED_VENDORS:
         return form.read_vendors(bits, vendor)
@@ -90,12 +90,12 @@ def _read_segment(bits: Bits, vendor: int, form: _Framework) -> bool:
         bits.skip(2 * 24)
         bits.skip(2 * bits.take(6))
     else:
-        raise MalformedError("a segment that is not known")
+        raise MalformedError("unknown segment")
     return True
 
 
 def _vendors(bits: Bits, vendor: int, ranges: Callable[[Bits, int], bool]) -> bool:
-    """Read MaxVendorId and a bit for each vendor, or ranges: whether the vendor is among them."""
+    """Read MaxVendorId and a bit per vendor, or ranges; return whether the vendor is among them."""
     highest = bits.take(16)
     if bits.take(1):
         return ranges(bits, vendor)
@@ -104,7 +104,7 @@ def _vendors(bits: Bits, vendor: int, ranges: Callable[[Bits, int], bool]) -> bo
 
 
 def _integer_ranges(bits: Bits, vendor: int) -> bool:
-    """Read NumEntries and that many single ids or ranges of 16 bits."""
+    """Read NumEntries and that many 16-bit ids or ranges, as `_vendors` does."""
     included = False
     for _ in range(bits.take(12)):
         is_range = bits.take(1)
@@ -117,7 +117,7 @@ def _integer_ranges(bits: Bits, vendor: int) -> bool:
 
 
 def _fibonacci_ranges(bits: Bits, vendor: int) -> bool:
-    """Read NumEntries and that many ids or ranges, each as what is added to the one before."""
+    """Read NumEntries and that many ids or ranges, each relative to the one before."""
     included, last = False, 0
     for _ in range(bits.take(12)):
         is_range = bits.take(1)

@@ -1,4 +1,4 @@
-"""How long bid requests take: every request as a whole, and the steps of some."""
+"""Timings of bid requests: the total of each, and the steps of a sample."""
 
 from typing import Final
 
@@ -15,8 +15,8 @@ STEP_S: Final = (
 
 
 class BidTimings:
-    """A worker's measurements: `whole` is of all requests' seconds, `steps` are of one request in
-    16, so that measuring costs next to nothing: decoding, matching, committing.
+    """A worker's histograms: `whole` has the seconds of every request, `steps` (decoding, matching,
+    committing) those of one request in 16, so that measuring costs next to nothing.
     """
 
     def __init__(self, metrics: Metrics) -> None:

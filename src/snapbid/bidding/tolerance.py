@@ -1,14 +1,14 @@
 """The second, tolerant pass over a body that the typed decoder rejected (contract 3).
 
-It accepts what real exchanges send where the meaning is plain: numbers as strings, floats for
-integers, booleans as flags, numbers as ids, a single value for a list, several of them in one text,
+It accepts what real exchanges send if the meaning is plain: numbers as strings, floats for
+integers, booleans as flags, numbers as ids, a single value for a list, several values in one text,
 a list of one for a single value, and "", null and, for a single value, [] as absent. An `ext` that
-is no object counts as absent, too. Anything else is rejected with the path of the field. So is a
-number that cannot be parsed, except in enumerations, where unknown text is an unknown value
-(`UNREADABLE` in a list, which may limit): a floor, a size or a privacy flag is never guessed.
+is not an object counts as absent, too. Anything else is rejected with the path of the field. So is
+a number that cannot be parsed, except in enumerations, where unknown text is an unknown value
+(`UNREADABLE` in a list, which may restrict): a floor, a size or a privacy flag is never guessed.
 
-The time it takes is bounded: of lists of objects only those entries are read that are looked at,
-and a body that takes more than `MAX_STEPS` is rejected. Its values are counted by its commas.
+The time taken is bounded: of a list of objects only the entries that are used are converted, and a
+body that takes more than `MAX_STEPS` is rejected. Its values are estimated by its commas.
 """
 
 import json
@@ -28,11 +28,11 @@ from snapbid.campaigns.rules import Path, path_text
 T = TypeVar("T", bound=Struct)
 
 MAX_STEPS: Final = 8_500  # some 1.5 ms
-_DECODED: Final = 6  # values that are decoded a step
-_DECODED_SLOWLY: Final = 3  # values a step by Python's decoder, which takes what is out of range
-_CONVERTED: Final = 4  # steps that a value takes that is not of the field's own type
-_PLAIN_TEXTS: Final = 4  # texts of a list a step, if all are as they should be
-# Entries that are looked at; what limits is read whole.
+_DECODED: Final = 6  # values decoded per step
+_DECODED_SLOWLY: Final = 3  # values per step by Python's decoder, which accepts out-of-range ones
+_CONVERTED: Final = 4  # steps per value that is not of the field's own type
+_PLAIN_TEXTS: Final = 4  # texts of a list per step, if none needs conversion
+# Entries that are converted; lists that restrict are read in full.
 _MOST: Final = {"Imp": MAX_IMPRESSIONS, "Format": MAX_FORMATS, "DurFloors": MAX_STEPS}
 _TEXT: Final = frozenset({str, int})  # numbers as ids
 _ABSENT: Final = frozenset({type(None)})
@@ -40,20 +40,20 @@ _NUMERIC: Final = frozenset("0123456789+-.nNiI \t\n\r\f\v")  # how a number in t
 _BEYOND: Final = math.inf  # stands for an integer beyond any range
 _NUMBERS: Final = frozenset({"enumeration", "integer"})
 _MAX_DIGITS: Final = 4300  # the typed decoder gives up beyond this, too
-_EXT: Final = "ext"  # every exchange's own, so what stands in it may be anything
+_EXT: Final = "ext"  # specific to each exchange, so it may hold anything
 _BETWEEN: Final = re.compile("[,_]")  # numbers of a list that is one text
-UNREADABLE: Final = -1  # an entry of a list of numbers that is none
+UNREADABLE: Final = -1  # stands for an entry of a list of numbers that is not a number
 _FLAG_TEXTS: Final = {"true": True, "false": False}  # as in the typed decoder
 
 
 def decode_tolerantly(text: str, struct: type[T]) -> T:
     """Decode JSON to a struct. Raises BadRequest, naming the field."""
-    if text.count("{") + text.count("[") > MAX_STEPS:  # before anything is made of them
+    if text.count("{") + text.count("[") > MAX_STEPS:  # before any is created
         raise BadRequest("the body is nested too deeply, or has too many lists and objects")
     values = text.count(",")
     steps = MAX_STEPS - values // _DECODED
     if steps < 0:
-        raise BadRequest("the body has too many values for one of which the type is not right")
+        raise BadRequest("the body has too many values to convert, and one has the wrong type")
     try:
         try:
             raw = msgspec.json.decode(text)
@@ -96,12 +96,12 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 class _Shape(Struct, frozen=True):
-    """How to read a field: as which kind of value, and whether as a list of them."""
+    """The shape of a field: the kind of its values, and whether it is a list."""
 
     kind: str  # "text", "integer", "enumeration", "flag", "number", "struct", "any"
     struct: type[Struct] | None = None
     many: bool = False
-    plain: frozenset[type] = frozenset()  # classes of single values that are as they should be
+    plain: frozenset[type] = frozenset()  # types of single values that need no conversion
     plain_items: frozenset[type] = frozenset()  # the same in a list
 
 
@@ -140,7 +140,7 @@ def _shape(annotation: msgspec.inspect.Type, many: bool = False) -> _Shape:
 
 
 class _Conversion:
-    """The reading of one body, which may take so many steps."""
+    """The conversion of one body, within `steps`."""
 
     def __init__(self, steps: int) -> None:
         self._left = steps
@@ -158,7 +158,7 @@ class _Conversion:
                 continue
             kind = value.__class__
             if kind in shape.plain and not shape.many and (kind is not str or value.isascii()):
-                self._left -= 1  # what is left shows at the next conversion
+                self._left -= 1  # checked at the next conversion
             elif kind is int and shape.kind == "text" and not shape.many:
                 self._left -= 2
                 value = str(value)
@@ -215,7 +215,7 @@ class _Conversion:
         return items
 
     def _single(self, value: Any, shape: _Shape, path: Path) -> Any:
-        """Read a field of a single value, which may stand in a list by itself."""
+        """Read a single value, which may be the only item of a list."""
         if isinstance(value, list) and len(value) < 2:
             value = value[0] if value else None
             if value is None or value == "":
@@ -239,7 +239,7 @@ class _Conversion:
 
 
 def _apart(items: list[Any]) -> Iterator[Any]:
-    """Give the numbers that stand in one text, one by one."""
+    """Yield numbers one by one, splitting texts that hold several."""
     for item in items:
         if type(item) is str and _BETWEEN.search(item) is not None:
             yield from map(str.strip, _BETWEEN.split(item))
@@ -248,7 +248,7 @@ def _apart(items: list[Any]) -> Iterator[Any]:
 
 
 def _is_null(value: Any) -> bool:
-    """Whether it is the text that the typed decoder takes for null, too."""
+    """Return whether this is the text `null`, which the typed decoder accepts as null, too."""
     return value.__class__ is str and value.lower() == "null"
 
 
@@ -330,7 +330,7 @@ def _read_number(value: Any, kind: str, path: Path) -> float | None:
 
 def _number(text: str) -> float:
     """Parse a number. Raises ValueError."""
-    if text[:1] not in _NUMERIC:  # what raises takes long
+    if text[:1] not in _NUMERIC:  # raising is slow
         raise ValueError(text)
     if "_" in text or not text.isascii():  # forms that only Python accepts
         raise ValueError(text)
