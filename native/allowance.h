@@ -1,23 +1,23 @@
-/* How long a search may go on: the request's deadline, and processor time. */
+/* The time that a search may take: the request's deadline, and processor time. */
 #ifndef SNAPBID_ALLOWANCE_H
 #define SNAPBID_ALLOWANCE_H
 
 #include <stdint.h>
 #include <time.h>
 
-#define SB_LOOK_STEPS 1024 /* between two looks at the clock; some 20 us of searching */
+#define SB_LOOK_STEPS 1024 /* between two readings of the clock; some 20 us of searching */
 
-/* Times are in nanoseconds. A step is a block, a candidate or the like. Looks take a monotonic clock,
- * which costs no system call. The thread's processor time does, so it is only asked once an eighth of
- * the allowance has passed by the clock, which most searches do not reach, and then where the clock
- * says that the rest could be used up: a thread that waited for its processor is not cut short for
- * it. What was used before the first asking counts as an eighth: it is at most that, and the steps of
- * one look, some 20 us. */
+/* Times are in nanoseconds. A step is a block, a candidate or the like. Checks read a monotonic
+ * clock, without a system call. The thread's processor time takes one, so it is only read once an
+ * eighth of the allowance has passed by the clock, which most searches do not reach, and after that
+ * only when the remainder could be used up by the clock: a thread that waited for its processor is
+ * not cut short for that. The time before the first reading counts as an eighth: it is at most that,
+ * plus the steps between two checks, some 20 us. */
 typedef struct {
-    int64_t steps; /* until the next look */
+    int64_t steps; /* until the next check */
     int64_t began, until;
     int64_t processor; /* allowed */
-    int64_t used;      /* the thread's processor time when first asked; 0: not asked yet */
+    int64_t used;      /* the thread's processor time when first read; 0: not read yet */
     int is_over;
 } sb_allowance;
 
@@ -46,7 +46,7 @@ static inline void sb_allow(sb_allowance *allowance, double left_s, double proce
     allowance->is_over = 0;
 }
 
-/* Whether the time is over. */
+/* Whether the time is up. */
 static int sb_look(sb_allowance *allowance) {
     int64_t now = sb_clock(CLOCK_MONOTONIC), elapsed = now - allowance->began;
     if (allowance->is_over) return 1;
@@ -61,7 +61,7 @@ static int sb_look(sb_allowance *allowance) {
     return allowance->is_over;
 }
 
-/* Spends steps; whether the time is over. */
+/* Spends steps; returns whether the time is up. */
 static inline int sb_spend(sb_allowance *allowance, int64_t steps) {
     allowance->steps -= steps;
     return allowance->steps < 0 && sb_look(allowance);

@@ -1,4 +1,4 @@
-"""allowance.h for Cython. Only declarations: nothing is imported when the modules run."""
+"""allowance.h for Cython. Only declarations: nothing is imported at run time."""
 
 from libc.stdint cimport int64_t
 

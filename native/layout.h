@@ -1,15 +1,15 @@
-/* The index, as the builder writes it and the matcher maps it.
+/* The layout of the index that the builder writes and the matcher maps.
  *
  * One contiguous, position-independent piece of memory: little-endian, offsets counted from its
  * start, sections on 64-byte boundaries, so that a file can be mapped read-only by any number of
- * processes. Campaigns stand in *rank* order: falling price, then id. A *row* is one bit a
- * campaign in rank order, padded to whole blocks of 512 bits (one cache line).
+ * processes. Campaigns are in *rank* order: falling price, then id. A *row* has one bit per
+ * campaign, in rank order, padded to whole blocks of 512 bits (one cache line).
  *
- * An index can overlay another one, its base: whatever stands in the overlay under a campaign's id
- * takes the place of the base's campaign of that id, be it a campaign or SB_GONE.
+ * An index can overlay another one, its base: the overlay's entry for an id, be it a campaign or
+ * SB_GONE, replaces the base's campaign of that id.
  *
- * A *value* is a (space, key) pair: a targeting dimension and a text or an integer, or one of the
- * vocabularies that the request's limits are compared with. Value 0 is "no such value". */
+ * A *value* is a (space, key) pair: the space is a targeting dimension, or a vocabulary that the
+ * request's restrictions are compared with; the key is a text or an integer. Value 0 means none. */
 #ifndef SNAPBID_LAYOUT_H
 #define SNAPBID_LAYOUT_H
 
@@ -19,25 +19,25 @@
 
 #define SB_MAGIC 0x5844494249504e53ULL /* "SNPIBIDX" */
 #define SB_VERSION 9u
-#define SB_BLOCK 512u      /* campaigns a block */
-#define SB_WORDS 8u        /* 64-bit words a block */
-#define SB_KEY_MAX 512u    /* bytes of the longest key; longer ones are in no campaign */
+#define SB_BLOCK 512u      /* campaigns per block */
+#define SB_WORDS 8u        /* 64-bit words per block */
+#define SB_KEY_MAX 512u    /* bytes of the longest key; no campaign has a longer one */
 #define SB_NONE 0u
 #define SB_GONE 0xffffffffu /* the rank of an id whose campaign was deleted */
 #define SB_FREE 0xffffffffu /* the key of a free sb_id */
-#define SB_MASKED 32u       /* attributes and protocols below it stand in masks */
+#define SB_MASKED 32u       /* attributes and protocols below it are in masks */
 
 enum sb_space {
     /* Targeting dimensions: these have postings. */
     SB_SSP, SB_COUNTRY, SB_REGION, SB_CITY, SB_POSTAL, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS,
     SB_BROWSER, SB_CARRIER, SB_LANGUAGE, SB_INVENTORY, SB_DOMAIN, SB_BUNDLE, SB_PUBLISHER,
     SB_CATEGORY, SB_SEGMENT, SB_HOUR,
-    /* From here on, of an impression. */
+    /* From here on, dimensions of an impression. */
     SB_DEAL, SB_POSITION, SB_PLACEMENT, SB_REWARDED, SB_INTERSTITIAL,
     SB_FORMAT, /* what an impression can show: a banner size, video, audio or native */
     SB_DIMENSIONS, SB_OF_IMPRESSION = SB_DEAL,
-    /* Vocabularies of the limits: only compared. One per medium where the request has one list
-     * per medium, so that a mark on a value says in which list it stood. */
+    /* Vocabularies of restrictions: only compared. One per medium where the request has one list
+     * per medium, so that a mark on a value identifies its list. */
     SB_AD_CATEGORY = SB_DIMENSIONS, SB_AD_DOMAIN, SB_AD_BUNDLE, SB_SEAT, SB_AD_LANGUAGE,
     SB_BANNER_ATTRIBUTE, SB_VIDEO_ATTRIBUTE, SB_AUDIO_ATTRIBUTE, SB_NATIVE_ATTRIBUTE,
     SB_BANNER_MIME, SB_VIDEO_MIME, SB_AUDIO_MIME, SB_VIDEO_PROTOCOL, SB_AUDIO_PROTOCOL,
@@ -47,7 +47,7 @@ enum sb_space {
 
 enum sb_media { SB_BANNER = 1, SB_VIDEO = 2, SB_AUDIO = 3, SB_NATIVE = 4 }; /* OpenRTB mtype */
 
-/* Campaigns that name a value: a row where they are more than one in 32, else rising ranks. */
+/* Campaigns that name a value: a row if they are more than one in 32, else ascending ranks. */
 typedef struct {
     uint32_t at;    /* offset / 4 of the row or of the uint32_t ranks */
     uint32_t count; /* campaigns in it */
@@ -56,8 +56,8 @@ typedef struct {
 typedef struct {
     sb_posting included; /* campaigns that name the value in their include */
     sb_posting excluded;
-    uint32_t row;    /* offset / 64: campaigns that accept a request with this value alone, or 0;
-                        where a request never has another one, the postings are left out */
+    uint32_t row;    /* offset / 64: campaigns that accept a request with only this value, or 0;
+                        if a request never has a second one, the postings are omitted */
     uint32_t parent; /* of SB_AD_DOMAIN, SB_AD_CATEGORY and SB_AD_LANGUAGE: the parent's value, or
                         SB_NONE */
     uint32_t key;    /* offset in the keys: uint32_t space << 24 | length, then the bytes */
@@ -69,7 +69,7 @@ typedef struct {
     uint32_t excludes;
 } sb_dimension;
 
-/* A place in the table of values: open addressing, linear, from the low bits of the key's hash. */
+/* A slot in the table of values: open addressing, linear, from the low bits of the key's hash. */
 typedef struct {
     uint32_t tag;   /* the hash's high half */
     uint32_t value; /* SB_NONE: a free slot */
@@ -77,10 +77,10 @@ typedef struct {
 
 typedef struct {
     double lat, lon, cos_lat; /* radians */
-    double limit;             /* sin^2(distance / 2R); 2 where the circle covers the earth */
+    double limit;             /* sin^2(distance / 2R); 2 if the circle covers the earth */
 } sb_circle;
 
-/* A place in the table of campaign ids: open addressing, linear, from `sb_id_place`. */
+/* A slot in the table of campaign ids: open addressing, linear, from `sb_id_slot`. */
 typedef struct {
     uint32_t rank; /* or SB_GONE */
     uint32_t key;  /* as in sb_value, or SB_FREE */
@@ -89,7 +89,7 @@ typedef struct {
 enum sb_creative_flag {
     SB_SECURE = 1,
     SB_LAST = 2, /* of its campaign */
-    /* Of a video; neither of the first two where it is unknown. */
+    /* Of a video; neither of the first two if it is unknown. */
     SB_LINEAR = 4, SB_OVERLAY = 8, SB_NOT_SKIPPABLE = 16
 };
 
@@ -116,12 +116,12 @@ enum sb_campaign_flag {
     SB_DEALS = 4,  /* bids only on its deals */
     SB_CIRCLES = 8,
     SB_DSA = 16,      /* declares what the Digital Services Act asks for */
-    SB_RENDERS = 32,  /* and shows it itself */
+    SB_RENDERS = 32,  /* and renders it itself */
     SB_LEAVES = 64,   /* or leaves that to the publisher */
     SB_EXTRA = SB_TIMED | SB_DEALS | SB_CIRCLES, /* has an sb_extra */
 };
 
-/* What every candidate is judged by. */
+/* The fields that every candidate is checked by. */
 typedef struct {
     int64_t price;                     /* micro-USD CPM */
     uint32_t seat, bundle, advertiser; /* values or SB_NONE */
@@ -134,7 +134,7 @@ typedef struct {
     uint16_t categories, flags;
 } sb_campaign;
 
-/* What ties and answers take. */
+/* The fields for ties and answers. */
 typedef struct {
     uint64_t seed;
     uint64_t payload; /* offset */
@@ -142,7 +142,7 @@ typedef struct {
     uint32_t extra;
 } sb_detail;
 
-/* What few campaigns have. */
+/* The fields that few campaigns have. */
 typedef struct {
     int64_t starts_ms, ends_ms;
     uint32_t deals;
@@ -156,7 +156,7 @@ typedef struct {
     uint32_t blocks;
     uint32_t values;
     uint32_t capped;  /* campaigns with caps */
-    uint32_t n_ids;   /* places */
+    uint32_t n_ids;   /* slots */
     uint32_t families; /* bits: taxonomies of the campaigns' categories */
     uint64_t size;
     uint64_t slots, slot_mask;
@@ -191,9 +191,9 @@ static inline uint64_t sb_fold(uint64_t word) {
     return word | (from_a & ~behind_z & 0x8080808080808080ULL) >> 2;
 }
 
-/* A multiply-fold hash of a key, of ASCII in lower case where `fold` is set; `seed` tells the
- * spaces apart. Not secret: only keys of our own campaigns are stored, so a request cannot
- * lengthen a probe. */
+/* A multiply-fold hash of a key; with `fold`, of its ASCII in lower case. `seed` distinguishes the
+ * spaces. It is no secret: only keys of our own campaigns are stored, so a request cannot lengthen
+ * a probe. */
 static inline uint64_t sb_hash_of(uint64_t seed, const void *key, size_t size, int fold) {
     const unsigned char *at = (const unsigned char *)key, *end = at + size;
     uint64_t word = 0, hash = (seed + 1) * 0x9e3779b97f4a7c15ULL ^ size;
@@ -216,23 +216,23 @@ static inline uint64_t sb_hash(uint64_t seed, const void *key, size_t size) {
     return sb_hash_of(seed, key, size, 0);
 }
 
-/* Spreads ties: of those with equal claims the highest score answers. */
+/* A tie-breaking score: among equals, the highest score answers. */
 static inline uint64_t sb_score(uint64_t auction, uint64_t seed) {
     return sb_mix(sb_mix(auction ^ seed, 0xa0761d6478bd642fULL) ^ seed, 0xe7037ed1a0b428dbULL);
 }
 
 static inline uint64_t sb_align(uint64_t offset) { return (offset + 63) & ~(uint64_t)63; }
 
-/* Where the search for an id begins. */
-static inline uint32_t sb_id_place(const void *key, size_t size, uint32_t places) {
-    return (uint32_t)((__uint128_t)sb_hash(SB_CAMPAIGN_ID, key, size) * places >> 64);
+/* The slot where the search for an id begins. */
+static inline uint32_t sb_id_slot(const void *key, size_t size, uint32_t slots) {
+    return (uint32_t)((__uint128_t)sb_hash(SB_CAMPAIGN_ID, key, size) * slots >> 64);
 }
 
-/* The place of a campaign's id, or NULL. */
+/* The entry of a campaign's id, or NULL. */
 static inline const sb_id *sb_find_id(const sb_header *index, const void *key, size_t size) {
     const char *base = (const char *)index;
     const sb_id *ids = (const sb_id *)(base + index->ids);
-    uint32_t at = sb_id_place(key, size, index->n_ids);
+    uint32_t at = sb_id_slot(key, size, index->n_ids);
     for (; ids[at].key != SB_FREE; at = at + 1 == index->n_ids ? 0 : at + 1) {
         const char *stored = base + index->keys + ids[at].key;
         uint32_t head;

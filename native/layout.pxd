@@ -1,4 +1,4 @@
-"""layout.h for Cython. Only declarations: nothing is imported when the modules run."""
+"""layout.h for Cython. Only declarations: nothing is imported at run time."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -55,6 +55,6 @@ cdef extern from "layout.h" nogil:
     uint64_t sb_hash(uint64_t seed, const void *key, size_t size)
     uint64_t sb_score(uint64_t auction, uint64_t seed)
     bint sb_is_row(uint64_t count, uint64_t campaigns)
-    uint32_t sb_id_place(const void *key, size_t size, uint32_t places)
+    uint32_t sb_id_slot(const void *key, size_t size, uint32_t slots)
     const sb_id *sb_find_id(const sb_header *index, const void *key, size_t size)
     uint64_t sb_align(uint64_t offset)

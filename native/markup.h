@@ -1,12 +1,12 @@
-/* Tells quickly that markup has no macro where percent-encoding does not protect. */
+/* A fast check that markup has no macro where percent-encoding does not protect. */
 #ifndef SNAPBID_MARKUP_H
 #define SNAPBID_MARKUP_H
 
 #include <stddef.h>
 
-enum { SB_LONGEST_NAME = 200 };  /* behind a macro in the name of an attribute */
+enum { SB_LONGEST_NAME = 200 };  /* of the rest of an attribute's name, after a macro */
 
-/* A byte that is not of ASCII may be of a letter or a space, and is taken for whatever is worse. */
+/* A non-ASCII byte may be part of a letter or a space; the worse of the two is assumed. */
 static inline int sb_is_foreign(unsigned char c) { return c >= 0x80; }
 
 static inline int sb_is_blank(unsigned char c) {
@@ -18,7 +18,7 @@ static inline int sb_is_of_word(unsigned char c) {
         || sb_is_foreign(c);
 }
 
-/* Where the lower-case `word` ends that begins at `at`, in letters of any case; else NULL. */
+/* The end of the lower-case `word` that begins at `at`, in any case; else NULL. */
 static inline const char *sb_behind(const char *at, const char *end, const char *word) {
     for (; *word; word++, at++) {
         if (at == end) return NULL;
@@ -28,7 +28,7 @@ static inline const char *sb_behind(const char *at, const char *end, const char 
     return at;
 }
 
-/* The same where tabs and line ends may be between the letters, as in a URL. */
+/* The same, allowing tabs and line ends between the letters, as in a URL. */
 static inline int sb_is_scheme(const char *at, const char *end, const char *word) {
     for (; *word; at++) {
         if (at == end) return 0;
@@ -43,12 +43,12 @@ static inline int sb_is_assigned(const char *at, const char *end) {
     return at < end && (*at == '=' || sb_is_foreign(*at));
 }
 
-/* Whether an attribute may begin behind a byte. */
+/* Whether an attribute may begin after a byte. */
 static inline int sb_ends_attribute(unsigned char c) {
     return sb_is_blank(c) || sb_is_foreign(c) || c == '/' || c == '"' || c == '\'';
 }
 
-/* Whether a macro may be, or be of, the name of an element or attribute. `at` is behind `{{`. */
+/* Whether a macro may be part of the name of an element or attribute. `at` is after `{{`. */
 static inline int sb_may_be_name(const char *begin, const char *at, const char *end) {
     if (at - begin > 2) {
         const unsigned char before = at[-3];
@@ -65,13 +65,13 @@ static inline int sb_may_be_name(const char *begin, const char *at, const char *
     return sb_is_assigned(name, end);
 }
 
-/* Whether an attribute that begins with `on`, behind which `at` is, may have a value. */
+/* Whether an attribute that begins with `on` may have a value; `at` is after `on`. */
 static inline int sb_may_be_handler(const char *at, const char *end) {
     while (at < end && *at != '=' && *at != '>' && !sb_ends_attribute(*at)) at++;
     return sb_is_assigned(at, end);
 }
 
-/* Whether there is no script between the tags, but at most the address of one. `at` is behind
+/* Whether the tags have no script between them, only its address at most. `at` is after
  * `<script`. */
 static inline int sb_is_empty_script(const char *at, const char *end) {
     for (int quoted = 0; at < end; at++) {
@@ -83,8 +83,8 @@ static inline int sb_is_empty_script(const char *at, const char *end) {
     return 0;
 }
 
-/* Whether markup in UTF-8 may have a macro with a stranger's value where percent-encoding does not
- * protect (campaigns/markup.py). 0 only where it has none. */
+/* Whether UTF-8 markup may have a macro with a value from the request where percent-encoding does
+ * not protect (campaigns/markup.py). 0 only if it has none. */
 static inline int sb_may_be_unprotected(const char *begin, size_t length) {
     const char *const end = begin + length;
     for (const char *at = begin; at < end; at++) {

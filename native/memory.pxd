@@ -1,4 +1,4 @@
-"""Blocks of memory that grow. Only what is inlined: nothing is imported when the modules run."""
+"""Growable blocks of memory. Only inline functions: nothing is imported at run time."""
 
 from cpython.mem cimport PyMem_Realloc
 from libc.stdint cimport uint32_t

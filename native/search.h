@@ -1,4 +1,4 @@
-/* What a search of an index (layout.h) is made of: terms, sets of values, cursors, groups. */
+/* The parts of a search of an index (layout.h): terms, sets of values, cursors, groups. */
 #ifndef SNAPBID_SEARCH_H
 #define SNAPBID_SEARCH_H
 
@@ -10,11 +10,11 @@ static inline int sb_lowest(uint64_t word) { return __builtin_ctzll(word); }
 static inline void sb_prefetch(const void *at) { __builtin_prefetch(at); }
 static inline int sb_bit(const uint64_t *row, uint32_t rank) { return row[rank >> 6] >> (rank & 63) & 1; }
 
-/* -- terms: what a request carries, before and after it is looked up ------------------------- */
+/* -- terms: the keys of a request, before and after they are looked up ----------------------- */
 
 enum sb_form { SB_TEXT, SB_FOLDED, SB_NUMBER };
 
-/* A key that may be in an index. SB_FOLDED: ASCII that counts in lower case. */
+/* A key that may be in an index. SB_FOLDED: compared with its ASCII in lower case. */
 typedef struct {
     uint64_t hash;
     union { const char *text; uint64_t number; };
@@ -22,8 +22,8 @@ typedef struct {
     uint8_t space, form;
 } sb_term;
 
-/* Both write where the term stays: a copy of what has just been written in smaller pieces waits for
- * all of them. */
+/* Both write the term in place: copying what was just written in smaller pieces would stall until
+ * all of them are stored. */
 static inline void sb_text_term(sb_term *term, uint32_t space, const char *text, size_t size,
                                 int fold) {
     term->hash = fold ? sb_hash_of(space, text, size, 1) : sb_hash(space, text, size);
@@ -53,7 +53,7 @@ static inline const char *sb_key(const sb_header *index, uint32_t value) {
     return (const char *)index + index->keys + sb_values(index)[value].key;
 }
 
-/* Whether a text, in lower case where `fold` is set, is what is stored; as sb_hash_of reads it. */
+/* Whether a text, in lower case if `fold` is set, equals the stored one; read as in sb_hash_of. */
 static inline int sb_equal(const void *text, const void *stored, size_t size, int fold) {
     const unsigned char *a = (const unsigned char *)text, *b = (const unsigned char *)stored;
     uint64_t x, y;
@@ -85,7 +85,7 @@ static inline int sb_same(const sb_term *term, const char *stored) {
     return sb_load((const unsigned char *)stored, 8) == term->number;
 }
 
-/* Writes the digits of a number that is not negative, at most 19; how many. */
+/* Writes the digits of a non-negative number, at most 19; returns how many. */
 static inline int sb_digits(char *at, int64_t number) {
     char digits[20];
     int size = 0;
@@ -94,12 +94,12 @@ static inline int sb_digits(char *at, int64_t number) {
     return size;
 }
 
-/* Fetches the place of a key into the cache. */
+/* Prefetches the slot of a key. */
 static inline void sb_expect(const sb_header *index, uint64_t hash) {
     sb_prefetch(sb_slots(index) + (hash & index->slot_mask));
 }
 
-/* The next value from a place in the table on whose tag is the term's, or SB_NONE. */
+/* The next value, from a slot of the table on, that has the term's tag; or SB_NONE. */
 static inline uint32_t sb_probe(const sb_header *index, uint64_t *at, uint64_t hash) {
     const sb_slot *slots = sb_slots(index);
     while (slots[*at].value != SB_NONE && slots[*at].tag != (uint32_t)(hash >> 32))
@@ -107,8 +107,8 @@ static inline uint32_t sb_probe(const sb_header *index, uint64_t *at, uint64_t h
     return slots[*at].value;
 }
 
-/* The values of the terms, SB_NONE where no campaign has the key. Three passes, so that the cache
- * misses of many terms overlap. */
+/* Looks up the values of the terms, SB_NONE if no campaign has the key. Three passes, so that the
+ * cache misses of many terms overlap. */
 static inline void sb_resolve(const sb_header *index, const sb_term *terms, uint32_t count,
                               uint32_t *found) {
     const sb_value *values = sb_values(index);
@@ -121,7 +121,7 @@ static inline void sb_resolve(const sb_header *index, const sb_term *terms, uint
         if (found[i] != SB_NONE) sb_prefetch(sb_key(index, found[i]));
     for (uint32_t i = 0; i < count; i++) {
         if (found[i] == SB_NONE || sb_same(terms + i, sb_key(index, found[i]))) continue;
-        uint64_t at = terms[i].hash & index->slot_mask; /* two keys with one tag */
+        uint64_t at = terms[i].hash & index->slot_mask; /* two keys share a tag */
         while ((found[i] = sb_probe(index, &at, terms[i].hash)) != SB_NONE
                && !sb_same(terms + i, sb_key(index, found[i])))
             at = (at + 1) & index->slot_mask;
@@ -131,7 +131,7 @@ static inline void sb_resolve(const sb_header *index, const sb_term *terms, uint
 /* -- sets of values -------------------------------------------------------------------------- */
 
 typedef struct {
-    const uint32_t *values; /* rising */
+    const uint32_t *values; /* ascending */
     uint32_t count;
     uint64_t signature; /* a bit for each value, modulo 64 */
 } sb_set;
@@ -141,17 +141,17 @@ static int sb_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sorts values by 11 bits at a time: in time that grows with their number alone. 0: no memory. */
+/* Radix sort, 11 bits at a time, in time linear in the number of values. 0: no memory. */
 static int sb_radix(uint32_t *values, uint32_t count) {
     uint32_t *spare = (uint32_t *)malloc((size_t)count * sizeof(*values));
-    uint32_t *from = values, *to = spare, *swap, places[2048];
+    uint32_t *from = values, *to = spare, *swap, starts[2048];
     if (!spare) return 0;
     for (int shift = 0; shift < 33; shift += 11) {
         uint32_t sum = 0;
-        memset(places, 0, sizeof(places));
-        for (uint32_t i = 0; i < count; i++) places[from[i] >> shift & 2047]++;
-        for (uint32_t i = 0; i < 2048; i++) { uint32_t own = places[i]; places[i] = sum; sum += own; }
-        for (uint32_t i = 0; i < count; i++) to[places[from[i] >> shift & 2047]++] = from[i];
+        memset(starts, 0, sizeof(starts));
+        for (uint32_t i = 0; i < count; i++) starts[from[i] >> shift & 2047]++;
+        for (uint32_t i = 0; i < 2048; i++) { uint32_t n = starts[i]; starts[i] = sum; sum += n; }
+        for (uint32_t i = 0; i < count; i++) to[starts[from[i] >> shift & 2047]++] = from[i];
         swap = from; from = to; to = swap;
     }
     memcpy(values, from, (size_t)count * sizeof(*values));
@@ -174,7 +174,7 @@ static inline void sb_rise(uint32_t *values, uint32_t count) {
     }
 }
 
-/* Sorts values in place and drops SB_NONE and repeats; how many are left. */
+/* Sorts values in place and drops SB_NONE and repeats; returns how many are left. */
 static inline uint32_t sb_sort(uint32_t *values, uint32_t count) {
     uint32_t kept = 0, i;
     for (i = 0; i < count; i++)
@@ -186,7 +186,7 @@ static inline uint32_t sb_sort(uint32_t *values, uint32_t count) {
     return kept;
 }
 
-/* Whether rising values have this one. */
+/* Whether ascending values contain this one. */
 static inline int sb_among(const uint32_t *values, uint32_t count, uint32_t value) {
     uint32_t low = 0, high = count;
     while (low < high) {
@@ -223,16 +223,16 @@ static inline int sb_line_in(const sb_set *set, const sb_value *values, uint32_t
 
 /* -- cursors and groups ---------------------------------------------------------------------- */
 
-/* A posting while ranks rise. */
+/* A posting that is read by ascending rank. */
 typedef struct {
     const uint64_t *row;        /* or NULL */
     const uint32_t *rank, *end; /* or NULL */
 } sb_cursor;
 
-/* The place of the list's first rank from this one on. Ranks may be skipped, never gone back. */
+/* The list's first rank from this one on. Ranks may be skipped, but never revisited. */
 static inline const uint32_t *sb_seek(sb_cursor *cursor, uint32_t rank) {
     const uint32_t *at = cursor->rank, *end = cursor->end;
-    if (at < end && *at < rank) { /* gallop, then halve */
+    if (at < end && *at < rank) { /* galloping, then binary search */
         size_t step = 1;
         while (step < (size_t)(end - at) && at[step] < rank) { at += step; step += step; }
         const uint32_t *top = step < (size_t)(end - at) ? at + step : end;
@@ -252,7 +252,7 @@ static inline int sb_has(sb_cursor *cursor, uint32_t rank) {
     return at < cursor->end && *at == rank;
 }
 
-/* A dimension that takes more than a row: (open or any include) and not any exclude. */
+/* A dimension that needs more than a row: (open or any include) and not any exclude. */
 typedef struct {
     const uint64_t *open; /* campaigns without an include; NULL: all */
     uint32_t first, includes, excludes; /* in the cursors: includes, then excludes */
@@ -271,8 +271,8 @@ static inline int sb_admits(const sb_group *group, sb_cursor *cursors, uint32_t 
     return 1;
 }
 
-/* The campaigns of a block that the group includes. Gives the block, or where it has none the next
- * one that may have some; `blocks` where none has. */
+/* Computes the campaigns of a block that the group includes. Returns the block, or if it has none
+ * the next one that may have some; `blocks` if none has. */
 static inline uint32_t sb_gather(uint64_t bits[SB_WORDS], uint32_t block, uint32_t blocks,
                                  const sb_group *group, sb_cursor *cursors) {
     sb_cursor *one = cursors + group->first, *behind = one + group->includes;
@@ -292,8 +292,8 @@ static inline uint32_t sb_gather(uint64_t bits[SB_WORDS], uint32_t block, uint32
     return next;
 }
 
-/* The bits of a block, in parts that fit a register everywhere: a vector of 512 bits would be kept in
- * memory where there is no such register. The rows of a buffer need not stand on cache lines. */
+/* The bits of a block, in parts that fit a register on all machines: a vector of 512 bits would be
+ * kept in memory on those without such registers. The rows of a buffer may be unaligned. */
 typedef uint64_t sb_part __attribute__((vector_size(16), aligned(8), may_alias));
 typedef struct { sb_part a, b, c, d; } sb_bits;
 
@@ -314,7 +314,7 @@ static inline sb_bits sb_without(sb_bits x, sb_bits y) {
     return (sb_bits){x.a & ~y.a, x.b & ~y.b, x.c & ~y.c, x.d & ~y.d};
 }
 
-/* What sb_admits admits of a block, of a group whose cursors are all rows. */
+/* The campaigns of a block that sb_admits admits, for a group whose cursors are all rows. */
 static inline sb_bits sb_restrict(sb_bits bits, uint32_t block, const sb_group *group,
                                   const sb_cursor *cursors) {
     const sb_cursor *at = cursors + group->first, *excludes = at + group->includes;
@@ -333,9 +333,9 @@ static inline int sb_is_empty(sb_bits x) {
     return !(any[0] | any[1]);
 }
 
-/* Leaves of a block's bits the candidates: what is in all rows and admitted by all groups of rows.
- * From `first` on the rows are the impression's, which refuse more than most of the request's; these
- * stand in the order of how many they refuse. */
+/* Reduces a block's bits to its candidates: those in all rows and admitted by all groups of rows.
+ * From `first` on the rows are the impression's, which refuse more than most of the request's; the
+ * request's are in the order of how many they refuse. */
 static inline void sb_narrow(uint64_t candidates[SB_WORDS], uint32_t block,
                              const uint64_t *const *rows, uint32_t first, uint32_t n_rows,
                              const sb_group *groups, uint32_t n_groups, const sb_cursor *cursors) {

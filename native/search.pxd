@@ -1,4 +1,4 @@
-"""search.h for Cython. Only declarations: nothing is imported when the modules run."""
+"""search.h for Cython. Only declarations: nothing is imported at run time."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 

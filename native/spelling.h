@@ -1,5 +1,5 @@
-/* The entries of the lists by which a request limits who may bid, as senders spell them: what is to
- * be done for an entry that is written as its standard has it costs a look at each of its words. */
+/* Spellings of the entries in a request's restricting lists. Checking an entry that is already in
+ * standard form costs one pass over its machine words. */
 #ifndef SNAPBID_SPELLING_H
 #define SNAPBID_SPELLING_H
 
@@ -9,7 +9,7 @@ enum sb_kind { SB_IDS, SB_HOSTS, SB_TYPES }; /* of entries */
 
 #define SB_EACH(byte) (0x0101010101010101ULL * (byte))
 
-/* The high bits of bytes of ASCII; some bit is set where one of them is in the range. */
+/* For bytes of ASCII: the high bits are set of those in the range. */
 static inline uint64_t sb_below(uint64_t word, uint64_t byte) {
     return (word - SB_EACH(byte)) & ~word;
 }
@@ -27,7 +27,7 @@ static inline uint64_t sb_marks(uint64_t word, enum sb_kind kind) {
     return marks & SB_EACH(0x80);
 }
 
-/* Whether ASCII, not empty, has none of the characters that an entry is read closely for. */
+/* Whether non-empty ASCII has none of the characters that require closer parsing. */
 static inline int sb_has_no_marks(const char *text, size_t size, enum sb_kind kind) {
     const unsigned char *at = (const unsigned char *)text, *last = at + size - 8;
     uint64_t marks = 0, word = 0;
@@ -42,7 +42,7 @@ static inline int sb_has_no_marks(const char *text, size_t size, enum sb_kind ki
     return sb_marks(word, kind) == 0;
 }
 
-/* Whether a host begins with www. and something else, of which www. says nothing. */
+/* Whether a host begins with a www. that can be dropped, with something after it. */
 static inline int sb_has_www(const char *text, size_t size) {
     return size > 4 && (sb_load((const unsigned char *)text, 4) | 0x00202020) == 0x2e777777
         && memchr(text + 4, '.', size - 4) != NULL;
@@ -61,8 +61,8 @@ static inline sb_slice sb_trimmed(const char *at, const char *end) {
     return (sb_slice){at, (size_t)(end - at)};
 }
 
-/* The next part of an entry that may hold several, between commas; `at` is left behind its comma, and
- * beyond `end` behind the last. */
+/* The next part of a comma-separated entry; `at` is moved past its comma, and past `end` after the
+ * last part. */
 static inline sb_slice sb_next_part(const char **at, const char *end) {
     const char *from = *at, *comma = (const char *)memchr(from, ',', (size_t)(end - from));
     if (!comma) comma = end;
@@ -70,7 +70,7 @@ static inline sb_slice sb_next_part(const char **at, const char *end) {
     return sb_trimmed(from, comma);
 }
 
-/* The type of a media type without its parameters. */
+/* A media type without its parameters. */
 static inline sb_slice sb_type_in(sb_slice entry) {
     const char *end = (const char *)memchr(entry.at, ';', entry.size);
     return end ? sb_trimmed(entry.at, end) : entry;
@@ -82,8 +82,8 @@ static inline int sb_is_of_host(unsigned char byte) {
         || byte == '_' || byte >= 0x80;
 }
 
-/* The host in a domain or an address: without scheme, user, port, path, a leading *. or www. and the
- * root's dot. Of size 0 where there is none. */
+/* The host of a domain or URL: without scheme, user, port, path, a leading *. or www. and the
+ * root's dot. Empty if there is none. */
 static inline sb_slice sb_host_in(sb_slice entry) {
     const char *at = entry.at, *end = at + entry.size, *slash = at, *one;
     while (slash < end && *slash != '/' && *slash != '?' && *slash != '#' && *slash != '\\') slash++;
@@ -108,8 +108,8 @@ static inline sb_slice sb_host_in(sb_slice entry) {
     return (sb_slice){at, (size_t)(end - at)};
 }
 
-/* Whether a language tag begins with a code of two letters that none has replaced: those that were
- * withdrawn begin with i, j and m. */
+/* Whether a language tag begins with a two-letter code that has not been replaced: the withdrawn
+ * ones begin with i, j and m. */
 static inline int sb_is_todays(sb_slice tag) {
     unsigned char first, second;
     if (tag.size < 2 || (tag.size > 2 && tag.at[2] != '-' && tag.at[2] != '_')) return 0;
@@ -123,7 +123,7 @@ static inline int sb_is_todays(sb_slice tag) {
 
 enum { SB_MAX_FIRST = 32, SB_MAX_SECOND = 64, SB_FIRST_SIZE = 8 };
 
-/* The number of a category that is written as IAB17-44: 17 * SB_MAX_SECOND + 44; -1 for any other
+/* The number of a category spelled like IAB17-44: 17 * SB_MAX_SECOND + 44; -1 for any other
  * text. */
 static inline int sb_first(const char *text, size_t size) {
     const unsigned char *at = (const unsigned char *)text, *end = at + size;
@@ -142,8 +142,8 @@ static inline int sb_first(const char *text, size_t size) {
     return first < SB_MAX_FIRST && second < SB_MAX_SECOND ? first * SB_MAX_SECOND + second : -1;
 }
 
-/* The same of one with white space, in another case, with a dash after IAB or zeros before its
- * numbers: written into `plain`, and how long that is; 0 where it cannot be one. */
+/* Normalises a category with white space, in another case, with a dash after IAB or leading zeros
+ * into `plain`; returns its length, 0 if it cannot be a category. */
 static inline size_t sb_spell_first(sb_slice entry, char plain[SB_FIRST_SIZE]) {
     size_t size = 0;
     for (size_t i = 0; i < entry.size; i++) {

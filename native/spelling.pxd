@@ -1,4 +1,4 @@
-"""spelling.h for Cython. Only declarations: nothing is imported when the modules run."""
+"""spelling.h for Cython. Only declarations: nothing is imported at run time."""
 
 cdef extern from "spelling.h" nogil:
     enum: SB_IDS, SB_HOSTS, SB_TYPES, SB_MAX_FIRST, SB_MAX_SECOND, SB_FIRST_SIZE

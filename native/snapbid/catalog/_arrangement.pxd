@@ -1,4 +1,4 @@
-"""Of one layer, what narrows its blocks for a request and then for each of its impressions.
+"""The filters that narrow a layer's blocks for a request and for each of its impressions.
 
 Rows (that of the active campaigns first), groups whose cursors are all rows, other groups; the
 request's part of each first, then the impression's.
@@ -24,12 +24,12 @@ cdef class Arrangement:
     cdef sb_group flats[SB_DIMENSIONS]
     cdef sb_group groups[SB_DIMENSIONS]
     cdef sb_group deals  # the group of SB_DEAL, if it includes any
-    cdef sb_cursor *fresh  # the cursors at the first block
+    cdef sb_cursor *fresh  # the cursors, reset to the first block
     cdef uint32_t fresh_capacity
     cdef uint32_t n_rows, n_flats, n_groups, n_cursors
     cdef uint32_t request_rows, request_flats, request_groups, request_cursors
     cdef bint refuses_all, request_refuses_all
-    cdef list made  # rows of this arrangement alone
+    cdef list made  # rows built for this arrangement
     cdef Py_ssize_t request_made
 
     cdef int take_request(self, Terms terms, uint32_t *values) except -1

@@ -11,7 +11,7 @@ from memory cimport grow
 from search cimport sb_admits, sb_bit, sb_prefetch, sb_sort
 
 cdef enum:
-    MAX_CURSORS = 64  # of a group; beyond, its postings are added up to a row
+    MAX_CURSORS = 64  # of a group; beyond, its postings are merged into a row
 
 
 @cython.no_gc  # it is part of no cycle
@@ -25,8 +25,8 @@ cdef class Arrangement:
         PyMem_Free(self.fresh)
 
     cdef int take_request(self, Terms terms, uint32_t *values) except -1:
-        """Begin anew with a request's dimensions. `values` are those of the terms in the layer; those
-        of a dimension are sorted.
+        """Start over with a request's dimensions. `values` are those of the terms in the layer;
+        those of a dimension get sorted.
         """
         cdef uint32_t i, dimension
         self.rows[0] = self.layer.active
@@ -47,7 +47,7 @@ cdef class Arrangement:
         return 0
 
     cdef int take_impression(self, Terms terms, uint32_t *values) except -1:
-        """Put an impression's dimensions in the place of the last one's; `values` as above."""
+        """Replace the last impression's dimensions with this one's; `values` as above."""
         cdef uint32_t i, dimension
         if self.made is not None:
             del self.made[self.request_made:]
@@ -100,7 +100,7 @@ cdef class Arrangement:
                 if known[values[i]].included.count:
                     flat &= self.cursor(&known[values[i]].included)
         group.includes = self.n_cursors - group.first
-        if open.includes and group.includes == 0:  # the others alone are left
+        if open.includes and group.includes == 0:  # only the others are left
             self.row(dimension, group.open)
             if open.includes == self.layer.head.campaigns:
                 self.refuses_all = True
@@ -147,8 +147,9 @@ cdef class Arrangement:
         return False
 
     cdef uint32_t merge(self, uint32_t first) except 0:
-        """Merge the cursors from the first on into a single row, which replaces them: a request that
-        names thousands of values costs their postings once, not thousands of looks a campaign.
+        """Merge the cursors from `first` on into a single row, which replaces them: a request that
+        names thousands of values costs one pass over their postings, not thousands of checks per
+        campaign.
         """
         cdef size_t words = <size_t>self.layer.head.blocks * SB_WORDS
         cdef uint64_t *row

@@ -1,8 +1,8 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Builds the index that the matcher maps (layout.h).
+"""The builder of the index that the matcher maps (layout.h).
 
 The builder is kept between builds: a changed campaign is put again, a deleted one discarded, and
-`build` writes the whole index anew from what is held in flat arrays.
+`build` writes the whole index from flat arrays.
 """
 
 from libc.math cimport M_PI, cos, sin
@@ -37,7 +37,7 @@ cdef dict PROTOCOL_SPACE = {SB_VIDEO: SB_VIDEO_PROTOCOL, SB_AUDIO: SB_AUDIO_PROT
 
 
 cdef uint32_t mask(object numbers) except? 0:
-    """Bits for the numbers below SB_MASKED."""
+    """Return the bits of the numbers below SB_MASKED."""
     cdef uint32_t bits = 0
     for number in numbers:
         if number < SB_MASKED:
@@ -46,7 +46,7 @@ cdef uint32_t mask(object numbers) except? 0:
 
 
 cdef list beyond(object numbers):
-    """The numbers that `mask` leaves out."""
+    """Return the numbers that `mask` leaves out."""
     return [number for number in numbers if number >= SB_MASKED]
 
 
@@ -57,10 +57,7 @@ cdef uint16_t counted(uint32_t entries) except? 0xffff:
 
 
 cdef class Builder:
-    """Holds campaigns and writes them as an index.
-
-    payloads: a new file, in which payloads are kept instead of in memory.
-    """
+    """A builder of campaign indexes; see `_builder.pyi`."""
 
     cdef dict entries  # id -> Entry
     cdef set gone      # ids that this index hides in its base
@@ -69,8 +66,8 @@ cdef class Builder:
     cdef dict parents  # value -> value, of those that have one
     cdef object payloads
     cdef uint64_t in_file  # bytes of payloads
-    cdef Numbers terms, lists  # of the campaign that is put
-    cdef Numbers seen          # value -> the list in which it was seen last
+    cdef Numbers terms, lists  # of the campaign being put
+    cdef Numbers seen          # value -> the list that it was last seen in
     cdef uint32_t list_number
 
     def __cinit__(self, object payloads=None):
@@ -89,7 +86,7 @@ cdef class Builder:
         return len(self.entries)
 
     cdef uint32_t value(self, uint32_t space, object key) except 0:
-        """Text or integer to the builder's value, new where it is the first of its kind."""
+        """Return the builder's value of a text or an integer; a new one at first sight."""
         cdef dict known = <dict>self.values[space]
         cdef bytes stored
         value = known.get(key)
@@ -106,7 +103,7 @@ cdef class Builder:
 
     cdef uint32_t add_all(self, Numbers into, uint32_t space, object keys,
                           uint32_t mark=0) except? 0xffffffff:
-        """Adds the keys' values, each once and marked; how many there are."""
+        """Add the keys' values, each once and marked; return how many there are."""
         cdef uint32_t value, before = into.n
         self.begin_list()
         for key in keys:
@@ -118,12 +115,12 @@ cdef class Builder:
 
     cdef void begin_list(self) noexcept:
         self.list_number += 1
-        if self.list_number == 0:  # after four thousand million lists
+        if self.list_number == 0:  # wrapped around, after 2**32 lists
             memset(self.seen.at, 0, self.seen.n * sizeof(uint32_t))
             self.list_number = 1
 
     cdef uint32_t line(self, uint32_t space, tuple keys) except 0:
-        """The value of the first key; the others, each above the one before it, become values, too."""
+        """Return the value of the first key; its ancestors, the other keys, become values, too."""
         cdef uint32_t value = self.value(space, keys[0])
         cdef uint32_t child = value
         for key in keys[1:]:
@@ -134,7 +131,7 @@ cdef class Builder:
         return value
 
     cdef uint32_t language(self, str tag) except 0:
-        """The value of a language tag; its prefixes (`en` of `en-gb`) become values, too."""
+        """Return the value of a language tag; its prefixes (`en` of `en-gb`) become values, too."""
         cdef uint32_t value = self.value(SB_AD_LANGUAGE, tag)
         cdef uint32_t child = value
         while child not in self.parents:
@@ -146,21 +143,21 @@ cdef class Builder:
         return value
 
     def discard(self, str id):
-        """Forgets a campaign; unknown ids are ignored."""
+        """Remove a campaign; unknown ids are ignored."""
         self.entries.pop(id, None)
         self.gone.discard(id)
 
     def hide(self, str id):
-        """Has the index say that there is no such campaign, whatever its base has (layout.h)."""
+        """Mark an id as deleted, whatever the base has (layout.h)."""
         self.entries.pop(id, None)
         self.gone.add(id)
 
     def put(self, object campaign, bytes payload, object categories, tuple advertiser not None):
-        """Adds or replaces a campaign.
+        """Add or replace a campaign.
 
-        campaign: with the attributes of `campaign.Campaign`. payload: what `Index.payload` gives
-        back. categories: as `reference.taxonomies.Categories`. advertiser: its domain, then what is above
-        it, in all forms. Raises ValueError where a value is none.
+        campaign: has the attributes of `campaigns.campaign.Campaign`. payload: what `Index.payload`
+        returns. categories: as `reference.taxonomies.Categories`. advertiser: its domain and the
+        domains above it, in all forms. Raises ValueError for an invalid value.
         """
         cdef Entry entry = Entry()
         self.terms.n = self.lists.n = 0
@@ -203,7 +200,7 @@ cdef class Builder:
         self.entries[entry.id] = entry
 
     cdef int put_groups(self, str marker, tuple groups) except -1:
-        """Stores, for each category, those of another taxonomy that mean it."""
+        """Store, for each category, those of another taxonomy that mean it."""
         self.lists.add(self.value(SB_AD_CATEGORY, marker))
         self.lists.add(SB_NONE)
         for lines in groups:
@@ -241,7 +238,7 @@ cdef class Builder:
         cdef uint32_t dimension, i, first
         for name, values in targeting.items():
             dimension = DIMENSIONS[name]
-            included, excluded = getattr(values, "include"), values.exclude  # a word of Cython's
+            included, excluded = getattr(values, "include"), values.exclude  # a keyword in Cython
             if included:
                 entry.includes |= 1u << dimension
                 first = terms.n
@@ -257,7 +254,7 @@ cdef class Builder:
         return 0
 
     cdef int put_creatives(self, Entry entry, tuple creatives, tuple circles) except -1:
-        """Stores the creatives, with what they list and the formats that they fit."""
+        """Store the creatives, with their lists and the formats that they fit."""
         cdef sb_creative *one
         cdef Numbers lists = self.lists
         cdef uint32_t media
@@ -328,9 +325,9 @@ cdef class Builder:
         return 0
 
     def build(self):
-        """The index as one bytearray; where payloads are in a file, it belongs behind.
+        """Return the index as one bytearray; a file of payloads is to be appended to it.
 
-        Raises ValueError where it would be larger than its offsets can tell.
+        Raises ValueError if it would be larger than its offsets can address.
         """
         cdef IndexWriter writer = IndexWriter(
             self.entries, self.gone, self.keys, self.parents, self.in_file)

@@ -1,4 +1,4 @@
-"""A campaign as the builder holds it between builds, and the growing arrays it is put together in."""
+"""A campaign as the builder holds it between builds, and the growing arrays to assemble it in."""
 
 from libc.stdint cimport uint32_t
 
@@ -25,7 +25,7 @@ cdef class Numbers:
         self.n += 1
         return 0
 
-    cdef uint32_t *copy_to(self, uint32_t *place) noexcept
+    cdef uint32_t *copy_to(self, uint32_t *to) noexcept
 
 
 cdef class Entry:

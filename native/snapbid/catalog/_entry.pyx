@@ -29,11 +29,11 @@ cdef class Numbers:
         self.room = room
         return 0
 
-    cdef uint32_t *copy_to(self, uint32_t *place) noexcept:
-        """The place behind the copy."""
-        if self.n:  # `at` is NULL where nothing was added
-            memcpy(place, self.at, self.n * sizeof(uint32_t))
-        return place + self.n
+    cdef uint32_t *copy_to(self, uint32_t *to) noexcept:
+        """Copy the numbers; return the address after the copy."""
+        if self.n:  # `at` is NULL if nothing was added
+            memcpy(to, self.at, self.n * sizeof(uint32_t))
+        return to + self.n
 
 
 @cython.final

@@ -1,4 +1,4 @@
-"""What an impression requires, and its deals: terms, and facts that are no terms.
+"""The requirements of an impression, and its deals: as terms, and as plain fields.
 
 Floors are in micro-USD, or in millionths of the currency in which bids are made.
 """
@@ -12,7 +12,7 @@ from snapbid.catalog._reader cimport Reader
 from snapbid.catalog._terms cimport Terms
 
 cdef enum:
-    CALL_STEPS = 64  # what a call of exchange.lookups counts as
+    CALL_STEPS = 64  # the cost of a call of bidding.lookups
     NO_TERM = 0xffffffff
 
 cdef struct Span:  # a floor for durations, both ends included
@@ -20,26 +20,26 @@ cdef struct Span:  # a floor for durations, both ends included
     int64_t floor  # micro-USD, negative: it cannot be expressed in USD
 
 
-cdef struct Prices:  # what a video or audio creative costs at least, by its duration
+cdef struct Prices:  # the floors of a video or audio creative, by its duration
     bint limited
     int64_t per_second  # micro-USD, exactly; or what is below, in its own currency
     double amount
     PyObject *currency  # borrowed from the request
-    uint32_t first_span, last_span  # of the impression's, beside each other
+    uint32_t first_span, last_span  # of the impression's spans, contiguous
 
 
-cdef struct Stream:  # what an impression's video or audio requires
+cdef struct Stream:  # the requirements of an impression's video or audio
     bint present, has_mimes, has_protocols
     int64_t shortest, longest  # seconds, 0: no limit
-    bint exact  # no other durations than these of the impression's
+    bint exact  # only the impression's listed durations fit
     uint32_t first_duration, n_durations
     uint32_t protocols  # bits, those below SB_MASKED
     bint limits_media  # by any of the following
-    uint32_t flags  # of a creative's, those that it must have
+    uint32_t flags  # that a creative must have
     bint has_delivery
     uint32_t delivery  # bits, those below SB_MASKED
     int64_t least_bitrate, most_bitrate  # kbit/s, 0: no limit
-    int64_t player_w, player_h  # pixels, where there are no boxes; 0: no limit
+    int64_t player_w, player_h  # pixels, if boxing is not allowed; 0: no limit
     Prices prices
 
 
@@ -57,13 +57,13 @@ cdef struct Asked:
     bint secure, private, native
     bint has_mimes  # of the banner
     uint32_t types  # bits of a banner's types that are blocked
-    uint32_t native_kinds  # of assets that the native request requires
+    uint32_t native_kinds  # kinds of assets that the native request requires
     Stream video, audio
-    uint32_t attributes[SB_NATIVE + 1]  # by medium: bits of what is blocked
-    uint32_t apis[SB_NATIVE + 1]  # by medium: bits of what there is
+    uint32_t attributes[SB_NATIVE + 1]  # by medium: bits of the blocked ones
+    uint32_t apis[SB_NATIVE + 1]  # by medium: bits of the supported ones
     uint64_t *sizes  # w << 24 | h
     uint32_t n_sizes
-    uint32_t *durations  # seconds, of each medium rising
+    uint32_t *durations  # seconds, ascending per medium
     uint32_t n_durations
     Deal *deals
     uint32_t n_deals
@@ -73,8 +73,8 @@ cdef struct Asked:
 
 
 cdef inline bint fits_player(int64_t w, int64_t h, const Stream *stream) noexcept:
-    """Media are no larger, and of the player's aspect ratio but for less than a pixel, since
-    their sides are whole pixels.
+    """Return whether media are no larger than the player, and have its aspect ratio to within a
+    pixel, since sides are whole pixels.
     """
     cdef int64_t excess, most
     if stream.player_w and not 0 < w <= stream.player_w:
@@ -89,7 +89,7 @@ cdef inline bint fits_player(int64_t w, int64_t h, const Stream *stream) noexcep
 
 
 cdef inline bint fits_media(const sb_creative *creative, const Stream *stream) noexcept:
-    """Check what the creative must say of its media: what it does not say does not fit."""
+    """Return whether the creative states media that fit; what it does not state does not fit."""
     if stream.flags & ~<uint32_t>creative.flags:
         return False
     if stream.has_delivery and not stream.delivery & creative.delivery:
@@ -103,8 +103,8 @@ cdef inline bint fits_media(const sb_creative *creative, const Stream *stream) n
 
 cdef class ImpressionReading:
     cdef Terms terms
-    cdef Asked asked  # its lists are this object's own
-    cdef object native  # what the native request asks for, or None
+    cdef Asked asked  # its lists are owned by this object
+    cdef object native  # the native request, or None
     cdef Reader reader
     cdef uint32_t used  # bits: dimensions in which any campaign has an entry
     cdef sb_allowance *allowance

@@ -41,14 +41,14 @@ cdef class ImpressionReading:
         PyMem_Free(self.asked.spans)
 
     cdef int forget(self) except -1:
-        """Let go of the request."""
+        """Release the request."""
         self.terms.kept = None
         self.reader = None
         self.native = None
         return 0
 
     cdef void clear(self) noexcept:
-        """Forget the last impression, but for the memory of its lists."""
+        """Clear the last impression, but keep the memory of its lists."""
         cdef Asked asked
         memset(&asked, 0, sizeof(asked))
         asked.sizes = self.asked.sizes
@@ -139,7 +139,7 @@ cdef class ImpressionReading:
         return True
 
     cdef int read_placement(self, object imp, object video, object native) except -1:
-        """Where and how it is shown. Not to say means no, for a reward and an interstitial."""
+        """Read where and how it is shown. Reward and interstitial are no by default."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef int64_t number
@@ -242,7 +242,7 @@ cdef class ImpressionReading:
             stream, reader.get(audio, AUDIO_RQDDURS), reader.get(audio, AUDIO_PODDUR))
 
     cdef int read_player(self, Stream *stream, object video) except -1:
-        """Linearity, skipping, and the player's size where media may not be boxed."""
+        """Read linearity, skipping, and the player's size if media may not be boxed."""
         cdef Reader reader = self.reader
         cdef int64_t number = positive(reader.get(video, VIDEO_LINEARITY))
         if number:
@@ -266,7 +266,7 @@ cdef class ImpressionReading:
         return 0
 
     cdef int read_durations(self, Stream *stream, object exact, object pod) except -1:
-        """The durations that alone are accepted, and that of the whole pod."""
+        """Read the exact durations accepted, and that of the whole pod."""
         cdef Asked *asked = &self.asked
         cdef int64_t number
         number = positive(pod)
@@ -292,7 +292,7 @@ cdef class ImpressionReading:
 
     cdef int read_prices(self, Prices *prices, object per_second, object floors,
                          object currency) except -1:
-        """What creatives cost at least: by the second, and in spans of durations."""
+        """Read the floors by duration: per second, and per span of durations."""
         cdef Reader reader = self.reader
         cdef Asked *asked = &self.asked
         cdef Span span
@@ -329,7 +329,8 @@ cdef class ImpressionReading:
         return 0
 
     cdef int read_deals(self, object deals) except -1:
-        """The deals' ids and prices, then the seats and advertisers that each of them admits."""
+        """Read the deals' ids and prices, then the seats and advertisers that each of them admits.
+        """
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef Asked *asked = &self.asked
@@ -373,7 +374,7 @@ cdef class ImpressionReading:
         return 0
 
     cdef int64_t floor(self, object amount, object currency) except? -2:
-        """A floor in micro-USD, rounded up; -1 where there is no rate. What is not a plain amount
+        """Return a floor in micro-USD, rounded up; -1 without a rate. Anything but a plain amount
         of USD, for bids in USD, is left to `Lookups.floor_micros`.
         """
         cdef double given
@@ -393,7 +394,9 @@ cdef class ImpressionReading:
         return min((<object>self.reader).floor_micros(amount, currency), UNREACHABLE)
 
     cdef inline int64_t plain_floor(self, double given, object currency) except? -1:
-        """An amount of USD, for bids in USD, that is a whole number of micro-USD; -1 for any other."""
+        """Return a whole number of micro-USD for an amount of USD, for bids in USD; -1 for any
+        other.
+        """
         cdef double micros
         if self.reader.in_usd and given < EXACT_USD and (currency is None or currency == "USD"):
             micros = rint(given * MICROS)

@@ -18,9 +18,9 @@ cdef class Layer:
     cdef uint64_t *active  # a row: campaigns that may bid, in this process
     cdef uint64_t *shown  # a row: campaigns that no overlay hides; NULL: all
     cdef uint64_t *suspended  # a row: campaigns with suspended creatives, in this process; NULL: none
-    cdef set suspensions  # those: (rank, creative, canonical SSP)
+    cdef set suspensions  # (rank, creative, canonical SSP)
     cdef uint32_t used  # bits: dimensions in which any campaign has an entry
-    cdef uint8_t order[SB_DIMENSIONS]  # those, what refuses most campaigns first
+    cdef uint8_t order[SB_DIMENSIONS]  # those dimensions, the most selective first
     cdef uint32_t n_order
 
     cdef int hide(self, Layer overlay) except -1
@@ -35,5 +35,5 @@ cdef class Layer:
         return <const uint64_t *>(self.base + offset)
 
     cdef inline const sb_extra *extra(self, uint32_t rank) noexcept:
-        """Of a campaign whose flags have any of SB_EXTRA."""
+        """Return the extra fields of a campaign whose flags have any of SB_EXTRA."""
         return (<const sb_extra *>(self.base + self.head.extras)) + self.details[rank].extra

@@ -106,7 +106,7 @@ cdef class Layer:
         return PyUnicode_DecodeUTF8(key + sizeof(size), size & 0xffffff, NULL)
 
     cdef void set_active(self, uint32_t rank, bint active) noexcept:
-        """Let the campaign bid or not, in this process; one that is hidden or paused never does."""
+        """Let a campaign bid or not, in this process; hidden and paused ones never do."""
         cdef uint64_t bit = <uint64_t>1 << (rank & 63)
         cdef const uint64_t *unpaused = <const uint64_t *>(self.base + self.head.active)
         if not active:
@@ -116,7 +116,7 @@ cdef class Layer:
             self.active[rank >> 6] |= bit
 
     cdef int suspend(self, uint32_t rank, str creative, str canonical) except -1:
-        """Keep a creative from an SSP, in this process; one that is unknown changes nothing."""
+        """Suspend a creative at an SSP, in this process; unknown ones are ignored."""
         cdef const sb_creative *one = self.creatives + self.campaigns[rank].creatives
         cdef size_t row = self.head.blocks * SB_WORDS * sizeof(uint64_t)
         cdef uint32_t i = 0

@@ -34,8 +34,8 @@ cdef class Query:
     cdef Index index
     cdef Workspace workspace
     cdef object imp
-    cdef sb_allowance allowance  # how long it may take
-    cdef readonly uint32_t undecided  # impressions for which the time was not enough
+    cdef sb_allowance allowance  # the time that it may take
+    cdef readonly uint32_t undecided  # impressions that were not decided in time
 
     cdef int take_request(self) except -1
     cdef int take_impression(self) except -1

@@ -3,11 +3,11 @@
 
 A query *reads* the decoded structs of the request into terms, the keys that a campaign may target
 (_request, _impression). Each layer of the index, the base and the overlay, has a search of its own
-(_search), which *arranges* what narrows its blocks (_arrangement), walks the campaigns and asks
+(_search), which *arranges* the filters of its blocks (_arrangement), walks the campaigns and checks
 which *rule* refuses one (_rules). Both use the same terms.
 
-What a request may cost is bounded (contract 3): snapbid/campaigns/README.md lists every loop over what
-a request brings. Reading is linear in the request; the walk ends when its allowance is used up.
+The cost of a request is bounded (contract 3): snapbid/campaigns/README.md lists every loop over a
+request's content. Reading is linear in the request; the walk ends when its allowance is used up.
 """
 
 cimport cython
@@ -19,7 +19,7 @@ from snapbid.catalog._reader cimport *
 from snapbid.catalog._search cimport Match
 
 cdef enum:
-    IMPRESSION_STEPS = 32  # what reading an impression counts as
+    IMPRESSION_STEPS = 32  # the cost of reading an impression
 
 FORMAT_DIMENSION = SB_FORMAT  # the formats of creatives, which no campaign targets
 
@@ -46,7 +46,7 @@ cdef class Index:
             self.interest.has_caps |= self.over.head.capped != 0
 
     def __len__(self):
-        """The number of ranks, including those of hidden campaigns."""
+        """Return the number of ranks, including those of hidden campaigns."""
         return self.base.head.campaigns + (0 if self.over is None else self.over.head.campaigns)
 
     def targets(self, uint32_t dimension):
@@ -92,13 +92,13 @@ cdef class Index:
         return self.layer(&rank).advertiser(rank)
 
     def set_active(self, uint32_t rank, bint active):
-        """Let the campaign bid or not, in this process; one that is hidden or paused never does."""
+        """Let a campaign bid or not, in this process; hidden and paused ones never do."""
         self.layer(&rank).set_active(rank, active)
 
     def suspend(self, str id not None, str creative not None, str canonical not None):
-        """Keep a campaign's creative from an SSP, by its canonical id, in this process.
+        """Suspend a campaign's creative at an SSP (canonical id), in this process.
 
-        What is unknown, or hidden, changes nothing.
+        Unknown and hidden campaigns and creatives are ignored.
         """
         cdef object found = self.rank(id)
         cdef uint32_t rank
@@ -111,7 +111,7 @@ cdef class Index:
               double processor_s=INFINITY):
         """Start the search for a decoded request to an SSP, at a time (UTC epoch ms).
 
-        It may go on for `left_s`, and for `processor_s` of this thread's processor time.
+        It may take `left_s`, and `processor_s` of this thread's processor time.
         """
         return self.start(reader, request, ssp, canonical, now_ms, left_s, processor_s)
 
@@ -119,7 +119,7 @@ cdef class Index:
                      double left_s, double processor_s):
         cdef Query query = Query.__new__(Query, self)
         if reader.structs is None:
-            raise ValueError("the reader knows no structs")
+            raise ValueError("the reader has no structs")
         if reader.checked(request, BIDREQUEST) is None:
             raise TypeError("no request")
         if left_s != INFINITY or processor_s != INFINITY:
@@ -130,7 +130,7 @@ cdef class Index:
         return query
 
 
-# Readings and searches, and their memory, that the queries of an index use in turns.
+# Reusable memory of readings and searches, shared by the queries of an index.
 @cython.no_gc  # it is part of no cycle
 @cython.final
 cdef class Workspace:
@@ -144,7 +144,7 @@ cdef class Workspace:
         self.over = None if index.over is None else LayerSearch(index.over)
 
     cdef int forget(self) except -1:
-        """Let go of the request."""
+        """Release the request."""
         self.request.forget()
         self.impression.forget()
         self.base.forget()
@@ -174,7 +174,7 @@ cdef class Query:
             self.index.spare = self.workspace
 
     cdef int take_request(self) except -1:
-        """Begin the searches, once the request is read."""
+        """Start the searches, once the request is read."""
         cdef Workspace workspace = self.workspace
         workspace.base.take_request(workspace.request, &self.allowance)
         if workspace.over is not None:
@@ -182,7 +182,7 @@ cdef class Query:
         return 0
 
     cdef int take_impression(self) except -1:
-        """Begin the searches anew, once an impression is read."""
+        """Restart the searches, once an impression is read."""
         cdef Workspace workspace = self.workspace
         workspace.base.take_impression(workspace.impression)
         if workspace.over is not None:
@@ -190,10 +190,10 @@ cdef class Query:
         return 0
 
     cpdef bint impression(self, object imp, list rivals=None) except -1:
-        """Turn to an impression of the request; False if its floor has no exchange rate, or if the
-        time is over.
+        """Start on an impression; return False if its floor has no exchange rate, or the time is
+        up.
 
-        rivals: advertisers that may not answer, since they have other impressions of its pod; in
+        rivals: advertisers that may not answer, because they have other impressions of its pod; in
         the form of Index.advertiser.
         """
         cdef Workspace workspace = self.workspace
@@ -220,12 +220,12 @@ cdef class Query:
             self.workspace.over.stop()
 
     cpdef int allow(self, double left_s, double processor_s) except -1:
-        """Let the search go on for a time, and some processor time, from now on."""
+        """Allow the search this much time, and processor time, from now on."""
         sb_allow(&self.allowance, left_s, processor_s)
         return 0
 
     cpdef bint has_time(self) except -1:
-        """Look at the clock; return whether the time allowed is not over."""
+        """Return whether some of the time allowed is left."""
         return not sb_look(&self.allowance)
 
     def next(self):
@@ -261,7 +261,7 @@ cdef class Query:
         """Return the first rule that refuses the campaign for the impression: (Refusal, dimension).
 
         dimension: a number of `DIMENSIONS`, or FORMAT_DIMENSION where no creative has a format that
-        the impression takes; -1 for a rule other than targeting. The search is left as it is.
+        the impression takes; -1 for a rule other than targeting. The search is not affected.
         """
         if self.imp is None:
             raise ValueError("no impression is set")
@@ -270,8 +270,8 @@ cdef class Query:
         return self.workspace.over.explain(rank)
 
     def carried(self):
-        """Return the values of the request and the current impression by dimension, in the form in
-        which they are compared. Dimensions in which no campaign has an entry are not read.
+        """The values of the request and the current impression by dimension, in normal form.
+        Dimensions in which no campaign has an entry are not read.
         """
         values = self.workspace.request.terms.by_dimension()
         if self.imp is not None:
@@ -280,7 +280,7 @@ cdef class Query:
 
     @property
     def user(self):
-        """The user recognised, for frequency caps; or None."""
+        """The recognised user, for frequency caps; or None."""
         return self.workspace.request.user
 
     @property
@@ -291,14 +291,13 @@ cdef class Query:
 
     @property
     def declares(self):
-        """Whether the request asks for what campaigns declare under the Digital Services Act."""
+        """Whether the request asks for declarations under the Digital Services Act."""
         return self.workspace.request.asker.asks_dsa
 
     @property
     def counts(self):
         """The search's work so far, without the overlay's: the rows, groups of rows and groups with
-        posting lists that narrow a block; then the blocks, their candidates, and those of them that
-        were verified.
+        posting lists that narrow a block; then the blocks, candidates and verified candidates.
         """
         cdef LayerSearch search = self.workspace.base
         cdef Arrangement arranged = search.arrangement

@@ -1,6 +1,6 @@
-"""Which campaigns name a value: as a row of bits, or as a list of ranks (layout.h).
+"""Postings: the campaigns that name a value, as a row of bits or a list of ranks (layout.h).
 
-They are counted, then placed, then filled.
+They are counted, then laid out, then filled.
 """
 
 from libc.stdint cimport uint32_t, uint64_t

@@ -5,17 +5,17 @@ cimport cython
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-# Dimensions of few values, of which a request has mostly one: a stored row answers at once.
+# Dimensions with few values, of which most requests have one: a stored row answers at once.
 cdef frozenset ROWED = frozenset((
     SB_SSP, SB_COUNTRY, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS, SB_BROWSER, SB_LANGUAGE,
     SB_INVENTORY, SB_HOUR, SB_POSITION, SB_PLACEMENT, SB_REWARDED, SB_INTERSTITIAL, SB_FORMAT,
 ))
-# Of these a request never has two, so that a value's row is all that is ever asked of it.
+# A request never has two values of these, so only a value's row is ever needed.
 cdef frozenset SINGLE = frozenset((
     SB_COUNTRY, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS, SB_BROWSER, SB_LANGUAGE, SB_HOUR,
     SB_REWARDED, SB_INTERSTITIAL,
 ))
-cdef uint32_t ROWED_VALUES = 512  # beyond, a dimension's values are postings
+cdef uint32_t ROWED_VALUES = 512  # beyond, a dimension's values have postings
 cdef uint32_t NOT_SINGLE = 0xff
 
 
@@ -40,7 +40,7 @@ cdef class Postings:
         free(self.singles)
 
     cdef uint64_t place_all(self, uint64_t at, list keys, sb_value *values) except 0:
-        """Places rows, then lists, from offset `at`; stores the places where `values` is given."""
+        """Lay out rows, then lists, from offset `at`; store the offsets if `values` is given."""
         cdef uint32_t i, space, n_values = len(keys)
         cdef sb_value one
         cdef dict sizes = {}
@@ -76,7 +76,9 @@ cdef class Postings:
 
     cdef uint64_t place(self, sb_posting *posting, uint32_t count, uint64_t at,
                         bint rows) noexcept:
-        """Gives the posting a place if it is a row, or else a list; the offset behind it."""
+        """Assign the posting an offset if it is a row (or, without `rows`, a list); return the next
+        one.
+        """
         posting.count = count
         if count == 0 or sb_is_row(count, self.n) != rows:
             return at
@@ -85,9 +87,9 @@ cdef class Postings:
 
     cdef void post(self, char *base, Entry entry, uint32_t rank, const uint32_t *renamed,
                    sb_value *values) noexcept:
-        """Adds the campaign to the postings of its terms; `inside`/`outside` count down.
+        """Add the campaign to the postings of its terms; `inside`/`outside` count down.
 
-        In a row without postings it sets the bit that `open` has wrong (`write_rows`).
+        In a row without postings, set the bit in which it differs from `open` (`write_rows`).
         """
         cdef uint32_t i, value, left
         cdef uint64_t bit = <uint64_t>1 << (rank & 63)
@@ -99,7 +101,7 @@ cdef class Postings:
             if self.singles[value] != NOT_SINGLE:
                 word = <uint64_t *>(base + <uint64_t>values[value].row * 64) + (rank >> 6)
                 if entry.terms[i] & EXCLUDE and entry.includes >> self.singles[value] & 1:
-                    word[0] &= ~bit  # excludes stand behind the dimension's includes
+                    word[0] &= ~bit  # excludes come after the dimension's includes
                 else:
                     word[0] |= bit
                 continue
@@ -119,7 +121,7 @@ cdef class Postings:
 
     cdef int write_rows(self, char *base, const sb_dimension *dimensions, list keys,
                         const sb_value *values) except -1:
-        """row = (open | include) & ~exclude, for the values that have one."""
+        """Write row = (open | include) & ~exclude, for the values that have one."""
         cdef uint64_t *row
         cdef const uint64_t *open
         cdef uint64_t word
@@ -144,7 +146,7 @@ cdef class Postings:
 
     cdef void combine(self, const char *base, uint64_t *row, const sb_posting *posting,
                       bint admitted) noexcept:
-        """Sets or clears the posting's campaigns in a row."""
+        """Set or clear the posting's campaigns in a row."""
         cdef const uint64_t *bits = <const uint64_t *>(base + <uint64_t>posting.at * 4)
         cdef const uint32_t *ranks = <const uint32_t *>bits
         cdef uint64_t i, bit

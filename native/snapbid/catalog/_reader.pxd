@@ -1,7 +1,7 @@
 """Fields of decoded requests, read at their offsets in memory.
 
-`Reader` gives the value of a field, as a borrowed look at the struct; the functions say what a
-value counts as. What has another type than OpenRTB's counts as absent.
+`Reader` returns the value of a field, borrowed from the struct; the functions interpret values. A
+value of another type than OpenRTB's counts as absent.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -35,7 +35,7 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     bint PyList_CheckExact(object items)
     Py_ssize_t PyList_GET_SIZE(object items)
-    PyObject *PyList_GET_ITEM(object items, Py_ssize_t place)
+    PyObject *PyList_GET_ITEM(object items, Py_ssize_t index)
     bint Py_IS_TYPE(object value, PyTypeObject *type)
 
 
@@ -106,7 +106,7 @@ cdef class Reader:
         return <object>sb_field(<PyObject *>owner, self.offsets[field])
 
     cdef inline object child(self, object owner, int field, int struct):
-        """A struct's field that is a struct, or None; also of None."""
+        """Return a struct's field that is a struct, or None; None also for no struct."""
         return None if owner is None else self.checked(self.get(owner, field), struct)
 
     cdef inline object checked(self, object value, int struct):
@@ -122,7 +122,7 @@ cdef class Reader:
         return (<const uint16_t *>PyBytes_AS_STRING(self.first_flags))[number] if number >= 0 else 0
 
     cdef inline int note(self, str where) except -1:
-        """Note that an entry of a list that limits means nothing."""
+        """Record that a restricting list has a meaningless entry."""
         self.noted.add(where)
         return 0
 
@@ -133,14 +133,14 @@ cdef inline bint filled(object items) noexcept:
 
 
 cdef inline object first(object items, Py_ssize_t most):
-    """Return the first items of a list; none of what is no list."""
+    """Return the first items of a list; an empty list for anything else."""
     if not PyList_CheckExact(items):
         return ()
     return items if PyList_GET_SIZE(items) <= most else (<list>items)[:most]
 
 
 cdef inline bint is_too_long(object text) noexcept:
-    """Return whether a text is longer than any that counts, as far as its characters tell."""
+    """Return whether a text is too long to count, judged by its number of characters."""
     return PyUnicode_Check(text) and PyUnicode_GET_LENGTH(text) > SB_KEY_MAX
 
 
@@ -181,13 +181,13 @@ cdef inline object text_of(object text):
 
 
 cdef inline object recall(object memo, object text):
-    """Return a memo's entry for a text; a missing one is computed (exchange.lookups.Memo)."""
+    """Return a memo's entry for a text; a missing one is computed (bidding.lookups.Memo)."""
     cdef PyObject *value = PyDict_GetItem(memo, text)
     return <object>value if value is not NULL else memo[text]
 
 
 cdef inline uint32_t bits(object numbers) noexcept:
-    """Bits of the numbers below SB_MASKED; what is beyond has no bit."""
+    """Return the bits of the numbers below SB_MASKED; the others have none."""
     cdef uint32_t mask = 0
     cdef int64_t number
     if filled(numbers):

@@ -4,15 +4,15 @@
 from spelling cimport SB_MAX_FIRST, SB_MAX_SECOND
 
 cdef class Reader:
-    """Reads the fields of decoded requests; exchange.lookups.Lookups has the callbacks.
+    """A reader of the fields of decoded requests; bidding.lookups.Lookups has the callbacks.
 
     structs: the classes of the decoded request, among them those of `_Struct` with the fields of
     `_Field`. Their fields are read at their offsets in memory, so each object's class is checked
-    first. The memos (exchange.lookups.Memo) have countries by code, systems by spelling, (system,
-    browser) by user agent, and whether a US Privacy string opts out. The tables have today's codes
-    by languages' old ones, and categories (reference.taxonomies, `listed` and `first_flags`).
-    noted: where the lists that limit are put that have an entry without a meaning. in_usd: bids
-    are in USD. Raises ValueError or TypeError where a struct or a field is missing.
+    first. The memos (bidding.lookups.Memo) have countries by code, systems by spelling, (system,
+    browser) by user agent, and whether a US Privacy string opts out. The tables have current
+    language codes by other ones, and categories (reference.taxonomies, `listed` and `first_flags`).
+    noted: receives the restricting lists with a meaningless entry. in_usd: bids are in USD. Raises
+    ValueError or TypeError if a struct or a field is missing.
     """
 
     def __init__(self, tuple structs, object countries, object systems, object agents,

@@ -1,6 +1,6 @@
-"""What a request carries, but for its impressions: terms, and facts that are no terms.
+"""The content of a request except its impressions: as terms, and as plain fields.
 
-What no campaign asks for is not read; `Interest` says what they do ask for.
+Only fields that some campaign needs are read; `Interest` has those.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -19,11 +19,11 @@ cdef struct Asker:
     uint64_t auction
     int64_t now_ms
     bint has_wseat, has_languages, has_bcat, has_acat, located, recognised
-    bint asks_dsa, needs_dsa  # what the campaign declares, or nothing but campaigns that do
+    bint asks_dsa, needs_dsa  # for a campaign's declaration; for campaigns with one only
     uint32_t renders  # flags of such a campaign
     uint32_t family  # the taxonomy of its categories (reference.taxonomies); 0: a vendor's, or unknown
     uint32_t unmapped  # bits: families into which not all of bcat can be mapped
-    bint blocks_unknown  # bcat has what its taxonomy has not
+    bint blocks_unknown  # bcat has a category that its taxonomy does not have
     double lat, lon  # degrees
 
 
@@ -32,13 +32,13 @@ cdef struct Asker:
 cdef class RequestReading:
     cdef Terms terms
     cdef Asker asker
-    cdef object user  # recognised, for frequency caps; or None
+    cdef object user  # the recognised user, for frequency caps; or None
     cdef Reader reader
     cdef Interest interest
     cdef object request
     cdef str ssp
     cdef str canonical
-    # Texts that terms point into, apart from the request's own.
+    # Texts that terms point into, other than the request's own.
     cdef object country_code, system, browser
     cdef str marker  # of categories in the request's taxonomy: "7:"
     cdef char region_key[64]

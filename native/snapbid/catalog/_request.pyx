@@ -14,7 +14,7 @@ from snapbid.catalog._terms cimport *
 from spelling cimport *
 
 cdef enum:
-    MAX_ENTRIES = 1000  # of a list that describes; lists that limit are read whole
+    MAX_ENTRIES = 1000  # of a list that does not restrict; restricting lists are read in full
     HOUR_MS = 3600000
     WEEK_HOURS = 168
     EPOCH_HOUR = 72  # 1 January 1970 was a Thursday
@@ -53,7 +53,7 @@ cdef class RequestReading:
         self.terms = Terms()
 
     cdef int forget(self) except -1:
-        """Let go of the request."""
+        """Release the request."""
         self.terms.kept = None
         self.reader = None
         self.request = self.ssp = self.canonical = self.user = None
@@ -126,7 +126,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_dsa(self, object regs) except -1:
-        """What the Digital Services Act requires of a bid, from its place of OpenRTB 2.5, too."""
+        """Read what the Digital Services Act requires of a bid, from OpenRTB 2.5's `ext`, too."""
         cdef Reader reader = self.reader
         cdef int64_t number
         if regs is None:
@@ -143,7 +143,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_categories_of_ads(self, object request) except -1:
-        """The taxonomy, the categories that alone may bid, and what marks mapped ones."""
+        """Read the taxonomy, the only categories that may bid, and the marker of mapped ones."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef int64_t number = 0
@@ -169,8 +169,8 @@ cdef class RequestReading:
     cdef bint ad_categories(self, object texts, str where) except -1:
         """Add terms for categories in the request's taxonomy; return whether there is any.
 
-        What its taxonomy does not have is noted, and if it is blocked it might be anything; but one
-        below a category that it has is a part of that.
+        A category that its taxonomy does not have is noted, and if it is blocked might be any; but
+        one below a known category is part of that.
         """
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
@@ -220,7 +220,7 @@ cdef class RequestReading:
         return self.terms.text(SB_AD_CATEGORY, entry[0], False)
 
     cdef bint category_parts(self, sb_slice entry, str where) except -1:
-        """The same for an entry that may hold several, between commas; return whether there is any."""
+        """Add terms for a comma-separated entry; return whether there is any."""
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
         cdef sb_slice part
@@ -243,7 +243,7 @@ cdef class RequestReading:
         cdef uint32_t flags = self.reader.flags_of_first(number)
         if flags == 0:
             self.reader.note(where)
-            if where is BCAT and number > 0:  # what is below a category is a part of it
+            if where is BCAT and number > 0:  # a subcategory is part of its category
                 flags = self.reader.flags_of_first(number - number % SB_MAX_SECOND)
                 size = <const char *>memchr(plain, c'-', size) - plain if flags else 0
         if flags:
@@ -282,7 +282,7 @@ cdef class RequestReading:
         return 0
 
     cdef object read_place(self, object device, object user):
-        """Country, region and city; the geo object that they are read from, or None."""
+        """Read country, region and city; return the geo object that they are read from, or None."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef uint32_t used = self.interest.used
@@ -312,7 +312,7 @@ cdef class RequestReading:
         return geo
 
     cdef object country(self, object geo):
-        """The country (alpha-3) that a geo object names, or None."""
+        """Return the country (alpha-3) that a geo object names, or None."""
         if geo is None:
             return None
         code = self.reader.get(geo, GEO_COUNTRY)
@@ -321,7 +321,7 @@ cdef class RequestReading:
         return recall(self.reader.countries, text_of(code))
 
     cdef int read_region(self, str country, object code) except -1:
-        """`usa-ca`; match.vocabulary.region says what is special about it."""
+        """Read a region, `usa-ca`; campaigns.vocabulary.region has its normal form."""
         cdef Terms terms = self.terms
         cdef Py_ssize_t size, length
         cdef const char *raw
@@ -390,8 +390,8 @@ cdef class RequestReading:
         return 0
 
     cdef bint may_use_user_data(self) except -1:
-        """What exchange.privacy says. It is asked where a consent string or a GPP string decides;
-        of a US Privacy string alone the memo has what it said.
+        """Return the verdict of bidding.privacy. It is called if a consent string or a GPP string
+        decides; for a US Privacy string alone the memo has its verdict.
         """
         cdef Reader reader = self.reader
         regs = reader.child(self.request, BIDREQUEST_REGS, REGS)
@@ -465,7 +465,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_language(self, object language) except -1:
-        """The primary subtag, as match.vocabulary.primary_subtag has it."""
+        """Read the primary subtag, as campaigns.vocabulary.primary_subtag does."""
         cdef Terms terms = self.terms
         cdef Py_ssize_t size
         cdef sb_slice tag
@@ -480,7 +480,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_publication(self, object site, object app, object dooh) except -1:
-        """Domain, bundle, publishers and categories."""
+        """Read domain, bundle, publishers and categories."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef uint32_t used = self.interest.used
@@ -513,8 +513,8 @@ cdef class RequestReading:
         return 0
 
     cdef bint read_domain(self, object url) except -1:
-        """The domain and its parents; whether there is one. What is no bare host name in ASCII is
-        left to match.domains.host.
+        """Read the domain and its parents; return whether there is one. Anything but a bare ASCII
+        host name is left to campaigns.domains.host.
         """
         cdef Terms terms = self.terms
         cdef Py_ssize_t size, i
@@ -545,7 +545,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_categories(self, object categories) except -1:
-        """Each category and its IAB parent."""
+        """Read each category and its IAB parent."""
         cdef Terms terms = self.terms
         cdef Py_ssize_t size
         cdef const char *raw

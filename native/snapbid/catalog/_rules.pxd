@@ -1,6 +1,6 @@
-"""The rules that are neither rows nor groups, campaign by campaign: which of them refuses one.
+"""The rules that are neither rows nor groups, checked campaign by campaign.
 
-`refusal` names the first, or chooses the creative and the deal with which the campaign may bid.
+`refusal` returns the first that refuses one, or chooses the creative and the deal to bid with.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -45,8 +45,8 @@ cdef class Rules:
     cdef const Asked *asked
     cdef sb_allowance *allowance
     cdef bint refuses_all  # for the impression
-    cdef int64_t lowest  # no campaign below this price can answer
-    cdef int64_t undealt  # nor one without a deal below this price
+    cdef int64_t lowest  # the lowest price that can answer
+    cdef int64_t undealt  # the lowest price that can answer without a deal
     cdef bint guarantees  # a deal on offer is guaranteed: its campaigns come before any price
     cdef uint32_t creative  # chosen by the last `refusal`
     cdef int deal  # chosen, -1: none
@@ -64,7 +64,7 @@ cdef class Rules:
     cdef object named(self, int refusal)
 
     cdef inline bint has_guarantee(self) noexcept:
-        """Return whether the deal that was chosen is guaranteed."""
+        """Return whether the chosen deal is guaranteed."""
         return self.deal >= 0 and self.asked.deals[self.deal].guaranteed
 
     # Steps of `take_impression` and `refusal`.

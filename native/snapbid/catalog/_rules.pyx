@@ -14,7 +14,7 @@ from snapbid.catalog._impression cimport CALL_STEPS, NO_TERM, Span, fits_media
 from snapbid.catalog._terms cimport *
 
 cdef enum:
-    SUSPENSION_STEPS = 4  # what a look whether a creative is suspended counts as
+    SUSPENSION_STEPS = 4  # the cost of checking whether a creative is suspended
 
 cdef int64_t UNREACHABLE = 1LL << 62  # micro-USD, beyond any price
 
@@ -46,7 +46,7 @@ cdef class Rules:
         PyMem_Free(self.offers)
 
     cdef int take_request(self, RequestReading request, const uint32_t *values) except -1:
-        """Begin anew with a request; `values` are those of its terms in the layer."""
+        """Start over with a request; `values` are those of its terms in the layer."""
         cdef Terms terms = request.terms
         cdef uint32_t *at
         self.request = request
@@ -62,8 +62,8 @@ cdef class Rules:
         return 0
 
     cdef int take_impression(self, ImpressionReading impression, uint32_t *values) except -1:
-        """Turn to an impression; `values` are those of its terms in the layer, and stay there until
-        the next one. Some of them are sorted, but not those of a dimension.
+        """Start on an impression; `values` are those of its terms in the layer, and stay in use
+        until the next one. Some of them get sorted, but not those of a dimension.
         """
         cdef Terms terms = impression.terms
         self.impression = impression
@@ -75,11 +75,13 @@ cdef class Rules:
         return 0
 
     cdef object named(self, int refusal):
-        """Return the Refusal."""
+        """Return the Refusal with this number."""
         return Refusal(refusal)
 
     cdef int take_offers(self) except -1:
-        """The deals that some campaign wants, by value; and the least price that can answer."""
+        """Collect the deals that some campaign targets, by value, and the lowest price that can
+        answer.
+        """
         cdef const Asked *asked = self.asked
         cdef const Deal *deal
         cdef uint32_t i, value
@@ -173,7 +175,7 @@ cdef class Rules:
             while own < end and own[0] != self.marker:
                 own += 1
             own += 1
-            if own >= end:  # nothing can be mapped
+            if own >= end:  # it has no mapping
                 return False
             if own[0] == SB_NONE:
                 return not self.asker.unmapped >> family & 1 and self.admits_groups(own + 1)
@@ -282,8 +284,9 @@ cdef class Rules:
 
     cdef int choose_creative(self, const sb_campaign *campaign, uint32_t rank,
                              const uint32_t *own_deals, uint32_t n_deals) except -1:
-        """Choose, of the creatives that fit, the one with the highest score; where deals have prices by
-        duration, of those that the best deal admits. Return what refuses, as `verify` does.
+        """Choose, of the creatives that fit, the one with the highest score; if deals have prices
+        by duration, of those that the best deal admits. Return the refusal, if any, as `refusal`
+        does.
         """
         cdef const sb_creative *creative = self.layer.creatives + campaign.creatives
         cdef bint timed = n_deals and self.asked.deals_are_timed
@@ -320,8 +323,8 @@ cdef class Rules:
 
     cdef inline bint is_paid(self, const sb_campaign *campaign, const sb_creative *creative,
                              const Deal *deal) except -1:
-        """Return whether the campaign pays what the impression, or the deal if any, asks for a video
-        or audio creative of this duration.
+        """Return whether the campaign pays the floor of the impression, or of the deal if any, for
+        a video or audio creative of this duration.
         """
         cdef const Prices *prices
         if creative.media == SB_VIDEO:
@@ -335,7 +338,8 @@ cdef class Rules:
         return not prices.limited or self.pays(campaign.price, creative.duration, prices)
 
     cdef bint pays(self, int64_t price, int64_t duration, const Prices *prices) except -1:
-        """Return whether a price suffices for a duration in seconds; for one unknown (-1) none does."""
+        """Return whether a price suffices for a duration in seconds; never for an unknown one (-1).
+        """
         cdef const Span *span
         cdef int64_t least
         cdef uint32_t i
@@ -375,7 +379,7 @@ cdef class Rules:
                 and not self.is_blocked(creative))
 
     cdef bint fits_native(self, uint32_t rank, uint32_t creative) except -1:
-        """Return whether the creative's assets fit; exchange.native_answer decides."""
+        """Return whether the creative's assets fit, as bidding.native_answer decides."""
         if sb_spend(self.allowance, CALL_STEPS):
             return False
         return (<object>self.request.reader).fits_native(self.impression.native, self.layer, rank, creative)

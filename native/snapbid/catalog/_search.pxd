@@ -1,8 +1,8 @@
-"""The search of one layer, resumable: the campaigns that may bid, by falling price.
+"""The resumable search of one layer: the campaigns that may bid, by falling price.
 
-It resolves terms to the layer's values, arranges what narrows its blocks, and walks the campaigns
+It resolves terms to the layer's values, arranges the filters of its blocks, and walks the campaigns
 in rank order, in blocks of 512: the rows of a block are combined into its candidates, which are
-verified one by one. The walk ends at the first price with a match, and goes on from there.
+verified one by one. The walk stops at the first price with a match, and resumes from there.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -28,14 +28,14 @@ cdef class LayerSearch:
     cdef Layer layer
     cdef Arrangement arrangement
     cdef Rules rules
-    cdef sb_allowance *allowance  # it may go on for
-    cdef uint32_t n_matches  # found and not taken, of one price
-    cdef bint halted  # its time was over before there was a match
+    cdef sb_allowance *allowance  # the time that it may take
+    cdef uint32_t n_matches  # found but not taken yet, all of one price
+    cdef bint halted  # the time was up before there was a match
     cdef uint64_t bits[SB_WORDS]  # candidates of the block before `block`
     cdef uint32_t block, word, block_steps
     cdef bint finished
-    cdef bint first_look  # the walk is for guaranteed deals
-    cdef uint32_t n_candidates, n_verified  # looked at so far
+    cdef bint first_look  # the walk looks for guaranteed deals
+    cdef uint32_t n_candidates, n_verified  # so far
     cdef int64_t match_price
     cdef Match *matches
     cdef uint32_t *values  # of the terms

@@ -28,7 +28,7 @@ cdef class LayerSearch:
         PyMem_Free(self.cursors)
 
     cdef int take_request(self, RequestReading request, sb_allowance *allowance) except -1:
-        """Begin anew with a request; the search may go on for `allowance`."""
+        """Start over with a request; the search may take `allowance`."""
         self.allowance = self.arrangement.allowance = self.rules.allowance = allowance
         self.stop()
         self.resolve(request.terms)
@@ -37,10 +37,10 @@ cdef class LayerSearch:
         return 0
 
     cdef int take_impression(self, ImpressionReading impression) except -1:
-        """Turn to an impression of the request."""
+        """Start on an impression of the request."""
         cdef Arrangement arranged = self.arrangement
         self.resolve(impression.terms)
-        self.rules.take_impression(impression, self.values)  # its values of deals are not sorted yet
+        self.rules.take_impression(impression, self.values)  # before its deals are sorted
         arranged.take_impression(impression.terms, self.values)
         if arranged.n_cursors > self.cursors_capacity:
             self.cursors = <sb_cursor *>grow(
@@ -59,7 +59,7 @@ cdef class LayerSearch:
         self.halted = False
 
     cdef int forget(self) except -1:
-        """Let go of the request."""
+        """Release the request."""
         self.rules.request = None
         self.rules.impression = None
         self.arrangement.made = None
@@ -73,7 +73,7 @@ cdef class LayerSearch:
         return 0
 
     cdef inline void rewind(self) noexcept:
-        """To the first block."""
+        """Go back to the first block."""
         cdef Arrangement arranged = self.arrangement
         if arranged.n_cursors:
             memcpy(self.cursors, arranged.fresh, arranged.n_cursors * sizeof(sb_cursor))
@@ -95,8 +95,8 @@ cdef class LayerSearch:
         return self.walk()
 
     cdef int walk(self) except -1:
-        """Find the eligible campaigns of the next highest price. The first look is for guaranteed
-        deals, the second one leaves out what the first one has found.
+        """Find the eligible campaigns of the next highest price. The first walk looks for
+        guaranteed deals, the second one leaves out what the first one found.
         """
         cdef uint32_t rank, block
         cdef int64_t price
@@ -187,7 +187,7 @@ cdef class LayerSearch:
         return self.matches[mine].score >= other.matches[its].score
 
     cdef uint32_t best(self) noexcept:
-        """Return which match has the highest score."""
+        """Return the index of the match with the highest score."""
         cdef Match *matches = self.matches
         cdef uint32_t i, best = 0
         for i in range(self.n_matches):
@@ -198,7 +198,7 @@ cdef class LayerSearch:
         return best
 
     cdef Match take(self) noexcept:
-        """Remove and return the best taken."""
+        """Remove and return the best match."""
         cdef uint32_t best = self.best() if self.n_matches > 1 else 0
         cdef Match taken = self.matches[best]
         self.n_matches -= 1

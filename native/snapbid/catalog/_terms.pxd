@@ -1,8 +1,8 @@
-"""What a request carries, as terms: the keys that a campaign may have, before they are looked up.
+"""The terms of a request: keys that a campaign may have, before they are looked up.
 
-Terms stand in parts: a part is a dimension, or a list that limits who may bid. `begin` and `end`
-say which terms are a part's; the terms of one stand together. A text that is not the request's own
-is kept for as long as the terms are.
+Terms are grouped in parts: a part is a dimension, or a list that restricts who may bid. The terms
+of a part are contiguous, from `begin` to `end`. A text that is not the request's own is kept for as
+long as the terms are.
 """
 
 from cpython.unicode cimport PyUnicode_CheckExact
@@ -17,10 +17,10 @@ from spelling cimport sb_slice
 
 cdef enum:  # parts: the dimensions, then
     BLOCKED = SB_DIMENSIONS  # categories, advertisers, apps and seats that may not bid
-    SEATS                    # seats that alone may bid
-    LANGUAGES                # of creatives that alone may bid
-    CATEGORIES               # that alone may bid
-    MARKER                   # of categories that are mapped to the request's taxonomy
+    SEATS                    # the only seats that may bid
+    LANGUAGES                # the only languages of creatives that may bid
+    CATEGORIES               # the only categories that may bid
+    MARKER                   # of categories mapped to the request's taxonomy
     ASKED                    # the impression's blocked attributes, mimes and protocols
     RIVALS                   # advertisers of the pod's other impressions
     N_PARTS
@@ -33,7 +33,7 @@ cdef class Terms:
     cdef uint32_t begins[N_PARTS]
     cdef uint32_t ends[N_PARTS]
     cdef list kept
-    cdef char *ink  # where the next text goes that is not the request's own
+    cdef char *ink  # where the next text that is not the request's own is written
     cdef uint32_t ink_left
     cdef char first_ink[256]
 
@@ -64,7 +64,7 @@ cdef class Terms:
         self.ends[part] = self.count
 
     cdef inline uint32_t size(self, uint32_t part) noexcept:
-        """How many terms a part has."""
+        """Return the number of terms of a part."""
         return self.ends[part] - self.begins[part]
 
     cdef inline sb_term *push(self) except NULL:
@@ -75,7 +75,7 @@ cdef class Terms:
 
     cdef inline int push_text(self, uint32_t space, const char *text, size_t size,
                               bint fold) except -1:
-        """Add a term for a text that stays where it is; `fold`: ASCII counts in lower case."""
+        """Add a term for a text that stays in memory; `fold`: compare its ASCII in lower case."""
         cdef sb_term *term = self.push()
         sb_text_term(term, space, text, size, fold)
         sb_expect(self.head, term.hash)

@@ -34,7 +34,7 @@ cdef class Terms:
         PyMem_Free(self.terms)
 
     cdef int clear(self) except -1:
-        """Forget all terms and parts."""
+        """Clear all terms and parts."""
         self.count = 0
         memset(self.begins, 0, sizeof(self.begins))
         memset(self.ends, 0, sizeof(self.ends))
@@ -51,7 +51,7 @@ cdef class Terms:
         return 0
 
     cdef const char *encoded(self, object text, Py_ssize_t *size) except? NULL:
-        """UTF-8, kept by the text; empty where there is none, as of half a surrogate pair."""
+        """Return UTF-8, owned by the text; empty if it cannot be encoded (a lone surrogate)."""
         if PyUnicode_IS_COMPACT_ASCII(text):
             size[0] = PyUnicode_GET_LENGTH(text)
             return <const char *>PyUnicode_DATA(text)
@@ -62,7 +62,7 @@ cdef class Terms:
             return b""
 
     cdef const char *unusual(self, object text, bint *fold, Py_ssize_t *size) except? NULL:
-        """The same of an integer, and of what is not ASCII."""
+        """Return the UTF-8 of an integer, or of a non-ASCII text."""
         cdef int64_t number
         if PyLong_CheckExact(text) and integer(text, &number):
             return self.digits(number, size)
@@ -80,7 +80,7 @@ cdef class Terms:
         return self.written(size[0])
 
     cdef const char *foreign(self, object text, Py_ssize_t *size) except? NULL:
-        """An entry of a list that limits, in UTF-8 and lower case, which is not ASCII or a number."""
+        """Return a restricting list's non-ASCII or numeric entry in UTF-8 and lower case."""
         cdef int64_t number
         if PyLong_CheckExact(text) and integer(text, &number):
             return self.digits(number, size)
@@ -98,7 +98,7 @@ cdef class Terms:
         return self.push_text(space, self.written(size), size, fold)
 
     cdef int need_ink(self, Py_ssize_t size) except -1:
-        """Make room for so many bytes at `ink`."""
+        """Reserve `size` bytes at `ink`."""
         if self.ink_left < size:
             more = PyBytes_FromStringAndSize(NULL, INK)
             self.keep(more)
@@ -107,22 +107,21 @@ cdef class Terms:
         return 0
 
     cdef inline const char *written(self, Py_ssize_t size) noexcept:
-        """Return where the bytes begin that have been written at `ink`."""
+        """Return the start of the bytes just written at `ink`."""
         self.ink += size
         self.ink_left -= size
         return self.ink - size
 
     cdef int texts(self, uint32_t space, list texts) except -1:
-        """Add terms for texts that are spelled as the index spells them."""
+        """Add terms for texts in the index's spelling."""
         for text in texts:
             self.text(space, text, False)
         return 0
 
     cdef bint entries(self, Reader reader, uint32_t space, object texts, str where) except -1:
-        """Add terms for the entries of a list that limits; return whether there is any.
+        """Add terms for the entries of a restricting list; return whether there is any.
 
-        They are read for what they mean (contract 3). An entry that means nothing is noted; `where`
-        is the list.
+        Entries are interpreted (contract 3). A meaningless one is noted; `where` is the list.
         """
         cdef int kind = (SB_HOSTS if space == SB_AD_DOMAIN
                          else SB_IDS if space == SB_AD_BUNDLE or space == SB_SEAT else SB_TYPES)
@@ -154,13 +153,13 @@ cdef class Terms:
         return any
 
     cdef bint parts(self, Reader reader, uint32_t space, sb_slice entry, str where) except -1:
-        """The same for an entry that may hold several, between commas."""
+        """Add terms for a comma-separated entry; return whether there is any."""
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
         cdef sb_slice part
         cdef bint any = False
         if (space == SB_AD_BUNDLE or space == SB_SEAT) and entry.size <= SB_KEY_MAX:
-            self.push_text(space, entry.at, entry.size, False)  # commas may be a part of an id
+            self.push_text(space, entry.at, entry.size, False)  # a comma may be part of an id
         while at <= end:
             part = sb_next_part(&at, end)
             if part.size:
@@ -170,7 +169,7 @@ cdef class Terms:
         return any
 
     cdef bint push_entry(self, Reader reader, uint32_t space, sb_slice entry) except -1:
-        """Add a term for an entry; return whether it means anything."""
+        """Add a term for an entry; return whether it has a meaning."""
         cdef bint is_id = space == SB_AD_BUNDLE or space == SB_SEAT
         if space == SB_AD_LANGUAGE:
             return self.push_language(reader, space, entry)
@@ -185,8 +184,8 @@ cdef class Terms:
         return True
 
     cdef bint push_language(self, Reader reader, uint32_t space, sb_slice tag) except -1:
-        """Add a term for a language tag, or its primary subtag, in today's codes
-        (reference.languages); return whether it is one.
+        """Add a term for a language tag, or its primary subtag, in current codes
+        (reference.languages); return whether it is a tag.
         """
         cdef size_t length = 0, i
         cdef char *written
@@ -218,10 +217,10 @@ cdef class Terms:
     cdef uint32_t masked(self, Reader reader, uint32_t space, object numbers, bint *any,
                          str where) except? 0:
         """Return the bits of a list's numbers below SB_MASKED; add terms for the others, unless the
-        space is SB_SPACES. 0 says nothing.
+        space is SB_SPACES. 0 is ignored.
 
-        `any`, of what alone is admitted, is set if there is anything. Where it is NULL, numbers are
-        blocked, and an entry that is none may block any of them.
+        `any`, for a list of the only numbers admitted, is set if it has any. NULL is for blocked
+        numbers, where an entry that is not a number may block any of them.
         """
         cdef uint32_t bits = 0
         cdef int64_t number
@@ -233,7 +232,7 @@ cdef class Terms:
                     any[0] = True
                 if not integer(item, &number):
                     reader.note(where)
-                    if any is NULL:  # of what is blocked, anything
+                    if any is NULL:  # blocked: it may be any of them
                         bits = ALL
                 elif number < SB_MASKED:
                     bits |= 1u << number
@@ -242,7 +241,7 @@ cdef class Terms:
         return bits
 
     cdef dict by_dimension(self):
-        """The values of dimensions, in the form in which they are compared."""
+        """Return the values of the dimensions, in normal form."""
         cdef dict values = {}
         cdef sb_term *term
         cdef uint32_t i

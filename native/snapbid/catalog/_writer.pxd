@@ -1,4 +1,4 @@
-"""Writes the index that the matcher maps (layout.h) from the builder's entries."""
+"""The writer of the index that the matcher maps (layout.h), from the builder's entries."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -7,9 +7,10 @@ from snapbid.catalog._postings cimport Postings
 
 
 cdef class IndexWriter:
-    """One build: counts, then places, then fills.
+    """One build: counts, then lays out, then fills.
 
-    `keys` and `parents` are the builder's (Builder); `in_file`: bytes of payloads that are in a file.
+    `keys` and `parents` are the builder's (Builder); `in_file`: bytes of payloads that are in a
+    file.
     """
 
     cdef list order  # Entry in rank order

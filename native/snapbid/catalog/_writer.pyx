@@ -15,7 +15,7 @@ def _falling(Entry entry):
 
 
 cdef uint64_t length(str text) except? 0:
-    """In UTF-8."""
+    """Return the length of a text in UTF-8."""
     cdef Py_ssize_t size
     PyUnicode_AsUTF8AndSize(text, &size)
     return size
@@ -47,7 +47,7 @@ cdef class IndexWriter:
         return self.renamed[value]
 
     cdef int rename_line(self, uint32_t value) except -1:
-        """Renames a value and its parents."""
+        """Number a value and its parents for this index."""
         while value != SB_NONE and self.renamed[value] == 0:
             self.rename(value)
             value = self.parents.get(value, SB_NONE)
@@ -99,7 +99,7 @@ cdef class IndexWriter:
         while n_slots < 2 * (<uint64_t>self.n_values + 1):
             n_slots *= 2
 
-        memset(&head, 0, sizeof(head))  # padding, too: equal catalogs are equal files
+        memset(&head, 0, sizeof(head))  # with its padding: equal catalogs give equal files
         head.magic = SB_MAGIC
         head.version = SB_VERSION
         head.campaigns = n
@@ -170,7 +170,7 @@ cdef class IndexWriter:
         return 0
 
     cdef uint32_t write_keys(self, sb_header *head, list keys) except? 0xffffffff:
-        """Writes the values' keys and their table; the offset behind the last key."""
+        """Write the values' keys and their table; return the offset after the last key."""
         cdef sb_slot *slots = <sb_slot *>(self.base + head.slots)
         cdef sb_value *values = <sb_value *>(self.base + head.values_at)
         cdef uint64_t slot, hash
@@ -199,12 +199,12 @@ cdef class IndexWriter:
         return offset + 4 + size
 
     cdef int write_ids(self, sb_header *head, uint32_t offset) except -1:
-        """Writes the ids' keys, from this offset on, and their table."""
-        cdef sb_id *places = <sb_id *>(self.base + head.ids)
+        """Write the ids' keys, from this offset on, and their table."""
+        cdef sb_id *slots = <sb_id *>(self.base + head.ids)
         cdef Entry entry
         cdef uint32_t i, rank = 0
         for i in range(head.n_ids):
-            places[i].key = SB_FREE
+            slots[i].key = SB_FREE
         for entry in self.order:
             offset = self.write_id(head, entry.id, rank, offset)
             rank += 1
@@ -214,14 +214,14 @@ cdef class IndexWriter:
 
     cdef uint32_t write_id(self, sb_header *head, str id, uint32_t rank,
                            uint32_t offset) except? 0xffffffff:
-        cdef sb_id *places = <sb_id *>(self.base + head.ids)
+        cdef sb_id *slots = <sb_id *>(self.base + head.ids)
         cdef Py_ssize_t size
         cdef const char *text = PyUnicode_AsUTF8AndSize(id, &size)
-        cdef uint32_t place = sb_id_place(text, size, head.n_ids)
-        while places[place].key != SB_FREE:
-            place = place + 1 if place + 1 < head.n_ids else 0
-        places[place].key = offset
-        places[place].rank = rank
+        cdef uint32_t slot = sb_id_slot(text, size, head.n_ids)
+        while slots[slot].key != SB_FREE:
+            slot = slot + 1 if slot + 1 < head.n_ids else 0
+        slots[slot].key = offset
+        slots[slot].rank = rank
         return self.write_key(head, SB_CAMPAIGN_ID, text, size, offset)
 
     cdef int write_campaigns(self, sb_header *head, sb_dimension *dimensions) except -1:

@@ -1,1 +1,1 @@
-"""The immutable index that decides impressions, what writes it and who follows it (contract 3)."""
+"""The catalog: the immutable campaign index, its builder, matcher and publisher (contract 3)."""

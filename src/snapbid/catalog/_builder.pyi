@@ -8,9 +8,9 @@ MEDIA: dict[str, int]
 
 @final
 class Builder:
-    """Holds campaigns and writes them as an index.
+    """A builder of campaign indexes; it keeps the campaigns between builds.
 
-    `payloads`: a new file, in which payloads are kept instead of in memory.
+    `payloads`: a new file, to hold the payloads instead of memory.
     """
 
     def __new__(cls, payloads: BinaryIO | None = None) -> Self: ...
@@ -25,4 +25,6 @@ class Builder:
         advertiser: tuple[str, ...],
     ) -> None: ...
     def build(self) -> bytearray:
-        """The index; where payloads are in a file, it belongs behind. Raises ValueError."""
+        """Return the index; a file of payloads is to be appended to it. Raises ValueError if too
+        large.
+        """

@@ -2,13 +2,13 @@ from typing_extensions import disjoint_base
 
 @disjoint_base
 class Reader:
-    """Reads the fields of decoded requests; `exchange.lookups.Lookups` has the callbacks.
+    """A reader of the fields of decoded requests; `bidding.lookups.Lookups` has the callbacks.
 
     `structs`: the classes of the decoded request. The memos have countries by code, systems by
     spelling, (system, browser) by user agent, and whether a US Privacy string opts out. Then come
-    today's codes of languages, and categories as `reference.taxonomies` lists them. `noted`: where
-    the lists that limit are put that have an entry without a meaning. `in_usd`: bids are in USD.
-    Raises ValueError or TypeError where a struct or a field that is read is missing.
+    current language codes, and categories as `reference.taxonomies` lists them. `noted`: receives
+    the restricting lists with a meaningless entry. `in_usd`: bids are in USD. Raises ValueError or
+    TypeError if a struct or a field is missing.
     """
 
     def __init__(

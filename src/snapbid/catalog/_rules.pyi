@@ -22,4 +22,4 @@ class Refusal(IntEnum):
 
 @final
 class Rules:
-    """Names the rule that refuses a campaign; used by the matcher alone."""
+    """The rules that refuse a campaign; used by the matcher alone."""

@@ -1,11 +1,11 @@
-"""The catalog: everything that decides a bid, in immutable files.
+"""The catalog: everything that a bid is decided from, in immutable files.
 
-The catalog's file holds a head (JSON: the registry of SSPs, the exchange rates, the time it was
-made) and an index of campaigns. If there are many campaigns, most are in the index of a base, a
-separate file beside it that the head names; the catalog's own index is then the overlay of later
-changes. The publisher writes a new file and renames it over the old one, so a reader sees one or
-the other, complete, and a head is only ever used with its own base. Workers map the files, so any
-number of them share a single copy.
+The catalog file holds a head (JSON: the SSP registry, the exchange rates, the time it was made) and
+an index of campaigns. If there are many campaigns, most are in the index of a base, a separate file
+that the head names; the catalog's own index is then the overlay of later changes. The publisher
+writes a new file and renames it over the old one, so a reader sees one or the other, complete, and
+a head is only ever used with its own base. Workers map the files, so any number of them share a
+single copy.
 """
 
 import mmap
@@ -39,7 +39,7 @@ _ALIGNMENT: Final = 64
 class Base(msgspec.Struct, frozen=True):
     """The index of a warehouse's campaigns at a revision (see warehouse.campaigns).
 
-    It is the file `name`, of `size` bytes and with the CRC-32 `checksum`. Names are unique.
+    Stored as the file `name`, of `size` bytes and with the CRC-32 `checksum`. Names are unique.
     """
 
     name: str
@@ -55,12 +55,11 @@ class Head(msgspec.Struct, frozen=True):
 
     `ssps`: descriptor to canonical id and the descriptor's number; `rates`: as in Rates.to_json;
     `made_at`: epoch seconds; `checksum`: CRC-32 of the index, since the matcher trusts its offsets;
-    `events`: the data of server events, as JSON of their own format; `revision`: the catalog has
-    all changes of the warehouse up to it; `warehouse`: the id of the warehouse, or ""; `access`:
-    who may send as the descriptors that are narrowed; `suspensions`: creatives suspended at an SSP;
-    `suppression`: users whom caps do not know; `former`: variants with reports of their own, of
-    days before they joined a family; `ledger`: the data set of each shard of the warehouse's own
-    ledger.
+    `events`: the data of server events (`event_config`), as JSON; `revision`: the catalog has all
+    changes of the warehouse up to it; `warehouse`: the id of the warehouse, or ""; `access`: access
+    rules of restricted descriptors; `suspensions`: creatives suspended at an SSP; `suppression`:
+    forgotten users, whom caps ignore; `former`: variants with reports of their own, for days before
+    they joined a family; `ledger`: the data set of each shard of the warehouse's own ledger.
     """
 
     ssps: dict[str, tuple[str, int]]
@@ -83,7 +82,7 @@ class CatalogError(ValueError):
 
 
 class Stamp(NamedTuple):
-    """Identifies a file and its content: writing to the file changes the stamp."""
+    """The identity of a file and its content: writing to the file changes the stamp."""
 
     inode: int
     size: int
@@ -117,7 +116,7 @@ class Catalog:
             if head.base is None:
                 self.index = Index(index)
             elif open_base is None:
-                raise CatalogError("its base is another file")
+                raise CatalogError("the base is not the one that the head names")
             else:
                 self.mapped = open_base(head.base)
                 self.index = Index(self.mapped, index)
@@ -142,7 +141,7 @@ class Catalog:
 
     @property
     def families(self) -> dict[int, int]:
-        """Variants of SSPs by number, each with the number that stands for its family."""
+        """Return the numbers of SSP variants, each with the number of its family."""
         first: dict[str, int] = {}
         for descriptor, number in self.ssp_numbers.items():
             canonical = self.ssps[descriptor]
@@ -151,7 +150,7 @@ class Catalog:
         return {number: family for number, family in of_each.items() if number != family}
 
     def targets(self, *dimensions: str) -> bool:
-        """Whether any campaign targets one of the dimensions."""
+        """Return whether any campaign targets one of the dimensions."""
         return any(self.index.targets(DIMENSIONS[name]) for name in dimensions)
 
     @property
@@ -230,7 +229,7 @@ def write(path: Path, pieces: list[Buffer]) -> Stamp:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """The stamp of a file, None if it does not exist."""
+    """Return the stamp of a file; None if it does not exist."""
     try:
         return _stamp(path.stat())
     except FileNotFoundError:
@@ -242,7 +241,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def checksum_of(path: Path) -> int:
-    """The CRC-32 of a file; takes about 0.5 s per GB. Raises OSError."""
+    """Return the CRC-32 of a file; takes about 0.5 s per GB. Raises OSError."""
     checksum = 0
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

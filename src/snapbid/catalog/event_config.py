@@ -8,7 +8,8 @@ from typing import TypeAlias
 import msgspec
 
 IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int, int]]
-"""SHA-256 (hexadecimal) of a key -> product, its presets, requests and events a rolling minute."""
+"""SHA-256 (hexadecimal) of a key -> product, its presets, requests and events per rolling minute.
+"""
 
 OperatorRates: TypeAlias = Mapping[str, list[tuple[date, Decimal]]]
 """Currency -> pairs of first day and USD per unit."""
@@ -22,7 +23,7 @@ class EventConfig(msgspec.Struct, frozen=True):
 
 
 def encode(issued: IssuedKeys, rates: OperatorRates) -> bytes:
-    """The section as JSON."""
+    """Encode the section as JSON."""
     keys = {digest: tuple(key) for digest, key in issued.items()}
     return msgspec.json.encode({"keys": keys, "rates": rates})
 

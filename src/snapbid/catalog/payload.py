@@ -1,4 +1,4 @@
-"""What the index keeps of a campaign for the answer, beside what decides whether it bids."""
+"""The payload of a campaign in the index: what the response needs of it."""
 
 import msgspec
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class CreativePayload(msgspec.Struct, frozen=True, array_like=True):
-    """What the answer says of a creative; `mtype` as in OpenRTB 2.6, 4.2.3."""
+    """The fields of a creative for the response; `mtype` as in OpenRTB 2.6, 4.2.3."""
 
     crid: str
     mtype: int
@@ -37,10 +37,10 @@ class CreativePayload(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CampaignPayload(msgspec.Struct, frozen=True, array_like=True):
-    """What the answer says of a campaign, and its limits.
+    """The fields of a campaign for the response, and its limits.
 
-    `number` is the one under which the ledger counts for it. `since_ms` is when it was created, or
-    starts if that is later (UTC epoch ms).
+    `number` identifies the campaign in the ledger. `since_ms` is when it was created, or starts if
+    that is later (UTC epoch ms).
     """
 
     cid: str
@@ -78,14 +78,14 @@ def build_payload(campaign: Campaign, number: int, created_at_ms: int = 0) -> Ca
 
 
 def put(builder: Builder, campaign: Campaign, number: int, created_at_ms: int = 0) -> None:
-    """Add or replace a campaign in the builder. Raises ValueError where an index cannot hold it."""
+    """Add or replace a campaign in the builder. Raises ValueError if an index cannot hold it."""
     payload = _encoder.encode(build_payload(campaign, number, created_at_ms))
     categories = categories_of(campaign.cattax, campaign.categories)
     builder.put(campaign, payload, categories, line_of(campaign.advertiser))
 
 
 def decode_payload(payload: bytes) -> CampaignPayload:
-    """Decode what `put` stored with the campaign."""
+    """Decode the payload that `put` stored with a campaign."""
     return _decoder.decode(payload)
 
 

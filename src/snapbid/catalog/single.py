@@ -1,4 +1,4 @@
-"""An index of a single campaign, so that an explanation runs the same code as a decision."""
+"""An index of a single campaign, so that explanations run the same code as decisions."""
 
 from snapbid.campaigns.campaign import Campaign
 from snapbid.catalog._builder import DIMENSIONS, Builder
@@ -14,7 +14,7 @@ DIMENSION_NAMES = tuple(_NAMES.values())
 
 
 def dimension_name(number: int) -> str:
-    """The name of a dimension returned by `Query.explain`."""
+    """Return the name of a dimension returned by `Query.explain`."""
     return _NAMES[number]
 
 

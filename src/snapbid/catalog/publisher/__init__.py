@@ -1,3 +1,3 @@
-"""Keeps the catalog's files equal to the warehouse."""
+"""The catalog publisher: keeps the catalog files in step with the warehouse."""
 
 from snapbid.catalog.publisher.publisher import CatalogPublisher as CatalogPublisher

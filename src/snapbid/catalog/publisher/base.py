@@ -1,7 +1,7 @@
-"""Makes a base of all campaigns in a warehouse, in a separate process.
+"""The process that builds a base of all campaigns in a warehouse.
 
 A million campaigns take most of a gigabyte and tens of seconds of a core; a separate process slows
-down nothing else and gives the memory back. It reads an `Order` from stdin, logs its progress, and
+nothing else down and returns the memory. It reads an `Order` from stdin, logs its progress, and
 prints the `ObtainedBase`. It exits when stdin is closed, so it never outlives its parent.
 
     python -m snapbid.catalog.publisher
@@ -33,7 +33,7 @@ from snapbid.catalog.publisher.sharing import PREFIX, ObtainedBase, obtain
 from snapbid.warehouse import campaigns
 from snapbid.warehouse.away import AWAY
 
-CHUNK: Final = 1 << 20  # bytes written and read at once
+CHUNK: Final = 1 << 20  # bytes written and read at a time
 LOG_EVERY_S: Final = 2.0
 NICENESS: Final = 10  # bids come first
 
@@ -41,8 +41,8 @@ logger = logging.getLogger("snapbid")
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A base to make: from which warehouse, in which folder, whether bids wait for it, and the
-    revision that it must be newer than.
+    """A base to build: the warehouse, the folder, whether bids wait for it, and the revision that
+    it must be newer than.
     """
 
     dsn: str
@@ -52,7 +52,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 async def make(dsn: str, folder: Path, after: int = -1, *, urgent: bool = False) -> ObtainedBase:
-    """Put a new base into the folder: another machine's, or one made here.
+    """Put a new base into the folder, fetched from another machine or built here.
 
     Raises OSError, asyncpg's errors, or ValueError if there are too many campaigns.
     """
@@ -106,7 +106,7 @@ def _write(
             size += len(chunk)
             checksum = zlib.crc32(chunk, checksum)
         file.flush()
-        os.fsync(file.fileno())  # a complete name promises complete content
+        os.fsync(file.fileno())  # the final name guarantees complete content
     unfinished.replace(path)
     return Base(name, size, checksum, len(builder), state.revision, state.warehouse)
 
@@ -129,12 +129,12 @@ def main() -> None:
     threading.Thread(target=_exit_with_stdin, daemon=True).start()
     if not order.urgent:
         os.nice(NICENESS)
-    gc.disable()  # nothing here is cyclic garbage
+    gc.disable()  # there is no cyclic garbage here
     try:
         folder = Path(order.folder)
         obtained = asyncio.run(make(order.dsn, folder, order.after, urgent=order.urgent))
     except (ValueError, *AWAY) as error:
-        logger.error("no base could be made: %s", error)
+        logger.error("building the base failed: %s", error)
         sys.exit(1)
     sys.stdout.buffer.write(msgspec.json.encode(obtained))
     sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""Runs the process that makes a base (`base`)."""
+"""Runner of the process that builds a base (`base`)."""
 
 import asyncio
 import logging
@@ -20,9 +20,9 @@ logger = logging.getLogger("snapbid")
 
 
 async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) -> ObtainedBase:
-    """Make a base in the folder, retrying until it succeeds. `urgent`: bids wait for it.
+    """Build a base newer than the revision `after` in the folder, retrying until it succeeds.
 
-    It is newer than the revision `after`.
+    `urgent`: bids wait for it.
     """
     order = Order(dsn, str(folder.absolute()), urgent, after)
     while True:
@@ -31,7 +31,7 @@ async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) ->
             if obtained is not None:
                 return obtained
         except (OSError, ValueError):
-            logger.exception("no base could be made")
+            logger.exception("building the base failed; retrying")
         await asyncio.sleep(RETRY_S)
 
 
@@ -52,7 +52,7 @@ async def _attempt(order: Order) -> ObtainedBase | None:
         output = await process.stdout.read()
         if await process.wait() == 0:
             return msgspec.json.decode(output, type=ObtainedBase)
-        logger.error("no base could be made (exit status %s)", process.returncode)
+        logger.error("building the base failed with exit status %s", process.returncode)
         return None
     finally:
         if process.returncode is None:
@@ -61,7 +61,7 @@ async def _attempt(order: Order) -> ObtainedBase | None:
 
 
 def remove_others(folder: Path, kept: Base | None) -> None:
-    """Remove the bases that no catalog names any longer; existing mappings stay valid."""
+    """Remove the bases that the catalog no longer names; existing mappings stay valid."""
     for path in folder.glob(PREFIX + "*"):
         if kept is None or path.name != kept.name:
             path.unlink(missing_ok=True)

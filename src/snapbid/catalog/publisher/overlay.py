@@ -1,4 +1,4 @@
-"""The campaigns that changed after a base was made, kept in a builder that can write an index."""
+"""The overlay: the campaigns that changed after a base was built."""
 
 import logging
 
@@ -7,7 +7,7 @@ from snapbid.catalog.catalog import Base
 from snapbid.catalog.payload import Builder, put
 from snapbid.warehouse.campaigns import CampaignRow, Changes
 
-LEAST: int = 4096  # changed campaigns over any base, however small
+LEAST: int = 4096  # changed campaigns allowed over any base, however small
 LEAST_BYTES: int = (
     16 * 1024 * 1024
 )  # of their index, however small the base; some campaigns list a million domains
@@ -17,7 +17,7 @@ logger = logging.getLogger("snapbid")
 
 
 class Overlay:
-    """The campaigns of a warehouse that changed after its base; without one, all of them.
+    """The campaigns that changed after the base was built; without a base, all of them.
 
     It is up to date with `revision`, and holds every change up to `complete`.
     """
@@ -30,12 +30,12 @@ class Overlay:
         self._bytes = 0
 
     def __len__(self) -> int:
-        """Count the campaigns that it adds, replaces or hides."""
+        """Return the number of campaigns that it adds, replaces or hides."""
         return len(self._touched)
 
     @property
     def is_large(self) -> bool:
-        """Whether a new base is due, since each change rebuilds the whole overlay."""
+        """Return whether a new base is due, since each change rebuilds the whole overlay."""
         campaigns, size = (self.base.campaigns, self.base.size) if self.base else (0, 0)
         return len(self) > max(LEAST, campaigns // SHARE) or self._bytes > max(
             LEAST_BYTES, size // SHARE
@@ -54,7 +54,7 @@ class Overlay:
         self.revision = changes.revision
 
     def skip(self, revision: int) -> None:
-        """Leave out the changes up to that revision; a new base will have them."""
+        """Skip the changes up to that revision; a new base will have them."""
         self.revision = revision
 
     def build(self) -> bytearray:

@@ -1,10 +1,10 @@
-"""Keeps the catalog's files equal to the warehouse: listens, reads what changed, writes, swaps.
+"""The publisher thread: listens to the warehouse, reads changes, and replaces the catalog files.
 
-Many campaigns are split into a base, made now and then by a separate process, and an overlay of
+Many campaigns are split into a base, rebuilt now and then by a separate process, and an overlay of
 later changes, which is small and rewritten after each change. The publisher runs in a thread of the
 process that starts the workers, so it never delays a request.
 
-Killed at any moment, it leaves complete files behind: a catalog names a base only once it is
+If killed at any moment, it leaves complete files behind: a catalog names a base only once it is
 complete, and a base is removed only when no catalog names it. The next publisher continues from
 that base.
 """
@@ -33,10 +33,10 @@ from snapbid.warehouse.away import AWAY, describe
 
 CHANNEL: Final = "snapbid_catalog"
 RETRY_S: Final = 0.5
-CHECK_EVERY_S: Final = 30.0  # whether the connection is alive
-FILES_EVERY_S: Final = 1.0  # whether the published files are intact
+CHECK_EVERY_S: Final = 30.0  # checks that the connection is alive
+FILES_EVERY_S: Final = 1.0  # checks that the published files are intact
 PAUSE_S: Final = 0.02  # lets changes accumulate
-MOST: Final = 50_000  # changes applied at once, a second's work; more need a new base
+MOST: Final = 50_000  # changes applied at once, one second of work; more need a new base
 
 logger = logging.getLogger("snapbid")
 
@@ -53,10 +53,10 @@ class CatalogPublisher:
         self._making: asyncio.Task[ObtainedBase] | None = None
         self._published: tuple[Any, ...] = ()
         self._written: Stamp | None = None  # of the published file
-        self._told: str | None = None  # why the warehouse could not be used
+        self._logged: str | None = None  # why the warehouse could not be used
         self._rates = rates.load()
         self.published_at: float | None = None  # epoch s
-        self.checked_at: float | None = None  # when the warehouse was last asked
+        self.checked_at: float | None = None  # epoch s: when the warehouse was last queried
         self.bases = Counter({"built": 0, "fetched": 0})  # made here, or by another machine
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -68,7 +68,7 @@ class CatalogPublisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; whatever is being built is not published."""
+        """Stop the thread; a base or overlay under construction is not published."""
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 
@@ -82,20 +82,20 @@ class CatalogPublisher:
                 try:
                     await self._follow()
                 except AWAY as error:
-                    self._tell(describe(error, self._dsn))
+                    self._log_once(describe(error, self._dsn))
                 except Exception:
-                    logger.exception("the catalog could not be published")
+                    logger.exception("publishing the catalog failed; retrying")
                 await asyncio.sleep(RETRY_S)
         finally:
             if self._making is not None:
                 self._making.cancel()
                 await asyncio.wait([self._making])
 
-    def _tell(self, why: str) -> None:
-        """Log once why the catalog stays as it is."""
-        if why != self._told:
-            self._told = why
-            logger.warning("%s; the catalog stays as it is", why)
+    def _log_once(self, why: str) -> None:
+        """Log once why the catalog is not updated."""
+        if why != self._logged:
+            self._logged = why
+            logger.warning("%s; keeping the catalog as it is", why)
 
     async def _follow(self) -> None:
         """Publish after each change, until the connection is lost."""
@@ -108,7 +108,7 @@ class CatalogPublisher:
             while not connection.is_closed():
                 self._changed.clear()
                 await self._publish(connection)
-                self._told = None
+                self._logged = None
                 await self._await_change()
                 await asyncio.sleep(PAUSE_S)
         finally:
@@ -125,7 +125,7 @@ class CatalogPublisher:
                 return
 
     def _is_intact(self) -> bool:
-        """Whether the files are the published ones."""
+        """Return whether the files are the published ones."""
         base = self._overlay.base if self._overlay else None
         return self._written == stamp_of(self._path) and (base is None or self._has_file(base))
 
@@ -134,7 +134,7 @@ class CatalogPublisher:
         return stamp is not None and stamp.size == base.size
 
     async def _begin(self, connection: asyncpg.Connection) -> None:
-        """Continue from what is held or published of this warehouse, else start from nothing."""
+        """Continue from the overlay or published catalog of this warehouse, or start afresh."""
         state = await campaigns.fetch_state(connection)
         held = self._overlay
         if held is None:
@@ -218,14 +218,14 @@ class CatalogPublisher:
         logger.info(f"published {len(overlay):,} campaigns{above}, {ssps} SSPs in {seconds:.3f} s")
 
     async def _read_events(self, connection: asyncpg.Connection) -> bytes:
-        """The data that server events need from the warehouse, encoded for the catalog."""
+        """Read the warehouse's data for server events, encoded for the catalog."""
         grants = await products.fetch_keys(connection)
         return event_config.encode(grants, await operator_rates.fetch_all(connection))
 
     # -- the base ---------------------------------------------------------------------------------
 
     def _make_base(self) -> None:
-        """Start making a base, unless one is being made."""
+        """Start building a base, unless one is being built."""
         if self._making is None:
             urgent = not self._path.exists()
             base = self._overlay.base if self._overlay else None
@@ -235,7 +235,9 @@ class CatalogPublisher:
             self._making.add_done_callback(lambda _: self._changed.set())
 
     async def _current_overlay(self, connection: asyncpg.Connection) -> Overlay:
-        """The overlay to publish, over the new base if one is ready and not already outdated."""
+        """Return the overlay to publish, over the new base if one is ready and not already
+        outdated.
+        """
         assert self._overlay is not None
         base = self._overlay.base
         if base is not None and not self._has_file(base):

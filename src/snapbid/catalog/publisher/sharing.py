@@ -1,7 +1,7 @@
-"""Shares bases between machines through the warehouse: one builds, the others fetch and verify.
+"""Sharing of bases between machines through the warehouse: one builds, the others fetch and verify.
 
-Where bids wait for a base, nothing else is waited for: what is stored is fetched, or one is built,
-and not stored.
+If bids wait for a base, a stored one is fetched, or one is built at once, without waiting for
+another machine, and is not stored.
 """
 
 import hashlib
@@ -26,21 +26,21 @@ from snapbid.warehouse.away import AWAY
 
 PREFIX: Final = "base-"
 PART: Final = 4 << 20  # bytes
-WAIT_S: Final = 120.0  # for the machine that builds; a million campaigns take it half a minute
+WAIT_S: Final = 120.0  # for the building machine; a million campaigns take half a minute
 FEWEST: int = 20_000  # campaigns worth sharing; fewer are built in a second
 
 logger = logging.getLogger("snapbid")
 
 
 class ObtainedBase(msgspec.Struct, frozen=True):
-    """A base, and whether another machine built it."""
+    """A base, and whether it was fetched from another machine."""
 
     base: Base
     is_fetched: bool
 
 
 def layout() -> str:
-    """Identify the code that decides what is in a base and reads it, and the processor's kind."""
+    """Return a digest of the code that builds and reads a base, and of the machine type."""
     digest = hashlib.sha256(f"{sys.byteorder} {platform.machine()} {sys.version}".encode())
     for package in ("campaigns", "catalog", "reference"):
         folder = Path(*snapbid.__path__, package)
@@ -59,7 +59,7 @@ async def obtain(
     *,
     urgent: bool,
 ) -> ObtainedBase:
-    """Fetch a base newer than the revision `after`, or build one, for the other machines too."""
+    """Fetch a base newer than the revision `after`, or build one and share it."""
     if (await campaigns.fetch_state(connection)).campaigns < FEWEST:
         return ObtainedBase(await build(), is_fetched=False)
     this = layout()
@@ -69,19 +69,19 @@ async def obtain(
         if urgent:
             return ObtainedBase(await build(), is_fetched=False)
         if not await bases.lock(connection, this, WAIT_S):
-            logger.warning("another machine has built a base for %d s; building one", WAIT_S)
+            logger.warning("no base from another machine within %d s; building one here", WAIT_S)
             return ObtainedBase(await build(), is_fetched=False)
         if base := await _fetch(connection, folder, this, after):
             return ObtainedBase(base, is_fetched=True)
     except asyncpg.PostgresError as error:  # no such table, no rights, a read that fails
-        logger.warning("no base could be fetched: %s; building one", error)
+        logger.warning("fetching a base failed: %s; building one here", error)
         return ObtainedBase(await build(), is_fetched=False)
     base = await build()
     try:
         if await bases.count_publishers(connection) > 1:
             await _store(connection, folder / base.name, base, this)
     except AWAY as error:
-        logger.warning("the base was not stored for other machines: %s", error)
+        logger.warning("storing the base for other machines failed: %s", error)
     return ObtainedBase(base, is_fetched=False)
 
 
@@ -112,7 +112,7 @@ async def _fetch(
             os.fsync(file.fileno())
     if (size, digest.digest()) != (stored.size, stored.sha256):
         unfinished.unlink()
-        logger.error("the base that %s has stored is damaged; building one", stored.built_by)
+        logger.error("the base stored by %s is damaged; building one here", stored.built_by)
         return None
     unfinished.replace(folder / name)
     logger.info(f"fetched the base of {stored.campaigns:,} campaigns from {stored.built_by}")
