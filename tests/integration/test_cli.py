@@ -363,7 +363,7 @@ def test_an_import_warns_of_markup_and_strictly_refuses_it(cli: Cli, tmp_path: P
         ' HTTPS or state "secure": false',
         "creatives[1].adm: <Impression> has an http: address, line 1 of the text; load it over"
         ' HTTPS or state "secure": false',
-        "creatives[1].adm: a wrapper says no duration: state it, or the creative fits no request"
+        "creatives[1].adm: a wrapper has no duration: state it, or the creative fits no request"
         " that has minduration, maxduration, rqddurs, poddur, mincpmpersec or durfloors; likewise"
         " linear (linearity), skippable (skip: 0), bitrate (minbitrate or maxbitrate), delivery"
         " (delivery), w (boxingallowed: 0)",

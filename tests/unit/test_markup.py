@@ -95,7 +95,7 @@ def test_the_quick_look_misses_nothing(language: Language) -> None:
         expected = [
             place
             for place in macro_places(text, language)
-            if place.where in markup.UNPROTECTED and place.macro in markup.FROM_STRANGERS
+            if place.where in markup.UNPROTECTED and place.macro in markup.FROM_REQUESTS
         ]
         assert unprotected(text, language) == expected, text
         seen += bool(expected)

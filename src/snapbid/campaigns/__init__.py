@@ -1,1 +1,1 @@
-"""What a campaign is, its import, and the immutable index that decides impressions (contract 3)."""
+"""Campaigns: their documents, rules, markup and import (contract 2 and 3)."""

@@ -1,6 +1,6 @@
 def may_be_unprotected(text: str) -> bool:
-    """Whether markup may have a macro where percent-encoding does not protect its value.
+    """Return whether markup may have a macro where percent-encoding does not protect its value.
 
-    The parser decides; it need not read what is not suspected. Raises UnicodeEncodeError where the
-    text has a lone surrogate.
+    A fast pre-check: the parser decides, and is only needed if this is True. Raises
+    UnicodeEncodeError if the text has a lone surrogate.
     """

@@ -1,6 +1,6 @@
-"""What a campaign is: the checked and normalised value, and what is said of one that is refused.
+"""The campaign as a checked and normalised value, and the mistakes of a refused one.
 
-`campaigns/document.py` makes it from a JSON document, `campaigns/campaign_file.py` from a file.
+`campaigns/document.py` builds it from a JSON document, `campaigns/campaign_file.py` from a file.
 """
 
 from typing import Literal
@@ -48,7 +48,7 @@ class Transparency(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Declaration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a bid declares under the Digital Services Act, in the terms of the IAB's extension."""
+    """A bid's declaration under the Digital Services Act (fields of the IAB's extension)."""
 
     behalf: str | None = None
     paid: str | None = None
@@ -57,10 +57,10 @@ class Declaration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One advertisement; `duration` in seconds. One of `adm` and, for media native, `native`.
+    """One advertisement; `duration` in seconds. It has one of `adm` and, for native, `native`.
 
     `language` is a language tag in lower case, `apis` the API frameworks that it needs, `type` a
-    banner's ad type (OpenRTB 2.6, 5.2 ff.: AdCOM's lists). Of video and audio, `bitrate` is in
+    banner's ad type (OpenRTB 2.6, 5.2 ff.: AdCOM's lists). For video and audio, `bitrate` is in
     kbit/s, and `delivery` lists AdCOM's delivery methods; `w` and `h` are a video's pixels.
     """
 
@@ -108,7 +108,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CampaignMistake(msgspec.Struct, frozen=True):
-    """What is wrong: `field` is a path (empty: the whole document), `line` counts from 1."""
+    """A mistake: `field` is a path (empty: the whole document), `line` counts from 1."""
 
     field: str
     rule: str
@@ -120,9 +120,7 @@ class CampaignMistake(msgspec.Struct, frozen=True):
 
 
 class CampaignError(ValueError):
-    """Campaigns that are refused; `mistakes` holds every one of them, in document order, and
-    `warnings` what the same campaigns are warned of.
-    """
+    """Refused campaigns: all their `mistakes`, in document order, and their `warnings`."""
 
     def __init__(
         self, mistakes: tuple[CampaignMistake, ...], warnings: tuple[CampaignMistake, ...] = ()

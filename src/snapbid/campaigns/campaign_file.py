@@ -1,7 +1,7 @@
 """Campaign files: JSON or JSON Lines, every mistake with its line (contract 1, "campaign import").
 
 A key that occurs twice in one object is a mistake, as is an id that occurs twice in one file. JSON
-Lines are read one at a time; of earlier lines only the ids are kept.
+Lines are read one at a time; only the ids of earlier lines are kept.
 """
 
 import codecs
@@ -26,7 +26,7 @@ _OTHERS: Final = {
     codecs.BOM_UTF16_LE: "is UTF-16, and has to be UTF-8",
     codecs.BOM_UTF16_BE: "is UTF-16, and has to be UTF-8",
 }
-COLUMNS: Final = 3  # from which on a line that is no JSON looks like that of a table
+COLUMNS: Final = 3  # from which on a line that is not JSON looks like a table's
 EXPECTED: Final = (
     "expected are campaigns in JSON: an array of them or one in a file named .json, "
     "one on each line in any other"
@@ -34,10 +34,10 @@ EXPECTED: Final = (
 
 
 class _JsonReader:
-    """Decodes JSON with exact numbers.
+    """A JSON decoder with exact numbers.
 
-    Of the last value it keeps the keys that are `repeated` in an object, and how many `characters`
-    it has.
+    After each value, `repeated` has the keys that occur twice in an object, and `characters` the
+    length of the value.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class _JsonReader:
         return fields
 
     def _constant(self, name: str) -> object:
-        raise ValueError(f"{name} is no JSON number")
+        raise ValueError(f"{name} is not a JSON number")
 
     def value(self, text: str, start: int) -> tuple[Any, int]:
         """Decode the value at `start`; return it and where it ends. Raises ValueError."""
@@ -77,7 +77,7 @@ class _JsonReader:
 
 
 class _Checker:
-    """Checks the documents of one file, and gathers their ids, mistakes and warnings."""
+    """A checker of one file's documents, which collects ids, mistakes and warnings."""
 
     def __init__(self, warnings: list[CampaignMistake]) -> None:
         self.json = _JsonReader()
@@ -97,13 +97,13 @@ class _Checker:
         self.mistakes.append(CampaignMistake("", rule, line))
 
     def refuse_file(self, what: str) -> None:
-        """Add the mistake of a file that is something else."""
+        """Add the mistake of a file of another kind."""
         self.mistakes.append(CampaignMistake("", f"the file {what}: {EXPECTED}"))
 
     def check(self, line: int, at: Path, document: Any) -> Campaign | None:
         """Check a decoded document that starts on `line`; `at` is its index in an array, if any.
 
-        None if it has a mistake.
+        Return None if it has a mistake.
         """
         mistakes = Mistakes()
         for key in self.json.repeated:
@@ -126,7 +126,7 @@ class _Checker:
 
 
 def _syntax(error: json.JSONDecodeError) -> str:
-    """What is wrong with the text, in words that say what to change."""
+    """Describe a syntax error by what to change."""
     rest = error.doc[error.pos :]
     if rest.startswith(("#", "//", "/*")):
         return "a comment, which JSON does not have"
@@ -140,7 +140,7 @@ def _syntax(error: json.JSONDecodeError) -> str:
 
 
 def _unlike(beginning: bytes) -> str | None:
-    """What a file is that begins so, if it is no JSON at all."""
+    """Identify the kind of a file that is not JSON by its beginning; None if it may be JSON."""
     for magic, name in _OTHERS.items():
         if beginning.startswith(magic):
             return name
@@ -161,7 +161,7 @@ def _unlike(beginning: bytes) -> str | None:
 
 
 def _unlike_lines(line: bytes) -> str | None:
-    """What a file is whose first line is so, if it is JSON but not JSON Lines."""
+    """Identify the kind of a file by its first line; None if it may be JSON Lines."""
     if line == b"{":
         return "is one JSON document over several lines, and not named .json"
     return "is an array, and not named .json" if line.startswith(b"[") else None
@@ -174,15 +174,15 @@ def _too_long(field: str, line: int | None = None) -> CampaignMistake:
 def read_file(
     name: str, source: BinaryIO, warnings: list[CampaignMistake] | None = None
 ) -> Iterator[tuple[Campaign, str]]:
-    """Read the campaigns of a file, each with its JSON as the file has it.
+    """Yield the campaigns of a file, each with its original JSON.
 
-    What is only warned of a campaign is added to `warnings` before it is yielded.
+    A campaign's warnings are added to `warnings` before it is yielded.
 
-    A `.json` file holds an array or one object, anything else is JSON Lines (contract 1). At the
-    end raises CampaignError with every mistake of every line, so nothing counts before that. In
-    an array, `line` is the line on which the element starts and the field begins with its index
-    (`[3].cpm`). Text that is not JSON ends the reading of an array, but costs only its own line of
-    JSON Lines.
+    A `.json` file holds an array or one object, any other file is JSON Lines (contract 1). At the
+    end raises CampaignError with every mistake of every line; until then, no campaign may be used.
+    In an array, `line` is the line on which the element starts and the field begins with its index
+    (`[3].cpm`). A JSON syntax error ends the reading of an array, but of JSON Lines invalidates
+    only its own line.
     """
     checker = _Checker([] if warnings is None else warnings)
     if name.lower().endswith(".json"):
@@ -221,7 +221,7 @@ def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Campaign,
 
 
 def _lines(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Number the lines; a line that is far too long is cut off."""
+    """Yield numbered lines; a line that is far too long is cut off."""
     most = _most_bytes() + 1
     for line in count(1):
         raw = part = source.readline(most)
@@ -269,7 +269,7 @@ def _end_of_text(text: str, position: int) -> None:
 def _elements(reader: _JsonReader, text: str) -> Iterator[tuple[int, Path, Any, int, int]]:
     """Decode the elements of an array, or a lone object.
 
-    Of each: its line, path (`()` for a lone object), value, and start and end in the text.
+    Yield the line, path (`()` for a lone object), value, and start and end in the text of each.
     """
     position = _skip(text, 0)
     if not text.startswith("[", position):

@@ -1,7 +1,7 @@
 """Names of the integer codes that campaigns target, from AdCOM 1.0's lists.
 
-A campaign may state a code or its name, in any case, with spaces or hyphens for underscores or with
-nothing there; `explain` shows both. Requests carry the codes alone.
+A campaign may state a code or its name, in any case, with spaces, hyphens or nothing in place of
+underscores; `explain` shows both. Requests only carry codes.
 """
 
 from collections.abc import Mapping
@@ -47,8 +47,9 @@ PLACEMENTS: Final[dict[str, int | str]] = {
     "native_outside_content": "n3",
     "native_recommendation": "n4",
 }
-"""Video by `plcmt`, native by `plcmttype`; OpenRTB 2.5's `placement` had other meanings for 2 to 5,
-which have no names."""
+"""Video by `plcmt`, native by `plcmttype`. OpenRTB 2.5's `placement` had other meanings for 2 to 5;
+those have no names.
+"""
 
 NAMES: Final[Mapping[str, Mapping[str, int | str]]] = {
     "device_type": DEVICE_TYPES,
@@ -69,11 +70,11 @@ _CODES: Final = {
 
 
 def code_of(dimension: str, name: str) -> int | str | None:
-    """The code with a name; None if the dimension has none of that name."""
+    """Return the code with a name; None if the dimension has none of that name."""
     return _CODES.get(dimension, {}).get(name.lower().translate(_SEPARATORS))
 
 
 def in_words(dimension: str, code: str | int) -> str:
-    """A code with its name, `4 (phone)`; any other value as it is."""
+    """Return a code with its name, `4 (phone)`; any other value unchanged."""
     name = _MEANINGS.get(dimension, {}).get(code)
     return str(code) if name is None else f"{code} ({name})"

@@ -1,4 +1,4 @@
-"""What the markup of a creative is and says, for whoever checks a campaign."""
+"""Facts derived from the markup of a creative, for the review of a campaign."""
 
 from typing import Any, NamedTuple
 
@@ -9,14 +9,16 @@ from snapbid.campaigns.vast_facts import facts_of, known
 
 
 class Derived(NamedTuple):
-    """The kind of markup, such as `VAST 3.0`, and by field what it says."""
+    """The kind of markup, such as `VAST 3.0`, and the values that it states, by field."""
 
     markup: str
     fields: dict[str, Any]
 
 
 def derived_of(creative: Creative) -> Derived:
-    """What the markup of a creative in its normal form says, be it stated beside it or not."""
+    """Return the facts of a normalised creative's markup, whether or not the creative states them
+    too.
+    """
     if creative.media == "banner":
         return Derived("HTML", {"type": creative.type})
     if creative.native is None:
@@ -39,5 +41,5 @@ def _assets(native: NativeAd) -> dict[str, Any]:
         "data": tuple(map(int, native.data)),
         "video": _kind(native.video) if native.video is not None else None,
     }
-    said = facts_of(native.video, "native") if native.video is not None else {}
-    return {name: value for name, value in assets.items() if value} | said
+    video = facts_of(native.video, "native") if native.video is not None else {}
+    return {name: value for name, value in assets.items() if value} | video

@@ -1,8 +1,8 @@
 """The campaign document: its fields and their rules (contract 2, "Campaign").
 
 A document is JSON as an operator writes it. All mistakes are reported at once, each with its field
-and the rule. Numbers are decoded as decimals, never as binary floats. Whatever changes the meaning
-of a document changes `normalised.RULES` too.
+and the rule. Numbers are decoded as decimals, never as binary floats. A change of a document's
+meaning requires a new `normalised.RULES`.
 """
 
 import json
@@ -58,13 +58,13 @@ from snapbid.campaigns.vocabulary import MAX_INTEGER, size
 from snapbid.reference.taxonomies import FAMILIES, NAMES, VENDORS, normal
 
 MAX_DOCUMENT: Final = 64 * 1024 * 1024  # characters of JSON
-MAX_STORED: Final = 2 * MAX_DOCUMENT  # PostgreSQL writes it with more spaces
+MAX_STORED: Final = 2 * MAX_DOCUMENT  # PostgreSQL adds spaces
 MAX_CREATIVES: Final = 1_000
-MAX_MARKUP: Final = 1024 * 1024  # bytes of all `adm` and `native`: a worker decodes them at once
+MAX_MARKUP: Final = 1024 * 1024  # bytes of all `adm` and `native`, which a worker decodes together
 MAX_DECLARED: Final = 100  # bytes; exchanges refuse longer ones
 MAX_TRANSPARENCY: Final = 100
 MAX_FREQUENCY_CAPS: Final = 16
-MAX_CATEGORY: Final = 500  # bytes, where the key has the taxonomy before it
+MAX_CATEGORY: Final = 500  # bytes; the taxonomy is put before it in the key
 MAX_API: Final = 31  # the index has a bit for each; the list of API frameworks ends at 9
 XHTML, JAVASCRIPT, IFRAME = 2, 3, 4  # banner ad types; 1 is a text ad
 MAX_BANNER_TYPE: Final = IFRAME
@@ -146,7 +146,9 @@ def _has_mistakes(places: Sequence[Path], mistakes: Mistakes) -> bool:
 
 
 def _assets(creative: Creative) -> Creative:
-    """Return a native creative with its assets, whichever form it was written in; or another."""
+    """Return a native creative with its assets, in whichever form they are written; others
+    unchanged.
+    """
     if creative.media != "native":
         return creative
     native = creative.native or read_response(creative.adm, (), Mistakes())
@@ -163,10 +165,11 @@ def _assets(creative: Creative) -> Creative:
 
 
 def _creative(**fields: Any) -> Creative:
-    """A creative, with what follows from its markup and other fields (contract 2).
+    """Build a creative, with the fields derived from its markup and other fields (contract 2).
 
-    A banner's ad type follows from its markup where it is not stated; so does what VAST says. A
-    video is skippable if it has the attribute that says so, and has the attribute if it is.
+    A banner's ad type is derived from its markup if it is not stated; so are the fields that VAST
+    states. A video is skippable if it has the skip button's attribute, and has the attribute if it
+    is skippable.
     """
     creative = Creative(**fields)
     if creative.media == "banner":
@@ -244,7 +247,7 @@ def _campaign(
         creatives=creatives,
         starts_at_ms=starts_at,
         ends_at_ms=ends_at,
-        targeting=dict(sorted(targeting.items())),  # jsonb, too, changes the order
+        targeting=dict(sorted(targeting.items())),  # jsonb changes the order, too
         geo_radius=circles,
         **fields,
     )
@@ -322,7 +325,7 @@ def _check_taxonomy(value: Any, at: Path, mistakes: Mistakes) -> Any:
 
 
 def _spelled(categories: tuple[str, ...], cattax: int) -> tuple[str, ...]:
-    """Spell categories as their taxonomy does; what it does not have stays as it is."""
+    """Return categories in their taxonomy's spelling; unknown ones unchanged."""
     return tuple(dict.fromkeys(normal(cattax, each) or each for each in categories))
 
 
@@ -354,9 +357,10 @@ def _campaigns(of_creative: Together, together: Together) -> Check:
 
 CAMPAIGN: Final = _campaigns(_has_what_its_media_needs, _fields_fit_together)
 IMPORTED: Final = _campaigns(_is_what_its_markup_says, _fields_fit_when_imported)
-"""CAMPAIGN with the rules and warnings that import alone has, of markup, what is stated beside it,
-and categories that a taxonomy does not have: a campaign that was stored before they were, or by
-plain SQL, bids all the same (with such a category, where nothing is said of any)."""
+"""CAMPAIGN with the rules and warnings of import only: for markup, the fields stated beside it, and
+unknown categories. A campaign that was stored before these rules, or by plain SQL, still bids (with
+an unknown category, only where the request restricts none).
+"""
 
 
 def parse(document: object) -> Campaign:

@@ -1,9 +1,9 @@
-"""Domains in the form in which they are compared (contract 3).
+"""The normal form of domains (contract 3).
 
-That is the ASCII form of IDNA in lower case, without scheme, user, port, path, a leading `*.` or
-`www.`, and the root's dot. A request's lists are read natively (`native/spelling.h`), which encodes
-nothing: what is beyond ASCII there is compared with the other form of a campaign's domain, which
-stands in the index beside it.
+That is IDNA's ASCII form in lower case, without scheme, user, port, path, a leading `*.` or `www.`,
+and the root's dot. A request's lists are read natively (`native/spelling.h`), without IDNA
+encoding: non-ASCII entries match the Unicode form of a campaign's domain, which the index has as
+well.
 """
 
 import re
@@ -12,11 +12,12 @@ from functools import lru_cache
 from typing import Final
 
 MAX_TEXT: Final = 512
-"""Longest string of a campaign except its markup and URLs, in UTF-8 bytes. The limit holds for
-normal forms too, some of which casefolding lengthens: they are keys of the index."""
+"""The longest string of a campaign except markup and URLs, in UTF-8 bytes. The limit holds for
+normal forms too, some of which casefolding lengthens: they are keys of the index.
+"""
 
 MAX_AUTHORITY: Final = 2048
-"""Characters of a URL in which its host must end."""
+"""The characters of a URL within which its host must end."""
 
 _CACHED: Final = 100_000
 _MAX_LABEL: Final = 63
@@ -36,10 +37,10 @@ _DOTS: Final = re.compile("[\u3002\uff0e\uff61]")
 
 
 def host(url: str) -> str | None:
-    """Return the host of a URL or of a bare domain, as domains are compared; None if there is none.
+    """Return the host of a URL or of a bare domain, in normal form; None if there is none.
 
-    A host over `MAX_TEXT` bytes, or one that does not end within `MAX_AUTHORITY` characters, is
-    none.
+    A host over `MAX_TEXT` bytes, or one that does not end within `MAX_AUTHORITY` characters, counts
+    as none.
     """
     url = url.strip()
     match = _AUTHORITY.match(url, 0, MAX_AUTHORITY)
@@ -52,7 +53,9 @@ def host(url: str) -> str | None:
 
 
 def line_of(domain: str) -> tuple[str, ...]:
-    """Give a domain and all above it, nearest first, each followed by what it is beyond ASCII."""
+    """Return a domain and its parents, nearest first, each followed by its Unicode form, if it has
+    one.
+    """
     return _line_of(domain)
 
 
@@ -60,11 +63,11 @@ def line_of(domain: str) -> tuple[str, ...]:
 def _line_of(domain: str) -> tuple[str, ...]:
     line = []
     labels = domain.split(".")
-    for place in range(len(labels)):
-        name = ".".join(labels[place:])
+    for index in range(len(labels)):
+        name = ".".join(labels[index:])
         line.append(name)
         if _ENCODED in name:
-            line.append(".".join(map(_decoded, labels[place:])))
+            line.append(".".join(map(_decoded, labels[index:])))
     return tuple(dict.fromkeys(line))
 
 

@@ -1,4 +1,4 @@
-"""Campaigns that are valid and can never bid again, for a warning at import."""
+"""Detection of valid campaigns that can never bid, for a warning at import."""
 
 from typing import Final
 
@@ -9,13 +9,13 @@ MILLE: Final = 1_000
 
 
 def why_futile(campaign: Campaign, now_ms: int) -> str | None:
-    """Say why a campaign can bid on nothing from `now_ms` (epoch) on; None where it can."""
+    """Return why a campaign can never bid from `now_ms` (epoch) on; None if it can."""
     if campaign.ends_at_ms is not None and campaign.ends_at_ms <= now_ms:
         return "ends_at is in the past"
     for dimension, values in campaign.targeting.items():
         if values.exclude and values.include and set(values.include) <= set(values.exclude):
             return f"targeting.{dimension} excludes all that it includes"
-    # A win costs a thousandth of the CPM, in micro-USD what the CPM has in nano-USD.
+    # A win costs a thousandth of the CPM: as many nano-USD as the CPM has micro-USD.
     for name, limit in (
         ("daily", campaign.budget.daily_micros),
         ("total", campaign.budget.total_micros),
@@ -27,6 +27,6 @@ def why_futile(campaign: Campaign, now_ms: int) -> str | None:
 
 
 def warning_of(campaign: Campaign, now_ms: int) -> str | None:
-    """The same in a line that names the campaign."""
+    """Return the warning for a campaign that can never bid; None if it can."""
     why = why_futile(campaign, now_ms)
     return None if why is None else f"campaign {campaign.id} can never bid: {why}"

@@ -1,4 +1,4 @@
-"""Where the macros of a creative's document stand, for whoever looks at a campaign."""
+"""The macros of a campaign's document and their positions, for the review of a campaign."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class FieldMacro(NamedTuple):
 
 
 def macros_of(document: Any) -> Iterator[FieldMacro]:
-    """The macros of a campaign's document, which plain SQL may have written in any form."""
+    """Yield the macros of a campaign's document, which plain SQL may have written in any form."""
     creatives = document.get("creatives") if isinstance(document, dict) else None
     for creative in creatives if isinstance(creatives, list) else ():
         if isinstance(creative, dict):
@@ -45,7 +45,7 @@ def _decoded(text: str) -> Any:
 
 
 def _native_texts(value: Any, at: Path) -> Iterator[tuple[Path, str, Language]]:
-    """The texts of assets. What is VAST goes by two names; any other text may be a URL."""
+    """Yield the texts of assets. VAST is found under two names; any other text may be a URL."""
     values = [(value, at)]  # a stack: it may be nested deeply
     while values:
         value, at = values.pop()

@@ -1,7 +1,8 @@
-"""Where macros stand in markup, and where they may not (contract 2, "Creative").
+"""Positions of macros in markup, and the unsafe ones (contract 2, "Creative").
 
-Ids of an auction and an impression come from whoever sends a request. Percent-encoding leaves them
-`A-Z a-z 0-9 - . _ ~` and `%`, so they end no text, attribute or URL parameter. It does not protect
+The ids of an auction and an impression come from the sender of a request. Percent-encoding reduces
+them to `A-Z a-z 0-9 - . _ ~` and `%`, so they end no text, attribute or URL parameter. It does not
+protect
 
 - in a script or an event handler, where `document.cookie` is such an id and an expression;
 - in a `javascript:` or `data:` URL, which browsers decode before they run or show it;
@@ -9,8 +10,8 @@ Ids of an auction and an impression come from whoever sends a request. Percent-e
 - in CSS, where they are names of elements, properties and keywords;
 - in the name of an element or attribute, where `script` and `onclick` are such ids.
 
-The other macros are not a stranger's: a campaign and its creative have the same ids in each bid,
-and the bidder makes the cachebuster of hexadecimal digits and dashes.
+The other macros are safe: a campaign and its creative have the same ids in each bid, and the bidder
+makes the cachebuster of hexadecimal digits and dashes.
 """
 
 import re
@@ -21,9 +22,9 @@ import msgspec
 
 from snapbid.campaigns._markup import may_be_unprotected
 
-OPEN: Final = "open"  # stands for two opening braces, so that any text can be sent as it is
+OPEN: Final = "open"  # stands for two opening braces, so that any text can be sent verbatim
 BIDDER_MACROS: Final = ("auction_id", "imp_id", "campaign_id", "creative_id", "cachebuster", OPEN)
-FROM_STRANGERS: Final = ("auction_id", "imp_id")
+FROM_REQUESTS: Final = ("auction_id", "imp_id")
 
 Language: TypeAlias = Literal["HTML", "VAST", "URL"]
 Where: TypeAlias = Literal[
@@ -35,14 +36,14 @@ UNPROTECTED: Final = frozenset[Where](
 )
 
 _MACRO: Final = re.compile(rf"\{{\{{({'|'.join(BIDDER_MACROS)})\}}\}}")
-_STRANGE: Final = re.compile(rf"\{{\{{(?:{'|'.join(FROM_STRANGERS)})\}}\}}")
+_FROM_REQUEST: Final = re.compile(rf"\{{\{{(?:{'|'.join(FROM_REQUESTS)})\}}\}}")
 
-# While markup is read, the macro with the number 5 is `x5` between two characters that no text has.
-# It is part of a name, a value or a text, whatever it stands in.
+# While markup is parsed, macro number 5 is `x5` between two characters that no text has. It is part
+# of whatever name, value or text contains it.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 _MARK: Final = re.compile(f"x{_OPEN}(\\d+){_CLOSE}")
 
-# Browsers take no notice of tabs and line ends in a URL, nor of spaces and controls before it.
+# Browsers ignore tabs and line ends in a URL, and spaces and controls before it.
 _LEFT_OUT: Final = str.maketrans("", "", "\t\r\n")
 _BEFORE_URL: Final = "".join(map(chr, range(33)))
 _URL: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:/|/|\?)\S*", re.IGNORECASE)
@@ -52,12 +53,12 @@ _CODE: Final[dict[str, Where]] = {"script": "script", "style": "style"}  # eleme
 _NAME: Final = re.compile(f"(?:[\\w-]*:)?(?:[a-z]|x{_OPEN}\\d+{_CLOSE})*")
 _NO_URLS: Final[dict[str, Where]] = {"style": "style", "srcdoc": "srcdoc"}  # attributes
 
-# Ends whatever is open; what has no end is searched for it again and again.
+# Closes whatever is open; otherwise the parser would search unclosed constructs again and again.
 END: Final = "-->]]>'>\"></script></style>"
 
 
 class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a macro stands: `line` is that of the markup, from 1; names are in lower case."""
+    """The position of a macro: `line` is that of the markup, from 1; names are in lower case."""
 
     macro: str
     line: int
@@ -77,18 +78,18 @@ class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def unprotected(text: str, language: Language) -> list[MacroPlace]:
-    """The macros with a stranger's values that stand where percent-encoding does not protect."""
-    if "{{" not in text or _STRANGE.search(text) is None or not may_be_unprotected(text):
+    """Return the macros with values from the request where percent-encoding does not protect."""
+    if "{{" not in text or _FROM_REQUEST.search(text) is None or not may_be_unprotected(text):
         return []
     return [
         place
         for place in macro_places(text, language)
-        if place.where in UNPROTECTED and place.macro in FROM_STRANGERS
+        if place.where in UNPROTECTED and place.macro in FROM_REQUESTS
     ]
 
 
 def macro_places(text: str, language: Language) -> list[MacroPlace]:
-    """Where each macro stands, in order."""
+    """Return the position of each macro, in order."""
     places: list[MacroPlace] = []
     pieces: list[str] = []
     end, line = 0, 1
@@ -107,7 +108,7 @@ def macro_places(text: str, language: Language) -> list[MacroPlace]:
 
 
 class _Places:
-    """The places of marked macros, as they are discovered."""
+    """The positions of marked macros, set as they are found."""
 
     def __init__(self, places: list[MacroPlace]) -> None:
         self._places = places
@@ -120,7 +121,7 @@ class _Places:
         attribute: str | None = None,
         parameter: str | None = None,
     ) -> None:
-        """All macros of a text stand there."""
+        """Set the position of all macros in a text."""
         for mark in _MARK.finditer(text) if _OPEN in text else ():
             number = int(mark[1])
             macro, line = self._places[number].macro, self._places[number].line
@@ -129,7 +130,7 @@ class _Places:
     def url_or_text(
         self, value: str, element: str | None = None, attribute: str | None = None
     ) -> None:
-        """The macros of a value that is a URL, if it looks like one."""
+        """Set the position of the macros in a value: as a URL, if it looks like one, or as text."""
         if _OPEN not in value:
             return
         url = value.translate(_LEFT_OUT).lstrip(_BEFORE_URL)
@@ -154,21 +155,21 @@ class _Places:
 
 
 class _MarkupReader(HTMLParser):
-    """Reads marked markup as browsers do.
+    """A parser of marked markup that follows browsers.
 
-    XML is read so, too. Its texts may be URLs, or HTML in turn, escaped or in a CDATA section,
-    which HTML does not have.
+    It parses XML as well, whose texts may be URLs, or HTML, escaped or in a CDATA section, which
+    HTML does not have.
     """
 
     def __init__(self, places: _Places, *, is_xml: bool) -> None:
         super().__init__(convert_charrefs=True)
         self._places = places
         self._is_xml = is_xml
-        self._element: str | None = None  # which has been opened last
-        self._code: Where | None = None  # what the text is, in a script or a style sheet
+        self._element: str | None = None  # the last one opened
+        self._code: Where | None = None  # the kind of text, in a script or a style sheet
 
     def read(self, text: str) -> None:
-        # A declaration in brackets that is no CDATA section ends at the first `>`.
+        # A declaration in brackets that is not a CDATA section ends at the first `>`.
         text = re.sub(r"<!\[(?!CDATA\[)" if self._is_xml else r"<!\[", "<!x", text)
         self.feed(text + END)
         self.close()
@@ -186,7 +187,9 @@ class _MarkupReader(HTMLParser):
             self._put_name(name, is_attribute=True, has_value=value is not None)
 
     def _put_name(self, name: str, *, is_attribute: bool = False, has_value: bool = True) -> None:
-        """Macros that may make a name what it is, such as a script or an event handler."""
+        """Set the position of macros in a name, which they may turn into a script or an event
+        handler.
+        """
         if _OPEN in name:
             decides = has_value and _NAME.fullmatch(name) is not None
             where: Where = "name" if decides else "attribute" if is_attribute else "text"

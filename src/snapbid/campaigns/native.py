@@ -1,7 +1,7 @@
-"""A native creative: what its assets are, and which kinds it has (contract 2, "Creative").
+"""A native creative: its assets, and the mask of their kinds (contract 2, "Creative").
 
-The kinds are a mask, so that the matcher passes over a creative without an asset that an impression
-requires; whether the asset fits is then decided by `exchange.native_answer`.
+By the mask, the matcher skips a creative without an asset that an impression requires;
+`bidding.native_answer` then decides whether the asset fits.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ import msgspec
 TITLE: Final = 1 << 0
 VIDEO: Final = 1 << 1
 _FIRST_IMAGE, _FIRST_DATA = 2, 10  # bits
-_IMAGE_TYPES, _DATA_TYPES = 8, 16  # those with bits of their own; higher ones share the last
+_IMAGE_TYPES, _DATA_TYPES = 8, 16  # types with bits of their own; higher ones share the last
 
 
 class NativeImage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -25,14 +25,14 @@ class NativeImage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class NativeLink(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a click leads, and what hears of it."""
+    """A click's destination and trackers."""
 
     url: str
     clicktrackers: tuple[str, ...] = ()
 
 
 class NativeTracker(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What hears of an event; `event` and `method` as in Native 1.2, 7.6 and 7.7."""
+    """An event tracker; `event` and `method` as in Native 1.2, 7.6 and 7.7."""
 
     event: int
     method: int
@@ -40,8 +40,8 @@ class NativeTracker(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The assets of a native creative. `data` is by type (Native 1.2, 7.2), `video` is VAST, of
-    which `mimes`, `protocols` and `duration` (seconds) are what the creative says.
+    """The assets of a native creative. `data` is by type (Native 1.2, 7.2), `video` is VAST, whose
+    `mimes`, `protocols` and `duration` (seconds) the creative states.
     """
 
     link: NativeLink
@@ -58,7 +58,7 @@ class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kinds(self) -> int:
-        """The kinds of assets that there are."""
+        """The mask of the kinds of assets that it has."""
         return kinds(
             title=self.title is not None,
             video=self.video is not None,

@@ -1,7 +1,7 @@
 """The rules of a native creative (contract 2, "Creative").
 
 It is written as a `native` object, or as a native response in `adm` (Native 1.0 to 1.2, wrapped in
-`native` or not), which is read into the same form and held to the same rules.
+`native` or not), which is converted to the same form and checked by the same rules.
 """
 
 import json
@@ -66,14 +66,14 @@ def _check_image(value: Any, at: Path, mistakes: Mistakes) -> Any:
 
 
 def _add_type(image: Fields) -> str:
-    """What to add to an image without a type."""
+    """Build the rule for an image without a type."""
     rule = 'is required: add "type": 3 for the main image, "type": 1 for an icon'
     w, h = image.get("w"), image.get("h")
     return f"{rule}; this one has {shown(w)}x{shown(h)} pixels" if w and h else rule
 
 
 def _add_data_type(datum: Fields) -> str:
-    """What to add to an asset of data without a type."""
+    """Build the rule for a data asset without a type."""
     rule = (
         'is required: add "type": 2 for a description, "type": 1 for who sponsors it,'
         ' "type": 12 for the text of a button, or another of Native 1.2, 7.4'
@@ -129,7 +129,7 @@ def read_response(text: str, at: Path, mistakes: Mistakes) -> NativeAd | None:
 
 
 def _document(response: Fields, at: Path, mistakes: Mistakes) -> Fields:
-    """Write a response as a `native` object."""
+    """Convert a response to a `native` object."""
     document: Fields = {name: response[name] for name in _SAME if response.get(name) is not None}
     if isinstance(document.get("link"), dict):
         document["link"] = _only(document["link"], ("url", "clicktrackers"))
@@ -164,7 +164,7 @@ def _document(response: Fields, at: Path, mistakes: Mistakes) -> Fields:
 
 
 def _add_script(document: Fields, script: Any, at: Path, mistakes: Mistakes) -> None:
-    """Turn a `jstracker` into event trackers: markup that only loads scripts and pixels, or the
+    """Convert a `jstracker` to event trackers: markup that only loads scripts and pixels, or the
     address of a script.
     """
     markup = script if isinstance(script, str) and size(script) <= MAX_URL else ""
@@ -185,7 +185,9 @@ def _add_script(document: Fields, script: Any, at: Path, mistakes: Mistakes) -> 
         document["eventtrackers"] = [*(stated or ()), *trackers]
 
 
-IMPRESSION: Final = 1  # an event, and by what loads it the method (Native 1.2, 7.6 and 7.7)
+IMPRESSION: Final = (
+    1  # an event; then methods, by the element that loads it (Native 1.2, 7.6 and 7.7)
+)
 _METHODS: Final = {"img": 1, "script": 2}
 ICON: Final = 1  # a type of image
 _TAG: Final = re.compile(r"<(script|img)\b([^<>]*)>(?:\s*</script\s*>)?", re.IGNORECASE)
@@ -194,7 +196,7 @@ _SAME: Final = ("link", "imptrackers", "eventtrackers", "privacy")
 
 
 def _only(value: Any, names: tuple[str, ...]) -> Any:
-    """Drop what a `native` object does not have, such as `ext`."""
+    """Drop fields that a `native` object does not have, such as `ext`."""
     if not isinstance(value, dict):
         return value
     return {name: value[name] for name in names if value.get(name) is not None}

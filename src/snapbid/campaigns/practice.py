@@ -1,8 +1,8 @@
-"""What markup holds that serves nobody, though it is taken: warnings, each with its line.
+"""Warnings about accepted markup that is likely a mistake, each with its line.
 
-- A banner that is no HTML: VAST, JSON, an address, plain text.
-- What is loaded over HTTP, in a creative that is said to be secure.
-- `mraid.js`, without an API framework that has it.
+- A banner that is not HTML: VAST, JSON, an address, plain text.
+- Resources loaded over HTTP, in a creative that is stated to be secure.
+- `mraid.js`, without an API framework that provides it.
 - Macros that nobody fills in: an ad server's own, those of VAST in a banner, and `${…}` that
   OpenRTB does not have.
 """
@@ -32,7 +32,7 @@ _URL: Final = re.compile(r"(?:https?:)?//[^\s\"'<>\\]+", re.IGNORECASE)
 _BRACKETED: Final = re.compile(r"\[[A-Za-z][\w-]*\]|%5B[A-Za-z][\w-]*%5D")
 _DOLLAR: Final = re.compile(r"\$\{([A-Za-z][\w.-]*)(?::\w+)?\}")
 
-# OpenRTB 2.6, 4.4; what the IAB has for consent strings, some with a vendor's number.
+# OpenRTB 2.6, 4.4, and the IAB's macros for consent strings, some with a vendor's number.
 _OPENRTB: Final = re.compile(
     r"AUCTION_(?:ID|BID_ID|IMP_ID|SEAT_ID|AD_ID|PRICE|CURRENCY|MBR|LOSS|MIN_TO_WIN|MULTIPLIER|"
     r"IMP_TS)|GDPR|(?:GDPR_CONSENT|ADDTL_CONSENT|GPP_STRING)(?:_\d+)?|GPP_SID|US_PRIVACY"
@@ -54,7 +54,7 @@ _TIMES: Final = ("timestamp", "cachebuster", "cachebusting", "random", "rand", "
 
 
 def check_banner(creative: Any, at: Path, mistakes: Mistakes) -> None:
-    """Warn of what a banner's markup holds."""
+    """Add the warnings about a banner's markup."""
     text = creative.adm
     if (kind := _not_html(text)) is not None:
         warn(mistakes, at, f"{kind}, line 1 of the text")
@@ -84,7 +84,7 @@ def _not_html(text: str) -> str | None:
 
 
 def _mraid(lower: str) -> int:
-    """Where a script loads `mraid.js`, -1 if none does."""
+    """Return the position where a script loads `mraid.js`, -1 if none does."""
     at = lower.find("mraid.js")
     while at >= 0:
         script = lower.rfind("<script", 0, at)
@@ -108,14 +108,14 @@ def _line(text: str, position: int) -> str:
 
 
 class _HttpReader(HTMLParser):
-    """Finds what a page loads over HTTP; links lead there and load nothing."""
+    """A finder of resources that a page loads over HTTP; links load nothing."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self._found: list[str] = []
 
     def read(self, text: str) -> list[str]:
-        """Where it is, with the line."""
+        """Return where the page loads over HTTP, each with the line."""
         self.feed(text + END)
         self.close()
         return self._found
@@ -152,12 +152,12 @@ def check_macros(text: str, language: Language, at: Path, mistakes: Mistakes) ->
 
 
 def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
-    """Yield the position of each, itself, and what to do."""
+    """Yield the position of each unfilled macro, the macro, and what to do."""
     if "%%" in text:
         for macro in _AD_SERVER.finditer(text):
             is_click = "click" in macro[0].lower()
             what = "take it out" if is_click else f"state what it stands for{_instead(macro[0])}"
-            rule = f"an ad server's macro, which nobody fills in here: {what}"
+            rule = f"an ad server's macro, which is not filled in here: {what}"
             yield macro.start(), macro[0], rule
     if "${" in text:
         for macro in _DOLLAR.finditer(text):
@@ -171,7 +171,7 @@ def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
             for macro in _BRACKETED.finditer(url[0]):
                 name = macro[0].strip("[]").removeprefix("%5B").removesuffix("%5D")
                 if language != "VAST":
-                    rule = "which nobody fills in outside VAST: state what it stands for"
+                    rule = "which is not filled in outside VAST: state what it stands for"
                 elif name not in _PLAYERS:
                     rule = "which is no macro of VAST: state what it stands for"
                 else:
@@ -180,7 +180,7 @@ def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
 
 
 def _instead(name: str) -> str:
-    """What to write for a macro against caches."""
+    """Return what to write instead of a cache-busting macro."""
     plain = name.lower().strip("%")
     return ", here {{cachebuster}}" if plain.startswith(_TIMES) else ""
 
@@ -189,7 +189,7 @@ def _instead(name: str) -> str:
 
 
 def check_native(native: NativeAd, secure: bool | None, at: Path, mistakes: Mistakes) -> None:
-    """Warn of what the assets of a native creative hold."""
+    """Add the warnings about the assets of a native creative."""
     for name, text, is_loaded in _texts(native):
         if secure is not False and is_loaded and text[:5].lower() == "http:":
             rule = f"is loaded over HTTP: {shown(text)}; load it over HTTPS"
@@ -198,7 +198,7 @@ def check_native(native: NativeAd, secure: bool | None, at: Path, mistakes: Mist
 
 
 def _texts(native: NativeAd) -> Iterator[tuple[str, str, bool]]:
-    """Yield where each text but the video is, the text, and whether it is loaded."""
+    """Yield the path of each text but the video, the text, and whether it is loaded."""
     yield "link.url", native.link.url, False
     for index, url in enumerate(native.link.clicktrackers):
         yield f"link.clicktrackers[{index}]", url, True

@@ -1,6 +1,6 @@
-"""How the rules of a campaign document are written, and combined into lists and objects.
+"""Building blocks for the rules of a campaign document: checks, lists and objects.
 
-A rule is a check: it names every mistake of a value. Two rules hold everywhere:
+A rule is a check that reports every mistake of a value. Two rules hold everywhere:
 
 - `null` and an empty list mean absent;
 - an unknown key is a mistake.
@@ -15,15 +15,16 @@ from typing import Any, Final, TypeAlias
 from snapbid.campaigns.campaign import CampaignMistake
 
 MAX_LIST: Final = 1_000  # items of a list, unless stated otherwise
-MAX_HINTS: Final = 100  # mistakes in a document after which no more spellings are suggested
+MAX_HINTS: Final = 100  # mistakes in a document, after which no more spellings are suggested
 
 Path: TypeAlias = tuple[Any, ...]
-"""Where a value is: `(path of the parent, key or index)`, and `()` for the document. It is written
-out only when there is a mistake to report."""
+"""The path of a value: `(path of the parent, key or index)`, and `()` for the document. It is only
+written out to report a mistake.
+"""
 
 
 class Mistakes(list[CampaignMistake]):
-    """What a document is refused for, and beside it the `warnings` of one that is taken."""
+    """The mistakes for which a document is refused, and the `warnings` of an accepted one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,8 +32,9 @@ class Mistakes(list[CampaignMistake]):
 
 
 Check: TypeAlias = Callable[[Any, Path, Mistakes], Any]
-"""Takes a decoded JSON value, adds its mistakes and warnings, and returns its normal form, which
-counts only if there was no mistake."""
+"""Take a decoded JSON value, add its mistakes and warnings, and return its normal form, which is
+only valid if there was no mistake.
+"""
 
 Together: TypeAlias = Callable[[Any, Path, Mistakes], None]
 """A rule about several values: the normal forms of a list's items, or of an object's fields as
@@ -83,7 +85,7 @@ def list_of(
     unique: str | None = None,
     together: Together | None = None,
 ) -> Check:
-    """A list of values.
+    """Check a list of values.
 
     With `distinct`, equal values are kept once, in order. `unique` is a field in which no two
     objects may be equal.
@@ -125,7 +127,7 @@ def object_of(
     required: tuple[str, ...] = (),
     together: Together | None = None,
 ) -> Check:
-    """An object; `build` gets the fields that are present as keyword arguments.
+    """Check an object; `build` gets the fields that are present as keyword arguments.
 
     `together` is a rule about several fields.
     """

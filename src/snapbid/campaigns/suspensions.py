@@ -1,4 +1,4 @@
-"""Suspended creatives: an SSP keeps rejecting one for what it is (contract 11).
+"""Suspended creatives: those that an SSP keeps rejecting for their content (contract 11).
 
 The ledger counts such losses by campaign and by the creative's mark, a byte in the record of a bid.
 """
@@ -25,7 +25,7 @@ REASONS: Final = {  # OpenRTB 2.5, 5.25
     212: "Animation Too Long",
     213: "Not Allowed in PMP Deal",
 }
-MARKS: Final = 255  # and 0, which marks no creative
+MARKS: Final = 255  # and 0 for creatives without a mark
 
 
 class CreativeSuspension(msgspec.Struct, frozen=True, array_like=True):
@@ -44,10 +44,10 @@ class CreativeSuspension(msgspec.Struct, frozen=True, array_like=True):
 
 
 def marks_of(creatives: Iterable[str]) -> dict[str, int]:
-    """Return the marks of a campaign's creatives by id: 1 to 255, each once; 0 beyond so many.
+    """Return the marks of a campaign's creatives by id: 1 to 255, each once; 0 beyond that many.
 
-    A mark depends on the id, so that it outlasts other creatives that come, go and change places:
-    where two ids ask for the same one, the second in their order gets the next.
+    A mark is derived from the id, so that it stays the same when other creatives come, go or are
+    reordered; if two ids collide, the second in their order gets the next mark.
     """
     marks: dict[str, int] = {}
     taken: set[int] = set()

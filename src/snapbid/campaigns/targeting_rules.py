@@ -1,6 +1,6 @@
 """The rules of `targeting` in a campaign document (contract 2 and 3).
 
-They follow from `vocabulary.DIMENSIONS`; only what is said of a wrong entry stands here.
+They are derived from `vocabulary.DIMENSIONS`; only the messages for wrong entries are here.
 """
 
 from typing import Any, Final
@@ -17,7 +17,7 @@ MAX_DEALS: Final = 10_000
 MAX_CIRCLES: Final = 1_000  # each is compared with a request's location
 MAX_KM: Final = 50_000
 
-# The rule of a dimension that an entry breaks.
+# The message for a wrong entry, by dimension.
 _ENTRY_RULES: Final = {
     **{
         name: f"is not an integer from 0 to {MAX_INTEGER}, nor one of {', '.join(names)}"
@@ -39,7 +39,7 @@ _ENTRY_RULES: Final = {
 
 
 def _check_of(dimension: Dimension) -> Check:
-    """The check of a dimension's two lists."""
+    """Return the check of a dimension's two lists."""
     name, normalise, is_text = dimension.name, NORMALISE[dimension.name], dimension.kind == "text"
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
@@ -97,4 +97,4 @@ _CIRCLES: Final = list_of(
 _CHECKS: Final = {d.name: _check_of(d) for d in DIMENSIONS} | {"geo_radius": _CIRCLES}
 
 TARGETING: Final = object_of(_CHECKS, _without_empty, together=_entries_are_few_enough)
-"""Values by dimension, and circles as `geo_radius`."""
+"""Return the values by dimension, and circles as `geo_radius`, without empty ones."""

@@ -1,6 +1,6 @@
 """The rules of single values in a campaign document (contract 2).
 
-- Money is exact: a decimal is taken digit by digit, and a float means its shortest decimal.
+- Money is exact: a decimal is read digit by digit, and a float means its shortest decimal.
 - Strings contain no U+0000 and no lone surrogates, because PostgreSQL cannot store them.
 """
 
@@ -18,7 +18,7 @@ from snapbid.campaigns.vocabulary import MAX_INTEGER, media_type, size, today
 
 MAX_ADM_BYTES: Final = 64 * 1024
 MAX_URL: Final = 8 * 1024
-MAX_USD: Final = (2**63 - 1) // 10**6  # that a signed 64-bit integer holds in micro-USD
+MAX_USD: Final = (2**63 - 1) // 10**6  # the most that fits a signed 64-bit integer in micro-USD
 MAX_CPM: Final = 1_000_000  # USD, so that sums of costs stay far from 64 bits
 
 _MACRO = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
@@ -34,7 +34,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def text_rule(value: object, longest: int = MAX_TEXT) -> str | None:
-    """Name the rule for strings that a value breaks, if any."""
+    """Return the rule for strings that a value breaks, if any."""
     if not isinstance(value, str):
         return f"must be a string, found {shown(value)}"
     if not value:
@@ -74,7 +74,7 @@ def check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 
 
 def markup(longest: int, language: Language | None = None) -> Check:
-    """Text in which bidder macros are filled in; in a language, where percent-encoding protects."""
+    """Check text with bidder macros; in a `language`, only where percent-encoding protects."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if rule := text_rule(value, longest):
@@ -94,7 +94,7 @@ def markup(longest: int, language: Language | None = None) -> Check:
 
 
 def report_unprotected(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
-    """Add the macros of markup that percent-encoding does not protect where they stand."""
+    """Report the macros of markup that percent-encoding does not protect."""
     for place in unprotected(text, language):
         rule = f"has {{{{{place.macro}}}}} where percent-encoding does not protect: {place}"
         report(mistakes, at, f"{rule}, line {place.line} of the text")
@@ -121,7 +121,7 @@ def check_media_type(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 
 
 def check_name(value: Any, at: Path, mistakes: Mistakes) -> str | None:
-    """Read a seat's or an app's id as requests list it, around which white space says nothing."""
+    """Check a seat's or an app's id as requests list it, without surrounding white space."""
     name = value.strip() if text_rule(value) is None else ""
     if not name:
         report(mistakes, at, text_rule(value) or f"must not be blank, found {shown(value)}")
@@ -140,7 +140,7 @@ def check_time(value: Any, at: Path, mistakes: Mistakes) -> int | None:
         try:
             moment = datetime.fromisoformat(f"{match[1]}T{match[2]}+00:00")
         except ValueError:
-            report(mistakes, at, f"is no real time: {shown(value)}")
+            report(mistakes, at, f"is not a valid time: {shown(value)}")
         else:
             millis = int((match[3] or "").ljust(3, "0")[:3])
             return (moment - _EPOCH) // timedelta(milliseconds=1) + millis
@@ -204,7 +204,7 @@ def _decimals(number: Decimal) -> int:
 
 
 def micros(most: int) -> Check:
-    """An amount of at most so many USD, read as micro-USD, exactly."""
+    """Check an amount of at most `most` USD, and convert it to micro-USD exactly."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> int | None:
         number = _decimal(value)

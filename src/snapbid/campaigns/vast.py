@@ -1,14 +1,13 @@
-"""What VAST says of its media (VAST 2, 3 and 4, inline and wrappers).
+"""Reader of VAST and its media (VAST 2, 3 and 4, inline and wrappers).
 
-Refused is what no player plays or what is not known: text that is no XML, another root or version,
-no ad, an ad that is not exactly one of `InLine` and `Wrapper`, a wrapper without an address, an
-inline ad without media. All else that VAST asks for is a warning (`vast_form`), each with its line.
-Elements are taken by their names as written, whatever their namespace, as players take them.
+A document is refused if no player plays it or it is not VAST: text that is not XML, another root or
+version, no ad, an ad that is not exactly one of `InLine` and `Wrapper`, a wrapper without an
+address, an inline ad without media. Any other deviation from VAST is a warning (`vast_form`), with
+its line. Elements are matched by their names as written, whatever their namespace, as players do.
 
-The parser is expat, and has nothing that a document could turn against it: a document type
-declaration is refused before it is read, so there are no entities but XML's own five; size and
-depth are bounded. Macros such as `{{auction_id}}`, `${AUCTION_PRICE}` and `[CACHEBUSTING]` are text
-like any other.
+The parser is expat, hardened against hostile documents: a document type declaration is refused
+before parsing, so there are no entities but XML's own five; size and depth are bounded. Macros such
+as `{{auction_id}}`, `${AUCTION_PRICE}` and `[CACHEBUSTING]` are plain text.
 """
 
 import re
@@ -21,12 +20,12 @@ from snapbid.campaigns.value_rules import MAX_ADM_BYTES
 from snapbid.campaigns.vast_form import UNCOUNTED, Node, Remark, remarks
 
 MAX_DEPTH: Final = 100
-MAX_LENGTH: Final = 16_384  # characters of a document that is remembered
+MAX_LENGTH: Final = 16_384  # characters; longer documents are not cached
 MAX_REMEMBERED: Final = 1_000
 MAX_WARNINGS: Final = 100
 STREAMING, PROGRESSIVE = 1, 2  # AdCOM's delivery methods
 VPAID_1, VPAID_2, SIMID = 1, 2, 8  # AdCOM's API frameworks
-MAX_KBPS: Final = 100_000  # of a media file; a higher rate is one in bit/s
+MAX_KBPS: Final = 100_000  # of a media file; a higher rate must be in bit/s
 
 _SUPPORTED: Final = "must be VAST 2.0 to 4.3 or the address of one"
 _DOCTYPE: Final = re.compile(r"\ufeff?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
@@ -41,9 +40,9 @@ _LINKS: Final = ("ClickThrough", "CompanionClickThrough", "NonLinearClickThrough
                  "IconClickThrough")  # fmt: skip
 _SEPARATOR: Final = "\n"  # between the parts of an element's name
 
-# Where most documents of a kind differ, and nothing is read: ids, titles, and addresses but for
-# their scheme. All are printable ASCII without anything of XML's own, so nothing else can be in
-# them; what is sought first has a match.
+# The parts in which most documents of a kind differ, and that are not read: ids, titles, and
+# addresses but for their scheme. The patterns match printable ASCII without XML syntax, so nothing
+# else can be in them; `sought` is a fast test before a pattern is tried.
 _DIFFERENCES: Final = tuple(
     (sought, re.compile(pattern, re.ASCII).sub, short)
     for sought, pattern, short in (
@@ -69,9 +68,8 @@ PROTOCOLS: Final = {
 
 
 class MediaFile(msgspec.Struct, frozen=True, gc=False):
-    """One file that a player may choose. `delivery` and pixels are None where they are not known;
-    kbit/s, and from the least to the most; `api` is the API framework without which it does not
-    play.
+    """A file that a player may choose. `delivery` and pixels are None if unknown; bit rates are in
+    kbit/s, lowest and highest; `api` is the API framework that it needs.
     """
 
     mime: str  # lower case
@@ -84,12 +82,12 @@ class MediaFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class Vast(msgspec.Struct, frozen=True):
-    """What a document says. Of several ads, those count that are played: a pod's, else the first.
+    """The facts of a document: of the ads that are played, a pod's or else the first.
 
-    `seconds` is the duration. What the markup does not say is None or empty: the media of a wrapper
-    are elsewhere. `apis` are the API frameworks without which nothing of it plays. Each text about
-    the document names its line: `untimed` says why a linear ad has no duration that can be read,
-    `insecure` what is loaded over HTTP, `warnings` what deviates from VAST.
+    `seconds` is the duration. Fields that the markup does not state are None or empty: the media of
+    a wrapper are elsewhere. `apis` are the API frameworks that it needs. The texts name their
+    lines: `untimed` is why a linear ad has no readable duration, `insecure` what is loaded over
+    HTTP, `warnings` what deviates from VAST.
     """
 
     version: str
@@ -105,23 +103,23 @@ class Vast(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-_remembered: Final[dict[str, Vast]] = {}  # by their texts without what mostly differs
+_remembered: Final[dict[str, Vast]] = {}  # by skeleton
 
 
 def forget() -> None:
-    """Forget all documents."""
+    """Clear the cache of documents."""
     _remembered.clear()
 
 
 class VastError(ValueError):
-    """Text that is not VAST, or does not play: the rule it breaks, and the line of the text."""
+    """Text that is not VAST, or does not play: the broken rule, and the line of the text."""
 
     def __init__(self, rule: str, line: int) -> None:
         super().__init__(str(Remark(rule, line)))
 
 
 def read(text: str) -> Vast:
-    """Read a VAST document. Raises VastError for any other text, and for one that does not play."""
+    """Read a VAST document. Raises VastError for other text, and for what does not play."""
     if len(text) > MAX_ADM_BYTES:
         raise VastError(f"must have at most {MAX_ADM_BYTES} characters", 1)
     if len(text) > MAX_LENGTH:
@@ -130,7 +128,7 @@ def read(text: str) -> Vast:
     vast = _remembered.get(skeleton)
     if vast is None:
         vast = _read(text)
-        if vast.untimed is None:  # which quotes what the skeleton may lack
+        if vast.untimed is None:  # it quotes text that the skeleton may lack
             if len(_remembered) >= MAX_REMEMBERED:
                 _remembered.clear()
             _remembered[skeleton] = vast
@@ -138,8 +136,8 @@ def read(text: str) -> Vast:
 
 
 def _skeleton(text: str) -> str:
-    """The document without what mostly differs."""
-    if "<!--" in text:  # in a comment, what looks like a URL may end what it is in
+    """Return the document without the parts that usually differ."""
+    if "<!--" in text:  # in a comment, a URL-like text may contain the comment's end
         return text
     for sought, shorten, short in _DIFFERENCES:
         if sought in text:
@@ -161,7 +159,7 @@ def _read(text: str) -> Vast:
 
 
 class _Builder:
-    """Builds the tree of a document's elements."""
+    """A builder of the tree of a document's elements."""
 
     def __init__(self) -> None:
         self._parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
@@ -177,14 +175,14 @@ class _Builder:
         parser.CharacterDataHandler = self._text
         try:
             parser.Parse(text, True)
-        finally:  # they hold each other
+        finally:  # breaks the reference cycle
             parser.StartElementHandler = parser.EndElementHandler = None
             parser.CharacterDataHandler = None
         return self._top.children[0]
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         line = self._parser.CurrentLineNumber
-        if len(self._open) > MAX_DEPTH + 3:  # within <InLine> it is 1
+        if len(self._open) > MAX_DEPTH + 3:  # the depth is counted within <InLine>
             raise VastError(f"must not be nested deeper than {MAX_DEPTH} elements", line)
         namespace, _, name = name.rpartition(_SEPARATOR) if _SEPARATOR in name else ("", "", name)
         if _SEPARATOR in namespace:  # and behind it the name, before the prefix
@@ -202,7 +200,7 @@ class _Builder:
 
 
 class _Ad:
-    """What has been read of one ad."""
+    """The facts of one ad."""
 
     __slots__ = ("files", "is_in_pod", "is_wrapper", "overlays", "seconds", "skip_offset")
 
@@ -219,13 +217,13 @@ class _Ad:
         return None if self.is_wrapper else bool(self.files)
 
     def needed(self) -> list[int]:
-        """The API frameworks that it cannot do without: each of its files has one."""
+        """Return the API frameworks that it needs, if each of its files needs one."""
         apis = [file.api for file in self.files] if self.files else self.overlays
         return [] if None in apis else [api for api in apis if api is not None]
 
 
 class _VastReader:
-    """Reads what a document says of its ads, and gathers what it deviates in."""
+    """A reader of a document's ads, which collects deviations as warnings."""
 
     def __init__(self, root: Node) -> None:
         self._root = root
@@ -233,7 +231,7 @@ class _VastReader:
         self._untimed: Remark | None = None
 
     def result(self) -> Vast:
-        """What the document says, of the ads that are played. Raises VastError."""
+        """Return the facts of the ads that are played. Raises VastError."""
         root = self._root
         version = self._version()
         ads = [self._ad(ad) for ad in root.all("Ad")]
@@ -262,7 +260,7 @@ class _VastReader:
         )
 
     def _all_warnings(self, version: str) -> tuple[str, ...]:
-        """All of them, missing impressions first, then in the order of the document."""
+        """Return all warnings, missing impressions first, then in document order."""
         found = [*remarks(self._root, version), *self._warnings]
         found.sort(key=lambda each: (not each.rule.endswith(UNCOUNTED), each.line))
         texts = [*map(str, found[:MAX_WARNINGS])]
@@ -274,7 +272,7 @@ class _VastReader:
         self._warnings.append(Remark(rule, node.line))
 
     def _version(self) -> str:
-        """The version among PROTOCOLS that the root states or comes nearest to."""
+        """Return the version among PROTOCOLS that the root states or is nearest to."""
         root = self._root
         if root.name != "VAST":
             raise VastError(f"{_SUPPORTED}, found <{root.name[:60]}>", root.line)
@@ -284,7 +282,7 @@ class _VastReader:
         number = number.strip()
         if not number.startswith(("2", "3", "4")):
             raise VastError(f'{_SUPPORTED}, found version "{number[:60]}"', root.line)
-        if number == "2.0.1":  # which the schema of 2.0 calls itself
+        if number == "2.0.1":  # as the schema of 2.0 calls itself
             return "2.0"
         version = number[:3]
         if version not in PROTOCOLS:
@@ -347,7 +345,7 @@ class _VastReader:
             self._warn("<NonLinear> has no resource that could be shown", overlay)
 
     def _file(self, node: Node) -> MediaFile | None:
-        """The media file; None if no player can choose it."""
+        """Read a media file; None if no player can choose it."""
         stated = {name: value.strip() for name, value in node.attributes.items()}
         mime = stated.get("type", "").lower()
         lacks = [*(["address"] if not node.text.strip() else []), *(["type"] if not mime else [])]
@@ -376,7 +374,7 @@ class _VastReader:
         )
 
     def _integer(self, node: Node, name: str, unit: str) -> int | None:
-        """An attribute's number; None if there is none above 0."""
+        """Read a positive integer attribute; None if there is none."""
         value = node.attributes.get(name)
         number = _INTEGER.fullmatch(value.strip()) if value is not None else None
         if number is None:
@@ -396,7 +394,7 @@ class _VastReader:
 
 
 def _duration(text: str) -> float | None:
-    """Seconds, as players read them: hours, minutes and seconds, or seconds alone."""
+    """Parse a duration in seconds as players do: hours, minutes and seconds, or seconds alone."""
     if _SECONDS.fullmatch(text):
         return float(text)
     time = _TIME.fullmatch(text)
@@ -406,13 +404,15 @@ def _duration(text: str) -> float | None:
 
 
 def _found(node: Node, name: str) -> str:
-    """An attribute as a message shows it."""
+    """Format an attribute for a message."""
     value = node.attributes.get(name)
     return "none" if value is None else f'"{value[:60]}"'
 
 
 def _has_address(wrapper: Node) -> bool:
-    """Whether it says where the ad is; VAST 1 has called it so, and some ad servers do."""
+    """Return whether a wrapper has the ad's address, also by its name in VAST 1, which some ad
+    servers use.
+    """
     uris = [*wrapper.all("VASTAdTagURI"), *wrapper.all("VASTAdTagURL")]
     return any(each.text.strip() for uri in uris for each in (uri, *uri.all("URL")))
 
@@ -425,7 +425,7 @@ def _framework(node: Node, mime: str) -> int | None:
 
 
 def _insecure(root: Node) -> list[Remark]:
-    """What is loaded over HTTP: any address but those that a click leads to."""
+    """Find what is loaded over HTTP: all addresses except those of clicks."""
     found, nodes = [], [root]
     while nodes:
         node = nodes.pop()

@@ -1,9 +1,9 @@
-"""What a creative's VAST says of its fields, and whether what is stated agrees (contract 2).
+"""Fields of a creative from its VAST, and checks of the stated ones against it (contract 2).
 
-A fact fills a field that is not stated. What is stated may say less, such as one of the types of
-the media files, and may not contradict. Where there are several media files, size and bitrate are
-the largest; another file's may be stated. A wrapper's media are elsewhere: little is known of them,
-and a warning names the requests that what is not known fits none of.
+A fact fills a field that is not stated. A stated field may be narrower, such as one of the media
+files' types, but may not contradict. With several media files, size and bitrate are the largest;
+another file's may be stated. A wrapper's media are elsewhere: little is known of them, and a
+warning names the requests that the creative will not fit for that.
 """
 
 import functools
@@ -20,9 +20,9 @@ from snapbid.campaigns.value_rules import text_rule
 from snapbid.campaigns.vast import Vast, VastError, read
 from snapbid.campaigns.vocabulary import media_type
 
-MAX_REMEMBERED: Final = 64  # documents; a campaign's check reads each more than once
-MAX_REMEMBERED_FACTS: Final = 1_024  # many documents differ in their URLs alone
-DOWNLOAD: Final = 3  # AdCOM's delivery method, which VAST calls progressive, too
+MAX_REMEMBERED: Final = 64  # documents; the check of a campaign reads each more than once
+MAX_REMEMBERED_FACTS: Final = 1_024  # many documents differ only in their URLs
+DOWNLOAD: Final = 3  # AdCOM's delivery method, which in VAST is progressive, too
 
 _ADDRESS: Final = re.compile(r"\s*(?:https?:)?//\S+\s*", re.IGNORECASE)
 _ABSENT: Final = (None, ())
@@ -39,7 +39,7 @@ _FIELDS: Final = {
 
 
 def facts_of(text: str, media: str) -> dict[str, Any]:
-    """What the VAST of a creative of this media type says, by field; nothing of any other text."""
+    """Return the facts of a creative's VAST for this media type, by field; none for other text."""
     if is_address(text):
         return {}
     try:
@@ -50,7 +50,7 @@ def facts_of(text: str, media: str) -> dict[str, Any]:
 
 
 def fill(creative: Creative | NativeAd, text: str, media: str) -> None:
-    """Set the fields that are not stated to what the VAST says."""
+    """Fill the fields that are not stated from the VAST."""
     has_size = isinstance(creative, Creative) and (creative.w, creative.h) != (None, None)
     for name, value in facts_of(text, media).items():
         if getattr(creative, name) in _ABSENT and not (has_size and name in ("w", "h")):
@@ -58,7 +58,7 @@ def fill(creative: Creative | NativeAd, text: str, media: str) -> None:
 
 
 class Known(NamedTuple):
-    """A document and what it says, by field."""
+    """A document and its facts, by field."""
 
     vast: Vast
     facts: dict[str, Any]
@@ -72,7 +72,7 @@ def known(text: str) -> Known:
 
 
 def is_address(text: str) -> bool:
-    """Whether the markup is the address of a VAST document, of which nothing is known."""
+    """Return whether the markup is the address of a VAST document, of which nothing is known."""
     return _ADDRESS.fullmatch(text) is not None
 
 
@@ -113,13 +113,14 @@ def _sizes(vast: Vast) -> list[tuple[int, int]]:
 # -- what is stated beside them -------------------------------------------------------------------
 
 _Agrees: TypeAlias = Callable[[Any, Vast], str | None]
-"""Names the rule that a creative's field breaks, if any. Of a document with mistakes, the field may
-be of any type: those mistakes are reported elsewhere."""
+"""Return the rule that a creative's field breaks, if any. In a document with mistakes, the field
+may be of any type: those mistakes are reported elsewhere.
+"""
 
 
 def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes: Mistakes) -> None:
-    """Report markup that is no VAST, and what is stated beside it that contradicts it; warn of
-    what deviates from VAST, and of the requests that the creative will not fit.
+    """Report markup that is not VAST, and stated fields that contradict it; warn of deviations from
+    VAST, and of requests that the creative will not fit.
     """
     if is_address(text):
         _warn_of_unstated(creative, {}, media, "an address", markup, mistakes)
@@ -157,13 +158,13 @@ _LIMITS: Final = {
     "delivery": "delivery",
     "w": "boxingallowed: 0",
 }
-"""By field, what a request must not limit where the field is not known (contract 3)."""
+"""By field, what a request must not restrict if the field is unknown (contract 3)."""
 
 
 def _warn_of_unstated(
     creative: Any, facts: dict[str, Any], media: str, who: str, markup: Path, mistakes: Mistakes
 ) -> None:
-    """Warn of a duration that nobody states, and with it of all else that is not known."""
+    """Warn of a missing duration, and with it of all other unknown fields."""
     unknown = [
         name
         for name in _LIMITS
@@ -174,7 +175,7 @@ def _warn_of_unstated(
     others = [f"{name} ({_LIMITS[name]})" for name in unknown[1:]]
     likewise = f"; likewise {', '.join(others)}" if others else ""
     rule = (
-        f"{who} says no duration: state it, or the creative fits no request that has"
+        f"{who} has no duration: state it, or the creative fits no request that has"
         f" {_LIMITS['duration']}"
     )
     warn(mistakes, markup, rule + likewise)
@@ -183,7 +184,7 @@ def _warn_of_unstated(
 def _check_protocols(creative: Any, vast: Vast) -> str | None:
     stated = _entries(creative.protocols, int)
     listed = ", ".join(map(str, vast.protocols))
-    if vast.is_wrapper:  # what it wraps may have others
+    if vast.is_wrapper:  # the wrapped ad may have others
         missing = stated and not set(vast.protocols) & set(stated)
         return f"must have {listed}: the markup is a wrapper of {_name(vast)}" if missing else None
     wrong = _strangers(stated, vast.protocols)

@@ -1,9 +1,9 @@
-"""What VAST asks of a document's form and players do not: its order, repeats and missing elements.
+"""VAST's rules of form that players ignore: order, repeated and missing elements.
 
 Nothing here is refused; each deviation is a warning. One table of children serves VAST 2 and 3,
-another VAST 4, each in the order of the IAB Tech Lab's schemas; what is beside the way to the media
-(tracking, companions, verification, extensions) is not looked into. `a?` is at most one, `a*` any
-number, `a+` at least one; after `&` they are in any order.
+another VAST 4, each in the order of the IAB Tech Lab's schemas; only elements on the path to the
+media are examined (not tracking, companions, verification, extensions). `a?` is at most one, `a*`
+any number, `a+` at least one; after `&` they are in any order.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ UNCOUNTED: Final = "the advertiser will count no impression of this ad"
 class Node:
     """An element: its name as written, the lines of its tags, and its text without its children's.
 
-    `namespace` is what its name is in, empty for none.
+    `namespace` is that of its name, empty for none.
     """
 
     __slots__ = ("attributes", "children", "end", "line", "name", "namespace", "text")
@@ -31,12 +31,12 @@ class Node:
         self.text = ""
 
     def all(self, name: str) -> list["Node"]:
-        """The children of this name."""
+        """Return the children of this name."""
         return [child for child in self.children if child.name == name]
 
 
 class Remark(NamedTuple):
-    """A rule that a document breaks, and the line of the text, from 1."""
+    """A broken rule, and the line of the text, from 1."""
 
     rule: str
     line: int
@@ -46,8 +46,8 @@ class Remark(NamedTuple):
 
 
 class _Children(NamedTuple):
-    """The children of an element: the place of each in the order, those that may not be repeated,
-    and those that must be there.
+    """The children of an element: the index of each in the order, those that may not be repeated,
+    and those that are required.
     """
 
     order: dict[str, int]
@@ -95,7 +95,7 @@ _TABLES: Final = (
 def _children(text: str) -> _Children:
     terms = [(term.rstrip("?*+"), term[-1]) for term in text.removeprefix("&").split()]
     return _Children(
-        {name: place for place, (name, _) in enumerate(terms)},
+        {name: index for index, (name, _) in enumerate(terms)},
         frozenset(name for name, mark in terms if mark not in "*+"),
         tuple(name for name, mark in terms if mark not in "?*"),
         not text.startswith("&"),
@@ -104,11 +104,11 @@ def _children(text: str) -> _Children:
 
 _FORMS: Final = tuple({name: _children(text) for name, text in each.items()} for each in _TABLES)
 _UNSAID: Final = frozenset(("Ad", "Duration", "MediaFiles", "VASTAdTagURI"))
-"""Elements whose absence `vast` judges."""
+"""Elements whose absence `vast` reports."""
 
 
 def remarks(root: Node, version: str) -> Iterator[Remark]:
-    """Yield what deviates from the form of this version, such as `3.0`, parent by parent."""
+    """Yield the deviations from the form of a version, such as `3.0`, parent by parent."""
     is_4 = version >= "4"
     if is_4 and root.namespace != NAMESPACE:
         found = f'"{root.namespace[:60]}"' if root.namespace else "none"
@@ -148,23 +148,23 @@ def _missing(parent: Node, form: _Children, version: str) -> Iterator[Remark]:
 
 
 def _misplaced(parent: Node, version: str, form: _Children, other: _Children) -> Iterator[Remark]:
-    """Foreign and repeated children, and the first that is out of order."""
+    """Yield foreign and repeated children, and the first that is out of order."""
     seen: set[str] = set()
     last, is_ordered = parent, form.is_ordered
     for child in parent.children:
         name = child.name
-        place = form.order.get(name)
-        if place is None:
+        index = form.order.get(name)
+        if index is None:
             if name in other.order:
                 others = "2 and 3" if version >= "4" else "4"
                 rule = f"<{name}> in <{parent.name}> is of VAST {others}"
             else:
-                rule = f"<{name[:60]}> in <{parent.name}> is no element of VAST"
+                rule = f"<{name[:60]}> in <{parent.name}> is not an element of VAST"
             yield Remark(rule, child.line)
             continue
         if name in seen and name in form.single:
             yield Remark(f"<{name}> is repeated in <{parent.name}>", child.line)
-        elif is_ordered and last is not parent and place < form.order[last.name]:
+        elif is_ordered and last is not parent and index < form.order[last.name]:
             is_ordered = False
             rule = f"<{name}> stands after <{last.name}> in <{parent.name}>"
             yield Remark(f"{rule}, in VAST {version} before it", child.line)

@@ -1,8 +1,8 @@
 """Targeting dimensions and the normal form of their values (contract 3, "Targeting dimensions").
 
-A campaign's entries are normalised here. So are those values of a request that take more than case
-folding (region, language, host); the matcher folds the others as it compares them. Two points
-that the table leaves open:
+A campaign's entries are normalised here. So are a request's values that need more than case folding
+(region, language, host); the matcher folds the others as it compares them. Two points that the
+table leaves open:
 
 - A campaign may spell an operating system in any of the usual ways ("Mac OS X"); a spelling
   unknown to the folding table is not a valid entry (in a request it is `other`).
@@ -71,12 +71,12 @@ DIMENSIONS: tuple[Dimension, ...] = (
 )
 
 _NATIVE_PLACEMENT = re.compile(r"n(0|[1-9][0-9]{0,9})", re.ASCII)
-BLANKS: Final = "".join(map(chr, range(33)))  # around what is read (sb_trimmed in spelling.h)
+BLANKS: Final = "".join(map(chr, range(33)))  # trimmed (sb_trimmed in spelling.h)
 _LANGUAGE = re.compile(r"([A-Za-z]{2,8})(?:[-_].*)?", re.DOTALL)
 
 
 def size(text: str) -> int:
-    """The length of a text in UTF-8 bytes."""
+    """Return the length of a text in UTF-8 bytes."""
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
@@ -102,18 +102,18 @@ def region(country: str, code: str) -> str | None:
 
 
 def primary_subtag(language: str) -> str | None:
-    """Return the primary language subtag in today's code: `en` for `en-US`, `EN_gb` and `eng`."""
+    """Return the primary language subtag's current code: `en` for `en-US`, `EN_gb` and `eng`."""
     match = _LANGUAGE.fullmatch(language.strip(BLANKS))
     return today(match.group(1).lower()) if match else None
 
 
 def today(subtag: str) -> str:
-    """Return the code that a language has today: `id` for `in`, `de` for `deu` and `ger`."""
+    """Return the current code of a language: `id` for `in`, `de` for `deu` and `ger`."""
     return TODAY.get(subtag, subtag)
 
 
 def media_type(written: str) -> str:
-    """Return a media type as it is compared: without case and parameters."""
+    """Normalise a media type: lower case, without parameters."""
     return written.partition(";")[0].strip().lower()
 
 
@@ -136,7 +136,7 @@ def _region(value: object) -> str | None:
 
 
 def _short(normal: str | None) -> str | None:
-    """Drop a normal form that casefolding has made too long."""
+    """Return a normal form, None if casefolding has made it too long."""
     return normal if normal is not None and size(normal) <= MAX_TEXT else None
 
 
@@ -167,7 +167,9 @@ def _domain(value: object) -> str | None:
 
 
 def _placement(value: object) -> str | int | None:
-    """A video placement (2.6 `plcmt`, else `placement`), or `n` and a native placement type."""
+    """Normalise a video placement (2.6 `plcmt`, else `placement`), or `n` and a native placement
+    type.
+    """
     match = _NATIVE_PLACEMENT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return _video_or_named(value)
