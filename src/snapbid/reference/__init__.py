@@ -1,1 +1,3 @@
-"""What never changes while a process runs: countries, geo database, agents, exchange rates."""
+"""Reference data that never changes while a process runs: countries, geo database, user agents,
+exchange rates, taxonomies.
+"""

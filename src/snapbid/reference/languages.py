@@ -1,13 +1,13 @@
-"""ISO 639: the codes that a language had or has beside today's of two letters (contract 3).
+"""ISO 639: other codes of languages, current and withdrawn -> their two-letter codes (contract 3).
 
-BCP 47 takes the shortest code that a language has, so that `eng` means `en`, and the IANA registry
-names what replaced the codes that were withdrawn.
+BCP 47 uses a language's shortest code, so that `eng` means `en`, and the IANA registry lists the
+replacements of withdrawn codes.
 """
 
 from typing import Final
 
-# Each entry is the code of ISO 639-1, then those of ISO 639-2 and 639-3: one in nine has a
-# bibliographic one besides.
+# Each entry is the ISO 639-1 code, then those of ISO 639-2 and 639-3: one in nine has a
+# bibliographic code as well.
 _TABLE: Final = """
 aaaar ababk aeave afafr akaka amamh anarg arara asasm avava ayaym azaze babak bebel bgbul bibis
 bmbam bnben bobodtib brbre bsbos cacat ceche chcha cocos crcre cscescze cuchu cvchv cycymwel dadan
@@ -30,4 +30,4 @@ TODAY: Final = _WITHDRAWN | {
     for entry in _TABLE.split()
     for start in range(2, len(entry), 3)
 }
-"""Any other code -> the code of today, in lower case."""
+"""Any other code -> the current code, in lower case."""

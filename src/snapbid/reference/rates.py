@@ -14,7 +14,7 @@ from zipfile import ZipFile
 
 MICROS = 1_000_000
 MAX_FLOOR_MICROS = 2**63 - 1
-"""Floors above this many micro-USD are capped to it: no price can reach them."""
+"""The cap of floors, in micro-USD: no price can reach it."""
 
 CACHED_FLOORS = 4096
 
@@ -36,8 +36,8 @@ class Rates:
     def floor_micros(self, amount: float, currency: str, times: int = 1) -> int | None:
         """Convert a floor (CPM) to micro-USD, exactly, rounded up; None if there is no rate.
 
-        A float represents its shortest decimal: 0.1 is a tenth. Zero is 0 in any currency. Raises
-        ValueError for a negative, infinite or NaN amount. The floor is so many `times` the amount.
+        The floor is `times` the amount. A float represents its shortest decimal: 0.1 is a tenth.
+        Zero is 0 in any currency. Raises ValueError for a negative, infinite or NaN amount.
         """
         if currency == "USD" and 0 <= amount < _EXACT_USD:
             micros = round(amount * MICROS)
@@ -48,9 +48,9 @@ class Rates:
     def least_price_micros(
         self, amount: float, currency: str, bid_currency: str, times: int = 1
     ) -> int | None:
-        """Return the lowest price in micro-USD that still reaches the floor once it is converted to
-        the currency of the bid (see `price_micros`), and is not 0 there; None and ValueError as in
-        `floor_micros`. The bid's currency must have a rate.
+        """Return the lowest price in micro-USD that reaches the floor after conversion to the bid's
+        currency (see `price_micros`), and is not 0 there. None and ValueError as in `floor_micros`.
+        The bid's currency must have a rate.
         """
         return self._converted(amount, currency.upper(), bid_currency, times)
 

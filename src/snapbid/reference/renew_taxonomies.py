@@ -1,4 +1,4 @@
-"""Makes data/taxonomies.json from a checkout of the IAB's repository (data/README.md).
+"""Generator of data/taxonomies.json from a checkout of the IAB's repository (data/ATTRIBUTION.md).
 
 python -m snapbid.reference.renew_taxonomies CHECKOUT VERSION
 """
@@ -64,7 +64,7 @@ def _table(checkout: Path, kind: str, version: str, skipped: int, column: int) -
 
 
 def make(checkout: Path, version: str) -> dict[str, object]:
-    """Make the content of the file."""
+    """Build the content of the file."""
     versions = {
         family: [_table(checkout, *table) for table in tables] for family, tables in _TABLES.items()
     }

@@ -1,13 +1,13 @@
 """Categories of ads: AdCOM's taxonomies (`cattax`) and the mappings between them (contract 3).
 
-Versions of a taxonomy whose ids mean the same are a *family*, called by its first number. A key is
-what a category is compared by: the category itself in Content Taxonomy 1.0, else with its family
-before it.
+Versions of a taxonomy with compatible ids form a *family*, identified by its first number.
+Categories are compared by key: the category itself in Content Taxonomy 1.0, else prefixed with its
+family.
 
-A campaign's categories are compared with a request's list in the request's taxonomy, where the IAB
-publishes a mapping into that. Where the only one goes the other way, what a request lists is mapped
-into the campaign's taxonomy, with all that is below it. That is turned round here, once a campaign:
-each of its categories is given as those whose listing would mean it.
+A campaign's categories are compared with a request's list in the request's taxonomy, if the IAB
+publishes a mapping into it. If the only mapping goes the other way, the categories that a request
+lists are mapped into the campaign's taxonomy, with all their descendants. That is inverted here,
+once per campaign: each of its categories is given as the request's categories that mean it.
 """
 
 import json
@@ -30,14 +30,14 @@ NAMES: Final = {
     8: "Ad Product Taxonomy 2.0",
     4: "Audience Taxonomy 1.x",
 }
-"""Families by number."""
+"""Names of the families, by number."""
 
 VENDORS: Final = 500
-"""From here on, a number is a vendor's own: only the same number means the same taxonomy."""
+"""From here on, numbers are vendors' own: only the same number means the same taxonomy."""
 
 OF_VENDORS: Final = 14
 UNKNOWN: Final = 15
-"""Families of campaigns that are in no family of a request: in a vendor's taxonomy, and with a
+"""Families of campaigns outside the families of requests: in a vendor's taxonomy, and with a
 category that its taxonomy does not have. The latter are refused by any list of categories."""
 
 KNOWN: Final = 1
@@ -58,8 +58,8 @@ class Categories(NamedTuple):
     """A campaign's categories.
 
     `own`: their lines. `mapped`: the lines in another family, by its marker (the family's number
-    and a colon). `listed`, where they cannot all be mapped: for each of them, lines of categories
-    of that family, of which one in a request's list means it.
+    and a colon). `listed`, if they cannot all be mapped: for each of them, lines of that family's
+    categories, any of which in a request's list means it.
     """
 
     family: int
@@ -70,7 +70,7 @@ class Categories(NamedTuple):
 
 @lru_cache(_CACHED)
 def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
-    """Give the lines of categories from a taxonomy of AdCOM's list, or from a vendor's."""
+    """Return the lines of categories from a taxonomy of AdCOM's list, or from a vendor's."""
     if cattax >= VENDORS:
         vendors: tuple[Line, ...] = tuple((f"{cattax}:{each}",) for each in categories)
         return Categories(OF_VENDORS, vendors, ((f"{cattax}:", vendors),) if vendors else ())
@@ -97,10 +97,10 @@ def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
 
 
 def normal(cattax: int, category: str) -> str | None:
-    """Spell a category as its taxonomy does; None if it is not in there.
+    """Return a category in its taxonomy's spelling; None if it is unknown there.
 
-    It counts without case and white space, and in the Content Taxonomy 1.0 without a dash after
-    IAB. A vendor's are taken as they are.
+    Case and white space are ignored, and in the Content Taxonomy 1.0 a dash after IAB. Vendors'
+    categories are returned unchanged.
     """
     written = "".join(category.split())
     if cattax >= VENDORS:
@@ -113,8 +113,8 @@ def normal(cattax: int, category: str) -> str | None:
 
 @cache
 def first_flags() -> bytes:
-    """Give the flags of the Content Taxonomy 1.0's categories as uint16: IAB17-44 has that of index
-    17 * MAX_SECOND + 44, and 0 there is no category.
+    """Return the flags of the Content Taxonomy 1.0's categories as uint16: IAB17-44 is at index 17
+    * MAX_SECOND + 44; 0 means no such category.
     """
     flags = array("H", bytes(2 * MAX_FIRST * MAX_SECOND))
     for id in _parents()[1]:
@@ -125,9 +125,9 @@ def first_flags() -> bytes:
 
 @cache
 def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
-    """Give the keys and flags of all other categories that a request may list, by family.
+    """Return the keys and flags of all other categories that a request may list, by family.
 
-    They stand there in lower case and as they are spelled; numbers as integers, too.
+    Each is listed in lower case and as spelled; numbers as integers, too.
     """
     found: dict[int, dict[str | int, tuple[str, int]]] = {}
     for family, parents in _parents().items():
@@ -142,8 +142,8 @@ def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
 
 
 def counts() -> dict[tuple[int, int], tuple[int, int, int]]:
-    """Count, for each pair of families, how the categories of a campaign in the first are compared
-    with a request's list in the second: mapped, found by what the request lists, and all there are.
+    """Count, for each pair of families, how a campaign's categories in the first are compared with
+    a request's list in the second: by a mapping, by the inverted mapping, and all there are.
     """
     table = {}
     for family, other in product(NAMES, repeat=2):
@@ -167,7 +167,7 @@ def _flags(family: int, id: str) -> int:
 
 
 def _line(family: int, category: str) -> Line:
-    """The keys of a category and its ancestors."""
+    """Return the keys of a category and its ancestors."""
     line = []
     while category:
         line.append(_key(family, category))
@@ -188,13 +188,13 @@ def _data() -> dict[str, Any]:
 
 @cache
 def _parents() -> dict[int, dict[str, str]]:
-    """By family, every category and the one above it, or an empty text."""
+    """Return every category's parent, or "", by family."""
     return {int(family): parents for family, parents in _data()["parents"].items()}
 
 
 @cache
 def _mappings() -> dict[tuple[int, int], dict[str, str]]:
-    """By two families, the categories of the first that have a counterpart in the second.
+    """Return, by two families, the categories of the first with their counterparts in the second.
 
     Ids that the Content Taxonomy 2.2 and 3.1 share under one name are the same category.
     """
@@ -210,7 +210,7 @@ def _mappings() -> dict[tuple[int, int], dict[str, str]]:
 
 @cache
 def _sources(family: int, other: int) -> dict[str, list[str]]:
-    """By key in the other family, what is mapped to it."""
+    """Return the categories that map to each key of the other family."""
     sources: dict[str, list[str]] = {}
     for source, found in _mappings()[family, other].items():
         sources.setdefault(_key(other, found), []).append(source)
@@ -219,7 +219,7 @@ def _sources(family: int, other: int) -> dict[str, list[str]]:
 
 @cache
 def _below(family: int) -> dict[str, list[str]]:
-    """By category, itself and all below it."""
+    """Return each category with all its descendants, itself included."""
     below: dict[str, list[str]] = {}
     for id in _parents()[family]:
         above = id
@@ -231,5 +231,5 @@ def _below(family: int) -> dict[str, list[str]]:
 
 @cache
 def _spellings() -> dict[int, dict[str, str]]:
-    """By family, categories in lower case and as they are spelled."""
+    """Return, by family, lower-case categories -> their spelling."""
     return {family: {id.lower(): id for id in parents} for family, parents in _parents().items()}
