@@ -19,7 +19,7 @@ cdef enum:
     MAGIC_SIZE = 8
     HEADER_SIZE = 128
     STRINGS = 8
-    MOST_BYTES = 1024  # of a string; what follows is left out
+    MOST_BYTES = 1024  # of a string; the rest is cut off
     BID = 0
     GAP = 8
     TEST = 1
@@ -58,7 +58,7 @@ cdef inline int64_t now_ms() noexcept nogil:
     return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
 
 
-@cython.no_gc_clear  # a buffer is let go by releasing it
+@cython.no_gc_clear  # buffers are released in `close` and `__dealloc__`
 @cython.final
 cdef class RowWriter:
     cdef Py_buffer _buffer
@@ -117,7 +117,7 @@ cdef class RowWriter:
             self._turn()
 
     cdef bint _turn(self) except -1:
-        """Go on in the next segment; False where there is none."""
+        """Move on to the next segment; return False if there is none."""
         cdef Header *header
         if not self._has_next:
             return False
@@ -161,7 +161,7 @@ cdef class RowWriter:
         publish(&self._header.end, self._end)
 
     cdef Row *_begin_row(self) except? NULL:
-        """Where the next row goes; NULL where it is lost."""
+        """Return where the next row goes; NULL if it is lost."""
         if self._header is NULL or self._size - self._end < sizeof(Row) + STRINGS * MOST_BYTES:
             if not self._turn():
                 if not self._lost:

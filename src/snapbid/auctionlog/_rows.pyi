@@ -5,33 +5,33 @@ from typing_extensions import Buffer
 
 @final
 class RowWriter:
-    """Writes a worker's rows into the segments that it is offered. For one thread.
+    """A writer of a worker's rows into the segments that it is offered. Not thread-safe.
 
-    A row is complete once it is published, whatever becomes of the process then. Where no segment
-    has room, rows are lost and counted; a gap row tells how many as soon as there is one again.
-    `on_full` is called when it has gone on in the segment offered last.
+    A row is complete once it is published, whatever becomes of the process then. If no segment
+    has space, rows are lost and counted; a gap row records how many once there is a segment again.
+    `on_full` is called when the writer has moved on to the segment offered last.
     """
 
     lost: int
-    """Rows that no segment took."""
+    """Rows lost for want of a segment."""
 
     def __new__(cls, on_full: Callable[[], object]) -> Self: ...
     @property
     def has_next(self) -> bool:
-        """Whether it has a segment to go on in."""
+        """Whether it has a next segment."""
 
     @property
     def in_flight(self) -> int:
-        """What has begun and not ended."""
+        """Bids and notices that have begun and not ended."""
 
     def offer(self, segment: Buffer) -> None:
-        """Take a prepared segment to go on in. Raises ValueError if it has one, or is small."""
+        """Take a prepared next segment. Raises ValueError if it is small, or not needed yet."""
 
     def begin(self, count: int = 1) -> int:
-        """Note that so many bids or notices are sent to the ledger; return the time (epoch ms)."""
+        """Count bids or notices sent to the ledger; return the time (epoch ms)."""
 
     def end(self, count: int = 1) -> None:
-        """Note that they are answered, and their rows written."""
+        """Count bids or notices that are answered, with their rows written."""
 
     def bids(
         self,
@@ -42,7 +42,7 @@ class RowWriter:
         currency: str,
         test: bool = False,
     ) -> None:
-        """Write the bids of an answer (a list of `exchange.response.Bid`).
+        """Write the bids of an answer (a list of `bidding.response.Bid`).
 
         `source`: descriptor and canonical id of the SSP.
         """
@@ -57,7 +57,7 @@ class RowWriter:
         imp_id: bytes | None,
         replayed: bool = False,
     ) -> None:
-        """Write a notice; one that is replayed has its digest in place of the auction's id."""
+        """Write a notice; a replayed one has its digest instead of the auction's id."""
 
     def close(self) -> None:
-        """Let go of the segments; what is in flight then counts as missing."""
+        """Release the segments; whatever is in flight counts as missing."""
