@@ -1,4 +1,4 @@
-"""Checks whether a request's user data may be used (contract 3, "Privacy").
+"""Privacy rules: whether a request's user data may be used (contract 3, "Privacy").
 
 It may not if any of these holds:
 
