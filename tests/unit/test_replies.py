@@ -61,7 +61,7 @@ def do(of: Any, name: str, *arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=str)
-def test_what_can_be_seen_of_it(run: Any, change: tuple[Any, ...]) -> None:
+def test_state_is_that_of_a_future(run: Any, change: tuple[Any, ...]) -> None:
     async def compare() -> None:
         reply, future = both()
         assert do(reply, *change) == do(future, *change)
@@ -74,7 +74,7 @@ def test_what_can_be_seen_of_it(run: Any, change: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("value", ["k", None, False, (1, 2), (), StopIteration(3)], ids=repr)
-def test_what_awaiting_it_gives(run: Any, value: Any) -> None:
+def test_awaiting_gives_the_result(run: Any, value: Any) -> None:
     async def wait() -> None:
         reply, _ = both()
         waiting = [asyncio.ensure_future(_awaited(reply)) for _ in range(3)]
@@ -118,7 +118,7 @@ def test_a_task_that_is_cancelled_cancels_it(run: Any) -> None:
     run(wait())
 
 
-def test_what_asyncio_makes_of_it(run: Any) -> None:
+def test_asyncio_helpers_accept_it(run: Any) -> None:
     async def wait() -> None:
         replies = [both()[0] for _ in range(4)]
         for number, reply in enumerate(replies):
@@ -183,7 +183,7 @@ def in_a_callback(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> 
     return done
 
 
-def test_those_set_in_a_turn_wake_at_its_end(run: Any) -> None:
+def test_replies_set_in_a_turn_wake_at_its_end(run: Any) -> None:
     async def turn() -> None:
         loop = asyncio.get_running_loop()
         own = Turn(loop)

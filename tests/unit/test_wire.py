@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError
 from snapbid.redisclient.wire import Wire
 
 
-async def test_a_connection_of_redis_py_gives_its_transport_away() -> None:
+async def test_the_transport_of_a_redis_py_connection_can_be_taken_over() -> None:
     """`_writer` is private: should a release rename it, this fails before anything else does."""
     closed = asyncio.Event()
 

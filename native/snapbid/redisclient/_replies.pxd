@@ -1,12 +1,12 @@
-"""What requests wait for, and how they go on; see _replies.pyi."""
+"""Futures for answers of Redis; see _replies.pyi."""
 
 cdef enum ReplyState:
     PENDING, DONE, FAILED, CANCELLED
 
 
 cdef class Waiter:
-    """What a reply may call back as it is, where a future's callback has a context. It is callable,
-    too, and raises nothing.
+    """A callback that a reply calls natively, without a context. Also callable from Python; never
+    raises.
     """
 
     cdef int take(self, Reply reply) except -1
@@ -21,7 +21,7 @@ cdef class Turn:
 cdef class Reply:
     cdef Turn _turn
     cdef object _result
-    cdef object _callbacks  # a Waiter, a callback with its context, or a list of those
+    cdef object _callbacks  # a Waiter, a (callback, context) pair, or a list of pairs
     cdef int _state
     cdef bint is_blocking
 
@@ -33,5 +33,5 @@ cdef class Reply:
 
 
 cdef inline bint is_pending(object done) except -1:
-    """Of a reply or a future."""
+    """Whether a reply or a future is pending."""
     return (<Reply>done)._state == PENDING if type(done) is Reply else not done.done()

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""What requests wait for, and how they go on, as `_replies.pyi` describes it."""
+"""Futures for answers of Redis; see `_replies.pyi`."""
 
 from asyncio import CancelledError, InvalidStateError, current_task
 
@@ -38,7 +38,7 @@ cdef class Turn:
         if not ready:
             return
         self._ready = []
-        if current_task(self._loop) is not None:  # which another one must not interrupt
+        if current_task(self._loop) is not None:  # tasks must not be entered within another
             for reply in ready:
                 reply.wake_later()
         else:
@@ -55,7 +55,7 @@ cdef class Turn:
 @cython.freelist(256)
 cdef class Reply:
 
-    # -- what sets it -----------------------------------------------------------------------------
+    # -- setting ----------------------------------------------------------------------------------
 
     def done(self):
         return self._state != PENDING
@@ -84,7 +84,7 @@ cdef class Reply:
         return True
 
     cdef int wake(self) except -1:
-        """Call those who wait for it, at once."""
+        """Call the callbacks now."""
         callbacks, self._callbacks = self._callbacks, None
         if callbacks is None:
             return 0
@@ -94,7 +94,7 @@ cdef class Reply:
             if context is not None:
                 try:
                     PyContext_Enter(context)
-                except RuntimeError:  # it is under way
+                except RuntimeError:  # the context is entered already
                     self._turn._loop.call_soon(callback, self, context=context)
                     continue
             try:
@@ -110,7 +110,7 @@ cdef class Reply:
         return 0
 
     cdef int wake_later(self) except -1:
-        """Call them in the loop's next turn."""
+        """Call the callbacks in the loop's next iteration."""
         callbacks, self._callbacks = self._callbacks, None
         if isinstance(callbacks, Waiter):
             self._turn._loop.call_soon(callbacks, self)
@@ -119,7 +119,7 @@ cdef class Reply:
                 self._turn._loop.call_soon(callback, self, context=context)
         return 0
 
-    # -- what waits for it (asyncio.Future) -------------------------------------------------------
+    # -- awaiting (the interface of asyncio.Future) -----------------------------------------------
 
     @property
     def _asyncio_future_blocking(self):
@@ -153,7 +153,7 @@ cdef class Reply:
         return 0
 
     cdef int call_back(self, Waiter waiter) except -1:
-        """Call this one back; nobody else waits."""
+        """Register the only waiter, for a native call."""
         if self._callbacks is not None or self._state == CANCELLED or (
                 self._state != PENDING and not self._turn._is_open):
             self.add_done_callback(waiter)
@@ -199,4 +199,4 @@ cdef class Reply:
         if isinstance(result, (tuple, BaseException)):
             raise StopIteration(result)
         PyErr_SetObject(StopIteration, result)
-        raise StopIteration  # without a traceback: as it was set
+        raise StopIteration  # raises the error set above, without a traceback

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Commands as Redis reads them (`snapbid/redisclient/wire.py`)."""
+"""Encode commands in the Redis protocol (`snapbid/redisclient/wire.py`)."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -7,7 +7,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.string cimport memcpy
 
 cdef struct Argument:
-    const char *text  # of the argument itself; NULL: a number
+    const char *text  # borrowed from the argument; NULL: it is a number
     Py_ssize_t size
     long long number
 
@@ -21,9 +21,9 @@ cdef inline Py_ssize_t digits(unsigned long long number) noexcept:
 
 
 cdef inline char *put_digits(char *at, unsigned long long number, Py_ssize_t size) noexcept:
-    cdef Py_ssize_t place
-    for place in range(size - 1, -1, -1):
-        at[place] = <char>(48 + number % 10)
+    cdef Py_ssize_t index
+    for index in range(size - 1, -1, -1):
+        at[index] = <char>(48 + number % 10)
         number //= 10
     return at + size
 
@@ -40,7 +40,7 @@ cdef inline unsigned long long magnitude(long long number) noexcept:
 
 
 cdef Py_ssize_t read(object value, Argument *argument) except -1:
-    """Note an argument; return the size of what is to be written."""
+    """Read an argument; return its encoded size."""
     argument.text = NULL
     if isinstance(value, bytes):
         argument.text, argument.size = PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
@@ -56,10 +56,10 @@ cdef Py_ssize_t read(object value, Argument *argument) except -1:
 
 cdef void write(char *at, const Argument *arguments, Py_ssize_t count) noexcept:
     cdef const Argument *argument
-    cdef Py_ssize_t place, size
+    cdef Py_ssize_t index, size
     at = put_head(at, b"*", count)
-    for place in range(count):
-        argument = arguments + place
+    for index in range(count):
+        argument = arguments + index
         size = argument.size
         at = put_head(at, b"$", size)
         if argument.text != NULL:
@@ -75,14 +75,14 @@ cdef void write(char *at, const Argument *arguments, Py_ssize_t count) noexcept:
 
 
 def pack_command(tuple command not None):
-    cdef Py_ssize_t count = len(command), place, size = 3 + digits(len(command))
+    cdef Py_ssize_t count = len(command), index, size = 3 + digits(len(command))
     cdef Argument *arguments = <Argument *>PyMem_Malloc((count or 1) * sizeof(Argument))
     cdef bytes packed
     if arguments == NULL:
         raise MemoryError
     try:
-        for place in range(count):
-            size += read(command[place], arguments + place)
+        for index in range(count):
+            size += read(command[index], arguments + index)
         packed = PyBytes_FromStringAndSize(NULL, size)
         write(PyBytes_AS_STRING(packed), arguments, count)
         return packed

@@ -1,1 +1,1 @@
-"""Redis: addresses, topology, connections and round trips; nothing of bids."""
+"""The Redis client: topology, connections and round trips, without any knowledge of bids."""

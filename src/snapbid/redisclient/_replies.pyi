@@ -8,30 +8,30 @@ from typing_extensions import disjoint_base
 _T = TypeVar("_T")
 
 def unanswered(requests: list[_T]) -> list[_T]:
-    """Leave out those whose `done` was given up: they need not be sent."""
+    """Return the requests whose `done` is still pending; the others need not be sent."""
 
 @disjoint_base
 class Waiter:
-    """What a reply calls back natively, for which it needs no context."""
+    """A native callback of a reply, called without a context."""
 
 @final
 class Turn:
-    """Where replies are set while Redis' answer is read.
+    """The scope within which replies are set while an answer of Redis is read.
 
-    Who waits for a reply that is set between `begin` and `end` goes on in `end`, in the same turn
-    of the loop; `end` is called where no task runs. Any other goes on in the loop's next turn.
+    Waiters of a reply set between `begin` and `end` resume in `end`, in the same iteration of the
+    loop; `end` must be called outside any task. Waiters of other replies resume in the next
+    iteration.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None: ...
     def begin(self) -> None: ...
     def end(self) -> None: ...
-    def reply(self) -> Reply[Any]:
-        """A new reply."""
+    def reply(self) -> Reply[Any]: ...
 
 @final
 class Reply(Generic[_T]):
-    """What the ledger will answer: an `asyncio.Future` in so far as it is awaited, set and
-    cancelled, and at a third of the cost.
+    """A future for an answer of Redis: the part of `asyncio.Future` for awaiting, setting and
+    cancelling, at a third of the cost.
     """
 
     def done(self) -> bool: ...

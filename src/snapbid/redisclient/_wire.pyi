@@ -1,5 +1,5 @@
 def pack_command(command: tuple[bytes | str | int, ...]) -> bytes:
-    """A command as Redis reads it.
+    """Encode a command in the Redis protocol.
 
-    Raises TypeError and OverflowError for other arguments than text and numbers of 64 bits.
+    Raises TypeError or OverflowError unless arguments are text or 64-bit integers.
     """

@@ -1,6 +1,6 @@
-"""Whether SNAPBID_REDIS_URL names what it says, and what its nodes may lose (contract 10).
+"""Check that SNAPBID_REDIS_URL matches its nodes, and what these may lose (contract 10).
 
-Nodes that do not answer are not judged; those that do say what they are.
+Nodes that do not answer are not judged.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ _OTHER_MODES: Final = {
 
 
 async def fetch_risks(url: str, replicas: int | None) -> list[Risk]:
-    """Ask the nodes; `replicas` as in Connections. Raises RedisError or OSError if none answers."""
+    """Query the nodes; `replicas`: see Connections. Raises RedisError or OSError if none does."""
     address = addresses.parse(url)
     match address.arrangement:
         case Arrangement.CLUSTER:
@@ -42,7 +42,7 @@ async def _of_one(url: str) -> list[Risk]:
         mode = (await redis.info("server")).get("redis_mode")
         if mode in _OTHER_MODES:
             what, form = _OTHER_MODES[mode]
-            return [_misnamed(f"names one Redis, and that is a {what}", f"write {form}")]
+            return [_misnamed(f"names one Redis, but that is a {what}", f"write {form}")]
         return await configured.fetch_risks(redis, f"Redis ({OURS})", url)
     finally:
         await redis.aclose()
@@ -63,7 +63,7 @@ async def _of_cluster(address: RedisAddress, replicas: int | None) -> list[Risk]
     serving = [node for node in members if node.slots and not node.is_failing]
     if not serving:
         text = "names a cluster in which no primary that is up has slots"
-        risks.append(_misnamed(text, "look at redis-cli --cluster check"))
+        risks.append(_misnamed(text, "run redis-cli --cluster check"))
     for member in serving:
         name, _, number = member.address.rpartition(":")
         if name:
@@ -76,7 +76,7 @@ def _primaries(members: Sequence[MemberNode]) -> int:
 
 
 def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> list[Risk]:
-    """Count them; after a failure those count, too, that will be replicas once they are back."""
+    """Report too few replicas; after a failure, former primaries count as replicas to be."""
     primaries = [node for node in members if node.slots]
     of_primary = Counter(node.primary for node in members if node.primary)
     needed = int(has_replicas(members)) if replicas is None else replicas
@@ -93,9 +93,9 @@ def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> li
             "redis",
             "replicas",
             "unsupported",
-            f"{OURS} names a cluster with too few replicas ({found}), and {needed} must have a"
+            f"{OURS} names a cluster with too few replicas ({found}): {needed} must have a"
             " write before it counts (SNAPBID_REDIS_REPLICAS)",
-            "add replicas, or set SNAPBID_REDIS_REPLICAS to fewer",
+            "add replicas, or lower SNAPBID_REDIS_REPLICAS",
         )
     ]
 
@@ -116,7 +116,7 @@ async def _of_sentinels(address: RedisAddress) -> list[Risk]:
 async def _ask_each(
     address: RedisAddress, command: str, mistake: str
 ) -> tuple[dict[Node, Any], list[Risk]]:
-    """The replies of the URL's nodes, and those that are not what it says."""
+    """Query the URL's nodes; return their replies, and risks for nodes of another kind."""
     answers: dict[Node, Any] = {}
     risks, errors = [], []
     for host, port in address.nodes:
@@ -133,7 +133,7 @@ async def _ask_each(
 
 
 async def _configured(address: RedisAddress, node: Node, before: Sequence[Risk]) -> list[Risk]:
-    """The risks of a node's configuration, but for those that another one has; none if away."""
+    """Fetch the risks of a node's configuration not found before; none if it is unavailable."""
     named = {risk.name for risk in before}
     host, port = node
     client: Redis = client_of(address, node)
@@ -148,7 +148,7 @@ async def _configured(address: RedisAddress, node: Node, before: Sequence[Risk])
 
 
 def _primary(fields: Any) -> tuple[str, Node]:
-    """The name and address of a primary, as a sentinel describes it."""
+    """Parse the name and address of a primary from a sentinel's description."""
     known = (
         fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
     )

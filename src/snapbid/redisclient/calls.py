@@ -1,6 +1,6 @@
-"""Calls of scripts that are answered within a time, in shared round trips where a client has them.
+"""Script calls with a time limit, in shared round trips if the client supports them.
 
-A client of redis-py gets a timer and a task for each call, some 20 µs of a worker.
+With a plain client of redis-py, each call takes a timer and a task, some 20 µs of a worker.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 from redis.asyncio import Redis
 
 Call: TypeAlias = Callable[[Sequence[str], Sequence[Any]], Awaitable[Any]]
-"""Takes keys and arguments. Raises RedisError, or OSError where the time is up."""
+"""A call with keys and arguments. Raises RedisError, or OSError if it times out."""
 
 
 def script(redis: Redis, text: str, within_s: float) -> Call:
-    """How a client calls a script, each time with an answer within so many seconds."""
+    """Return a function that calls a script, and times out after `within_s`."""
     shared: Callable[[str, float], Call] | None = getattr(redis, "bounded_script", None)
     if shared is not None:
         return shared(text, within_s)

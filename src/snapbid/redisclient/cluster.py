@@ -1,8 +1,8 @@
-"""A client of a whole cluster, or of a primary that changes, for what is not on the way of a bid.
+"""A client of a whole cluster, or of a primary behind sentinels, off the bid path.
 
-Each command goes to the node that serves its key; the keys of a pipeline share a slot. Unlike
-redis-py's own cluster client this one sends nothing twice whose answer was lost (a script that adds
-would add twice), and follows no command into a slot that is half moved (see nodes.py).
+Each command goes to the node that serves its key; the keys of a pipeline share a slot. Unlike the
+cluster client of redis-py, it never repeats a command whose reply was lost (a script that adds
+would add twice), and follows no redirection into a half-moved slot (see nodes.py).
 """
 
 from collections.abc import Callable
@@ -16,12 +16,15 @@ from snapbid.base.addresses import Node
 from snapbid.redisclient.nodes import SlotNodes, is_moved, slot_of
 
 _MATCH: Final = ("MATCH", b"MATCH")
-# Where the key of a command stands, if not next to its name.
+# The index of a command's key, if it is not the first argument.
 _KEY_AT: Final = {"EVAL": 3, "EVALSHA": 3, "MEMORY USAGE": 1, "MEMORY": 2}
 
 
 class RoutedRedis(Redis):
-    """Sends each command to the primary of its key; `client_of` makes a client of one node."""
+    """A client that sends each command to the primary of its key.
+
+    `client_of` creates the client of one node.
+    """
 
     def __init__(self, nodes: SlotNodes, client_of: Callable[[Node], Redis]) -> None:
         super().__init__(connection_pool=ConnectionPool())  # for its encoder
@@ -44,7 +47,7 @@ class RoutedRedis(Redis):
         raise AssertionError
 
     async def _load(self, *args: Any) -> Any:
-        """Have every primary that answers know a script."""
+        """Load a script into every primary that answers."""
         loaded: Any = None
         for node in await self._nodes.primaries():
             try:
@@ -56,15 +59,15 @@ class RoutedRedis(Redis):
         return loaded
 
     def slot_of(self, command: tuple[Any, ...]) -> int:
-        """The slot of a command's key."""
+        """Return the slot of a command's key."""
         return slot_of(_key(command))
 
     async def primary(self, slot: int) -> Redis:
-        """The client of the node that serves a slot."""
+        """Return the client of the node that serves a slot."""
         return self._client(await self._nodes.primary_of(slot))
 
     def doubt(self, error: Exception) -> None:
-        """Take note of how a command has failed."""
+        """Update the map of nodes after a failed command."""
         self._nodes.doubt(error)
 
     def _client(self, node: Node) -> Redis:
@@ -82,14 +85,14 @@ class RoutedRedis(Redis):
 
 
 class PrimaryRedis(RoutedRedis):
-    """Sends all commands to one primary, whichever it is."""
+    """A client that sends all commands to the current primary."""
 
     def slot_of(self, command: tuple[Any, ...]) -> int:
         return 0
 
 
 class SlotPipeline(Pipeline):
-    """Commands whose keys share a slot, sent to the node that serves the first one's."""
+    """A pipeline whose keys share a slot, sent to the node of the first key."""
 
     def __init__(self, cluster: RoutedRedis, transaction: bool) -> None:
         super().__init__(cluster.connection_pool, cluster.response_callbacks, transaction, None)
@@ -123,16 +126,16 @@ class SlotPipeline(Pipeline):
 
 
 def _key(command: tuple[Any, ...]) -> str | bytes:
-    """The first key of a command; of SCAN, the pattern, whose hash tag says where to look."""
+    """Return the first key of a command; for SCAN the pattern, whose hash tag gives the slot."""
     name = str(command[0])
     if name == "SCAN":
-        # As str or bytes, as redis-py has it.
-        place = next((n for n, word in enumerate(command, 1) if word in _MATCH), 0)
+        # redis-py passes it as str or bytes.
+        index = next((n for n, word in enumerate(command, 1) if word in _MATCH), 0)
     else:
-        place = _KEY_AT.get(name.upper(), 1)
-    key = command[place] if 0 < place < len(command) else None
+        index = _KEY_AT.get(name.upper(), 1)
+    key = command[index] if 0 < index < len(command) else None
     if isinstance(key, bytes):
         return key
     if not isinstance(key, str):
-        raise DataError(f"{name} has no key, and so no node in a cluster")
+        raise DataError(f"{name} has no key, so a cluster has no node for it")
     return key

@@ -1,4 +1,4 @@
-"""Measures the ledger's round trips: how long they take, how much they carry."""
+"""Metrics of the ledger's round trips: their duration and batch sizes."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,7 +12,9 @@ Observe = Callable[[int, int, float], None]
 
 
 def commits(metrics: Metrics) -> Observe:
-    """What is called after each round trip: with its answers with bids, its notices, seconds."""
+    """Return the observer of round trips: called with the numbers of answers with bids and of
+    notices, and the duration (s).
+    """
     name = "snapbid_commit_batch_size"
     of_bids = metrics.histogram(name, SIZES, of="bids")
     of_notices = metrics.histogram(name, SIZES, of="notices")
@@ -29,4 +31,4 @@ def commits(metrics: Metrics) -> Observe:
 
 
 def unobserved(bids: int, notices: int, seconds: float) -> None:
-    """For those who do not measure."""
+    """Ignore a round trip: the observer for callers without metrics."""

@@ -1,4 +1,4 @@
-"""Connections to Redis: to one, to the primary that sentinels name, to a cluster's nodes."""
+"""Connections to Redis: a single one, a primary behind sentinels, or the nodes of a cluster."""
 
 from functools import partial
 from typing import Any, Final
@@ -24,12 +24,12 @@ _TIMEOUTS: Final[dict[str, Any]] = {
 
 
 def connect(url: str) -> Redis:
-    """A client with a pool, for what is not on the way of a bid; connects at first use."""
+    """Return a pooled client for use off the bid path; it connects on first use."""
     return Connections(url).client()
 
 
 def share(url: str, connections: int) -> Redis:
-    """A client whose commands wait for one of so many connections, rather than make more."""
+    """Return a client of at most `connections`; its commands wait for a free one."""
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=connections,
@@ -41,7 +41,7 @@ def share(url: str, connections: int) -> Redis:
 
 
 class Connector:
-    """Gives new, unconnected connections without time-outs of their own, to one Redis."""
+    """Factory of unconnected connections to one Redis, without read time-outs."""
 
     def __init__(self, connections: "Connections", redis: Redis) -> None:
         self._connections = connections
@@ -52,15 +52,15 @@ class Connector:
 
     @property
     def replicas(self) -> int:
-        """How many have a write before it counts; known once a connection was made."""
+        """The number of replicas that must have a write; known after the first connection."""
         return self._connections.replicas
 
     def doubt(self, error: Exception) -> None:
-        """Take note of how a connection has failed."""
+        """Update the map of nodes after a failed connection; there is none here."""
 
 
 class SlotConnector(Connector):
-    """Gives connections to whichever node serves a slot while they connect."""
+    """Factory of connections to whichever node serves a slot when they connect."""
 
     def __init__(
         self, connections: "Connections", address: RedisAddress, nodes: SlotNodes, slot: int
@@ -80,9 +80,9 @@ class SlotConnector(Connector):
 
 
 class Connections:
-    """All ways to what a URL names; what they learn of a cluster they share.
+    """Factory of clients and connections for a URL, which share one map of the cluster.
 
-    `replicas`: how many have a write before it counts; None: 1 in a cluster with replicas.
+    `replicas`: how many must have a write before it counts; None: 1 in a cluster with replicas.
     """
 
     def __init__(self, url: str, replicas: int | None = None) -> None:
@@ -92,20 +92,20 @@ class Connections:
 
     @property
     def replicas(self) -> int:
-        """How many have a write before it counts; of a cluster, as far as it is known."""
+        """The number of replicas that must have a write, as far as the cluster is known."""
         if self._replicas is not None:
             return self._replicas
         return int(self._nodes is not None and self._nodes.has_replicas)
 
     def connector(self, key: str) -> Connector:
-        """Connections to the node with this key."""
+        """Return a factory of connections to the node of a key."""
         if self._nodes is not None:
             return SlotConnector(self, self._address, self._nodes, slot_of(key))
         url = self._address.url
         return Connector(self, Redis.from_url(url, socket_connect_timeout=CONNECT_TIMEOUT_S))
 
     def client(self) -> Redis:
-        """A client with a pool, for what is not on the way of a bid."""
+        """Return a pooled client for use off the bid path."""
         if self._nodes is not None:
             is_cluster = self._address.arrangement is Arrangement.CLUSTER
             made = RoutedRedis if is_cluster else PrimaryRedis
@@ -113,12 +113,12 @@ class Connections:
         return Redis.from_url(self._address.url, **_TIMEOUTS)
 
     async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
-        """Wait until replicas have all that was written to a shard before. Raises RedisError."""
+        """Wait until replicas have all earlier writes to a shard. Raises RedisError."""
         await replicate(redis, keys.mark, self.replicas)
 
 
 def connector(url: str, key: str = "", replicas: int | None = None) -> Connector:
-    """Gives new, unconnected connections to the node with a key."""
+    """Return a factory of unconnected connections to the node of a key."""
     return Connections(url, replicas).connector(key)
 
 
@@ -138,22 +138,22 @@ class _SecureSlotConnection(_SlotConnection, SSLConnection):
 
 
 def _options(address: RedisAddress, node: Node) -> dict[str, Any]:
-    """The arguments of a connection to a node."""
+    """Return the arguments of a connection to a node."""
     return {**parse_url(address.node_url(node)), "socket_connect_timeout": CONNECT_TIMEOUT_S}
 
 
 def _once() -> dict[str, Any]:
-    """Keeps redis-py from sending anything twice."""
+    """Return the options that keep redis-py from sending anything twice."""
     return {"retry": Retry(NoBackoff(), 0)}
 
 
 def client_of(address: RedisAddress, node: Node) -> Redis:
-    """A client of one node of a cluster, or of one that sentinels know."""
+    """Return a client of one node of a cluster, or of one that sentinels know."""
     return Redis.from_url(address.node_url(node), **_TIMEOUTS, **_once())
 
 
 def _nodes(address: RedisAddress) -> SlotNodes | None:
-    """What knows the node of a slot; None for one Redis."""
+    """Return the map of slots to nodes; None for a single Redis."""
     if address.arrangement is Arrangement.ONE:
         return None
 
@@ -163,7 +163,7 @@ def _nodes(address: RedisAddress) -> SlotNodes | None:
 
 
 def connection_to(address: RedisAddress, node: Node) -> AbstractConnection:
-    """An unconnected connection to a node that a URL names, a sentinel or one of a cluster."""
+    """Return an unconnected connection to a node in a URL: a sentinel, or one of a cluster."""
     options = _options(address, node)
     if address.arrangement is Arrangement.SENTINEL:
         for name in ("username", "password", "db"):

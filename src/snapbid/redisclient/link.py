@@ -1,4 +1,4 @@
-"""One connection to Redis that is kept up: made, used, and made again whenever it ends."""
+"""A persistent connection to Redis, which reconnects whenever it ends."""
 
 import asyncio
 import logging
@@ -18,25 +18,24 @@ logger = logging.getLogger("snapbid")
 
 
 class LinkUser(Protocol):
-    """What a connection is kept up for."""
+    """The user of a persistent connection."""
 
     async def prepare(self, connection: AbstractConnection) -> None:
-        """Do what a new connection needs first. What it raises ends the connection."""
+        """Set up a new connection. Any exception ends the connection."""
 
     async def use(self, connection: AbstractConnection) -> None:
-        """Use the connection until it ends; raise how it did."""
+        """Use the connection until it ends; raise the reason."""
 
     def disconnected(self) -> None:
-        """Take note that the connection is gone; also called when none could be made."""
+        """Handle the loss of the connection; also called if connecting failed."""
 
 
 class Link:
-    """Connects for its user, again and again, until it is closed.
+    """Keeps a connection for its user until it is closed.
 
-    Where a node says that another one is to be asked now, that is connected to at once. `describe`
-    begins the warning that is logged once for each time that Redis is away, which it is not where a
-    connection ended idle and the next one is made;
-    `connect_s` is how long connecting and `prepare` may take.
+    If a node redirects to another, it connects there at once. `describe` begins the warning that is
+    logged once per outage; the end of an idle connection that is replaced is none. `connect_s`
+    bounds connecting and `prepare`.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Link:
         return self._task is not None
 
     def open(self) -> None:
-        """Start to connect; needs a running loop."""
+        """Start connecting; needs a running loop."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
@@ -67,7 +66,7 @@ class Link:
             await end(self._task)
 
     async def _run(self) -> None:
-        failures, told = 0, False
+        failures, logged = 0, False
         while True:
             connection = self._connect()
             has_moved = False
@@ -75,14 +74,14 @@ class Link:
                 async with asyncio.timeout(self._connect_s):
                     await connection.connect()  # type: ignore[no-untyped-call]
                     await self._user.prepare(connection)
-                failures, told = 0, False
+                failures, logged = 0, False
                 await self._user.use(connection)
             except (RedisError, OSError, EOFError) as error:  # TimeoutError is an OSError
                 self._connect.doubt(error)
                 has_moved = failures == 0 and is_moved(error)
-                if not told and not has_moved and not isinstance(error, ClosedIdleError):
+                if not logged and not has_moved and not isinstance(error, ClosedIdleError):
                     logger.warning("%s: %s", self._describe, error or type(error).__name__)
-                    told = True
+                    logged = True
                 failures += 1
             except Exception:
                 logger.exception("%s", self._describe)

@@ -1,13 +1,14 @@
-"""Which node serves a key: the map of a cluster's slots, and what changes it; or sentinels.
+"""Find the node that serves a key, through the slot map of a cluster, or through sentinels.
 
-The map is that of whichever node answers first. It is used until a node denies it (MOVED, which
-also says who serves the slot now, CLUSTERDOWN, READONLY) or does not answer; the next look asks
-again, among the nodes that were known last and those of the URL. A node with an old view is left
-in the same way: what it names denies it, too.
+The map comes from whichever node answers first. It is used until a node contradicts it (MOVED,
+which also names the node that serves the slot now, CLUSTERDOWN, READONLY) or does not answer; the
+next look-up queries the nodes known last and those of the URL again. An outdated view is corrected
+in the same way: the nodes in it contradict it.
 
-Redirections of single commands (ASK) are not followed. They are for keys of a slot that is moving,
-of which a script would find some here and some there. Such a slot is away until it has moved;
-Redis sees to that, since each script names a key that never exists (`ShardKeys.script_keys`).
+Redirections of single commands (ASK) are not followed. They concern slots that are moving, whose
+keys are split over two nodes, so that no script could see all of them. Such a slot is unavailable
+until it has moved; Redis ensures that, since each script names a key that never exists
+(`ShardKeys.script_keys`).
 """
 
 import asyncio
@@ -43,7 +44,7 @@ _REDIRECTIONS: Final = (MovedError, AskError, TryAgainError, ClusterDownError, R
 
 
 class SlotRange(NamedTuple):
-    """Slots from `first` to `last`, and the node that serves them."""
+    """The slots from `first` to `last`, and the node that serves them."""
 
     first: int
     last: int
@@ -61,28 +62,28 @@ class MemberNode(NamedTuple):
 
     @property
     def is_failing(self) -> bool:
-        """Whether the one that was asked, or the cluster, holds it to be away."""
+        """Whether the queried node, or the cluster, considers it failed."""
         return bool(self.flags & {"fail", "fail?"})
 
 
 class SlotNotServedError(ConnectionError):
-    """No node serves the slot at the moment."""
+    """No node serves the slot right now."""
 
 
 def is_elsewhere(error: Exception) -> bool:
-    """Whether a node has said that it is not, or no longer, the one to ask."""
+    """Whether an error means that the node does not, or no longer, serve the command."""
     if isinstance(error, ResponseError):
         return isinstance(error, _REDIRECTIONS) or str(error).startswith(_ELSEWHERE)
     return False
 
 
 def is_moved(error: Exception) -> bool:
-    """Whether a node has said that another one serves the slot."""
+    """Whether an error names another node for the slot."""
     return isinstance(error, MovedError) or str(error).startswith("MOVED ")
 
 
 class SlotNodes(Protocol):
-    """Knows which node serves a slot."""
+    """A map of slots to nodes."""
 
     has_replicas: bool
 
@@ -96,7 +97,7 @@ class SlotNodes(Protocol):
 class SentinelNodes:
     """The primary that sentinels know by a name, which serves all slots."""
 
-    has_replicas = False  # that must have a write, unless told so
+    has_replicas = False  # by default, no replica must have a write
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class SentinelNodes:
         self._primary: Node | None = None
 
     async def primary_of(self, slot: int) -> Node:
-        """The primary. Raises ConnectionError where no sentinel knows it."""
+        """Return the primary. Raises ConnectionError if no sentinel knows it."""
         if self._primary is None:
             errors: list[Exception] = []
             self._primary = await _first(map(self._ask, self._sentinels), errors)
@@ -119,7 +120,7 @@ class SentinelNodes:
         return self._primary
 
     async def primaries(self) -> list[Node]:
-        """The primary alone."""
+        """Return the primary as the only node."""
         return [await self.primary_of(0)]
 
     def doubt(self, error: Exception) -> None:
@@ -139,7 +140,7 @@ class SentinelNodes:
 
 
 class ClusterNodes:
-    """The map of a cluster's slots; `connect` gives an unconnected connection to a node."""
+    """The slot map of a cluster; `connect` returns an unconnected connection to a node."""
 
     def __init__(
         self, seeds: Sequence[Node], connect: Callable[[Node], AbstractConnection]
@@ -150,10 +151,10 @@ class ClusterNodes:
         self._known: list[Node] = []
         self._is_doubtful = True
         self._asking = asyncio.Lock()
-        self.has_replicas = False  # stays true: a cluster whose replicas are all away has some
+        self.has_replicas = False  # stays true: replicas may just be unavailable
 
     async def primary_of(self, slot: int) -> Node:
-        """The node that serves a slot. Raises ConnectionError where there is none."""
+        """Return the node that serves a slot. Raises ConnectionError if there is none."""
         if self._is_doubtful:
             await self._ask()
         node = self._slots[slot]
@@ -163,7 +164,7 @@ class ClusterNodes:
         return node
 
     async def primaries(self) -> list[Node]:
-        """All nodes that serve slots."""
+        """Return all nodes that serve slots."""
         if self._is_doubtful:
             await self._ask()
         return sorted({node for node in self._slots if node is not None})
@@ -209,7 +210,7 @@ class ClusterNodes:
 
 
 async def ask(connection: AbstractConnection, *commands: str) -> list[Any]:
-    """The replies of a node to commands. Raises RedisError and OSError."""
+    """Connect, send commands, and return the replies. Raises RedisError and OSError."""
     replies = []
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -223,7 +224,7 @@ async def ask(connection: AbstractConnection, *commands: str) -> list[Any]:
 
 
 async def _first(questions: Iterable[Any], errors: list[Exception]) -> Any:
-    """The first answer, None where there is none; collects the errors."""
+    """Return the first answer, None if there is none; collect the errors."""
     asked = [asyncio.ensure_future(question) for question in questions]
     try:
         for answered in asyncio.as_completed(asked):
@@ -239,7 +240,7 @@ async def _first(questions: Iterable[Any], errors: list[Exception]) -> Any:
 
 
 def parse_slots(reply: Sequence[Any], asked: Node) -> tuple[list[SlotRange], list[Node]]:
-    """The slots of a reply to CLUSTER SLOTS, and all nodes; `asked` is the one that sent it."""
+    """Parse a reply to CLUSTER SLOTS into ranges and nodes; `asked`: the node that sent it."""
     ranges, members = [], []
     for first, last, *nodes in reply:
         own = [_node(fields, asked) for fields in nodes]
@@ -254,7 +255,7 @@ def _node(fields: Sequence[Any], asked: Node) -> Node:
 
 
 def parse_members(text: str) -> list[MemberNode]:
-    """The lines of CLUSTER NODES."""
+    """Parse the lines of CLUSTER NODES."""
     members = []
     for line in text.splitlines():
         id, address, flags, primary, _ping, _pong, _epoch, _link, *slots = line.split()
@@ -272,12 +273,12 @@ def parse_members(text: str) -> list[MemberNode]:
 
 
 def has_replicas(members: Iterable[MemberNode]) -> bool:
-    """Whether there are replicas: a primary that has failed and serves nothing becomes one."""
+    """Whether there are replicas, counting a failed primary without slots, which becomes one."""
     return any(node.primary or (node.is_failing and not node.slots) for node in members)
 
 
 def slot_of(key: str | bytes) -> int:
-    """The slot of a key."""
+    """Return the slot of a key."""
     return key_slot(key if isinstance(key, bytes) else key.encode())
 
 

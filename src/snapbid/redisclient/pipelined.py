@@ -1,7 +1,7 @@
-"""Scripts that share round trips to Redis, so that one costs a request as little as a bid does.
+"""Script calls that share round trips to Redis, at the low cost per call of a bid.
 
-A command by redis-py takes a connection from a pool, wakes several tasks and starts timers: some
-100 µs of a worker, more than everything else that an event or a cached report takes.
+A command through redis-py takes a pooled connection, wakes several tasks and starts timers: some
+100 µs of a worker, more than the rest of handling an event or a cached report.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from snapbid.redisclient.calls import Call
 from snapbid.redisclient.link import Link
 from snapbid.redisclient.wire import Wire
 
-ANSWER_S: Final = 1.0  # for a round trip; a slower connection is given up
-TICK_S: Final = 0.02  # between looks at deadlines, while any call is under way
-MOST: Final = 256  # calls in a round trip, so that Redis is not held long
+ANSWER_S: Final = 1.0  # for a round trip; a slower connection is closed
+TICK_S: Final = 0.02  # between checks of deadlines, while a call is under way
+MOST: Final = 256  # calls in a round trip: bounds how long Redis is busy
 
 _UNKNOWN_SCRIPT: Final = "NOSCRIPT"
 
@@ -30,17 +30,17 @@ Command = tuple[Any, ...]
 
 
 def connect(url: str) -> Redis:
-    """A client for what is not on the way of a bid; in a cluster no round trips are shared."""
+    """Return a client for use off the bid path; in a cluster, round trips are not shared."""
     if addresses.parse(url).arrangement is Arrangement.ONE:
         return PipelinedRedis(url)
     return connection.connect(url)
 
 
 class PipelinedRedis(Redis):
-    """A client whose script calls wait for one round trip at a time, and share the next one.
+    """A client whose script calls share round trips: those made during one share the next.
 
-    Everything else, and calls while that connection is being made, take redis-py's way. A call
-    whose answer was lost is not repeated: it raises ConnectionError.
+    All other commands, and script calls before the connection is up, go through redis-py. A call
+    whose reply was lost is not repeated: it raises ConnectionError.
     """
 
     def __init__(self, url: str) -> None:
@@ -52,7 +52,8 @@ class PipelinedRedis(Redis):
         self._sent: list[tuple[float, asyncio.Future[Any]]] = []
         self._sent_at = 0.0
         self._ticking = False
-        self._link = Link(connection.connector(url), self, "scripts wait for Redis", ANSWER_S)
+        connector = connection.connector(url)
+        self._link = Link(connector, self, "Redis unavailable for script calls", ANSWER_S)
         self._link.open()
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
@@ -60,7 +61,7 @@ class PipelinedRedis(Redis):
         await super().aclose(close_connection_pool)
 
     def bounded_script(self, text: str, within_s: float) -> Call:
-        """How to call a script; see `ledger.calls.script`."""
+        """Return a function that calls a script; see `calls.script`."""
         registered = self.register_script(text)
 
         async def call(keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -87,7 +88,7 @@ class PipelinedRedis(Redis):
         return await super().evalsha(sha, numkeys, *keys_and_args)
 
     def _ask(self, command: Command, deadline: float) -> "asyncio.Future[Any]":
-        """The reply to a command, in the next round trip."""
+        """Queue a command for the next round trip; return the future of its reply."""
         done: asyncio.Future[Any] = self._loop.create_future()
         if not self._waiting and not self._sent:
             self._loop.call_soon(self._send)
@@ -98,7 +99,7 @@ class PipelinedRedis(Redis):
         return done
 
     def _tick(self) -> None:
-        """End the calls whose time is up, and a round trip that has stalled."""
+        """Time out calls past their deadline, and end a stalled connection."""
         now = self._loop.time()
         for deadline, done in (
             *self._sent,
@@ -110,12 +111,12 @@ class PipelinedRedis(Redis):
         if self._ticking:
             self._loop.call_later(TICK_S, self._tick)
         if self._sent and self._wire is not None and now - self._sent_at > ANSWER_S:
-            self._wire.end(RedisError("it has stalled"))
+            self._wire.end(RedisError(f"no reply for {ANSWER_S:g} s"))
 
     # -- the connection (see LinkUser) ------------------------------------------------------------
 
     async def prepare(self, connection: AbstractConnection) -> None:
-        """Nothing: a script that Redis does not know is loaded where it is called."""
+        """Do nothing: an unknown script is loaded when it is called."""
 
     async def use(self, connection: AbstractConnection) -> None:
         self._wire = Wire(connection, self._answered)
@@ -130,7 +131,7 @@ class PipelinedRedis(Redis):
         self._sent, self._waiting = [], []
 
     def _send(self) -> None:
-        """Begin a round trip with what waits, but for the calls that were given up."""
+        """Begin a round trip with the waiting calls that have not timed out."""
         called = [call for call in self._waiting if not call[2].done()]
         self._waiting = called[MOST:]
         del called[MOST:]

@@ -1,9 +1,9 @@
-"""What is acknowledged has reached replicas, in the same round trip (contract 10).
+"""Have replicas confirm writes within the same round trip (contract 10).
 
-Behind the commands stand a write of no meaning and WAIT, which waits until as many replicas have
-what the connection has written: with the write, all that the data had by then, whoever wrote it.
-Where too few have it in time the commands count as unanswered: they may have been applied, and
-survive or not.
+The commands are followed by a dummy write and WAIT, which waits until enough replicas have what
+the connection has written; the dummy write extends that to all earlier writes of other clients. If
+too few replicas confirm in time, the commands count as unanswered: they may have been applied, and
+may or may not survive.
 """
 
 from collections.abc import Sequence
@@ -22,17 +22,17 @@ class TooFewReplicasError(RedisError):
 
     def __init__(self, reached: int, needed: int) -> None:
         super().__init__(
-            f"{reached} of {needed} replicas (SNAPBID_REDIS_REPLICAS) have what was written"
+            f"only {reached} of {needed} replicas (SNAPBID_REDIS_REPLICAS) have the write"
         )
 
 
 def waiting(mark: str, replicas: int) -> tuple[Command, ...]:
-    """The commands behind others, on the shard with the key `mark`; none for no replicas."""
+    """Return the commands to append, on the shard with the key `mark`; none without replicas."""
     return (("SET", mark, ""), ("WAIT", replicas, WAIT_MS)) if replicas else ()
 
 
 def confirmed(replies: list[Any], replicas: int) -> list[Any]:
-    """The replies to the other commands. Raises RedisError where too few replicas have them."""
+    """Return the replies to the other commands. Raises RedisError if too few replicas confirm."""
     if not replicas:
         return replies
     *others, marked, reached = replies
@@ -41,7 +41,7 @@ def confirmed(replies: list[Any], replicas: int) -> list[Any]:
 
 
 async def replicate(redis: Redis, mark: str, replicas: int) -> None:
-    """Wait until replicas have all that was written to a shard before. Raises RedisError."""
+    """Wait until replicas have all earlier writes to a shard. Raises RedisError."""
     if replicas:
         async with redis.pipeline(transaction=False) as pipe:
             for command in waiting(mark, replicas):

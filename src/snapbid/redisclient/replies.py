@@ -1,4 +1,4 @@
-"""What requests to the ledger wait for."""
+"""Futures for answers of Redis."""
 
 import asyncio
 from typing import TypeAlias, TypeVar

@@ -1,6 +1,7 @@
-"""What a Redis, as it is configured, may lose of the ledger.
+"""Risks of losing the ledger that follow from the configuration of a Redis.
 
-`INFO` tells the most, also where a provider has disabled `CONFIG`; then `appendfsync` is unknown.
+Most are read from `INFO`, so that they are found even if a provider disables `CONFIG`; only
+`appendfsync` is unknown then.
 """
 
 import contextlib
@@ -25,11 +26,11 @@ MIB: Final = 2**20
 
 
 async def fetch_risks(redis: Redis, server: str, url: str) -> list[Risk]:
-    """Ask one server, at `url`, for its risks; they call it `server`. Raises RedisError."""
+    """Fetch the risks of the server at `url`, called `server` in texts. Raises RedisError."""
     info = await redis.info()
     config: dict[Any, Any] = {}
     with contextlib.suppress(ResponseError):
-        for option in _CONFIG:  # one by one, since Redis 6.2 takes no more at once
+        for option in _CONFIG:  # one by one, since Redis 6.2 accepts only one
             config |= await redis.config_get(option)
     return judge(info, config, server, redis_cli(url))
 
@@ -37,7 +38,7 @@ async def fetch_risks(redis: Redis, server: str, url: str) -> list[Risk]:
 def judge(
     info: Mapping[str, Any], config: Mapping[Any, Any], server: str, command: str
 ) -> list[Risk]:
-    """Return the risks that `INFO` and `CONFIG GET` tell of; `command` reaches the server."""
+    """Derive risks from `INFO` and `CONFIG GET`; `command`: the redis-cli call for the server."""
     risks: list[Risk] = []
 
     def set_to(option: str, value: str) -> str:
@@ -85,7 +86,7 @@ def judge(
             "aof_write",
             "readonly",
             "cannot write its append-only file, and takes no writes: nothing is bid on",
-            "make room on its disk (df -h), and look at its log",
+            "free space on its disk (df -h), and look at its log",
         )
     stops = config.get("save") != "" and config.get("stop-writes-on-bgsave-error") != "no"
     if info.get("rdb_last_bgsave_status", "ok") != "ok" and stops:
@@ -93,7 +94,7 @@ def judge(
             "rdb_write",
             "readonly",
             "could not write its last snapshot, and takes no writes: nothing is bid on",
-            f"make room on its disk (df -h), look at its log, and run `{command} bgsave`",
+            f"free space on its disk (df -h), look at its log, and run `{command} bgsave`",
         )
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     is_ups = config.get("syslog-ident") == SYNCED_BY_UP
@@ -102,7 +103,7 @@ def judge(
             "memory",
             "readonly",
             "takes no writes, since its disk is full: nothing is bid on",
-            "make room on the disk of SNAPBID_HOME (df -h)",
+            "free space on the disk of SNAPBID_HOME (df -h)",
         )
     elif most and used >= most * NEARLY:
         share = FULL if used >= most * FULL else NEARLY
@@ -111,7 +112,7 @@ def judge(
         if share == FULL:
             severity = "readonly"
             text += ": nothing is bid on, so that notices still count"
-        remedy = "see what has grown (server events wait there while the warehouse is away), and "
+        remedy = "see what has grown (server events wait there for the warehouse), and "
         more = "give the machine more memory, of which it has half"
         add("memory", severity, text, remedy + (more if is_ups else set_to("maxmemory", "SIZE")))
     return risks

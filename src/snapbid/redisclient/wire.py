@@ -1,7 +1,7 @@
-"""The wire to Redis of a shard: commands in one write, their replies in one call.
+"""The wire protocol over a connection: commands in one write, their replies in one call.
 
-redis-py makes the connection and logs in. From then on its streams are left out: a reply would wake
-one task and that another, and each read would start a timer, at ten times the cost of this.
+redis-py connects and authenticates. After that its streams are bypassed: with them, each reply
+wakes two tasks and each read starts a timer, at ten times the cost.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ _PARTIAL: Final = object()
 
 
 class ClosedIdleError(ConnectionError):
-    """Redis has closed a connection that waited for no reply, as its `timeout` has it."""
+    """Redis has closed an idle connection (its setting `timeout`)."""
 
     def __init__(self) -> None:
         super().__init__("Redis has closed the connection")
 
 
 class Wire(asyncio.Protocol):
-    """Takes over a connection that waits for nothing; close that as ever.
+    """Takes over an idle connection of redis-py, which is still closed through redis-py.
 
-    `answered` is called with the replies to all commands of a `send`, the next of which may follow
-    then; a reply may be a ResponseError. What it raises ends the connection, and `ended` says how a
-    connection has ended.
+    `answered` is called with the replies to all commands of a `send`; a reply may be a
+    ResponseError. The next `send` may follow from then on. Any exception in `answered` ends the
+    connection; `ended` raises the reason for the end.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class Wire(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def send(self, *commands: tuple[Any, ...]) -> None:
-        """Sends commands, all replies to earlier ones being there.
+        """Send commands, once all replies to earlier ones are there.
 
-        Where the connection is closing already, its end is told in a later turn of the loop.
+        If the connection is closing, `ended` is set, and its waiters resume in a later iteration.
         """
         if self._transport.is_closing():
             self.end(ClosedIdleError())
@@ -57,7 +57,7 @@ class Wire(asyncio.Protocol):
         self._transport.write(b"".join(map(pack_command, commands)))
 
     def end(self, error: Exception) -> None:
-        """Gives the connection up."""
+        """Abort the connection with an error."""
         if not self.ended.done():
             self.ended.set_exception(error)
         self._transport.abort()
