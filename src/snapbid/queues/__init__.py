@@ -1,1 +1,1 @@
-"""Redis without accounting: the event stream, rate limits, permits."""
+"""Queues and limits in Redis, without accounting: event streams, rate limits, permits."""

@@ -1,12 +1,12 @@
--- Admits a request of a key, or more of its events, unless as many as its limits were admitted
--- within the rolling window. A request counts as one event; a batch has more.
+-- Admits a request of a key, or further events of one, unless the limits within the rolling window are
+-- reached. A request counts as one event; a batch has further ones.
 --
--- KEYS[1]  list of the times (µs since the epoch) of the admitted requests, oldest first
--- KEYS[2]  list of `TIME BEFORE COUNT`: more events admitted at a time, and how many before them
--- ARGV     window (µs), now (µs; empty: this server's clock, which all workers share), limit of
---          requests (empty: this is none), limit of events, how many more events
--- Returns  0 if admitted; else 1 for the requests' limit or 2 for the events', and µs until the
---          same is admitted for certain
+-- KEYS[1]  list of the times (µs since the epoch) of admitted requests, oldest first
+-- KEYS[2]  list of `TIME BEFORE COUNT`: further events admitted at a time, and the number before them
+-- ARGV     window (µs), now (µs; empty: the clock of this server, which all workers share), limit on
+--          requests (empty: this is no request), limit on events, number of further events
+-- Returns  0 if admitted; else 1 if the limit on requests is reached, or 2 for that on events, and µs
+--          until the same would certainly be admitted
 --
 -- Exact: what was admitted stays in the lists for as long as the window.
 
@@ -21,7 +21,7 @@ local function time_of(entry)
     return tonumber(entry) or tonumber(string.match(entry, '^%d+'))
 end
 
-local function trim(key) -- drop what has left the window, and what a clock set back leaves ahead
+local function trim(key) -- drops entries that left the window, or are ahead of a clock set back
     local newest = redis.call('LINDEX', key, -1)
     while newest and time_of(newest) > now + window do
         redis.call('RPOP', key)
@@ -35,9 +35,9 @@ local function trim(key) -- drop what has left the window, and what a clock set 
     return oldest, newest
 end
 
-local function total(entry, place) -- of more events: before this entry, or with it
+local function total(entry, which) -- of further events: before this entry, or with it
     local before, own = string.match(entry, ' (%d+) (%d+)$')
-    return place == 'before' and tonumber(before) or before + own
+    return which == 'before' and tonumber(before) or before + own
 end
 
 local function wait_for(key, index)
@@ -64,7 +64,7 @@ if over > 0 then
     local wait = 0
     if of_batches > 0 then
         local low, high = 0, redis.call('LLEN', KEYS[2]) - 1
-        while low < high do -- the first entry with which so many have left
+        while low < high do -- find the first entry with which enough have left
             local middle = math.floor((low + high) / 2)
             local left = total(redis.call('LINDEX', KEYS[2], middle), 'with') - first
             if left >= of_batches then high = middle else low = middle + 1 end

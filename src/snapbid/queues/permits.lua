@@ -1,10 +1,10 @@
--- Leases permits to a worker, so that all workers together never use more than so many a second.
+-- Leases permits to a worker, so that all workers together stay within a limit per second.
 --
 -- KEYS[1]  hash: slice of time -> permits leased in it
--- ARGV     limit, permits wanted, width of a slice (µs), how many slices are counted,
---          slice and number of permits that are given back unused (empty: none),
---          now (µs; empty: this server's clock)
--- Returns  permits granted; if none, µs until there may be some; the slice that they count in
+-- ARGV     limit, permits wanted, width of a slice (µs), number of slices that count,
+--          slice and number of unused permits to return (empty: none),
+--          now (µs; empty: the clock of this server)
+-- Returns  permits granted; if none, µs until some may be free; the slice in which they count
 
 local limit, wanted = tonumber(ARGV[1]), tonumber(ARGV[2])
 local width, span = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -23,7 +23,7 @@ local leased, oldest = 0, slice
 local slices = redis.call('HGETALL', KEYS[1])
 for i = 1, #slices, 2 do
     local number, permits = tonumber(slices[i]), tonumber(slices[i + 1])
-    -- Far ahead: written before the clock was set back.
+    -- Slices far ahead were written before the clock was set back.
     if number <= slice - span or number > slice + span or permits <= 0 then
         redis.call('HDEL', KEYS[1], slices[i])
     else

@@ -1,13 +1,13 @@
-"""Limits of requests per second over all workers and machines, without asking Redis for each.
+"""Limit requests per second over all workers and machines, without a round trip for each.
 
-A worker leases permits: as many as it lately used, to be used within `LEASE_S`. Redis counts what
-it has leased by slices of its clock, and leases no more than the limit in any row of slices that a
-second and a lease can touch. So no second has more requests than the limit, wherever it begins;
-the price is that a limit that is reached is reached once in 1.06 seconds, not in 1.
+A worker leases permits: as many as it used lately, valid for `LEASE_S`. Redis counts leased permits
+by slices of its clock, and leases no more than the limit within any run of slices that a second
+plus a lease can touch. So no second exceeds the limit, wherever it begins; the cost is that under
+full load the limit is used once in 1.06 s instead of 1 s.
 
-While requests keep coming the next lease is fetched before the one in use ends. So a request waits
-for Redis only where the worker has no lease, and none waits where Redis has said that there are no
-permits for now. What was not used is given back with the next lease.
+While requests keep coming, the next lease is fetched before the current one ends. So a request
+waits for Redis only if the worker has no lease, and not at all while Redis has no permits left.
+Unused permits are returned with the next lease.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from snapbid.redisclient.calls import script
 LEASE_S: Final = 0.05
 SLICE_S: Final = 0.01
 SPAN: Final = round((1 + LEASE_S) / SLICE_S) + 1
-ANSWER_S: Final = 0.5  # for Redis
-ATTEMPTS: Final = 2  # of a request to get a lease that has not ended on its way here
+ANSWER_S: Final = 0.5  # time limit of a call to Redis
+ATTEMPTS: Final = 2  # of a request to get a lease that is still valid on arrival
 
 _SCRIPT: Final = Path(__file__).with_name("permits.lua").read_text(encoding="utf-8")
 _MICROS: Final = 1_000_000
@@ -46,15 +46,15 @@ class Permits:
         self._script = script(redis, _SCRIPT, ANSWER_S)
         self._clock = clock
         self._left = 0  # permits of the lease in use
-        self._until = 0.0  # its end
-        self._slice = 0  # in which Redis counts it
-        self._unused: tuple[int, int] | None = None  # slice and permits of the lease before
+        self._until = 0.0  # end of that lease
+        self._slice = 0  # in which Redis counts that lease
+        self._unused: tuple[int, int] | None = None  # slice and permits left of an ended lease
         self._none_until = 0.0
         self._asked = self._asked_before = 0  # requests since the last lease, and before it
         self._fetching: asyncio.Task[None] | None = None
 
     def take(self) -> bool | None:
-        """Take a permit; False where there is none for now, None where `fetch` may find one."""
+        """Take a permit; False if none is left for now, None if `fetch` may get one."""
         now = perf_counter()
         self._asked += 1
         if self._left > 0 and now < self._until:
@@ -65,7 +65,7 @@ class Permits:
         return False if now < self._none_until else None
 
     async def fetch(self) -> bool:
-        """Take a permit of a new lease. Raises PermitsUnavailable."""
+        """Take a permit from a new lease. Raises PermitsUnavailable."""
         for _ in range(ATTEMPTS):
             await asyncio.shield(self._fetching or self._fetch())
             now = perf_counter()
@@ -84,10 +84,10 @@ class Permits:
     def _fetched(self, task: "asyncio.Task[None]") -> None:
         self._fetching = None
         if not task.cancelled():
-            task.exception()  # nobody need have waited for it
+            task.exception()  # marks it as retrieved: maybe no request waited
 
     async def _renew(self) -> None:
-        """Get another lease. Requests that come meanwhile still use the one before."""
+        """Get another lease; meanwhile, requests use the current one."""
         wanted = min(max(self._asked, self._asked_before) + 1, self.limit)
         self._asked, self._asked_before = 0, self._asked
         sent = perf_counter()

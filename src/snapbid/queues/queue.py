@@ -1,14 +1,14 @@
-"""Accepted server events on their way to the warehouse: group commit to a stream (contract 7).
+"""Group commit of accepted server events to a stream, from which the drain reads (contract 7).
 
-Each shard of the ledger has a stream (`queues.py` chooses), and a worker a queue for each.
+Each shard of the ledger has a stream (chosen by `queues.py`), and each worker a queue for each.
 
-Each request becomes one field of a stream entry. Requests that arrive while a round trip is under
-way share the next entry; no request waits for a timer. The queue has a connection of its own, so
-that no bid waits behind a batch of events.
+Each request becomes one field of a stream entry. Requests that arrive during a round trip share the
+next entry; none waits for a timer. The queue has its own connection, so that no bid waits behind a
+batch of events.
 
-`put` returns True only once Redis has acknowledged the events. Where it returns False they may be
-in the stream all the same: the client sends them again, and since the warehouse keeps one event per
-id, nothing needs to be taken back.
+`put` returns True only once Redis has acknowledged the events. If it returns False, they may still
+be in the stream: the client sends them again, and since the warehouse keeps one event per id,
+nothing needs to be rolled back.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from snapbid.redisclient.link import Link
 from snapbid.redisclient.replicas import Command, confirmed, waiting
 from snapbid.redisclient.wire import Wire
 
-ANSWER_S: Final = 2.0  # for a round trip; a slower connection is given up
-IDLE_S: Final = 2 * BEAT_S  # after so long without events, check that Redis still answers
+ANSWER_S: Final = 2.0  # for a round trip; a slower connection is closed
+IDLE_S: Final = 2 * BEAT_S  # without events, between checks that Redis still answers
 MAX_ENTRY_BYTES: Final = 1 << 20  # per stream entry, unless a single request is larger
-MAX_WAITING_BYTES: Final = 64 << 20  # in this process; beyond that events are refused
-MAX_STREAM_BYTES: Final = 1 << 30  # in Redis, roughly; beyond that too, until the drain catches up
+MAX_WAITING_BYTES: Final = 64 << 20  # in this process; beyond that, events are refused
+MAX_STREAM_BYTES: Final = 1 << 30  # in Redis, roughly; beyond that, events are refused as well
 
 logger = logging.getLogger("snapbid")
 
 
 class QueuedEvents(msgspec.Struct, frozen=True, array_like=True):
-    """The events of one request as they are queued: (event id, canonical envelope) pairs."""
+    """The queued events of one request: (event id, canonical envelope) pairs."""
 
     received_at_ms: int
     product: str
@@ -63,7 +63,7 @@ _decode_outline: Final = msgspec.msgpack.Decoder(_Outline).decode
 
 
 def outline(packed: bytes) -> tuple[str, int]:
-    """The product of a field of the stream, "" where it cannot be read, and how many events."""
+    """Read the product ("" if unreadable) and the number of events of a stream field."""
     try:
         request = _decode_outline(packed)
     except msgspec.DecodeError:
@@ -77,7 +77,7 @@ def encode(received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]
 
 
 def add(requests: Iterable[bytes], stream: str) -> tuple[str | bytes, ...]:
-    """The command that adds encoded requests to a stream as one entry."""
+    """Return the command that adds encoded requests to a stream as one entry."""
     fields = [part for number, packed in enumerate(requests) for part in (b"%d" % number, packed)]
     return ("XADD", stream, "*", *fields)
 
@@ -92,20 +92,20 @@ class _Pending(NamedTuple):
 
 
 class EventQueue:
-    """One worker's events on their way into the stream of a shard."""
+    """One worker's queue of events for the stream of a shard."""
 
     def __init__(self, connections: Connections, shard: int = 0, shards: int = 1) -> None:
         self._keys = keys = ShardKeys(shard)
         self._measure = ("MEMORY", "USAGE", keys.events)
         self._connect = connections.connector(keys.events)
         whose = "events" if shards == 1 else f"events of shard {shard}"
-        self._link = Link(self._connect, self, f"{whose} wait for Redis", ANSWER_S)
+        self._link = Link(self._connect, self, f"Redis unavailable for {whose}", ANSWER_S)
         self._wire: Wire | None = None
         self._replicas = 0
         self._pending: list[_Pending] = []
         self._sent: list[_Pending] = []
         self._answered: Callable[[list[Any]], None] | None = None  # while a round trip is under way
-        self._stalled: asyncio.TimerHandle | None = None  # of that round trip
+        self._stalled: asyncio.TimerHandle | None = None  # time limit of that round trip
         self._trips = 0
         self._full = False
         self.connected = False
@@ -113,7 +113,7 @@ class EventQueue:
         self.flushes = 0
 
     async def open(self) -> None:
-        """Start to connect, without waiting for the connection."""
+        """Start connecting, without waiting for the connection."""
         self._loop = asyncio.get_running_loop()
         self._link.open()
 
@@ -126,13 +126,13 @@ class EventQueue:
     async def put(
         self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]
     ) -> bool:
-        """Queue (event id, canonical envelope) pairs; return whether Redis has stored them."""
+        """Store (event id, canonical envelope) pairs; return whether Redis acknowledged them."""
         packed = encode(received_at_ms, product, events)
         if not self.connected or self._full or self.waiting_bytes + len(packed) > MAX_WAITING_BYTES:
             return False
         done: asyncio.Future[bool] = self._loop.create_future()
         if not self._pending and self._answered is None:
-            self._loop.call_soon(self._send)  # with what else this turn of the loop brings
+            self._loop.call_soon(self._send)  # with others from the same iteration of the loop
         self.waiting_bytes += len(packed)
         self._pending.append(_Pending(packed, done))
         return await done
@@ -165,7 +165,7 @@ class EventQueue:
         self._sent, self._pending, self.waiting_bytes = [], [], 0
 
     def _send(self) -> None:
-        """Begin a round trip with what is pending, unless one is under way."""
+        """Begin a round trip with pending requests, unless one is under way."""
         if self._wire is not None and self._answered is None and self._pending:
             self._sent = self._take()
             self._replicas = self._connect.replicas
@@ -180,7 +180,7 @@ class EventQueue:
         self._wire.send(*commands)
 
     def _receive(self, replies: list[Any]) -> None:
-        """Take the replies to a round trip. What it raises is the end of the connection."""
+        """Handle the replies to a round trip. Any exception ends the connection."""
         for reply in replies:
             if isinstance(reply, ResponseError):
                 raise reply
@@ -202,14 +202,15 @@ class EventQueue:
             self._begin(self._measured, self._measure)
 
     def _measured(self, replies: list[Any]) -> None:
-        """Heed the size of the stream, which must not take the memory that bids need."""
+        """Refuse events while the stream is too large: bids need the memory."""
         full = replies[0] is not None and int(replies[0]) > MAX_STREAM_BYTES
         if full != self._full:
-            logger.warning("the events' stream is %s", "full" if full else "taking events again")
+            state = "full: refusing events until the drain catches up" if full else "no longer full"
+            logger.warning("event stream %s %s", self._keys.events, state)
         self._full = full
 
     def _stall(self, wire: Wire) -> None:
-        wire.end(RedisError("it has stalled"))
+        wire.end(RedisError(f"no reply for {ANSWER_S:g} s"))
 
     def _settle(self) -> None:
         if self._stalled is not None:

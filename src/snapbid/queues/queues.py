@@ -1,8 +1,8 @@
-"""Server events of a ledger with several shards: a stream for each (contract, sections 7 and 10).
+"""Queues of server events for a ledger with several shards, a stream for each (contract 7 and 10).
 
-A product's events all go to one stream, so that they keep their order: of the events of one id the
-first is kept, and a sequence is judged by who came first. Where a stream's node is away its
-products' events are refused, as all are where there is one Redis; those of others go on.
+All events of a product go to one stream, which keeps their order: of events with one id the first
+is kept, and sequences are checked in order of arrival. If the node of a stream is unavailable, the
+events of its products are refused; those of others are accepted.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from snapbid.queues import queue
 from snapbid.queues.queue import EventQueue
 from snapbid.redisclient.connection import Connections
 
-GAP: Final = 8  # shards without data, behind which no further one is looked for
+GAP: Final = 8  # consecutive shards without data after which the search ends
 
 
 def stream_of(product: str, shards: int) -> int:
-    """The shard whose stream takes the events of a product."""
+    """Return the shard whose stream takes a product's events."""
     return shard_of(product.encode(), shards)
 
 
 class EventQueues:
-    """One worker's queues; `replicas` is that of Connections."""
+    """One worker's queues; `replicas`: see Connections."""
 
     def __init__(self, url: str, replicas: int | None = None, shards: int = 1) -> None:
         connections = Connections(url, replicas)
@@ -34,22 +34,22 @@ class EventQueues:
 
     @property
     def sink(self) -> "EventQueue | EventQueues":
-        """What takes events: a queue that is alone does so itself."""
+        """The object to put events into: a single queue stands for itself."""
         return self if len(self._queues) > 1 else self._queues[0]
 
     async def open(self) -> None:
-        """Start to connect, without waiting for the connections."""
+        """Start connecting, without waiting for the connections."""
         for each in self._queues:
             await each.open()
 
     async def close(self) -> None:
-        """Send what is pending where Redis is reachable, then disconnect."""
+        """Send pending events if Redis is reachable, then disconnect."""
         await asyncio.gather(*(each.close() for each in self._queues))
 
     async def put(
         self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]
     ) -> bool:
-        """As `EventQueue.put`; together they keep as much waiting as one would alone."""
+        """Store events as `EventQueue.put` does; the limit on waiting bytes is for all together."""
         if sum(each.waiting_bytes for each in self._queues) > queue.MAX_WAITING_BYTES:
             return False
         own = self._queues[stream_of(product, len(self._queues))]
@@ -57,9 +57,9 @@ class EventQueues:
 
 
 async def fetch_leftovers(redis: Redis, shards: int) -> list[int]:
-    """Shards of a ledger that had more of them, whose streams may have events.
+    """List shards beyond `shards` with data, whose streams may have events, after a move to fewer.
 
-    Numbers have no holes but where data was lost, or is away; that is looked for again.
+    Numbers have no gaps unless data was lost or is unavailable; repeated calls find the latter.
     """
     leftovers = list[int]()
     number, gap = shards, 0

@@ -1,12 +1,12 @@
--- Admits a request unless as many as its limit were admitted within the rolling window.
+-- Admits a request unless the limit within the rolling window is reached.
 --
--- KEYS[1]  list of the times (µs since the epoch) of the admitted requests, oldest first
--- ARGV     limit, window (µs), now (µs; empty: this server's clock, which all workers share)
+-- KEYS[1]  list of the times (µs since the epoch) of admitted requests, oldest first
+-- ARGV     limit, window (µs), now (µs; empty: the clock of this server, which all workers share)
 -- Returns  1 if admitted, else 0; how many more would be admitted now; if admitted, µs until the
 --          oldest request leaves the window, else µs until a request would be admitted
 --
--- Exact: every admitted request stays in the list for as long as the window. Expired times are
--- popped from the front, each once, so a call is O(1) amortised however high the limit is.
+-- Exact: every admitted request stays in the list for the length of the window. Expired times are
+-- popped from the front, each once, so a call is O(1) amortised, however high the limit.
 
 local limit, window, now = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 if not now then

@@ -1,7 +1,7 @@
-"""Rate limits: so many requests in any rolling minute, counted over all workers and machines.
+"""Rate limits on requests in any rolling minute, over all workers and machines.
 
-Redis keeps the times of the admitted requests, and its clock decides. A refused request is not
-counted. Of server events their number is limited as well (`EventLimiter`).
+Redis stores the times of admitted requests, by its own clock. Refused requests do not count.
+`EventLimiter` also limits the number of server events.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,8 @@ class RateLimiterUnavailable(Exception):
 class RateDecision(Struct, frozen=True, gc=False):
     """Whether a request is admitted, and what is left of its limit.
 
-    `remaining` more would be admitted now. `wait_s` is the time until one more than these would
-    be: until the oldest counted request leaves the window.
+    `remaining`: how many more would be admitted now. `wait_s`: until one more than these would be,
+    which is when the oldest counted request leaves the window.
     """
 
     admitted: bool
@@ -39,7 +39,7 @@ class RateDecision(Struct, frozen=True, gc=False):
 
 
 class RateLimiter:
-    """Limits on one Redis, each under a key; `clock` (epoch µs) stands in for the Redis clock."""
+    """Rate limits in one Redis, each under a key; `clock` (epoch µs) replaces the Redis clock."""
 
     def __init__(
         self, redis: Redis, *, timeout_s: float = 1.0, clock: Callable[[], int] | None = None
@@ -48,7 +48,7 @@ class RateLimiter:
         self._clock = clock
 
     async def admit(self, key: str, limit: int) -> RateDecision:
-        """Count a request under a Redis key unless `limit` were counted within the window.
+        """Count a request under a Redis key, unless `limit` are counted within the window.
 
         Raises RateLimiterUnavailable.
         """
@@ -61,7 +61,7 @@ class RateLimiter:
 
 
 class Refusal(NamedTuple):
-    """What is more than the limit of `requests` or `events`, and until when."""
+    """A refusal: `what` is over its limit, "requests" or "events", and for how long."""
 
     what: str
     limit: int
@@ -69,9 +69,10 @@ class Refusal(NamedTuple):
 
 
 class EventLimiter:
-    """Limits of requests and of their events; the arguments are those of `RateLimiter`.
+    """Rate limits on requests and on their events; arguments as for `RateLimiter`.
 
-    Each request counts as one event. What more a batch has is admitted once it is known.
+    Each request counts as one event at first; further events of a batch are admitted once their
+    number is known.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class EventLimiter:
         return await self._ask(key, requests, events, 0)
 
     async def admit_more(self, key: str, events: int, count: int) -> Refusal | None:
-        """Count so many more events of a request that was admitted, or refuse them."""
+        """Count further events of an admitted request, or refuse them."""
         return await self._ask(key, None, events, count)
 
     async def _ask(self, key: str, requests: int | None, events: int, more: int) -> Refusal | None:
