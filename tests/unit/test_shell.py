@@ -101,8 +101,8 @@ def test_numbers_have_their_noun() -> None:
     [
         ("[Errno 111] Connect call failed ('127.0.0.1', 5432)", "nothing listens at h:1"),
         ("Error 111 connecting to h:1. Connection refused.", "nothing listens at h:1"),
-        ("[Errno -2] Name or service not known", "the host of h:1 is not known"),
-        ('password authentication failed for user "u"', "h:1 refuses the password"),
+        ("[Errno -2] Name or service not known", "the host of h:1 is unknown"),
+        ('password authentication failed for user "u"', "h:1 rejects the password"),
         ("relation is locked", "relation is locked"),
     ],
 )

@@ -1,1 +1,1 @@
-"""What every room stands on: settings, addresses, HTTP, errors, tasks."""
+"""The foundation of all packages: settings, addresses, HTTP, errors, tasks."""

@@ -1,6 +1,6 @@
-"""Who may send: networks of addresses, and the address that a request comes from.
+"""Access control: networks of addresses, and the client address of a request.
 
-An IPv4 address that is mapped into IPv6 (`::ffff:192.0.2.1`), as a socket for both shows it, is the
+An IPv4 address mapped into IPv6 (`::ffff:192.0.2.1`), as dual-stack sockets show it, counts as the
 IPv4 address.
 """
 
@@ -21,9 +21,9 @@ _PORT: Final = re.compile(r"(?:\[([^\]]*)\]|([0-9.]+))(?::[0-9]{1,5})?")
 
 
 class SspAccess(NamedTuple):
-    """Who may send as an SSP: from which networks (none: any), how many a second (None: any).
+    """Access of an SSP: the networks it may send from (empty: any), and its limit per second.
 
-    `signed`: the notification URLs of its bids are signed.
+    `qps` None: unlimited. `signed`: the notification URLs of its bids are signed.
     """
 
     allow: tuple[str, ...] = ()
@@ -32,19 +32,19 @@ class SspAccess(NamedTuple):
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether not everybody may send any number of requests."""
+        """Whether networks or the rate are limited."""
         return bool(self.allow) or self.qps is not None
 
 
 def parse_network(text: str) -> Network:
-    """Read `ADDRESS` or `ADDRESS/BITS`. Raises ValueError with what is wrong."""
+    """Parse `ADDRESS` or `ADDRESS/BITS`. Raises ValueError with the mistake."""
     host, slash, bits = text.partition("/")
     try:
         if "%" in host:
             raise ValueError
         address = ipaddress.ip_address(host)
     except ValueError:
-        raise ValueError(f"{text[:60]!a}: is no IPv4 or IPv6 address or network") from None
+        raise ValueError(f"{text[:60]!a}: is not an IPv4 or IPv6 address or network") from None
     longest = address.max_prefixlen
     if not slash:
         bits = str(longest)
@@ -61,7 +61,7 @@ def parse_network(text: str) -> Network:
 
 
 def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Read several, without repeats. Raises ValueError with everything that is wrong, by line."""
+    """Parse several networks, without repeats. Raises ValueError with all mistakes, one a line."""
     networks: dict[Network, None] = {}
     mistakes = []
     for text in texts:
@@ -78,7 +78,7 @@ def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
 
 @lru_cache(4096)
 def parse_address(text: str) -> Address | None:
-    """Read an address; None where it is none."""
+    """Parse an address; None if it is malformed."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -95,12 +95,11 @@ def contains(networks: Sequence[Network], address: Address) -> bool:
 def client_address(
     peer: str, forwarded: Sequence[bytes], proxies: Sequence[Network]
 ) -> Address | None:
-    """The address that a request comes from; None where a trusted proxy names none.
+    """Return the address that a request comes from; None if a trusted proxy names none.
 
     `peer` is the other end of the connection, `forwarded` the values of all `X-Forwarded-For`
-    headers. Each proxy appends the address that it was asked from, so they are read from the right,
-    as long as the address so far is a trusted proxy's; what stands further left anybody may have
-    written.
+    headers. Each proxy appends the address of its client, so they are read from the right, as long
+    as the address so far is a trusted proxy's; anything further left may be forged.
     """
     address = parse_address(peer)
     if not proxies or not forwarded:
@@ -112,6 +111,6 @@ def client_address(
 
 
 def _hop(text: str) -> Address | None:
-    """An entry of `X-Forwarded-For`, to which some proxies add the port."""
+    """Parse an entry of `X-Forwarded-For`, to which some proxies append the port."""
     found = _PORT.fullmatch(text)
     return parse_address((found.group(1) or found.group(2)) if found else text)

@@ -5,9 +5,9 @@
     redis+sentinel://HOST:PORT,…/NAME
                                   the primary that these sentinels know by that name
 
-`rediss+cluster://` and `rediss+sentinel://` are the same with TLS. `USER:PASSWORD@` stands once, in
-front of the first host, and options such as `?ssl_ca_certs=FILE` at the end; both are for every
-node, the sentinels' own are `sentinel_username` and `sentinel_password`.
+`rediss+cluster://` and `rediss+sentinel://` are the same with TLS. `USER:PASSWORD@` is given once,
+before the first host, and options such as `?ssl_ca_certs=FILE` at the end; both apply to every
+node. Sentinels have their own `sentinel_username` and `sentinel_password`.
 """
 
 import re
@@ -30,7 +30,7 @@ _NODE: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]@?#]+)(?::([0-9]{1,5}
 
 
 class Arrangement(Enum):
-    """What a URL names."""
+    """The kinds of deployments that a URL can name."""
 
     ONE = "redis"
     CLUSTER = "cluster"
@@ -38,7 +38,7 @@ class Arrangement(Enum):
 
 
 def redis_cli(url: str) -> str:
-    """The `redis-cli` command that reaches the one Redis of a URL; it asks for a password."""
+    """Return the `redis-cli` command for the single Redis of a URL; it prompts for a password."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme == "unix":
@@ -58,10 +58,10 @@ def redis_cli(url: str) -> str:
 
 
 class RedisAddress(NamedTuple):
-    """A URL, read. `nodes`: those of a cluster, or its sentinels; none for one Redis.
+    """A parsed URL. `nodes`: those of a cluster, or the sentinels; empty for a single Redis.
 
-    `service` is the name by which sentinels know the primary, `sentinel_options` are the sentinels'
-    own user and password. The rest is what the URLs of nodes begin and end with.
+    `service`: the name by which sentinels know the primary; `sentinel_options`: the sentinels' own
+    user and password. The other fields are parts of the nodes' URLs.
     """
 
     arrangement: Arrangement
@@ -74,14 +74,14 @@ class RedisAddress(NamedTuple):
     query: str = ""
 
     def node_url(self, node: Node) -> str:
-        """The URL of one node of a cluster, or of one that sentinels know."""
+        """Return the URL of one node of a cluster, or of one that sentinels know."""
         host, port = node
         host = f"[{host}]" if ":" in host else host
         return f"{self.scheme}://{self.user}{host}:{port}{self.query}"
 
 
 def parse(url: str) -> RedisAddress:
-    """Read a URL. Raises ValueError with the rule that it breaks; no password is quoted."""
+    """Parse a URL. Raises ValueError with the rule it breaks, never quoting a password."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         raise ValueError("must be a URL such as redis://HOST:PORT")
@@ -120,7 +120,7 @@ def _parse_several(url: str, scheme: str, kind: str, rest: str) -> RedisAddress:
     authority, slash, path = rest.partition("/")
     user, at, hosts = authority.rpartition("@")
     if "," in user:
-        raise ValueError("must have USER:PASSWORD@ once, in front of the first host")
+        raise ValueError("must have USER:PASSWORD@ once, before the first host")
     nodes = tuple(_node(text, _DEFAULT_PORTS[kind]) for text in hosts.split(","))
     if len(set(nodes)) < len(nodes):
         raise ValueError("must name each node once")

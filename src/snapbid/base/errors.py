@@ -1,6 +1,6 @@
-"""Errors that know their HTTP status; the application turns them into answers in one place.
+"""Errors with their HTTP status, which the application turns into answers in one place.
 
-And what the log says: how its lines look, and where an error was raised.
+Also the format of log lines, and a safe description of an exception.
 """
 
 import logging
@@ -12,10 +12,10 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class Problem(Exception):
-    """What a client did wrong, or what keeps it from being served.
+    """A client's mistake, or a reason why it cannot be served.
 
-    `detail` is for people and goes to the client: it names the field and the rule, and nothing
-    internal.
+    `detail` is text for people and goes to the client: it names the field and the rule, and
+    reveals nothing internal.
     """
 
     status: ClassVar[int] = 500
@@ -35,7 +35,7 @@ class BadRequest(Problem):
 
 
 class NotFound(Problem):
-    """404: there is nothing at this path."""
+    """404: no such path."""
 
     status = 404
     code = "not_found"
@@ -49,7 +49,7 @@ class UnknownSsp(Problem):
 
 
 class Forbidden(Problem):
-    """403: the SSP's requests come from other addresses."""
+    """403: the SSP may not send from this address."""
 
     status = 403
     code = "forbidden"
@@ -69,7 +69,7 @@ class MethodNotAllowed(Problem):
 
 
 class BodyTimeout(Problem):
-    """408: the body has not come in time; the connection is closed (RFC 9110, 15.5.9)."""
+    """408: the body did not arrive in time; the connection is closed (RFC 9110, 15.5.9)."""
 
     status = 408
     code = "request_timeout"
@@ -79,7 +79,7 @@ class BodyTimeout(Problem):
 
 
 class TooLarge(Problem):
-    """413: the body is over the limit, as sent or inflated."""
+    """413: the body exceeds the limit, compressed or inflated."""
 
     status = 413
     code = "too_large"
@@ -93,7 +93,7 @@ class UnsupportedMediaType(Problem):
 
 
 class Unavailable(Problem):
-    """503: a store is away, and trying again helps."""
+    """503: a store is unavailable; the client may retry."""
 
     status = 503
     code = "unavailable"
@@ -121,7 +121,7 @@ class InvalidToken(_Unauthorized):
 
 
 class SspMismatch(_Unauthorized):
-    """401: the token is for another SSP than the path names."""
+    """401: the token belongs to another SSP than the one in the path."""
 
     code = "ssp_mismatch"
 
@@ -134,26 +134,26 @@ class RateLimited(Problem):
 
 
 class BadDate(Problem):
-    """400: a date of the report's window is missing, given twice, or is none."""
+    """400: a date of the report's window is missing, repeated or malformed."""
 
     status = 400
     code = "bad_date"
 
 
 class BadWindow(Problem):
-    """400: the report's window is too long, runs backwards, or ends after today."""
+    """400: the report's window is too long, reversed, or ends after today."""
 
     status = 400
     code = "bad_window"
 
 
 def where(error: BaseException) -> str:
-    """What kind of error it is and where it was raised, without its text, which may quote data."""
+    """Describe an error by its type and origin, without its text, which may quote data."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     frames_text = " > ".join(f"{frame.name}:{frame.lineno}" for frame in frames)
     return f"{type(error).__name__} in {frames_text}"
 
 
 def log_to_stderr() -> None:
-    """Log with time and level, as each process of ours does."""
+    """Log to stderr with time and level, as all processes of the product do."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

@@ -1,4 +1,4 @@
-"""HTTP for the rooms: request bodies, checked and bounded, and answers ready to send."""
+"""HTTP helpers: read and check request bodies within bounds, and build answers."""
 
 import asyncio
 import base64
@@ -31,12 +31,12 @@ JSON: Final = b"application/json"
 GZIP: Final = "gzip"
 ZSTD: Final = "zstd"
 MAX_MEMBERS: Final = 16  # of a gzip body, or frames of zstd
-MAX_WINDOW_LOG: Final = 23  # of zstd: 8 MiB, which all must take (RFC 9659)
-DRAIN_BYTES: Final = 8 << 20  # the most that is read of a refused request's body
+MAX_WINDOW_LOG: Final = 23  # of zstd: 8 MiB, which every decoder must support (RFC 9659)
+DRAIN_BYTES: Final = 8 << 20  # the most to read of a refused request's body
 DRAIN_S: Final = 1.0
-MAX_COMPRESSED: Final = 48 << 10  # bytes of an answer that is compressed; some 2 ms
+MAX_COMPRESSED: Final = 48 << 10  # bytes of a compressed answer; takes some 2 ms
 COMPRESSED_AT_ONCE: Final = 16 << 10  # bytes
-ENDED_AT_ONCE: Final = 50  # requests whose bodies have not come
+ENDED_AT_ONCE: Final = 50  # overdue requests ended in one loop iteration
 TICKS: Final = 10
 LEFT_BYTES: Final = 4096  # up to this length the server reads a body with the head
 LEFT_AFTER_S: Final = 0.005  # by then a body has arrived, even if sent after the head
@@ -47,15 +47,15 @@ class Disconnected(Exception):
 
 
 class AwaitedMessages(dict[Awaitable[Message], None]):
-    """Messages awaited by requests that began within the same tick of the deadline."""
+    """Messages awaited by requests that began in the same tick of the deadline."""
 
     late = False
 
 
 def ticks(timeout_s: float) -> tuple[float, int]:
-    """How often to tick (s), and how many ticks a body has: about ten, and at least its time.
+    """Return the interval of ticks (s) and the ticks a body has: about ten, at least `timeout_s`.
 
-    They are beats of the process where those are more frequent, lest each wake a process at rest.
+    If beats of the process are more frequent, ticks are on beats, lest they wake an idle process.
     """
     every_s = timeout_s / TICKS
     if every_s > BEAT_S:
@@ -64,11 +64,10 @@ def ticks(timeout_s: float) -> tuple[float, int]:
 
 
 class BodyDeadline:
-    """Ends requests whose bodies do not come in time: a body has all of `ticks` ticks to come.
+    """Ends requests whose bodies do not arrive within `ticks` ticks.
 
-    Requests are told apart by the tick in which they began, so that one costs neither a timer nor
-    a look at the clock. There is one deadline for all requests of a process, since it is the
-    process that runs out of what they take.
+    Requests are grouped by the tick in which they began, so that none costs a timer or a reading of
+    the clock. One deadline serves all requests of a process, whose resources they share.
     """
 
     def __init__(self) -> None:
@@ -77,21 +76,21 @@ class BodyDeadline:
         self._earlier: deque[AwaitedMessages] = deque()
 
     async def keep(self, timeout_s: float) -> None:
-        """Tick until cancelled, so that a body has at least that time."""
+        """Tick until cancelled, so that a body has at least `timeout_s`."""
         every_s, self.ticks = ticks(timeout_s)
         while True:
             await beat(every_s)
             await self.tick()
 
     async def tick(self) -> None:
-        """End what is overdue, some at a time: other requests have their turns in between."""
+        """End overdue requests, some at a time: other requests run in between."""
         self._earlier.append(self.current)
         self.current = AwaitedMessages()
         if len(self._earlier) > self.ticks:
             overdue = self._earlier.popleft()
             overdue.late = True
             for number, message in enumerate(list(overdue), 1):
-                cast("asyncio.Future[Message]", message).cancel()  # as Granian's are, too
+                cast("asyncio.Future[Message]", message).cancel()  # Granian's are futures, too
                 if number % ENDED_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
@@ -100,7 +99,7 @@ BODY_DEADLINE: Final = BodyDeadline()
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """A complete answer: its start message (shared by all answers if it is constant) and body."""
+    """A complete answer: its start message (shared if constant) and its body."""
 
     start: Message
     body: bytes
@@ -115,7 +114,7 @@ def answer(
     content_type: bytes = JSON,
     headers: tuple[tuple[bytes, bytes], ...] = (),
 ) -> Answer:
-    """Build an answer with the headers common to all answers."""
+    """Build an answer with the common headers."""
     own: list[tuple[bytes, bytes]] = []
     if status != 204:
         own = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
@@ -125,7 +124,7 @@ def answer(
 
 
 def json_body(body: bytes) -> Answer:
-    """A 200 answer whose body is already JSON; faster than `answer`."""
+    """Build a 200 answer from encoded JSON; faster than `answer`."""
     return Answer(_start(len(body)), body)
 
 
@@ -135,12 +134,12 @@ def _start(length: int) -> Message:
 
 
 def json_answer(status: int, document: object, *headers: tuple[bytes, bytes]) -> Answer:
-    """An answer with a document encoded as JSON."""
+    """Build an answer with a document encoded as JSON."""
     return answer(status, msgspec.json.encode(document), headers=headers)
 
 
 def problem_answer(problem: Problem) -> Answer:
-    """The error body of documents 1 and 2: `{"error": code, "detail": text}`."""
+    """Build the error answer of documents 1 and 2: `{"error": code, "detail": text}`."""
     document = {"error": problem.code, "detail": problem.detail}
     return json_answer(problem.status, document, *problem.headers)
 
@@ -149,7 +148,7 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
     """Read the body of a JSON request, inflated, of at most `limit` bytes.
 
     Raises UnsupportedMediaType, TooLarge and BadRequest (RFC 9110), checked in this order, and
-    Disconnected or BodyTimeout where the body does not come.
+    Disconnected or BodyTimeout if the body does not arrive.
     """
     length = _length(headers.get(b"content-length"))
     try:
@@ -164,7 +163,7 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
 
 
 async def read_body(receive: Receive, length: int | None, limit: int) -> bytes:
-    """Read a body of this length (None: it is not told), of at most `limit` bytes, as it comes.
+    """Read a body of at most `limit` bytes; `length`: its Content-Length, None if absent.
 
     Raises as `read_json_body` does.
     """
@@ -173,8 +172,8 @@ async def read_body(receive: Receive, length: int | None, limit: int) -> bytes:
     awaited[coming] = None
     try:
         message = await coming
-        del awaited[coming]  # an entry that an error leaves behind goes with its tick
-        if len(message.get("body", b"")) == length:  # its final message would cost another turn
+        del awaited[coming]  # an entry left by an error is dropped with its tick
+        if len(message.get("body", b"")) == length:  # saves waiting for the final message
             return cast(bytes, message["body"])
         return await read_rest(message, receive, length, limit, awaited)
     except asyncio.CancelledError:
@@ -186,7 +185,7 @@ async def read_body(receive: Receive, length: int | None, limit: int) -> bytes:
 async def read_rest(
     message: Message, receive: Receive, length: int | None, limit: int, awaited: AwaitedMessages
 ) -> bytes:
-    """Read on a body that its first message did not complete; see `read_body`."""
+    """Read the rest of a body after its first message; see `read_body`."""
     body: bytes = message.get("body", b"")
     try:
         if message.get("more_body") or message["type"] == "http.disconnect":
@@ -232,11 +231,11 @@ async def _read_rest(
 
 
 async def refused(problem: Problem, receive: Receive) -> Problem:
-    """Return the problem to raise for a request whose body has not been read to its end.
+    """Return the problem to raise for a request whose body is not fully read.
 
-    The rest of the body is read first, within bounds: a server that answers earlier has to close
-    the connection, which loses the client's next request on it. Beyond the bounds, the answer
-    announces that the connection is closed.
+    The rest of the body is read first, within bounds: otherwise the server would have to close the
+    connection, and lose the client's next request on it. Beyond the bounds, the answer announces
+    the close.
     """
     if not await drain(receive):
         problem.headers = (*problem.headers, (b"connection", b"close"))
@@ -244,10 +243,10 @@ async def refused(problem: Problem, receive: Receive) -> Problem:
 
 
 async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> None:
-    """Skip the body of a request that is answered without it and has queued for `waited_s`.
+    """Skip the body of a request that queued for `waited_s` and is answered without it.
 
-    If a short body has already arrived, the server itself drops it, a third cheaper in all. If it
-    has not, the server would close the connection, so the body is drained.
+    A short body that has arrived is dropped by the server itself, a third cheaper in all. If it has
+    not arrived, the server would close the connection, so the body is drained.
     """
     length = _length(headers.get(b"content-length"))
     if waited_s < LEFT_AFTER_S or length is None or length > LEFT_BYTES:
@@ -256,7 +255,7 @@ async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> Non
 
 async def drain(receive: Receive) -> bool:
     """Read the rest of a body, within bounds; return whether its end was reached."""
-    return await asyncio.create_task(_drain(receive))  # a time-out needs a task
+    return await asyncio.create_task(_drain(receive))  # asyncio.timeout needs a task
 
 
 async def _drain(receive: Receive) -> bool:
@@ -274,7 +273,7 @@ async def _drain(receive: Receive) -> bool:
 
 
 def basic_password(credentials: bytes) -> bytes:
-    """Return the password of `Basic` credentials (RFC 7617), b"" where they are none."""
+    """Return the password of `Basic` credentials (RFC 7617), b"" if they are malformed."""
     try:
         return base64.b64decode(credentials, validate=True).partition(b":")[2]
     except ValueError:
@@ -313,14 +312,14 @@ _INFLATERS: Final[dict[str, Callable[[], Any]]] = {
         options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG}
     ),
 }
-_idle: list[zstd.ZstdCompressor] = []  # between answers: making one takes longer than its work
+_idle: list[zstd.ZstdCompressor] = []  # reused: creating one takes longer than compressing
 
 
 def compress(body: bytes, encoding: str = GZIP) -> bytes | None:
-    """Compress a body at the fastest level; None where that would take too long.
+    """Compress a body at the fastest level; None if that would take too long.
 
-    How long it takes shows in what comes out: 256 KiB of markup that repeats itself are compressed
-    as gzip in half a millisecond, and as much base64 in eight.
+    The size of the output shows the time: gzip compresses 256 KiB of repetitive markup in half a
+    millisecond, and as much base64 in eight.
     """
     if encoding == GZIP:
         return _compress(body, zlib.compressobj(1, zlib.DEFLATED, 31))
@@ -346,8 +345,8 @@ def _compress(body: bytes, compressor: Any) -> bytes | None:
 
 @lru_cache(256)
 def accepted_encoding(header: bytes) -> str | None:
-    """The encoding that an `Accept-Encoding` prefers, zstd where it has no preference; None where
-    it accepts neither.
+    """Return the encoding that an `Accept-Encoding` prefers, zstd without a preference; None if it
+    accepts neither.
     """
     weights = _weights(header)
     return max(weights, key=lambda encoding: (weights[encoding], encoding), default=None)
@@ -360,7 +359,7 @@ def accepts_gzip(header: bytes) -> bool:
 
 
 def _weights(header: bytes) -> dict[str, float]:
-    """The encodings that are accepted, with their weights (RFC 9110, 12.5.3)."""
+    """Parse the accepted encodings and their weights (RFC 9110, 12.5.3)."""
     weights: dict[str, float] = {}
     for item in header.lower().split(b","):
         name, _, parameter = item.partition(b";")
@@ -382,7 +381,7 @@ def check_type(content_type: bytes | None) -> None:
 
 @lru_cache(256)
 def encoding_of(header: bytes | None) -> str | None:
-    """The encoding of a `Content-Encoding`, None without one. Raises UnsupportedMediaType."""
+    """Parse a `Content-Encoding`; None for no encoding. Raises UnsupportedMediaType."""
     name = header.strip().lower() if header else b""
     if name in (b"identity", b""):
         return None

@@ -1,78 +1,77 @@
-"""The names of everything that the product keeps in Redis.
+"""The keys of everything that the product keeps in Redis.
 
-The ledger is cut into shards. All keys of shard N carry the hash tag {sbN}, so a script may touch
+The ledger is divided into shards. All keys of shard N have the hash tag {sbN}, so a script may use
 any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
 
     {sbN}:none                never exists: a script that names it is refused while its slot moves
-    {sbN}:epoch               names the data set; made by whoever comes first
-    {sbN}:r                   the time buckets that there are, and which one takes records; a string
-                              where the ledger is closed (closing.py)
+    {sbN}:epoch               identifies the data set; created by the first client
+    {sbN}:r                   the time buckets, and which one takes records; a string if the ledger
+                              is closed (closing.py)
     {sbN}:r:TIME_BUCKET:BUCKET    records of bids: field = digest of (auction, impression)
-    {sbN}:w:WRITER            number of a writer's last batch, and the limited bids it refused;
-                              negative once it was taken back
-    {sbN}:ttl                 how long bids are remembered, by whom that is said (heartbeat.lua)
+    {sbN}:w:WRITER            number of a writer's last batch, and the bids refused in it; negative
+                              once it was rolled back
+    {sbN}:ttl                 the TTLs of bids in force, with their last heartbeats (heartbeat.lua)
     {sbN}:m:CAMPAIGN          money used by a campaign and held for it (money.lua)
     {sbN}:x:CAMPAIGN          when its holds end
-    {sbN}:g:CAMPAIGN          what this shard was granted of its budget (money.lua)
-    {sbN}:account:CAMPAIGN       what all shards were granted of it, in one of them (allocator.py)
+    {sbN}:g:CAMPAIGN          its allowance: what this shard was granted of its budget (money.lua)
+    {sbN}:account:CAMPAIGN    its account: what all shards were granted, in one shard (allocator.py)
     {sbN}:refused, {sbN}:wait, {sbN}:calls, {sbN}:room, {sbN}:said
-                              campaigns that ask for money, and that had some again (money.lua)
+                              refill requests, and campaigns with headroom again (money.lua)
     {sbN}:fe:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
-    {sbN}:o:M                 what becomes of the impressions of users in shard M (outbox.py)
-    {sbN}:o                   the sweeper that has these outboxes, and until when (hold clock)
+    {sbN}:o:M                 outbox: notices for impressions of users in shard M (outbox.py)
+    {sbN}:o                   the sweeper with the lease on these outboxes, and its end (hold clock)
     {sbN}:outboxes            up to when the outboxes of each shard for this one are delivered
     {sbN}:delivered           up to when all of them are
-    {sbN}:h                   the hold clock
-    {sbN}:spools              up to when each process has settled what it acknowledged
+    {sbN}:h                   the hold clock (clock.lua)
+    {sbN}:spools              up to when each process has settled the notices it acknowledged
     {sbN}:spools:left         processes that were signed off lately
     {sbN}:mark                written before WAIT (replicas.py)
-    {sbN}:closed              why workers are refused (closing.py); {sbN}:closed:r and :e are what r
-                              and e are in an open ledger
-    {sbN}:segment             which run of Redis is counting, and how far the drain is (below)
+    {sbN}:closed              why workers are refused (closing.py); {sbN}:closed:r and :e stand for
+                              r and e meanwhile
+    {sbN}:segment             the current run of Redis, and the progress of the drain (below)
     {sbN}:segments            segments that may have counters -> when each began (epoch s)
-    {sbN}:left                segments that another one followed -> number of the last batch that
-                              the drain had read by then
+    {sbN}:left                ended segments -> number of the last batch that the drain had read by
+                              then
     {sbN}:c:SEGMENT:YYYY-MM-DD  counters of a day, cumulative
     {sbN}:d                   names of the counters that changed: `SEGMENT YYYY-MM-DD FIELD`
     {sbN}:d:taken             those that the drain is absorbing
     {sbN}:d:owner             token of the drain at work
-    {sbN}:d:at                when the drain last took all that had changed (epoch s)
+    {sbN}:d:at                when the drain last took all changed counters (epoch s)
     {sbN}:g                   `SEGMENT YYYY-MM-DD` -> generation of these counters, raised when they
                               are removed
-    {sbN}:e                   stream of server events on their way to the warehouse, those of some
-                              products (queues.py)
+    {sbN}:e                   stream of server events of some products, for the drain (queues.py)
     {sbN}:seen                when an SSP's wins, impressions and losses last grew: `w:7`, epoch s
 
 The hash {sbN}:segment has
 
-    segment, run, origin      the segment that is counted in, the run id of its Redis, and whose
-                              replica that was before
-    confirmed                 the segment for which budgets are known to be what was spent
-    carried                   set once budgets have what the warehouse knew when the epoch began
-    warehouse                 whose campaigns and SSPs the numbers stand for
-    adopted                   when they became that, the ledger having been another one's (epoch s)
+    segment, run, origin      the current segment, the run id of its Redis, and the primary of which
+                              that was a replica before
+    confirmed                 the segment for which the drain has restored budgets
+    carried                   set once budgets include what the warehouse knew when the epoch began
+    warehouse                 the warehouse that numbers the campaigns and SSPs
+    adopted                   when that adopted the ledger from another warehouse (epoch s)
     read, released            numbers of the last batches of counters that the drain has read, and
-                              whose names it has removed; the warehouse has that of the last one
-                              that it absorbed (drain_fence)
+                              whose names it has removed; the warehouse has that of the last batch
+                              it absorbed (drain_fence)
     outdated                  segments of which this is an older copy than was drained
-    shards                    how many the ledger has
+    shards                    the number of shards of the ledger
     moved_from                the epoch of the ledger from which this one was moved
-    moved                     how many shards the ledgers had from which this one was moved, and
-                              until when their bids are here (segment.py)
+    moved                     the shard counts of former ledgers, and when their last bids expire
+                              here (segment.py)
 
 Elsewhere:
 
-    {golive}:...              what SSPs have sent (operations/golive/store.py)
+    {golive}:...              samples of SSPs' requests (operations/golive/store.py)
     events:rate:DIGEST        requests of an API key in the last minute
-    {events:rate:DIGEST}:n    more events that its batches had in the last minute
+    {events:rate:DIGEST}:n    further events of its batches in the last minute
     report:rate:DIGEST        requests of a report token in the last minute
     diagnosis:rate:DIGEST     the same, for the diagnosis
     demand:rate:DIGEST        the same, for demand signals
     bids:rate:NUMBER          permits leased to workers for an SSP's requests (permits.py)
     report:cache:SSP:...      reports, for five minutes
-    ledger:format             what a program must know to use this ledger (format.py)
-    drains                    what each drain said of itself last (drains.py)
+    ledger:format             the format number of the ledger (format.py)
+    drains                    the latest report of each drain (drains.py)
 """
 
 from hashlib import blake2b
@@ -114,16 +113,16 @@ class ShardKeys:
         self.processes = f"{prefix}spools"
 
     def grants(self, campaign: int) -> str:
-        """What the shard was granted of a campaign's budget."""
+        """Return the key of what the shard was granted of a campaign's budget."""
         return f"{self.prefix}g:{campaign}"
 
     def counters(self, segment: str, day: str) -> str:
-        """The counters of a day, `YYYY-MM-DD`."""
+        """Return the key of the counters of a day, `YYYY-MM-DD`."""
         return f"{self.prefix}c:{segment}:{day}"
 
 
 def shard_of(auction_id: bytes, shards: int) -> int:
-    """The shard that holds an auction's bids, or a product's events."""
+    """Return the shard that holds an auction's bids, or a product's events."""
     if shards == 1:
         return 0
     return int.from_bytes(blake2b(auction_id, digest_size=4).digest(), "little") % shards

@@ -1,4 +1,4 @@
-"""Log lines that a fault may repeat with every round or request: each at most once a minute."""
+"""Rate limiting of log lines that a fault repeats with every round or request."""
 
 import logging
 from collections.abc import Callable
@@ -9,9 +9,9 @@ EVERY_S: Final = 60.0
 
 
 class RepeatedLog:
-    """Logs a message at most once a minute; the next one says how many like it were left out.
+    """A logger that repeats a message at most once a minute, with the number it suppressed.
 
-    Messages with the same text before formatting are alike, whatever their arguments.
+    Messages are the same if they are before formatting, whatever their arguments.
     """
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = monotonic) -> None:
@@ -21,7 +21,7 @@ class RepeatedLog:
         self._left_out: dict[str, int] = {}
 
     def log(self, level: int, message: str, *arguments: object) -> None:
-        """Log, or leave out."""
+        """Log a message, or suppress it."""
         now = self._clock()
         at = self._logged_at.get(message)
         if at is not None and now - at < EVERY_S:
@@ -33,9 +33,9 @@ class RepeatedLog:
         self._logger.log(level, f"{message}%s", *arguments, suffix)
 
     def warning(self, message: str, *arguments: object) -> None:
-        """Log a warning, or leave it out."""
+        """Log a warning, or suppress it."""
         self.log(logging.WARNING, message, *arguments)
 
     def error(self, message: str, *arguments: object) -> None:
-        """Log an error, or leave it out."""
+        """Log an error, or suppress it."""
         self.log(logging.ERROR, message, *arguments)

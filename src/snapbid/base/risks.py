@@ -1,4 +1,4 @@
-"""Risks: what a store may lose of what it acknowledged, or why it takes no more (contract 5)."""
+"""Risks of a store: acknowledged data it may lose, or reasons why it is read-only (contract 5)."""
 
 import logging
 from collections.abc import Sequence
@@ -41,10 +41,10 @@ logger = logging.getLogger("snapbid")
 
 
 class Risk(msgspec.Struct, frozen=True):
-    """One risk: `text` says what is configured and what that loses, `remedy` what to do.
+    """One risk: `text` names the configuration and the loss, `remedy` what to do.
 
-    `unsupported` and `volatile` ones forbid a start; SNAPBID_ALLOW_VOLATILE admits the latter. With
-    a `readonly` one the store takes no writes, for now.
+    `unsupported` and `volatile` risks forbid a start; SNAPBID_ALLOW_VOLATILE permits the latter.
+    With a `readonly` risk, the store takes no writes for now.
     """
 
     store: StoreName
@@ -58,18 +58,18 @@ class Risk(msgspec.Struct, frozen=True):
 
 
 def forbids(risk: Risk, *, allow_volatile: bool) -> bool:
-    """Whether nothing may start on a store with this risk."""
+    """Whether the risk forbids starting on the store."""
     return risk.severity == "unsupported" or (risk.severity == "volatile" and not allow_volatile)
 
 
 class RiskLog:
-    """Logs each risk once when it appears, and once when it is gone."""
+    """Logs each risk once when it appears, and once when it has gone."""
 
     def __init__(self) -> None:
         self._known: dict[StoreName, dict[str, Risk]] = {}
 
     def update(self, store: StoreName, risks: Sequence[Risk]) -> None:
-        """Log how a store's risks differ from those of the last time."""
+        """Log how a store's risks have changed since the last call."""
         before = self._known.get(store, {})
         now = {risk.name: risk for risk in risks}
         for name, risk in now.items():

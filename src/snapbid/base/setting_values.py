@@ -1,4 +1,4 @@
-"""What the values of settings may be: from the text of a variable to the checked value."""
+"""Parsers and validators for settings: from the text of a variable to the checked value."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ TOKEN_MIN_CHARACTERS = 16
 
 
 class Secret:
-    """Text that does not show itself in a repr, a log line or a traceback."""
+    """Text that is never shown in a repr, a log line or a traceback."""
 
     __slots__ = ("_text",)
 
@@ -24,7 +24,7 @@ class Secret:
         return self._text
 
     def key(self) -> bytes:
-        """The signing key: the secret's UTF-8 bytes."""
+        """Return the signing key: the secret's UTF-8 bytes."""
         return self._text.encode()
 
     def __eq__(self, other: object) -> bool:
@@ -46,7 +46,7 @@ class InvalidValueError(Exception):
 
 
 def printable(text: str) -> str:
-    if not text.isprintable():  # lone surrogates, too: what was not UTF-8
+    if not text.isprintable():  # including lone surrogates, from bytes that are not UTF-8
         raise InvalidValueError("must be printable UTF-8 text")
     return text
 
@@ -74,7 +74,7 @@ def base_url(text: str) -> str:
         good = url.scheme in ("http", "https") and url.hostname and url.port != 0
     except ValueError:
         good = False
-    if good and "@" in url.netloc:  # notification URLs would show it to everybody
+    if good and "@" in url.netloc:  # notification URLs would reveal it to everybody
         raise InvalidValueError("must have no user and no password", None)
     if not good or re.search(r"[\s?#]", text):
         raise InvalidValueError(
@@ -141,8 +141,8 @@ def path_of(text: str) -> Path:
         path.exists()  # raises for names that no file system takes
     except OSError as error:
         raise InvalidValueError(f"cannot be used: {error.strerror}", repr(text)) from error
-    except RuntimeError as error:  # of a home
-        raise InvalidValueError("must be a path: nobody has that name", repr(text)) from error
+    except RuntimeError as error:  # from expanding ~user
+        raise InvalidValueError("must be a path: there is no such user", repr(text)) from error
     return path
 
 

@@ -1,8 +1,8 @@
-"""Settings: `SNAPBID_*` environment variables, checked once, into one frozen struct (contract 1).
+"""Settings: `SNAPBID_*` environment variables, checked once, as one frozen struct (contract 1).
 
-Two steps: raw strings, then a checked value that is passed down. A wrong setting never hides
-another: `load` raises one `SettingsError` that names them all. An empty variable counts as unset,
-except secrets, which are never empty on purpose.
+Raw strings are checked and converted in one step, and the result is passed down. `load` raises one
+`SettingsError` that names all mistakes. An empty variable counts as unset, except for secrets,
+which are never empty on purpose.
 """
 
 import difflib
@@ -24,7 +24,7 @@ KNOWN_ELSEWHERE = frozenset((  # read by setup.py, the tests and `snapbid load`
 
 
 class SettingsError(ValueError):
-    """Wrong or missing settings: one line per mistake. Commands end with exit status 2."""
+    """Wrong or missing settings, one line each. Commands exit with status 2."""
 
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
@@ -32,14 +32,14 @@ class SettingsError(ValueError):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings, checked. Times in the unit that the name says; paths are absolute."""
+    """All settings, checked. Units of time are in the names; paths are absolute."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
     base_url: str  # what notification URLs start with, without a trailing slash
     redis_url: str | None = None
-    redis_replicas: int | None = None  # that have a write before it counts; None: 1 in a cluster
+    redis_replicas: int | None = None  # that must have a write; None: 1 in a cluster
     database_url: str | None = None
     home: Path
     jwt_secret: Secret | None = None
@@ -48,20 +48,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bid_ttl_s: int = 7200
     hold_s: int = 60  # for which a bid holds its cost, and a capped user's impression
     bid_max_bytes: int = 262_144  # of a decompressed body
-    body_timeout_s: int = 5  # for a request's body to come
+    body_timeout_s: int = 5  # for a request's body to arrive
     idle_timeout_s: int = 155  # for the next request on a connection; exchanges keep theirs for 150
-    tmax_ms: int = 100  # where the request names none
+    tmax_ms: int = 100  # if the request has none
     bid_cpu_ms: int = 10  # processor time that a bid request may take
-    max_quantity: int = 1000  # of impressions for which one may stand (qty.multiplier)
+    max_quantity: int = 1000  # the most impressions that one may stand for (qty.multiplier)
     ledger_shards: int = 1  # in Redis; changed by `snapbid ledger move`
-    spool_max_bytes: int = 67_108_864  # notices on disk while Redis is away, per worker
-    suspend_losses: int = 3  # of a creative at an SSP, until it is suspended there; 0: never
-    suspend_share: float = 0.2  # that such losses must be of its bids there
+    spool_max_bytes: int = 67_108_864  # notices on disk while Redis is unavailable, per worker
+    suspend_losses: int = 3  # rejections after which an SSP's creative is suspended; 0: never
+    suspend_share: float = 0.2  # of its bids there that must be rejected for that
     suspend_s: int = 86_400
     events_days: int | None = None  # for which server events are kept; None: for ever
-    signed_notices: bool = False  # of every SSP; else of those that the registry names
+    signed_notices: bool = False  # for every SSP; else for those so marked in the registry
     gvl_id: int | None = None  # our id in the IAB Global Vendor List
-    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
+    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is trusted
     ops_host: str = "127.0.0.1"
     ops_port: int = 8001
     ops_token: Secret | None = None  # of the private port
@@ -70,11 +70,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     record_sample: float = 0.01  # of all bid requests
     record_max_bytes: int = 268_435_456  # of that file
     auction_log: Path | None = None  # the directory of the auction log
-    auction_log_s: int = 300  # until a row is in a file of it
+    auction_log_s: int = 300  # until a row is in one of its files
 
     @property
     def runtime_dir(self) -> Path:
-        """The directory shared by the processes of one server; each port has its own."""
+        """The directory shared by the processes of a server; each port has its own."""
         return self.home / f"serve-{self.port}"
 
     @property
@@ -98,23 +98,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreSettings(Settings, frozen=True, kw_only=True):
-    """Settings that name both stores."""
+    """Settings with both stores."""
 
     redis_url: str
     database_url: str
 
 
 class ServingSettings(StoreSettings, frozen=True, kw_only=True):
-    """All that `serve` needs: the stores and the signing secret."""
+    """Settings with all that `serve` requires: both stores and the signing secret."""
 
     jwt_secret: Secret
 
 
 def load(environ: Mapping[str, str]) -> Settings:
-    """The settings that `environ` holds, defaults filled in.
+    """Load the settings from `environ`, with defaults filled in.
 
-    Raises SettingsError with every mistake: unknown `SNAPBID_*` names (typing errors would
-    otherwise pass unseen) and every value that breaks its rule.
+    Raises SettingsError with every mistake: unknown `SNAPBID_*` names (typos would otherwise go
+    unnoticed) and every value that breaks its rule.
     """
     mistakes = [_unknown_setting(name) for name in sorted(environ) if _is_unknown(name)]
     values: dict[str, Any] = {}
@@ -138,7 +138,7 @@ def load(environ: Mapping[str, str]) -> Settings:
 
 
 def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program that needs none of our settings, secrets among them."""
+    """Return the environment without our settings and secrets, for other programs."""
     return {
         name: value
         for name, value in environ.items()
@@ -147,9 +147,9 @@ def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def to_environ(settings: Settings, fields: Container[str] | None = None) -> dict[str, str]:
-    """The variables that `load` reads back as the same settings, the secrets included.
+    """Return the variables that `load` reads back as the same settings, including secrets.
 
-    `fields`: only those of these fields.
+    `fields`: only these fields.
     """
     lines: dict[str, str] = {}
     for variable, (field, _) in _CHECKS.items():
@@ -166,20 +166,20 @@ def to_environ(settings: Settings, fields: Container[str] | None = None) -> dict
 
 
 def require(settings: Settings, *fields: str) -> None:
-    """Raise SettingsError naming every one of `fields` that is not set."""
+    """Raise SettingsError naming each of `fields` that is unset."""
     missing = [VARIABLES[field] for field in fields if getattr(settings, field) is None]
     if missing:
         raise SettingsError([f"{variable} must be set" for variable in missing])
 
 
 def require_stores(settings: Settings) -> StoreSettings:
-    """The same settings, typed; raises SettingsError where a store is not named."""
+    """Return the same settings, typed. Raises SettingsError if a store is unset."""
     require(settings, "redis_url", "database_url")
     return StoreSettings(**msgspec.structs.asdict(settings))
 
 
 def require_serving(settings: Settings) -> ServingSettings:
-    """The same settings, typed; raises SettingsError naming all that `serve` lacks."""
+    """Return the same settings, typed. Raises SettingsError naming all that `serve` lacks."""
     require(settings, "redis_url", "database_url", "jwt_secret")
     return ServingSettings(**msgspec.structs.asdict(settings))
 
@@ -237,12 +237,12 @@ def _unknown_setting(name: str) -> str:
 
 
 def reachable(host: str) -> str:
-    """The address at which a client on this machine reaches what is bound to `host`."""
+    """Return the address at which a local client reaches a server bound to `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def bound(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """The family and the first address of a host, which is what is listened on. Raises OSError."""
+    """Resolve a host to the family and address to listen on, the first. Raises OSError."""
     family, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

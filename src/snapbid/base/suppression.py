@@ -1,7 +1,7 @@
-"""Persons who are to be forgotten: known by keyed hashes of their ids alone.
+"""The suppression list: persons to forget, stored only as keyed hashes of their ids.
 
-The key is the warehouse's. A hash is of an id as server events carry it (`id …`), or of a user as
-frequency caps know one (`user …`, `buyeruid …`, `ifa …`, `eid …`, see bidding/identity.py).
+The key belongs to the warehouse. A hash is of an id in server events (`id …`), or of a user as
+named for frequency caps (`user …`, `buyeruid …`, `ifa …`, `eid …`, see bidding/identity.py).
 """
 
 import hmac
@@ -15,42 +15,42 @@ _FOLDED: Final = re.compile(r"[0-9A-Fa-f-]{32,64}", re.ASCII)  # UUIDs and SHA-2
 
 
 class Suppression(msgspec.Struct, frozen=True):
-    """Who is suppressed."""
+    """The key and the hashes of all suppressed persons."""
 
     key: bytes = b""
     hashes: frozenset[bytes] = frozenset()
 
     def has(self, name: str) -> bool:
-        """Return whether a name, such as `user 7`, is suppressed."""
+        """Whether a name, such as `user 7`, is suppressed."""
         return bool(self.hashes) and hash_of(self.key, name) in self.hashes
 
     def has_id(self, id: str) -> bool:
-        """Return whether an id of a server event is suppressed."""
+        """Whether an id of a server event is suppressed."""
         return bool(self.hashes) and hash_of(self.key, event_name(id)) in self.hashes
 
 
 def hash_of(key: bytes, name: str) -> bytes:
-    """Return the keyed hash of a name, 16 bytes."""
+    """Return the keyed hash of a name (16 bytes)."""
     return hmac.digest(key, name.encode(errors="surrogatepass"), "sha256")[:16]
 
 
 def user_names(id: str) -> list[str]:
-    """Return the users whom frequency caps may know by an id; of an eid it is `SOURCE ID`."""
+    """Return the names of users with an id in frequency caps; for an eid, the id is `SOURCE ID`."""
     return [f"user {id}", f"buyeruid {id}", f"ifa {id}".lower(), f"eid {id}"]
 
 
 def event_name(id: str) -> str:
-    """Return the name of an id in server events; of UUIDs and hashes the case does not matter."""
+    """Return the name of an id in server events; the case of UUIDs and hashes is ignored."""
     return f"id {normal(id)}"
 
 
 def normal(id: str) -> str:
-    """Return an id with UUIDs and hashes in lower case."""
+    """Return an id, in lower case if it is a UUID or a hash."""
     return id.lower() if _FOLDED.fullmatch(id) else id
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Yield all texts of a JSON value, but for the keys."""
+    """Yield all texts in a JSON value, except keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

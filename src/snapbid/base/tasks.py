@@ -1,4 +1,4 @@
-"""Ending tasks reliably."""
+"""Helpers for ending tasks reliably."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,10 +8,10 @@ AGAIN_S: Final = 0.1
 
 
 async def end(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel the tasks and wait until they have ended, however they end.
+    """Cancel tasks and wait until they have ended, whatever the outcome.
 
-    They are cancelled repeatedly: redis-py swallows a cancellation while it connects, and waiting
-    for such a task would never end.
+    Cancels repeatedly: redis-py swallows a cancellation while it connects, and waiting for such a
+    task would never end.
     """
     waiting = {task for task in tasks if not task.done()}
     while waiting:
@@ -22,7 +22,7 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
 
 
 async def run_until(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Run until it ends, raising what it raises, or until it is to stop."""
+    """Run a coroutine until it ends, raising what it raises, or until `stopping` is set."""
     running, waiting = asyncio.create_task(work), asyncio.create_task(stopping.wait())
     await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
     await end(running, waiting)

@@ -1,8 +1,8 @@
-"""The version of this build: the release that it is of, or follows, and its commit.
+"""The version of this build: its release, or the one it follows, and its commit.
 
-`0.1.0+202611261636.g76ea1094` was made of the commit 76ea1094, of 16:36 UTC on that day; sources
-that differ from their commit add a digest of how, as `.d1f2e3d4c`. An archive that git makes, a
-source distribution and a wheel have the version in them. setup.py runs this file, too.
+`0.1.0+202611261636.g76ea1094` was built from commit 76ea1094, made at 16:36 UTC on that day;
+uncommitted changes add a digest of their own, such as `.d1f2e3d4c`. A git archive, a source
+distribution and a wheel carry their version. setup.py runs this file, too.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 RELEASE: Final = "0.1.0"
-ARCHIVED: Final = "$Format:%ct %H$"  # git writes time and commit there when it makes an archive
+ARCHIVED: Final = "$Format:%ct %H$"  # `git archive` puts time and commit here
 ROOT: Final = Path(__file__).parents[3]
 SOURCES: Final = ("native", "src", "pyproject.toml", "setup.py")
 DIGITS: Final = 8
@@ -22,14 +22,14 @@ DIGITS: Final = 8
 
 @cache
 def version() -> str:
-    """The version of what runs: of a checkout as it is now, else as it was installed."""
+    """Return the running version: of the checkout as it is now, else as installed."""
     if (ROOT / "setup.py").is_file() and (found := of_sources(ROOT)):
         return found
     return metadata.version("snapbid")
 
 
 def of_sources(root: Path) -> str | None:
-    """The version of a source directory; None where neither git nor a file tells it."""
+    """Return the version of a source directory; None if neither git nor a file has it."""
     if (root / ".git").exists() and (found := _of_checkout(root)):
         return found
     if not ARCHIVED.startswith("$"):
@@ -42,7 +42,7 @@ def of_sources(root: Path) -> str | None:
 
 
 def _of_checkout(root: Path) -> str | None:
-    """The version of a checkout; None where git is missing or refuses to read it."""
+    """Return the version of a checkout; None if git is missing or refuses to read it."""
     try:
         found = _of_commit(_git(root, "log", "-1", "--format=%ct %H").decode())
         changes = _git(root, "status", "--porcelain", "--", *SOURCES)
