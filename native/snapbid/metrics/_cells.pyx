@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Counters and histograms over the cells of a slot (`snapbid/metrics/slots.py`)."""
+"""Counters and histograms in the cells of a slot (`snapbid/metrics/slots.py`)."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Requests that run without a task, as `_running.pyi` describes it."""
+"""Run requests without a task each; see `_running.pyi`."""
 
 from asyncio import get_running_loop
 from collections import deque
@@ -27,10 +27,10 @@ MOST_BEHIND, SLICE = _MOST_BEHIND, _SLICE
 
 @cython.final
 cdef class _Running(Waiter):
-    """A request's coroutine; as a callback, it goes on with what it awaited."""
+    """A request's coroutine; as a callback, it resumes with the awaited result."""
 
     cdef object _coroutine, _watcher
-    cdef RequestRunner _runner  # where it counts as one of those behind
+    cdef RequestRunner _runner  # set if it counts as a queued (BEHIND) request
 
     def __call__(self, awaited):
         if self._coroutine is None:
@@ -70,16 +70,16 @@ cdef class _Running(Waiter):
         return self.wait_for(awaited)
 
     cdef int wait_for(self, awaited) except -1:
-        """Be called back by a future (PEP 3156), which is what a coroutine gives."""
+        """Register as a callback of the future that the coroutine yielded (PEP 3156)."""
         try:
             if type(awaited) is Reply:
                 (<Reply>awaited).is_blocking = False
                 return (<Reply>awaited).call_back(self)
-            if awaited is None:  # it has had its turn
+            if awaited is None:  # asyncio.sleep(0)
                 get_running_loop().call_soon(self, None)
                 return 0
             if not getattr(awaited, "_asyncio_future_blocking", None):
-                raise RuntimeError("a request yields what is no future")
+                raise RuntimeError("a request may only await futures")
             awaited._asyncio_future_blocking = False
             awaited.add_done_callback(self)
         except Exception as error:
@@ -89,14 +89,14 @@ cdef class _Running(Waiter):
     cdef int end(self) except -1:
         watcher, self._watcher, self._coroutine = self._watcher, None, None
         watcher.done()
-        return self.make_place()
+        return self.free_slot()
 
     cdef int fail(self, error) except -1:
         watcher, self._watcher, self._coroutine = self._watcher, None, None
         watcher.err(error)
-        return self.make_place()
+        return self.free_slot()
 
-    cdef int make_place(self) except -1:
+    cdef int free_slot(self) except -1:
         runner, self._runner = self._runner, None
         if runner is not None:
             runner._running -= 1
@@ -109,7 +109,7 @@ cdef class RequestRunner:
     cdef object _loop, _application, _kind_of, _in_task
     cdef list _waiting
     cdef object _behind, _tasks  # (watcher, scope) each
-    cdef int _running  # of those behind
+    cdef int _running  # queued (BEHIND) requests that have begun
     cdef bint _is_scheduled
 
     def __init__(self, loop, application, kind_of, in_task):
@@ -147,7 +147,7 @@ cdef class RequestRunner:
         self.start_next()
 
     cdef int start_next(self) except -1:
-        """Start a slice of what takes turns, and see to the next."""
+        """Start a slice of the queued requests and tasks, and schedule the next slice."""
         cdef int begun = 0
         while self._behind and self._running < _MOST_BEHIND and begun < _SLICE:
             begun += 1
@@ -165,7 +165,7 @@ cdef class RequestRunner:
         return self.schedule_next()
 
     cdef int schedule_next(self) except -1:
-        """Have the next slice started in the next iteration of the loop, if one may start."""
+        """Schedule the next slice for the next iteration of the loop, if any request may start."""
         if self._is_scheduled:
             return 0
         if self._tasks or (self._behind and self._running < _MOST_BEHIND):

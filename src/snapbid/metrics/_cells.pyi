@@ -5,9 +5,9 @@ from typing_extensions import Buffer
 
 @final
 class Counter:
-    """A count of this process's slot. Not for use by several threads at once.
+    """A counter in this process's slot. Not thread-safe.
 
-    `cell`: 8 writable bytes of the slot. Raises ValueError for anything else.
+    `cell`: 8 writable, aligned bytes of the slot. Raises ValueError for anything else.
     """
 
     def __new__(cls, cell: Buffer) -> Self: ...
@@ -17,7 +17,7 @@ class Counter:
         """Add `n`. Raises ValueError once the cell is released."""
 
     def release(self) -> None:
-        """Let go of the cell."""
+        """Release the cell; the counter keeps its value."""
 
 @type_check_only
 class MakesCounters(Protocol):
@@ -27,7 +27,7 @@ class MakesCounters(Protocol):
 
 @final
 class Counters:
-    """The counters of one metric, made on first use; for labels with few values."""
+    """The counters of one metric, created on first use; for labels with few values."""
 
     def __new__(cls, metrics: MakesCounters, name: str, *labels: str) -> Self: ...
     def inc(self, *values: object) -> None:
@@ -35,14 +35,14 @@ class Counters:
 
 @final
 class Histogram:
-    """Counts of values per bucket, and their sum. Not for use by several threads at once.
+    """A histogram: counts of values per bucket, and their sum. Not thread-safe.
 
-    The bucket after the last of the ascending `bounds` counts what exceeds it; `total` counts
-    units of 1/`resolution`. Raises ValueError where `buckets` are not one more than `bounds`.
+    `bounds` ascend; the last bucket counts values above them all. `total` is in units of
+    1/`resolution`. Raises ValueError unless there is one more bucket than bounds.
     """
 
     def __new__(
         cls, bounds: Sequence[float], buckets: Sequence[Counter], total: Counter, resolution: float
     ) -> Self: ...
     def observe(self, value: float) -> None:
-        """Count one value, in the unit of the metric's name."""
+        """Count a value, in the unit of the metric's name."""

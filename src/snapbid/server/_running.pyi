@@ -8,13 +8,13 @@ IN_TASK: Final[int]
 AT_ONCE: Final[int]
 BEHIND: Final[int]
 MOST_BEHIND: Final[int]
-"""So many requests that take turns are under way at a time."""
+"""The most queued (BEHIND) requests under way at a time."""
 SLICE: Final[int]
-"""So many of them, and so many tasks, begin in one iteration of the loop."""
+"""The most queued requests, and the most tasks, that begin in one iteration of the loop."""
 
 @type_check_only
 class GranianWatcher(Protocol):
-    """A request as Granian hands it over; one of `done` and `err` ends it."""
+    """A request as handed over by Granian; either `done` or `err` ends it."""
 
     @property
     def scope(self) -> dict[str, Any]: ...
@@ -28,14 +28,13 @@ class GranianWatcher(Protocol):
 class RequestRunner:
     """Runs the requests of a worker on its event loop, each kind of path in its own way.
 
-    AT_ONCE   without a task, which costs more than what most requests need of one, before all that
-              came along. All that it may await are futures of the loop (and `asyncio.sleep(0)`):
-              they call it back. What it awaits else, a time-out for example, takes a task of its
-              own.
-    BEHIND    the same in turns, behind those: a flood waits here, in the order in which it came.
-    IN_TASK   in a task, by `in_task`.
+    AT_ONCE   without a task, which would cost more than most requests themselves, and before all
+              other kinds. It may await only futures of the loop and `asyncio.sleep(0)`, which
+              resume it; anything else, such as a time-out, needs a task of its own.
+    BEHIND    likewise, but queued behind the others: a flood waits here, in order of arrival.
+    IN_TASK   in a task, created by `in_task`.
 
-    `kind_of` gives the kind of a path.
+    `kind_of` returns the kind of a path.
     """
 
     def __init__(
@@ -46,10 +45,10 @@ class RequestRunner:
         in_task: Callable[[GranianWatcher], Coroutine[Any, Any, None]],
     ) -> None: ...
     def schedule(self, watcher: GranianWatcher) -> None:
-        """Have a request run in the loop's next iteration; called by any thread."""
+        """Schedule a request for the loop's next iteration; may be called by any thread."""
 
     def start(self) -> None:
-        """Run what was scheduled, as far as it need not take turns."""
+        """Run the scheduled AT_ONCE requests, and queue the others."""
 
     def start_scheduled(self) -> None:
-        """Begin with the next of those that take turns."""
+        """Start the next slice of queued requests."""
