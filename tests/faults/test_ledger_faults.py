@@ -31,7 +31,7 @@ SEED = int(os.environ.get("FAULTS_SEED") or random.SystemRandom().randrange(10**
 KILLS = int(os.environ.get("FAULTS_KILLS") or 8)
 
 
-async def test_applied_but_not_acknowledged_is_taken_back(
+async def test_applied_but_not_acknowledged_is_rolled_back(
     ledger: Ledger, proxy: FaultProxy, store: Any
 ) -> None:
     assert await remember(ledger, b"before", (b"1", 1, 7))
@@ -46,7 +46,7 @@ async def test_applied_but_not_acknowledged_is_taken_back(
     await settled_once(ledger, store, [b"before"])
 
 
-async def test_never_applied_is_not_taken_back(
+async def test_never_applied_is_not_rolled_back(
     ledger: Ledger, proxy: FaultProxy, store: Any
 ) -> None:
     assert await remember(ledger, b"before", (b"1", 1, 7))

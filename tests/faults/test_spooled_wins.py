@@ -237,7 +237,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize("way", Way)
-async def test_what_is_in_doubt_at_the_end_is_taken_back_by_the_next_process(
+async def test_what_is_unconfirmed_at_the_end_is_rolled_back_by_the_next_process(
     own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any, way: Way
 ) -> None:
     async with opened(proxy.redis_url, tmp_path) as ledger:

@@ -214,7 +214,7 @@ class TestPlainSql:
     @pytest.mark.parametrize(
         "statement", ["update audit set actor = 'bob'", "delete from audit", "truncate audit"]
     )
-    async def test_nothing_is_taken_back(
+    async def test_nothing_is_rolled_back(
         self, connection: asyncpg.Connection, statement: str
     ) -> None:
         await registry.add(connection, "acme")

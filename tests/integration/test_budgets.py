@@ -241,7 +241,7 @@ async def test_shards_share_a_budget(fresh_redis: str, tmp_path: Path, clock: Cl
 
 
 @pytest.mark.parametrize("on_its_way", [False, True])
-async def test_a_bid_that_came_too_late_is_taken_back(
+async def test_a_bid_that_came_too_late_is_rolled_back(
     ledger: Ledger, store: Any, on_its_way: bool
 ) -> None:
     of = limits(total=3 * COST)

@@ -71,7 +71,7 @@ async def test_entries_may_come_in_any_order_and_again(
     assert not keys(store, "{sb1}:fe:*")
 
 
-async def test_what_is_taken_back_counts_no_more(capped: Capped, store: Any) -> None:
+async def test_what_is_rolled_back_counts_no_more(capped: Capped, store: Any) -> None:
     numbers = capped.in_one_shard()
     late, after = next(numbers), next(numbers)
     bids = [(b"1", 1, PRICE, CAP)]

@@ -112,7 +112,7 @@ class TestRestart:
             await stores.drain()
         assert await stores.wins() == 10
 
-    async def test_bids_taken_back_afterwards_are_taken_back(self, stores: Stores) -> None:
+    async def test_bids_rolled_back_afterwards_are_rolled_back(self, stores: Stores) -> None:
         async with stores.ledger() as ledger:
             await stores.sell(ledger, 5)
             await stores.drain()

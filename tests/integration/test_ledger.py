@@ -83,7 +83,7 @@ async def test_more_counters_than_a_command_takes(ledger: Ledger, store: Any) ->
     assert store.scard("{sb0}:d") == 1 + len(campaigns)
 
 
-async def test_what_changed_is_named_for_the_drain(ledger: Ledger, store: Any) -> None:
+async def test_changed_counters_are_marked_for_the_drain(ledger: Ledger, store: Any) -> None:
     await remember(ledger, b"a", (b"1", 1, PRICE))
     await settle_all(ledger, b"a", b"1", 3)
     prefix = f"{segment_of(store)} {DAY} "
@@ -96,7 +96,7 @@ async def test_what_changed_is_named_for_the_drain(ledger: Ledger, store: Any) -
     assert store.smembers("{sb0}:d") == repeated, "repeats change nothing but how many there are"
 
 
-async def test_the_unknown_costs_no_memory(ledger: Ledger, store: Any) -> None:
+async def test_unknown_notices_cost_no_memory(ledger: Ledger, store: Any) -> None:
     await remember(ledger, b"a", (b"1", 1, PRICE))
     before, used = keys(store), {key: store.memory_usage(key) for key in keys(store)}
     for number in range(200):
@@ -121,7 +121,7 @@ async def test_a_later_bid_replaces_the_record(ledger: Ledger, store: Any, clock
         assert (day["p:1"], day["P:1"]) == (money, money)
 
 
-async def test_the_last_of_equal_pairs_in_one_batch_stays(ledger: Ledger, store: Any) -> None:
+async def test_the_last_of_equal_pairs_in_a_batch_wins(ledger: Ledger, store: Any) -> None:
     waiting = [
         remembering(ledger, b"a", (b"1", 1, price), within_s=10.0) for price in (100, 200, 300)
     ]
@@ -131,9 +131,7 @@ async def test_the_last_of_equal_pairs_in_one_batch_stays(ledger: Ledger, store:
     assert counts(store)[DAY] == {"b:1": 3, "B:1": 3, "w:1": 1, "W:1": 1, "p:1": 300, "P:1": 300}
 
 
-async def test_what_happens_beside_the_counts_is_counted_for_its_ssp(
-    ledger: Ledger, store: Any, clock: Clock
-) -> None:
+async def test_anomalies_are_counted_by_ssp(ledger: Ledger, store: Any, clock: Clock) -> None:
     """Repeats, reuse of an auction's id, a loss beside a win, altered notices, and those that come
     after the bid is forgotten.
     """
@@ -252,7 +250,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-async def test_hostile_ids_never_meet(
+async def test_hostile_ids_never_collide(
     fresh_redis: str, tmp_path: Path, store: Any, shards: int
 ) -> None:
     pairs = [(auction, imp) for auction in HOSTILE for imp in HOSTILE]
@@ -279,7 +277,9 @@ async def test_hostile_ids_never_meet(
     assert tags == {b"{sb%d" % number for number in range(shards)}
 
 
-async def test_every_shard_counts_for_itself(fresh_redis: str, tmp_path: Path, store: Any) -> None:
+async def test_every_shard_has_its_own_counters(
+    fresh_redis: str, tmp_path: Path, store: Any
+) -> None:
     auctions = [b"auction-%d" % number for number in range(300)]
     async with opened(fresh_redis, tmp_path, clock=Clock(NOON), shards=4) as ledger:
         assert all(await asyncio.gather(*(remember(ledger, a, (b"1", 1, 2)) for a in auctions)))
@@ -296,7 +296,7 @@ async def test_every_shard_counts_for_itself(fresh_redis: str, tmp_path: Path, s
 
 
 async def test_batches_form_under_load(ledger: Ledger) -> None:
-    """Who waits for the round trip under way travels together in the next."""
+    """Requests that arrive during a round trip share the next one."""
     (shard,) = ledger._shards
     assert await remember(ledger, b"first", (b"1", 1, 1))
     before = shard.batches
@@ -319,8 +319,8 @@ async def test_an_idle_ledger_sends_at_once(ledger: Ledger, store: Any) -> None:
         assert shard.batches == before + 2
 
 
-async def test_the_first_of_a_crowd_go_ahead(ledger: Ledger) -> None:
-    """Redis works on them while the process works on the others, which travel together."""
+async def test_the_first_of_many_requests_are_sent_early(ledger: Ledger) -> None:
+    """Redis works on them while the process works on the others, which share a batch."""
     (shard,) = ledger._shards
     before, waiting = shard.batches, []
     for number in range(80):
@@ -333,7 +333,7 @@ async def test_the_first_of_a_crowd_go_ahead(ledger: Ledger) -> None:
     assert shard.batches == before + 4
 
 
-async def test_large_crowds_travel_in_bounded_batches(ledger: Ledger, store: Any) -> None:
+async def test_batches_are_bounded(ledger: Ledger, store: Any) -> None:
     many = 6000
     waiting = [
         remembering(ledger, b"%d" % number, (b"1", 1, 1), within_s=20.0) for number in range(many)
@@ -359,7 +359,7 @@ async def test_records_are_small_hashes(ledger: Ledger, store: Any) -> None:
     assert encodings <= {b"ziplist", b"listpack"}
 
 
-async def test_the_epoch_is_made_once(fresh_redis: str, tmp_path: Path, store: Any) -> None:
+async def test_the_epoch_is_created_once(fresh_redis: str, tmp_path: Path, store: Any) -> None:
     epochs = set()
     for number in range(3):
         async with opened(fresh_redis, tmp_path) as ledger:

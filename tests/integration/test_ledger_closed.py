@@ -1,4 +1,4 @@
-"""A closed ledger is away for whoever bids and notifies, and has lost nothing when it opens."""
+"""A closed ledger is unavailable for bids and notices, and has lost nothing when it reopens."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ async def test_a_closed_shard_takes_nothing_and_spools_notices(
     await redis.aclose()
 
 
-async def test_what_was_in_doubt_is_taken_back_once_the_ledger_opens(
+async def test_what_was_unconfirmed_is_rolled_back_once_the_ledger_opens(
     ledger: Ledger, fresh_redis: str, store: Any
 ) -> None:
     """Applied before it was closed, and not acknowledged to the request."""
@@ -56,7 +56,7 @@ async def test_what_was_in_doubt_is_taken_back_once_the_ledger_opens(
     store.eval(closing._CLOSE, 2, *KEYS.script_keys, "being moved")
     await until(lambda: not ledger.connected)
     await closing.reopen(redis, KEYS)
-    await until(lambda: ledger.connected and not ledger._shards[0].in_doubt)
+    await until(lambda: ledger.connected and not ledger._shards[0].unconfirmed)
     assert await remember(ledger, b"b", (b"1", 9, PRICE))
     assert counts(store)[DAY] == {"b:1": 1, "B:9": 1}
     assert (await state(ledger)).used == 0
@@ -81,7 +81,7 @@ async def test_events_are_refused_while_closed(fresh_redis: str, store: Any) -> 
     await redis.aclose()
 
 
-async def test_notices_are_settled_where_the_bids_were_moved(
+async def test_notices_are_settled_in_the_shard_the_bids_moved_to(
     fresh_redis: str, tmp_path: Path, clock: Clock, store: Any
 ) -> None:
     """From one shard to 8, whose shard 0 has the bids; and a notice that was spooled since."""
@@ -109,7 +109,7 @@ async def test_notices_are_settled_where_the_bids_were_moved(
         )
 
 
-def test_a_place_follows_the_moves() -> None:
+def test_the_shard_of_a_bid_follows_the_moves() -> None:
     auction = b"auction"
     assert moved_to(auction, [], 8) == []
     assert moved_to(auction, [1], 8) == [0]
@@ -118,7 +118,7 @@ def test_a_place_follows_the_moves() -> None:
     assert moved_to(auction, [11, 5], 3) == list(dict.fromkeys(places))
 
 
-async def test_other_shards_than_the_ledger_has_are_named(
+async def test_a_wrong_number_of_shards_is_reported(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
     async with opened(fresh_redis, tmp_path / "spool", shards=3) as ledger:
@@ -128,7 +128,7 @@ async def test_other_shards_than_the_ledger_has_are_named(
     for shards in (1, 2, 4, 8):
         (risk,) = await remains.fetch_risks(fresh_redis, shards)
         assert (risk.name, risk.severity) == ("shards", "weak")
-        assert f"is {shards}, and the ledger has open bids of 3 shards" in risk.text
+        assert f"is {shards}, but the ledger has open bids of 3 shards" in risk.text
     for number in range(3):
         registry = ShardKeys(number).prefix + "r"
         store.hset(registry, mapping={name: 1 for name in store.hkeys(registry) if name.isdigit()})

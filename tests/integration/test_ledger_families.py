@@ -39,7 +39,9 @@ async def verdict(ledger: Ledger, ssp: int, auction: bytes = b"a", price: int = 
 
 
 @pytest.mark.parametrize("notices", ["", "w", "l", "wb", "lw"])
-async def test_an_open_record_stays_its_familys(ledger: Ledger, store: Any, notices: str) -> None:
+async def test_an_open_record_stays_with_its_family(
+    ledger: Ledger, store: Any, notices: str
+) -> None:
     """Whatever notices have come for it, the other family's bid is refused and counts nothing."""
     kinds = {"w": WIN, "b": BILLING, "l": LOSS}
     assert await verdict(ledger, VICTIM) == "k"
@@ -63,8 +65,8 @@ async def test_within_a_family_the_later_bid_replaces_the_record(
     assert (day["p:1"], day["p:2"], day["b:1"], day["b:2"]) == (400, 200, 2, 1)
 
 
-async def test_both_in_one_batch(ledger: Ledger, store: Any) -> None:
-    """The first of a batch has the auction; what the other counts is nothing."""
+async def test_two_families_in_one_batch(ledger: Ledger, store: Any) -> None:
+    """The first of a batch has the auction; the other counts nothing."""
     waiting = [
         remembering(ledger, b"a", (b"1", ssp, 100), (b"2", ssp, 100), ssp=ssp)
         for ssp in (VICTIM, THIEF, VARIANT, THIEF)
@@ -90,10 +92,10 @@ async def test_an_answer_keeps_the_impressions_that_are_free(ledger: Ledger, sto
 
 
 @pytest.mark.parametrize("seconds", [1, 59])
-async def test_records_of_the_time_bucket_before_are_looked_at(
+async def test_records_in_the_previous_time_bucket_count(
     ledger: Ledger, store: Any, clock: Clock, seconds: int
 ) -> None:
-    """The thief waits until a new time bucket begins, into which another's auction opens first."""
+    """The other family bids once a new time bucket has begun, in an auction from the old one."""
     clock.now += 1790
     assert await verdict(ledger, VICTIM) == "k"
     clock.now += 10
@@ -104,7 +106,9 @@ async def test_records_of_the_time_bucket_before_are_looked_at(
     assert "w:3" not in counts(store)[DAY]
 
 
-async def test_the_first_bid_of_a_time_bucket_looks_too(ledger: Ledger, clock: Clock) -> None:
+async def test_the_first_bid_of_a_time_bucket_checks_the_previous_one(
+    ledger: Ledger, clock: Clock
+) -> None:
     clock.now += 1790
     assert await verdict(ledger, VICTIM) == "k"
     clock.now += 10
@@ -112,10 +116,10 @@ async def test_the_first_bid_of_a_time_bucket_looks_too(ledger: Ledger, clock: C
 
 
 @pytest.mark.parametrize("caps", [(), ((1, 3600),)])
-async def test_what_a_refused_bid_held_is_free_again(
+async def test_a_refused_bid_releases_its_holds(
     ledger: Ledger, store: Any, caps: tuple[tuple[int, int], ...]
 ) -> None:
-    """Its budget has room for one bid, and its user's cap for one impression."""
+    """Its budget has headroom for one bid, and its user's cap for one impression."""
     own = limits(9, total=100_000, caps=caps)
     assert await verdict(ledger, VICTIM) == "k"
     refused = await reserve(ledger, b"a", (b"1", 100_000_000, own), ssp=THIEF, user="u")
@@ -127,7 +131,7 @@ async def test_what_a_refused_bid_held_is_free_again(
 
 
 @pytest.mark.parametrize("capped", [False, True])
-async def test_a_late_answer_takes_back_only_what_was_kept(
+async def test_a_late_answer_rolls_back_only_kept_bids(
     ledger: Ledger, store: Any, capped: bool
 ) -> None:
     """Nobody waits any more for an answer of which one impression was refused."""
@@ -140,12 +144,12 @@ async def test_a_late_answer_takes_back_only_what_was_kept(
     while not core._sent_answers:
         await asyncio.sleep(0)
     done.cancel()
-    await until(lambda: not core.is_busy and not core.waiting and not core.in_doubt)
+    await until(lambda: not core.is_busy and not core.waiting and not core.unconfirmed)
     assert counts(store) == {DAY: expected(bids=1)}
     assert await ledger.settle(WIN, b"a", b"2") == "u"
 
 
-async def test_a_batch_taken_back_as_a_whole_uncounts_no_refused_bid(
+async def test_a_batch_rolled_back_as_a_whole_uncounts_no_refused_bid(
     fresh_redis: str, tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its acknowledgement never came: nobody but Redis knows what it refused."""
@@ -161,7 +165,7 @@ async def test_a_batch_taken_back_as_a_whole_uncounts_no_refused_bid(
             done = remembering(first, b"a", (b"1", 3, 100), (b"2", 3, 100), ssp=THIEF)
             assert done is not None
             assert await done == ""
-        await until(lambda: first.connected and not core.in_doubt)
+        await until(lambda: first.connected and not core.unconfirmed)
         assert counts(store) == {DAY: expected(bids=1)}
         assert await settle_all(second, b"a", b"1") == "ccc"
 

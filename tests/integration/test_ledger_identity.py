@@ -46,14 +46,14 @@ async def late(
 
 
 async def flushed(ledger: Ledger) -> None:
-    """Wait until nothing is under way, what was late being taken back."""
+    """Wait until nothing is under way, and late bids are rolled back."""
     (core,) = ledger._cores
-    while core.is_busy or core.waiting or core.in_doubt:
+    while core.is_busy or core.waiting or core.unconfirmed:
         await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("applied", [True, False])
-async def test_a_late_repeat_leaves_the_answered_bid(
+async def test_a_late_repeat_keeps_the_answered_bid(
     ledger: Ledger, store: Any, applied: bool
 ) -> None:
     for number in range(5):
@@ -66,7 +66,7 @@ async def test_a_late_repeat_leaves_the_answered_bid(
     assert counts(store) == {DAY: expected(bids=5, wins=5, imps=5, price=100, losses={9: 5})}
 
 
-async def test_only_the_answered_of_one_batch_is_there(ledger: Ledger, store: Any) -> None:
+async def test_only_the_answered_bid_of_a_batch_remains(ledger: Ledger, store: Any) -> None:
     """The order in the batch does not matter."""
     for number, order in enumerate(("al", "la", "lal", "all", "lla")):
         auction, waiting = b"%d" % number, []
@@ -88,7 +88,9 @@ async def test_only_the_answered_of_one_batch_is_there(ledger: Ledger, store: An
     assert counts(store) == {DAY: expected(bids=5, wins=5, price=100)}
 
 
-async def test_two_workers_one_late_one_not(fresh_redis: str, tmp_path: Path, store: Any) -> None:
+async def test_two_workers_of_which_one_is_late(
+    fresh_redis: str, tmp_path: Path, store: Any
+) -> None:
     """The retry's 200 comes from another worker, in the same second as the late 204."""
     clock, rng = Clock(NOON), random.Random(SAMPLE_SEED)
     async with (
@@ -121,21 +123,23 @@ async def test_a_late_repeat_in_another_time_bucket(
 
 
 @contextlib.asynccontextmanager
-async def in_doubt(ledger: Ledger, of: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """A late bid of campaign 2 for the auction `a`, taken back only after the block."""
+async def unconfirmed(
+    ledger: Ledger, of: Any, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[None]:
+    """A late bid of campaign 2 for the auction `a`, rolled back only after the block."""
     (core,) = ledger._cores
     await late(ledger, b"a", b"1", 999, campaign=2, of=of, user="u")
     with monkeypatch.context() as patch:
         patch.setattr(core, "send", lambda now: [])  # before the loop sees that it was cancelled
-        await until(lambda: core.has_to_take_back)
+        await until(lambda: core.has_to_roll_back)
         yield
 
 
 @pytest.mark.parametrize("budget", [None, limits(2, total=100_000, caps=((5, 3600),))])
-async def test_notices_counted_for_a_late_bid_are_moved(
+async def test_notices_counted_for_a_late_bid_move_to_the_answered_one(
     fresh_redis: str, tmp_path: Path, store: Any, budget: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They came while nobody knew yet that it had been answered 204."""
+    """They arrived before it was known that the bid had been answered 204."""
     clock = Clock(NOON)
     async with (
         opened(fresh_redis, tmp_path / "a", clock=clock) as first,
@@ -143,7 +147,7 @@ async def test_notices_counted_for_a_late_bid_are_moved(
     ):
         own = limits(1, total=100_000, caps=((5, 3600),))
         assert await reserve(first, b"a", (b"1", PRICE, own), user="u") == "k"
-        async with in_doubt(first, budget, monkeypatch):
+        async with unconfirmed(first, budget, monkeypatch):
             assert await settle_all(second, b"a", b"1", 7) == "ccc"
             assert counts(store)[DAY]["p:1"] == 999
         await flushed(first)
@@ -154,13 +158,13 @@ async def test_notices_counted_for_a_late_bid_are_moved(
         assert not keys(store, "{sb0}:fc:2:*")
 
 
-async def test_a_late_bid_that_is_taken_back_leaves_a_closed_day_as_it_is(
+async def test_a_late_bid_that_is_rolled_back_leaves_a_closed_day_as_it_is(
     fresh_redis: str, tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its record goes, and stays out of all days to come."""
+    """Its record is removed, and no later day counts it."""
     clock = Clock(at("2030-06-15T23:59:00"))
     async with opened(fresh_redis, tmp_path, clock=clock, ttl_s=86_400) as ledger:
-        async with in_doubt(ledger, None, monkeypatch):
+        async with unconfirmed(ledger, None, monkeypatch):
             before = counts(store)
             clock.now = at("2030-06-16T02:00:00")
         await flushed(ledger)
@@ -169,13 +173,13 @@ async def test_a_late_bid_that_is_taken_back_leaves_a_closed_day_as_it_is(
     assert list(before) == ["2030-06-15"]
 
 
-async def test_spooled_notices_of_a_late_bid_are_those_of_the_bid_after_it(
+async def test_spooled_notices_of_a_late_bid_move_to_the_next_bid(
     fresh_redis: str, tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock of the machine that took them is behind: both bids seem to be newer."""
+    """The clock of the machine that received them is behind: both bids seem to be newer."""
     clock, behind = Clock(NOON), Clock(NOON - 5)
     async with opened(fresh_redis, tmp_path / "a", clock=clock) as first:
-        async with in_doubt(first, limits(2, total=100_000), monkeypatch):
+        async with unconfirmed(first, limits(2, total=100_000), monkeypatch):
             async with opened(fresh_redis, tmp_path / "b", clock=clock) as second:
                 own = limits(1, total=100_000)
                 assert await reserve(second, b"a", (b"1", PRICE, own)) == "k"

@@ -158,7 +158,7 @@ async def move_between(
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 8), (8, 3)])
-async def test_what_was_open_counts_once_in_the_new_ledger(
+async def test_open_bids_count_once_in_the_new_ledger(
     fresh_redis: str, dsn: str, tmp_path: Path, before: int, after: int
 ) -> None:
     await move_between(*places(fresh_redis, before, after), dsn, tmp_path, [])
@@ -174,8 +174,8 @@ async def test_one_redis_becomes_a_cluster(
 # -- what ends amid a move ------------------------------------------------------------------------
 
 
-def away(owner: Any, name: str, calls: int = 0) -> Any:
-    """Have a function fail after so many calls, as if it were killed there."""
+def killed_at(owner: Any, name: str, calls: int = 0) -> Any:
+    """Make a function fail after `calls` calls, as if the process were killed there."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         original, left = getattr(owner, name), [calls]
@@ -192,15 +192,15 @@ def away(owner: Any, name: str, calls: int = 0) -> Any:
 
 
 async def test_a_move_that_was_killed_goes_on(fresh_redis: str, dsn: str, tmp_path: Path) -> None:
-    """At any of these points; what was half copied counts for nothing."""
+    """At any of these points; a partial copy is discarded."""
     interruptions = [
-        away(closing, "close", 2),
-        away(copying.Copy, "_flush_shard", 2),
-        away(copying.Copy, "events"),
-        away(moving, "_set_clocks", 3),
-        away(moving, "_await_drain"),
-        away(moving, "_finish"),
-        away(closing, "reopen", 2),
+        killed_at(closing, "close", 2),
+        killed_at(copying.Copy, "_flush_shard", 2),
+        killed_at(copying.Copy, "events"),
+        killed_at(moving, "_set_clocks", 3),
+        killed_at(moving, "_await_drain"),
+        killed_at(moving, "_finish"),
+        killed_at(closing, "reopen", 2),
     ]
     await move_between(*places(fresh_redis, 2, 5), dsn, tmp_path, interruptions)
 
@@ -213,7 +213,7 @@ async def test_a_half_filled_ledger_is_refused_and_can_be_given_up(
     async with draining(old, dsn, tmp_path / "m1"), machine(old, spool, BIDS) as before:
         await bid_before(before)
         with pytest.MonkeyPatch.context() as patch:
-            away(moving, "_await_drain")(patch)
+            killed_at(moving, "_await_drain")(patch)
             with pytest.raises(ConnectionError):
                 await moving.move(old, new, "there", print)
         async with opened(new.url, tmp_path / "other", shards=3, wait=False) as ledger:
@@ -278,7 +278,7 @@ async def test_what_cannot_be_moved_is_refused(fresh_redis: str, dsn: str, tmp_p
 
 
 async def test_bids_are_known_after_two_moves(fresh_redis: str, dsn: str, tmp_path: Path) -> None:
-    """From 2 shards to 5, and to 3: live, from the spool of any time, and taken back."""
+    """From 2 shards to 5, and to 3: live, from spools of any time, and rolled back."""
     first, second = places(fresh_redis, 2, 5)
     third = LedgerPlace(f"{fresh_redis}?db=2", 3)
     spool = tmp_path / "spool"

@@ -1,4 +1,4 @@
-"""A ledger at rest looks at the time now and then; one that waits for Redis, every few ms."""
+"""An idle ledger ticks once a beat; one that waits for Redis, every few ms."""
 
 import asyncio
 from pathlib import Path
@@ -13,14 +13,14 @@ from snapbid.ledger.bids.shard import LedgerShard
 PATIENCE_S = 30.0
 
 
-async def test_what_is_sent_ends_the_suspensions(
+async def test_sending_ends_the_idle_wait(
     fresh_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long that is: a bid that Redis does not answer is given up in its own time."""
+    """However long the wait: a bid that Redis does not answer times out at its own deadline."""
     async with opened(fresh_redis, tmp_path) as ledger:
         assert await remember(ledger, b"a", (b"1", 1, 1))
         monkeypatch.setattr(ledger_module, "REST_S", 10 * PATIENCE_S)
-        await asyncio.sleep(4 * ledger_module.TICK_S)  # by now it rests
+        await asyncio.sleep(4 * ledger_module.TICK_S)  # idle by now
         with redis.Redis.from_url(fresh_redis) as other:
             other.client_pause(900)  # ms; a stall ends the connection later
             async with asyncio.timeout(PATIENCE_S):
@@ -30,7 +30,7 @@ async def test_what_is_sent_ends_the_suspensions(
             other.client_unpause()
 
 
-async def test_nothing_ticks_at_suspensions(
+async def test_an_idle_ledger_does_not_tick(
     fresh_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks: list[float] = []
@@ -42,7 +42,7 @@ async def test_nothing_ticks_at_suspensions(
     assert len(ticks) < 30
 
 
-async def test_a_late_bid_is_uncertain_until_it_is_taken_back(
+async def test_a_late_bid_is_unconfirmed_until_it_is_rolled_back(
     fresh_redis: str, tmp_path: Path
 ) -> None:
     async with opened(fresh_redis, tmp_path) as ledger:

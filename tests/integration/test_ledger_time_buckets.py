@@ -52,7 +52,7 @@ def expiry(store: Any, key: bytes) -> int | None:
 
 
 def expiries(store: Any, time_bucket: int) -> set[int | None]:
-    """Those of the buckets of a time bucket, less what a bucket has for its place."""
+    """The expiries of a time bucket's buckets, less the offset of each bucket."""
     ends = set[int | None]()
     for key in keys(store, f"{{sb0}}:r:{time_bucket}:*"):
         end, place = expiry(store, key), int(key.split(b":")[3])
@@ -125,7 +125,7 @@ async def test_a_bucket_expires_only_when_its_time_bucket_takes_no_more(
 async def test_a_clock_set_right_again_does_not_lengthen_a_time_bucket(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
-    """Opened while it was ten days ahead, it would take records, and keep them, until then."""
+    """One opened while the clock was ten days ahead would take and keep records until then."""
     clock = Clock(NOON + 10 * 86_400)
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
         await remember(ledger, b"a", (b"1", 1, 1))
@@ -171,7 +171,7 @@ async def test_a_heartbeat_leaves_a_closed_ledger_as_it_is(
     assert expiries(store, 1) == {None}
 
 
-async def test_a_bid_taken_back_leaves_its_bucket_the_expiry(
+async def test_a_bid_rolled_back_leaves_its_bucket_the_expiry(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
     """Of a bid that had replaced another one, with nothing else in the bucket."""
@@ -184,7 +184,7 @@ async def test_a_bid_taken_back_leaves_its_bucket_the_expiry(
         await sent(ledger)
         waiting.cancel()
         assert await remember(ledger, b"next", (b"1", 1, 1))
-        await until(lambda: all(core.in_doubt == [] for core in ledger._cores))
+        await until(lambda: all(core.unconfirmed == [] for core in ledger._cores))
     assert store.hlen(bucket) == 1
     assert expiry(store, bucket) == NOON + TTL_S
 
@@ -193,7 +193,7 @@ async def test_a_bid_taken_back_leaves_its_bucket_the_expiry(
 
 
 def fill(store: Any, time_bucket: int, buckets: int, records: int) -> None:
-    """That many records in each bucket that the scripts ask, of bids that nobody asks for."""
+    """Put that many records into each bucket that the scripts sample."""
     for bucket in range(0, buckets, buckets // 16):
         for number in range(records):
             store.hset(f"{KEYS.prefix}r:{time_bucket}:{bucket}", f"record {number}", b"")
@@ -275,7 +275,7 @@ async def test_a_time_bucket_has_buckets_for_as_many_records_as_the_one_before(
 async def test_records_are_spread_over_all_buckets(
     fresh_redis: str, tmp_path: Path, store: Any, buckets: int
 ) -> None:
-    """And found there, while their time bucket takes more, and afterwards; and taken back."""
+    """And found there, while their time bucket takes more and afterwards; and rolled back."""
     names, clock = [b"a-%d" % number for number in range(800)], Clock(NOON)
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
         open_time_bucket(store, 1, buckets, NOON)
@@ -294,7 +294,7 @@ async def test_records_are_spread_over_all_buckets(
         waiting.cancel()
         clock.now += TIME_BUCKET_S
         assert await remember(ledger, b"next", (b"1", 1, 1))
-        await until(lambda: all(core.in_doubt == [] for core in ledger._cores))
+        await until(lambda: all(core.unconfirmed == [] for core in ledger._cores))
         assert sorted(sizes(store)) == [1, 2]
         assert [await ledger.settle(WIN, name, b"1") for name in names] == ["d"] * 400 + ["c"] * 400
         assert await ledger.settle(WIN, b"back", b"1") == "u"
@@ -317,7 +317,7 @@ async def test_all_buckets_of_a_larger_time_bucket_expire(
 async def test_the_buckets_of_a_time_bucket_expire_one_after_another(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
-    """Redis deletes what expires in the same second in one go, and answers nobody for so long."""
+    """Redis deletes keys that expire in the same second at once, and answers nobody meanwhile."""
     async with opened(fresh_redis, tmp_path, clock=Clock(NOON)) as ledger:
         for number in range(200):
             await remember(ledger, b"a-%d" % number, (b"1", 1, 1))

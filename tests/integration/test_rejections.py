@@ -96,7 +96,7 @@ async def test_what_rejects_nothing_at_all(ledger: Ledger, traffic: Traffic) -> 
     assert traffic.counts() == {"q168:7:3": 2, "r168.205:7:3": 1}
 
 
-async def test_what_is_taken_back_rejects_nothing(ledger: Ledger, traffic: Traffic) -> None:
+async def test_what_is_rolled_back_rejects_nothing(ledger: Ledger, traffic: Traffic) -> None:
     """The loss was meant for the bid that a late one had replaced."""
     await traffic.rejected(await traffic.bid())
     auction = await traffic.bid()
@@ -106,7 +106,7 @@ async def test_what_is_taken_back_rejects_nothing(ledger: Ledger, traffic: Traff
     while not core._sent_answers:
         await asyncio.sleep(0)
     done.cancel()
-    await until(lambda: not core.is_busy and not core.in_doubt)
+    await until(lambda: not core.is_busy and not core.unconfirmed)
     assert await traffic.rejected(auction)
     assert traffic.counts()["r168.203:7:3"] == 1
 

@@ -65,7 +65,7 @@ class World:
     def tell(self, shard: int, granted: int, returned: int) -> None:
         """A message to an allowance: lost, late, or twice."""
         if not self.lossy():
-            self.allowances[shard] = self.allowances[shard].told(granted, returned)
+            self.allowances[shard] = self.allowances[shard].updated(granted, returned)
             if self.allowances[shard].spare >= self.refused.get(shard, 0):
                 self.refused.pop(shard, None)
         if self.lossy():
@@ -125,7 +125,7 @@ def run(seed: int, shards: int, limit: int, faults: float, steps: int) -> World:
             world.settle()
         elif act < 0.65 and world.late:
             shard, granted, returned = world.late.pop(rng.randrange(len(world.late)))
-            world.allowances[shard] = world.allowances[shard].told(granted, returned)
+            world.allowances[shard] = world.allowances[shard].updated(granted, returned)
         elif act < 0.7:
             allocators.append(world.allocator())
         elif act < 0.71 and allocators:

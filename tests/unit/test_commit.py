@@ -20,7 +20,7 @@ LIMITS = Limits(7, 1_000_000, None, None)
 
 
 class Conversation:
-    """A core, and the side of Redis as the test plays it; time stands still until it is set."""
+    """A core with the test in the role of Redis; time stands still until it is set."""
 
     def __init__(self) -> None:
         self.spooled: list[PendingNotice] = []
@@ -89,7 +89,7 @@ async def talk() -> Conversation:
     return talk
 
 
-async def test_what_waits_travels_together(talk: Conversation) -> None:
+async def test_waiting_requests_share_a_batch(talk: Conversation) -> None:
     bids, notice = [talk.bid(1), talk.bid(2, 3)], talk.notice()
     assert talk.send() == ["remember", "settle"]
     assert identities(talk.sent[0][6]) == [1, 2, 2]
@@ -111,7 +111,7 @@ async def test_only_bids_with_limits_need_the_longer_script(talk: Conversation) 
     assert [done.result() for done in (plain, limited, other)] == ["k", "bkc", "k"]
 
 
-async def test_what_nobody_waits_for_is_not_sent(talk: Conversation) -> None:
+async def test_timed_out_requests_are_not_sent(talk: Conversation) -> None:
     gone, bid = talk.bid(1), talk.bid(2)
     gone.cancel()
     talk.send()
@@ -135,7 +135,7 @@ async def test_the_end_of_a_hold_waits_for_the_connection(talk: Conversation) ->
     assert [each and each.result() for each in (end, later)] == ["k", "k"]
 
 
-async def test_a_late_answer_is_taken_back_alone(talk: Conversation) -> None:
+async def test_a_late_answer_is_rolled_back_alone(talk: Conversation) -> None:
     late = talk.bid(1, 2, 3, limits=LIMITS, within_s=0.1)
     bid = talk.bid(4)
     talk.send()
@@ -151,30 +151,30 @@ async def test_a_late_answer_is_taken_back_alone(talk: Conversation) -> None:
     assert identities(entries) == [1, 1], "those that were kept"
     assert [entries[0], entries[RECORD_AT + entries[RECORD_AT - 1]]] == [11, 10]
     talk.reply(1)
-    assert not talk.core.in_doubt
+    assert not talk.core.unconfirmed
     assert talk.send() == ["remember"]
     talk.reply(b"+")
     assert following.result() == "k"
 
 
-async def test_what_was_never_acknowledged_is_taken_back_first(talk: Conversation) -> None:
+async def test_unconfirmed_batches_are_rolled_back_first(talk: Conversation) -> None:
     bid, waiting = talk.bid(1), talk.bid(2)
     talk.send()
     sent, waiting = talk.sent[0][6], talk.bid(3)
     talk.core.disconnect()
     assert (bid.result(), waiting.result()) == ("", "")
     assert talk.bid(4) is None
-    (doubtful,) = talk.core.in_doubt
+    (doubtful,) = talk.core.unconfirmed
     assert doubtful.entries == sent
     commands = talk.core.connect(talk.now)
     assert [command[0] for command in commands] == ["heartbeat", "forget"]
     talk.core.disconnect()
-    assert talk.core.in_doubt == [doubtful], "until Redis has acknowledged that"
+    assert talk.core.unconfirmed == [doubtful], "until Redis has acknowledged that"
     assert talk.connect() == ["heartbeat", "forget"]
-    assert not talk.core.in_doubt
+    assert not talk.core.unconfirmed
 
 
-async def test_an_error_leaves_the_batch_in_doubt(talk: Conversation) -> None:
+async def test_an_error_leaves_the_batch_unconfirmed(talk: Conversation) -> None:
     for reply in (ResponseError("OOM"), 0):
         bid, notice = talk.bid(1), talk.notice()
         talk.send()
@@ -182,7 +182,7 @@ async def test_an_error_leaves_the_batch_in_doubt(talk: Conversation) -> None:
             talk.reply(reply, b"c")
         talk.core.disconnect()
         assert bid.result() == ""
-        assert len(talk.core.in_doubt) == (reply != 0)
+        assert len(talk.core.unconfirmed) == (reply != 0)
         assert notice is not None
         assert [kept.done for kept in talk.spooled] == [notice]
         talk.spooled.clear()
@@ -206,7 +206,9 @@ async def test_notices_go_to_the_spool_while_redis_does_not_answer(talk: Convers
     assert talk.notice() is not None
 
 
-async def test_while_this_process_is_busy_redis_is_not_late(talk: Conversation) -> None:
+async def test_time_in_which_this_process_is_busy_does_not_count_against_redis(
+    talk: Conversation,
+) -> None:
     """A flood keeps it from reading the answer: no notice goes to the spool for that."""
     assert talk.notice() is not None
     talk.send()
@@ -227,7 +229,9 @@ async def test_a_round_trip_that_takes_too_long_has_stalled(talk: Conversation) 
     assert talk.core.expire(talk.now + commit.STALL_S + 0.01)
 
 
-async def test_too_many_are_refused(talk: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_beyond_the_bound_are_refused(
+    talk: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(commit, "MAX_WAITING", 3)
     assert [talk.bid(1) is None for _ in range(5)] == [False] * 3 + [True] * 2
     assert [talk.notice() is None for _ in range(5)] == [False] * 3 + [True] * 2
@@ -257,7 +261,7 @@ async def test_a_busy_process_has_settled_what_came_before(talk: Conversation) -
     assert settled_until(talk) == 5250
 
 
-async def test_what_is_spooled_holds_the_mark_back(talk: Conversation) -> None:
+async def test_spooled_notices_hold_the_mark_back(talk: Conversation) -> None:
     assert settled_until(talk) == 5000
     talk.is_spool_empty = False
     assert [settled_until(talk) for _ in range(3)] == [5000] * 3
@@ -265,7 +269,7 @@ async def test_what_is_spooled_holds_the_mark_back(talk: Conversation) -> None:
     assert settled_until(talk) == 5000 + 4 * 250
 
 
-async def test_what_is_left_over_holds_the_mark_back(
+async def test_notices_beyond_a_batch_hold_the_mark_back(
     talk: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit, "MAX_BATCH", 1)

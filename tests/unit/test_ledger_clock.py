@@ -7,11 +7,11 @@ from snapbid.ledger.bids.clock import LedgerClock
 SERVER_MS = 1_907_755_200_123
 
 
-def test_before_redis_was_asked_it_is_the_machines() -> None:
+def test_before_the_first_reading_it_is_the_machines_clock() -> None:
     assert abs(LedgerClock().now_ms(monotonic()) / 1000 - time()) < 5
 
 
-def test_it_goes_on_from_what_redis_told() -> None:
+def test_it_continues_from_the_last_reading() -> None:
     clock = LedgerClock()
     clock.adjust(SERVER_MS, 50.0, 50.01)
     assert abs(clock.now_ms(50.005) - SERVER_MS) <= 1
@@ -37,7 +37,7 @@ def test_two_machines_agree() -> None:
     assert abs(first.now_ms(11.0) - second.now_ms(99_000.5)) <= 5
 
 
-def test_a_slow_answer_says_little() -> None:
+def test_a_slow_reading_changes_little() -> None:
     clock = LedgerClock()
     clock.adjust(SERVER_MS, 10.0, 14.0)
     assert abs(clock.now_ms(12.0) - SERVER_MS) <= 1
@@ -49,7 +49,7 @@ def test_a_slow_answer_says_little() -> None:
         assert clock.now_ms(30.0) == before_ms
 
 
-def test_what_a_slow_answer_contradicts_is_wrong() -> None:
+def test_an_offset_that_a_slow_reading_excludes_is_corrected() -> None:
     clock = LedgerClock()
     clock.adjust(SERVER_MS, 10.0, 10.002)
     clock.adjust(SERVER_MS + 90_000, 20.0, 20.5)  # the clock was set ahead

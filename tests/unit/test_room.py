@@ -12,7 +12,7 @@ def path(tmp_path: Path) -> Path:
     return room_path(tmp_path)
 
 
-def test_workers_hear_each_announcement_once(path: Path) -> None:
+def test_workers_read_each_announcement_once(path: Path) -> None:
     writer = RoomWriter(path)
     writer.announce([Vacancy(7, 0)])
     early, late = RoomReader(path), None
@@ -33,7 +33,7 @@ def test_around_the_ring(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "known"), [(SLOTS, True), (SLOTS + 1, False)])
-def test_who_is_a_ring_behind_knows_nothing(path: Path, number: int, known: bool) -> None:
+def test_a_worker_a_whole_ring_behind_gets_none(path: Path, number: int, known: bool) -> None:
     writer, reader = RoomWriter(path), RoomReader(path)
     writer.announce(Vacancy(each, 0) for each in range(number))
     assert (reader.read() is not None) is known
@@ -41,6 +41,6 @@ def test_who_is_a_ring_behind_knows_nothing(path: Path, number: int, known: bool
     assert reader.read() == [(1, 1)]
 
 
-def test_no_allocator_no_file(path: Path) -> None:
+def test_a_missing_file_is_an_error(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         RoomReader(path)

@@ -52,7 +52,7 @@ def listed(numbers: range) -> list[tuple[int, bytes]]:
     return [(number % 3, notice(number)) for number in numbers]
 
 
-async def test_what_was_written_is_found_by_another(tmp_path: Path) -> None:
+async def test_notices_are_found_by_another_worker(tmp_path: Path) -> None:
     directory = tmp_path / "not" / "there yet"
     spool = Spool(directory, PLENTY)
     await write_all(spool, range(10))
@@ -66,7 +66,7 @@ async def test_a_missing_directory_holds_nothing(tmp_path: Path) -> None:
     assert abandoned(tmp_path / "nothing") == []
 
 
-async def test_who_still_writes_is_left_alone(tmp_path: Path) -> None:
+async def test_a_file_still_in_use_is_left_alone(tmp_path: Path) -> None:
     spool, other = Spool(tmp_path, PLENTY), Spool(tmp_path, PLENTY)
     await write_all(spool, range(5))
     assert list(other.abandoned()) == []
@@ -83,10 +83,10 @@ async def test_who_still_writes_is_left_alone(tmp_path: Path) -> None:
     assert abandoned(tmp_path) == listed(range(5, 8))
 
 
-async def test_nobody_takes_a_file_that_is_being_made(
+async def test_a_file_being_created_is_not_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another worker looks at the very moment when the file is there and not locked yet."""
+    """Another worker lists the directory between the file's creation and its lock."""
     spool, other = Spool(tmp_path, PLENTY), Spool(tmp_path, PLENTY)
     lock = fcntl.flock
     taken: list[SpoolFile] = []
@@ -108,7 +108,7 @@ async def test_nobody_takes_a_file_that_is_being_made(
 async def test_a_write_returns_only_when_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And those who wait for one sync share the next."""
+    """Writes that arrive during a sync share the next one."""
     synced: list[int] = []
     fsync = os.fsync
 
@@ -176,7 +176,7 @@ async def test_the_spool_is_bounded(tmp_path: Path) -> None:
     assert abandoned(tmp_path) == listed(range(10))
 
 
-async def test_what_nobody_could_settle_counts_against_the_bound(tmp_path: Path) -> None:
+async def test_unsettled_files_count_against_the_bound(tmp_path: Path) -> None:
     """Redis that comes and goes makes many files; together they stay bounded."""
     spool = Spool(tmp_path, 3 * HEAD + 10 * ENTRY)
     kept = 0
@@ -245,7 +245,7 @@ async def test_a_sync_that_fails_refuses_all_who_wait(
     assert (1, notice(4)) in left
 
 
-async def test_a_place_that_is_no_directory_refuses(tmp_path: Path) -> None:
+async def test_a_path_that_is_not_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     spool = Spool(tmp_path / "file", PLENTY)
     for _ in range(2):
@@ -283,7 +283,7 @@ async def test_setting_aside_between_writes_leaves_nobody_waiting(
     assert sorted(abandoned(tmp_path)) == listed(range(2))
 
 
-async def test_the_bound_is_looked_at_anew_when_redis_was_back(tmp_path: Path) -> None:
+async def test_the_bound_is_checked_anew_once_redis_is_back(tmp_path: Path) -> None:
     (tmp_path / "1-1.spool").write_bytes(
         MAGIC + b"".join(entry(*notice) for notice in listed(range(10)))
     )
@@ -315,7 +315,7 @@ asyncio.run(main())
 """
 
 
-def test_what_a_killed_process_has_acknowledged_is_there(tmp_path: Path) -> None:
+def test_notices_acknowledged_by_a_killed_process_survive(tmp_path: Path) -> None:
     writer = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE)
     assert writer.stdout
     for _ in range(25):
@@ -342,19 +342,19 @@ def test_a_file_in_another_format_is_left_alone(tmp_path: Path, content: bytes) 
     assert path.read_bytes() == content
 
 
-def test_what_is_in_doubt_is_left_for_another_process(tmp_path: Path) -> None:
-    doubts = [(0, BidBatch("writer", 7, b"\0entries\xff")), (2, BidBatch("other", 8, b""))]
-    Spool(tmp_path, PLENTY).leave_in_doubt(doubts)
-    (left,) = Spool(tmp_path, PLENTY).abandoned_doubts()
-    assert left.doubts() == doubts
+def test_unconfirmed_batches_are_left_to_another_process(tmp_path: Path) -> None:
+    batches = [(0, BidBatch("writer", 7, b"\0entries\xff")), (2, BidBatch("other", 8, b""))]
+    Spool(tmp_path, PLENTY).leave_unconfirmed(batches)
+    (left,) = Spool(tmp_path, PLENTY).abandoned_batches()
+    assert left.batches() == batches
     left.done()
     (tmp_path / "x.doubt").write_bytes(b"\x92\x00")
-    (left,) = Spool(tmp_path, PLENTY).abandoned_doubts()
-    assert left.doubts() == []
+    (left,) = Spool(tmp_path, PLENTY).abandoned_batches()
+    assert left.batches() == []
     left.keep()
 
 
-async def test_a_process_is_known_to_be_gone_and_what_it_has_left(tmp_path: Path) -> None:
+async def test_ended_processes_and_their_files_are_found(tmp_path: Path) -> None:
     first, second = Spool(tmp_path, PLENTY), Spool(tmp_path, PLENTY)
     first.join()
     second.join()

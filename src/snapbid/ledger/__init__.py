@@ -1,10 +1,8 @@
-"""Redis: what must be remembered between requests.
+"""The ledger: bids, budgets and frequency caps in Redis.
 
-`ledger.py` is what the rooms use. `commit.py` decides what is sent in which batch, without I/O;
-`shard.py` sends it over the connection that `link.py` keeps up. `batch.py` and `records.py` have
-the layouts, the *.lua files decide in Redis in one step, and `spool.py` keeps what comes while
-Redis is away. `queue.py` commits server events, to one of the
-streams of `queues.py`. `keys.py` names all that is in Redis.
-`connection.py` makes connections to whichever node `nodes.py` finds, `replicas.py` waits for
-replicas, and `arrangement.py` looks at what the URL names.
+`bids/ledger.py` is the interface for other packages. `bids/commit.py` decides, without I/O, what
+each batch sends; `bids/shard.py` sends it. `bids/batch.py` and `bids/records.py` define the
+layouts, the scripts (`scripts/*.lua`) decide inside Redis in one step, and `bids/spool.py` stores
+notices on disk while Redis is unavailable. `budgets/` moves money between the shards, `caps/`
+delivers impressions to the users' shards, `admin/` moves and closes ledgers.
 """

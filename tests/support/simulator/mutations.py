@@ -76,7 +76,7 @@ SCRIPTS: Final = {
     # A notice from the spool whose bid was lost with older data counts for a later one.
     "lost as oldest": Mutation(
         "settle.lua",
-        "began_between(heard_ms, made_ms) or is_expired(oldest, since_ms)",
+        "began_between(known_ms, made_ms) or is_expired(oldest, since_ms)",
         "false",
     ),
     # A record is known for as long as the worker that has the notice says.
@@ -161,9 +161,12 @@ def _forget_scripts() -> None:
 
 @contextlib.contextmanager
 def _doubts_forgotten() -> Iterator[None]:
-    """A process that stops leaves nobody to take its late bids back."""
+    """A process that stops leaves its late bids to nobody to roll back."""
     ledger = ledger_module.Ledger
-    with replaced(ledger, _leave_in_doubt=lambda self: None), replaced(ledger_module, STOP_S=0.0):
+    with (
+        replaced(ledger, _leave_unconfirmed=lambda self: None),
+        replaced(ledger_module, STOP_S=0.0),
+    ):
         yield
 
 

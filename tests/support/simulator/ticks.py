@@ -58,4 +58,4 @@ def _due(shard: LedgerShard, now: float) -> float:
         return due
     if shard._wire is None or shard._gathering:
         return NEVER
-    return now if core._to_take_back else core._heartbeat_at + commit.HEARTBEAT_S
+    return now if core._to_roll_back else core._heartbeat_at + commit.HEARTBEAT_S

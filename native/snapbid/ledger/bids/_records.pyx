@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Bids as they travel to Redis (`snapbid/ledger/bids/batch.py`; remember.lua has the layout)."""
+"""Encode bids for Redis (`snapbid/ledger/bids/batch.py`; layout in remember.lua)."""
 
 from hashlib import blake2b
 
@@ -15,23 +15,23 @@ cdef extern from "Python.h":
 
 cdef enum:
     DIGEST_SIZE = 16
-    FIRST = 1  # of its answer
-    COUNT = 2  # the answer is to be counted
+    FIRST = 1  # the first bid of its answer
+    COUNT = 2  # count the answer
     LIMITED = 4
-    DIGEST_AT = 1  # in an entry
+    DIGEST_AT = 1  # offset in an entry
     SIZE_AT = DIGEST_AT + DIGEST_SIZE
     RECORD_AT = SIZE_AT + 1
     CAMPAIGN_AT = RECORD_AT + 4
-    HEAD_SIZE = 19  # of a record, before the price
+    HEAD_SIZE = 19  # of a record: what precedes the price
     USER_SIZE = DIGEST_SIZE + 4
     DAY_S = 86400
-    ANSWER_BITS = 24  # of an identity; above them a creative's mark
+    ANSWER_BITS = 24  # of an identity; the creative's mark is above them
     MARK_BITS = 8
-    CAMPAIGN_BITS = 32  # above them the mark
+    CAMPAIGN_BITS = 32  # the creative's mark is above them
 
 
 cdef inline uint8_t *put(uint8_t *at, uint32_t number, int size) noexcept:
-    """Write a number in little-endian order; return what is behind it."""
+    """Write a number in little-endian order; return the position after it."""
     cdef int i
     for i in range(size):
         at[i] = <uint8_t>(number >> 8 * i)
@@ -70,7 +70,7 @@ def user_digest(str user not None):
 
 
 cdef bytes digits_of(object number):
-    """The number as text. Numbers of up to 18 digits, which is all of them, are written here."""
+    """Return a number as decimal text; up to 18 digits, which is all real ones, without Python."""
     cdef int overflow = 0
     cdef long long value = PyLong_AsLongLongAndOverflow(number, &overflow)
     cdef char text[20]
@@ -128,7 +128,7 @@ cdef class AnswerBids:
         cdef bytes text = digits_of(price), packed = b"", entry
         cdef uint8_t kinds = 0
         cdef uint32_t longest_s = 0, identity = <uint32_t>(marked >> CAMPAIGN_BITS) << ANSWER_BITS
-        cdef Py_ssize_t size = HEAD_SIZE + PyBytes_GET_SIZE(text), room
+        cdef Py_ssize_t size = HEAD_SIZE + PyBytes_GET_SIZE(text), total
         cdef uint8_t *at
         if marked >> CAMPAIGN_BITS + MARK_BITS:
             raise OverflowError("a creative's mark is at most 255")
@@ -141,10 +141,10 @@ cdef class AnswerBids:
                 self._user = user_digest(user)
             if longest_s:
                 size += USER_SIZE
-        room = RECORD_AT + size + (2 + PyBytes_GET_SIZE(packed) if flags & LIMITED else 0)
+        total = RECORD_AT + size + (2 + PyBytes_GET_SIZE(packed) if flags & LIMITED else 0)
         if size > 0xFF or PyBytes_GET_SIZE(packed) > 0xFFFF:
             raise OverflowError("the price or the limits of a bid are too long")
-        entry = PyBytes_FromStringAndSize(NULL, room)
+        entry = PyBytes_FromStringAndSize(NULL, total)
         at = <uint8_t *>PyBytes_AS_STRING(entry)
         at = put_bytes(put(at, flags, 1), digest_pair(auction_id, imp_id))
         at = put(at, <uint32_t>size, 1)
@@ -191,7 +191,7 @@ def keep(list answers not None, str kept not None):
 
 
 cdef int tally(AnswerBids answer, dict ssps, dict campaigns) except -1:
-    """Add what an answer counts to what others of its day do."""
+    """Add an answer's counts to those of its day."""
     cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(answer.entries)
     cdef const uint8_t *end = at + PyBytes_GET_SIZE(answer.entries)
     cdef object number

@@ -1,1 +1,1 @@
-"""What operators and other processes do with a ledger: move, close, identify, report."""
+"""Administration of a ledger: moving, closing, versions, and reports of drains."""

@@ -1,11 +1,11 @@
-"""A shard that takes nothing: of a ledger that is being moved, or of one that is being filled.
+"""Close and reopen shards, while a ledger is moved from them or into them.
 
-Workers hold a closed ledger to be away: bids get a 204, notices go to the spool, events a 503. The
-drain goes on. Scripts need no check for that: the registry of time buckets and the stream of events
-are put aside, and in their place is a string, at which every script fails that would remember,
-settle, or take back something, and each XADD; before it has written anything.
+To workers a closed ledger is unavailable: bids get a 204, notices go to the spool, events get a
+503. The drain goes on. Scripts need no check for that: closing renames the registry of time buckets
+and the stream of events, and puts a string in their place. Every script that would remember, settle
+or roll back something fails on it before it writes anything, and so does each XADD.
 
-    {sbN}:closed     what the ledger is: `being moved to …`, `filling from …`
+    {sbN}:closed     the reason: `being moved to …`, `filling from …`
     {sbN}:closed:r   the registry of time buckets
     {sbN}:closed:e   the stream of events
 """
@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from snapbid.base.redis_keys import ShardKeys
 
-FILLING: Final = "filling "  # begin.lua refuses the drain, too
+FILLING: Final = "filling "  # begin.lua refuses the drain as well
 FILLED: Final = "filled "
 
 _CLOSE: Final = """
@@ -45,22 +45,22 @@ end
 
 
 def marks(keys: ShardKeys) -> set[bytes]:
-    """What keeps a shard closed."""
+    """Return the keys that keep a shard closed."""
     return {f"{keys.prefix}{name}".encode() for name in ("closed", "r", "e")}
 
 
 def time_buckets_key(keys: ShardKeys) -> str:
-    """The registry of time buckets of a closed shard."""
+    """Return the key of a closed shard's registry of time buckets."""
     return f"{keys.prefix}closed:r"
 
 
 def events_key(keys: ShardKeys) -> str:
-    """The stream of events of a closed shard."""
+    """Return the key of a closed shard's event stream."""
     return f"{keys.prefix}closed:e"
 
 
 async def close(redis: Redis, keys: ShardKeys, why: str) -> None:
-    """Close a shard, or say something else of one that is closed."""
+    """Close a shard, or replace the reason of one that is closed."""
     await redis.eval(_CLOSE, 2, *keys.script_keys, why)
 
 
@@ -70,6 +70,6 @@ async def reopen(redis: Redis, keys: ShardKeys) -> None:
 
 
 async def closed(redis: Redis, keys: ShardKeys) -> str:
-    """What a closed shard is, "" of one that is open."""
+    """Return why a shard is closed, "" if it is open."""
     why: Any = await redis.get(f"{keys.prefix}closed")
     return (why or b"").decode()

@@ -1,9 +1,9 @@
-"""Copies what a closed ledger holds into a closed one that is empty, which may have other shards.
+"""Copy a closed ledger into an empty closed one, which may have another number of shards.
 
-A shard moves as a whole, to its number modulo the shards of the new ledger: so records lie with the
-money that is held for them, and a batch of bids can still be taken back. What users have seen moves
-to the shards of the users. Counters, and what shards were granted of budgets, stay behind: those
-the drain has carried, and allocators grant anew what allowances have used.
+A shard moves as a whole, to its number modulo the new number of shards: so records stay with the
+money held for them, and a batch of bids can still be rolled back. Impressions move to the shards of
+their users. Counters and grants are not copied: the drain has carried the former, and allocators
+grant again what allowances have used.
 """
 
 from collections import Counter, defaultdict
@@ -19,25 +19,25 @@ from snapbid.ledger.bids.records import user_shard
 from snapbid.queues import queue
 from snapbid.queues.queues import stream_of
 
-AT_ONCE: Final = 500  # keys that are read, and commands that are written, in one round trip
-ENTRIES: Final = 100  # of a stream of events
-OVER_S: Final = 600  # a time bucket that expires so soon has no record that is not over
+AT_ONCE: Final = 500  # keys read, or commands written, in one round trip
+ENTRIES: Final = 100  # of an event stream, in one round trip
+OVER_S: Final = 600  # all records of a time bucket that expires so soon are over
 
 
 class CopyError(RedisError):
-    """What was written is not what was read."""
+    """The copy differs from the original."""
 
 
 class ShardClocks(NamedTuple):
-    """Times of a shard's hold clock (ms): now, and by process when it was last heard of, and until
-    when its notices are settled."""
+    """Times of a shard's hold clock (ms): now, and for each process up to when its notices are
+    settled, and its last heartbeat."""
 
     now: int
-    processes: Mapping[bytes, tuple[int, int]]  # token: settled, heard
+    processes: Mapping[bytes, tuple[int, int]]  # token: settled, seen
 
 
 class Moved(NamedTuple):
-    """What was copied: records of bids, allowances, entries of caps, requests with events."""
+    """The numbers of copied bid records, allowances, cap entries, and requests with events."""
 
     records: int
     allowances: int
@@ -46,7 +46,7 @@ class Moved(NamedTuple):
 
 
 class Copy:
-    """One copy from `source`, which had so many shards, to `target`."""
+    """One copy from `source`, with `before` shards, to `target`, with `shards`."""
 
     def __init__(self, source: Redis, before: int, target: Redis, shards: int) -> None:
         self._source = source
@@ -55,12 +55,12 @@ class Copy:
         self._shards = shards
         self._writes: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
         self._records: Counter[int] = Counter()  # by shard of the target
-        self._spent: Counter[tuple[int, bytes]] = Counter()  # by that, and campaign
+        self._spent: Counter[tuple[int, bytes]] = Counter()  # by shard of the target, campaign
         self._impressions = self._events = 0
-        self.expires = 0  # epoch s, of the time bucket that does so last
+        self.expires = 0  # epoch s, of the time bucket that expires last
 
     async def shard(self, number: int, clocks: Sequence[ShardClocks], now: int) -> None:
-        """Copy a shard, with clocks of all shards of the source, at `now` (epoch s)."""
+        """Copy a shard; `clocks`: of all shards of the source; `now`: epoch s."""
         keys = ShardKeys(number)
         time_buckets = await self._copy_time_buckets(number, keys, now)
         begun = merged_clocks(clocks, self._shards)
@@ -83,17 +83,17 @@ class Copy:
     async def _copy_time_buckets(
         self, number: int, keys: ShardKeys, now: int
     ) -> dict[bytes, tuple[int, int]]:
-        """The time buckets of a shard: their numbers in the target, and when they expire (epoch s).
+        """Copy a shard's registry; return each bucket's number in the target and expiry (epoch s).
 
-        Those of several shards that meet in one keep the order that they have in each.
+        Time buckets of several shards that meet in one keep their order.
         """
         known: Any = await self._source.hgetall(closing.time_buckets_key(keys))
-        to, place = number % self._shards, number // self._shards
+        to, index = number % self._shards, number // self._shards
         sources = -(-(self._before - to) // self._shards)
         time_buckets = {}
         for name, expires in known.items():
             if name.isdigit() and int(expires) > now + OVER_S:
-                time_buckets[name] = int(name) * sources + place, int(expires)
+                time_buckets[name] = int(name) * sources + index, int(expires)
                 self.expires = max(self.expires, int(expires))
         if time_buckets:
             registry = closing.time_buckets_key(ShardKeys(to))
@@ -128,10 +128,10 @@ class Copy:
         for name, allowance in zip(names, allowances, strict=True):
             campaign = name[len(keys.prefix) + 2 :]
             for field, amount in allowance.items():
-                if field == b"a":  # no amount
+                if field == b"a":  # not an amount
                     continue
                 await self._write(to, "HINCRBY", f"{prefix}m:{campaign.decode()}", field, amount)
-                if field[:1] == b"e":  # a hold: when it ends, and of which day it is
+                if field[:1] == b"e":  # a hold: its end and its day
                     ends, _, _day = field[1:].partition(b":")
                     await self._write(to, "ZADD", f"{prefix}x:{campaign.decode()}", ends, field[1:])
             self._spent[to, campaign] += int(allowance.get(b"t", 0))
@@ -147,7 +147,7 @@ class Copy:
     async def _copy_users(
         self, keys: ShardKeys, names: Sequence[bytes], shifts: Sequence[int]
     ) -> None:
-        """Copy users' holds or impressions; times change by that of `shifts` for their shard."""
+        """Copy users' holds or impressions, with their times shifted by `shifts` of their shard."""
         reads = [part for n in names for part in (("ZRANGE", n, 0, -1, "WITHSCORES"), ("PTTL", n))]
         values = await self._read(reads)
         for name, members, left_ms in zip(names, values[::2], values[1::2], strict=True):
@@ -162,7 +162,7 @@ class Copy:
             self._impressions += len(members)
 
     async def events(self, key: str) -> None:
-        """Copy what waits in a stream of server events, each product's in its order."""
+        """Copy a stream of server events, keeping the order of each product's."""
         first = "-"
         while True:
             entries: Any = await self._source.xrange(key, min=first, count=ENTRIES)
@@ -180,8 +180,8 @@ class Copy:
             first = f"({entries[-1][0].decode()}"
         await self._flush()
 
-    async def evidence(self) -> None:
-        """Copy what SSPs have sent (operations/golive/store.py)."""
+    async def golive(self) -> None:
+        """Copy the samples of SSPs' requests (operations/golive/store.py)."""
         async for names in _batches(self._source, GOLIVE):
             kinds = await self._read([("TYPE", name) for name in names], self._source)
             for name, kind in zip(names, kinds, strict=True):
@@ -200,7 +200,7 @@ class Copy:
             await self._write(_GOLIVE, "PEXPIRE", name, left_ms)
 
     async def check(self) -> Moved:
-        """Compare the target with what was read. Raises CopyError."""
+        """Compare the copy with the original. Raises CopyError."""
         for number in range(self._shards):
             keys = ShardKeys(number)
             records, allowances = 0, dict[bytes, int]()
@@ -214,11 +214,11 @@ class Copy:
             wanted = {of: spent for (to, of), spent in self._spent.items() if to == number}
             if records != self._records[number]:
                 raise CopyError(
-                    f"shard {number} has {records} records of bids, and {self._records[number]}"
-                    " were copied"
+                    f"shard {number} has {records} bid records, but {self._records[number]} were"
+                    " copied"
                 )
             if allowances != wanted:
-                raise CopyError(f"what campaigns have used in shard {number} is not what it was")
+                raise CopyError(f"the budget use of campaigns in shard {number} differs")
         return Moved(self._records.total(), len(self._spent), self._impressions, self._events)
 
     # -- Redis ------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Copy:
         return await pipe.execute()
 
     async def _write(self, shard: int, *command: Any) -> None:
-        """Write to a shard of the target, soon."""
+        """Queue a write to a shard of the target."""
         writes = self._writes[shard]
         writes.append(command)
         if len(writes) >= AT_ONCE:
@@ -249,7 +249,7 @@ class Copy:
         await self._read(self._writes.pop(shard, []), self._target)
 
 
-_GOLIVE: Final = -1  # in place of a shard
+_GOLIVE: Final = -1  # instead of a shard
 _OF_KIND: Final[Mapping[str, tuple[tuple[Any, ...], str]]] = {
     "string": (("GET",), "SET"),
     "hash": (("HGETALL",), "HSET"),
@@ -264,7 +264,7 @@ def _with(command: tuple[Any, ...], key: bytes) -> tuple[Any, ...]:
 
 
 def _parts(value: Any) -> list[Any]:
-    """What was read of a key, as the arguments of the command that writes it."""
+    """Convert the value of a key to the arguments of the command that writes it."""
     if isinstance(value, bytes):
         return [value]
     if isinstance(value, dict):
@@ -281,7 +281,7 @@ def _flat(mapping: Mapping[Any, Any]) -> list[Any]:
 
 
 async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
-    """The keys with a prefix; none of records and money twice, which a scan may give twice."""
+    """Yield the keys with a prefix; those of records and money only once, though scans repeat."""
     batch, given = list[bytes](), set[bytes]()
     async for key in redis.scan_iter(match=f"{prefix}*", count=AT_ONCE):
         if key[len(prefix) :].startswith((b"r:", b"m:")):
@@ -297,23 +297,23 @@ async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
 
 
 def merged_clocks(clocks: Sequence[ShardClocks], shards: int) -> list[ShardClocks]:
-    """The hold clocks with which the shards of the new ledger begin.
+    """Compute the hold clocks with which the shards of the new ledger begin.
 
-    Of several that meet in a shard it is the one that is behind: no hold ends too soon. Holds wait
-    in each shard for every process that may have notices in its spool, as they did.
+    Of shards that are merged, the slowest clock counts, so that no hold ends too soon. In each
+    shard, holds go on waiting for every process that may have spooled notices.
     """
     behind: dict[bytes, tuple[int, int]] = {}
     for clock in clocks:
-        for token, (settled, heard) in clock.processes.items():
+        for token, (settled, seen) in clock.processes.items():
             most = behind.get(token, (0, 0))
-            behind[token] = max(most[0], clock.now - settled), max(most[1], clock.now - heard)
+            behind[token] = max(most[0], clock.now - settled), max(most[1], clock.now - seen)
     merged = []
     for number in range(shards):
         own = [clock.now for clock in clocks[number::shards]]
         now = min(own) if own else max(clock.now for clock in clocks)
         processes = {
-            token: (max(now - settled, 0), max(now - heard, 0))
-            for token, (settled, heard) in behind.items()
+            token: (max(now - settled, 0), max(now - seen, 0))
+            for token, (settled, seen) in behind.items()
         }
         merged.append(ShardClocks(now, processes))
     return merged

@@ -1,6 +1,6 @@
-"""What each drain says of itself every few seconds: its version, its clock, and what keeps it.
+"""Reports that each drain writes every few seconds: its version, its clock, and its troubles.
 
-So `serve` can tell the operator, who would otherwise have to read a log on another machine.
+From them, `serve` shows an operator the state of drains on other machines.
 """
 
 import platform
@@ -11,12 +11,13 @@ from redis.asyncio import Redis
 
 from snapbid.base.redis_keys import DRAINS
 
-FRESH_S: Final = 15.0  # after which a drain that says nothing more counts as gone
-KEPT_S: Final = 3600.0  # after which what it said is removed
+FRESH_S: Final = 15.0  # without a newer report, a drain counts as gone
+KEPT_S: Final = 3600.0  # after which an old report is removed
 
 
 class DrainReport(msgspec.Struct, frozen=True):
-    """`at`: by the clock of Redis (epoch s), of which the drain's own is `ahead_s` ahead."""
+    """A drain's report. `at`: by the clock of Redis (epoch s); `ahead_s`: the drain's own clock
+    minus that."""
 
     host: str
     version: str
@@ -26,7 +27,7 @@ class DrainReport(msgspec.Struct, frozen=True):
 
 
 async def write_report(redis: Redis, process: int, report: DrainReport) -> None:
-    """Replace what a drain said before. Raises RedisError."""
+    """Replace a drain's report, and remove old ones of others. Raises RedisError."""
     name = f"{platform.node()} {process}"
     await redis.hset(DRAINS, name, msgspec.json.encode(report))
     for other, known in (await _fetch_all(redis)).items():
@@ -35,13 +36,13 @@ async def write_report(redis: Redis, process: int, report: DrainReport) -> None:
 
 
 async def fetch_reports(redis: Redis, now: float) -> list[DrainReport]:
-    """Fetch what drains have said lately; `now` is by Redis (epoch s). Raises RedisError."""
+    """Fetch recent reports; `now` is by the clock of Redis (epoch s). Raises RedisError."""
     reports = (await _fetch_all(redis)).values()
     return [report for report in reports if abs(now - report.at) <= FRESH_S]
 
 
 async def remove_report(redis: Redis, process: int) -> None:
-    """Forget a drain that ends. Raises RedisError."""
+    """Remove the report of a drain that ends. Raises RedisError."""
     await redis.hdel(DRAINS, f"{platform.node()} {process}")
 
 

@@ -1,4 +1,4 @@
-"""What a program must know to use a ledger: a number, kept in it beside who raised it."""
+"""The format number of a ledger, stored in it with the version that raised it."""
 
 from typing import Any, Final
 
@@ -9,11 +9,11 @@ from snapbid.base.risks import Risk
 from snapbid.base.version import version
 
 FORMAT: Final = 1
-"""Raised with a change of the ledger that an earlier program would misread."""
+"""Raised with each change of the ledger that earlier programs would misread."""
 
 
 async def fetch_risks(redis: Redis, server: str) -> list[Risk]:
-    """Refuse a ledger with a higher number than this program knows. Raises RedisError."""
+    """Report a ledger with a higher format number than this program's. Raises RedisError."""
     fields: Any = await redis.hmget(LEDGER_FORMAT, "number", "version")
     number, reader = fields
     if int(number or 0) <= FORMAT:
@@ -24,7 +24,7 @@ async def fetch_risks(redis: Redis, server: str) -> list[Risk]:
 
 
 async def note(redis: Redis) -> None:
-    """Note that a program of this format uses the ledger. Raises RedisError."""
+    """Record that a program of this format uses the ledger. Raises RedisError."""
     number: Any = await redis.hget(LEDGER_FORMAT, "number")
     if int(number or 0) < FORMAT:
         await redis.hset(LEDGER_FORMAT, mapping={"number": FORMAT, "version": version()})

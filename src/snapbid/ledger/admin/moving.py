@@ -1,11 +1,10 @@
-"""Moves the ledger to another Redis, or to another number of shards, while `serve` runs.
+"""Move the ledger to another Redis, or to another number of shards, while `serve` runs.
 
-The old ledger is closed: workers hold it to be away, and spool what partners notify them of. What
-it holds is copied into the new one (copying.py), which is closed until everything was compared;
-then `serve` and `drain` are started anew with its settings, and settle what was spooled. So each
-shard of the new ledger is, one after the other, `filling`, `filled` and open; that shard 0 is
-`filled` decides that the move is done. Until then the command may be killed and run again, which
-begins anew; afterwards it ends what is left to do.
+The old ledger is closed: workers treat it as unavailable, and spool notices. It is copied into the
+new one (copying.py), which stays closed until the copy is compared; then `serve` and `drain` are
+restarted with the new settings, and settle the spooled notices. Each shard of the new ledger is
+first `filling`, then `filled`, then open; the move is done once shard 0 is `filled`. If the command
+is killed before that, running it again starts over; after that, it finishes the rest.
 """
 
 import asyncio
@@ -24,20 +23,20 @@ from snapbid.ledger.caps.outbox import OutboxSweeper
 from snapbid.queues.queues import fetch_leftovers
 from snapbid.redisclient.connection import Connections
 
-CARRIED_S: Final = 60.0  # for the drain, to carry what was counted, while it gets on with that
+CARRIED_S: Final = 60.0  # without progress, waiting for the drain is given up
 LOOK_S: Final = 0.1
-GONE: Final = 1000  # keys that are removed at once
+GONE: Final = 1000  # keys removed in one command
 _WAITING: Final = "return redis.call('SCARD', KEYS[1]) + redis.call('SCARD', KEYS[2])"
 
 T = TypeVar("T")
 
 
 class MoveError(RedisError):
-    """The ledger cannot be moved; what was closed is still closed."""
+    """The ledger cannot be moved; closed shards stay closed."""
 
 
 class LedgerPlace(NamedTuple):
-    """Where a ledger is, and in how many shards; `replicas` is that of Connections."""
+    """Where a ledger is, and its number of shards; `replicas`: see Connections."""
 
     url: str
     shards: int
@@ -59,7 +58,7 @@ class LedgerSide:
         self._begin = self.redis.register_script(segment_script("begin"))
 
     async def epoch(self) -> str:
-        """That of shard 0, which names the ledger; "" where there is none."""
+        """Fetch the epoch of shard 0, which identifies the ledger; "" if there is none."""
         epoch: Any = await self.redis.get(self.keys[0].epoch)
         return (epoch or b"").decode()
 
@@ -71,21 +70,21 @@ class LedgerSide:
             await closing.close(self.redis, keys, why)
 
     async def reopen(self) -> None:
-        """Open the shards, the first one last: it says how far this is."""
+        """Open the shards, shard 0 last: its state is that of the move."""
         for keys in reversed(self.keys):
             await closing.reopen(self.redis, keys)
 
     async def states(self) -> list[ShardState]:
-        """The states of the shards, of which one may begin with that; of a drain."""
+        """Fetch the states of the shards as a drain does, which may begin a segment."""
         return [ShardState.parse(await self._begin(keys=keys.script_keys)) for keys in self.keys]
 
     async def begin(self, keys: ShardKeys, warehouse: str) -> ShardState:
-        """Have a shard begin that is closed, since it is being filled."""
+        """Begin a segment in a closed shard that is being filled."""
         answer = await self._begin(keys=keys.script_keys, args=[warehouse, "fills"])
         return ShardState.parse(answer)
 
     async def wipe(self) -> None:
-        """Remove all that closed shards have; they stay closed."""
+        """Remove all data of closed shards; they stay closed."""
         for keys in self.keys:
             kept, gone = closing.marks(keys), list[bytes]()
             async for key in self.redis.scan_iter(match=f"{keys.prefix}*", count=GONE):
@@ -111,11 +110,11 @@ Tell = Callable[[str], None]
 async def move(
     old: LedgerPlace, new: LedgerPlace, name: str, tell: Tell, *, leave_unknown: bool = False
 ) -> Moved | None:
-    """Move the ledger to a place that is called `name`; None where that was done before.
+    """Move the ledger; return None if it was moved already. `name`: of the new place, in messages.
 
-    `tell` is told how far it is. `leave_unknown`: counters that the drain cannot carry, since the
-    warehouse does not know their campaigns or SSPs, are left behind. Raises MoveError, and what the
-    stores raise.
+    `tell` is called with messages of progress. `leave_unknown`: leave counters behind that the
+    drain cannot carry, since the warehouse does not know their campaigns or SSPs. Raises MoveError,
+    and errors of the stores.
     """
     source, target = LedgerSide(old), LedgerSide(new)
     try:
@@ -126,7 +125,7 @@ async def move(
 
 
 async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
-    """Open the old ledger again and remove the new one. Raises MoveError where that is in use."""
+    """Reopen the old ledger and remove the new one. Raises MoveError if that is in use."""
     source, target = LedgerSide(old), LedgerSide(new)
     try:
         epoch = await source.epoch()
@@ -175,7 +174,7 @@ async def _move(
         await _await_drain(source, tell)
     after = await source.states()
     if [state.segment for state in after] != [state.segment for state in states]:
-        raise MoveError("the old Redis was started anew meanwhile: move again")
+        raise MoveError("the old Redis was restarted meanwhile: run the move again")
     await target.replicate()
     await closing.close(target.redis, target.keys[0], f"{closing.FILLED}from {epoch}")
     await _finish(source, target, name)
@@ -186,8 +185,8 @@ def _check_source(source: LedgerSide, states: Iterable[ShardState]) -> None:
     for number, state in enumerate(states):
         if not state.is_confirmed:
             raise MoveError(
-                f"shard {number} waits for the drain, which confirms what was spent of budgets:"
-                " is snapbid drain running?"
+                f"shard {number} waits for the drain to restore its budgets: is snapbid drain"
+                " running?"
             )
 
 
@@ -205,7 +204,7 @@ async def _fill(
         await copy.events(closing.events_key(keys))
     for number in await fetch_leftovers(source.redis, source.shards):
         await copy.events(ShardKeys(number).events)
-    await copy.evidence()
+    await copy.golive()
     moved = await copy.check()
     former = [of for of in states[0].former if of.until > now]
     fields: dict[Any, Any] = {
@@ -224,22 +223,22 @@ async def _fill(
 
 
 async def _finish(source: LedgerSide, target: LedgerSide, name: str) -> None:
-    """Open the new ledger, and say where the old one has gone."""
+    """Open the new ledger, and record in the old one where it has moved."""
     await source.close(f"moved to {name}")
     await target.reopen()
 
 
-# -- what the ledgers say -------------------------------------------------------------------------
+# -- the state of ledgers -------------------------------------------------------------------------
 
 
 async def _origin(ledger: LedgerSide) -> str:
-    """The epoch of the ledger from which this one was moved, "" of another."""
+    """Fetch the epoch of the ledger from which this one was moved, "" if it was not."""
     origin: Any = await ledger.redis.hget(ledger.keys[0].state, "moved_from")
     return (origin or b"").decode()
 
 
 async def _is_filled_from(ledger: LedgerSide, epoch: str) -> bool:
-    """Whether a move from that ledger has begun and not ended; or was undone."""
+    """Whether a move from that ledger has begun and not finished, or was undone."""
     return await ledger.closed() == f"{closing.FILLING}from {epoch}"
 
 
@@ -250,14 +249,16 @@ async def _is_in_use(ledger: LedgerSide) -> bool:
             return True
         if await ledger.redis.exists(keys.changed, keys.taken):
             return True
-        if await ledger.redis.hexists(keys.state, "read"):  # of what was counted
+        if await ledger.redis.hexists(keys.state, "read"):  # the drain has read counters
             return True
     return False
 
 
 async def _began(source: LedgerSide) -> str:
-    """When the last run of Redis began, or the ledger was adopted (epoch s): what was notified
-    before is not meant for bids that are made from now on."""
+    """Fetch when the last run of Redis began, or the ledger was adopted (epoch s).
+
+    Notices from before that are not meant for bids made from now on.
+    """
     times = list[Any]()
     for keys in source.keys:
         times += await source.redis.hvals(keys.segments)
@@ -268,13 +269,13 @@ async def _began(source: LedgerSide) -> str:
 
 async def _clocks(redis: Redis, keys: ShardKeys) -> ShardClocks:
     now: Any = await redis.hget(f"{keys.prefix}h", "clock")
-    told: Any = await redis.hgetall(f"{keys.prefix}spools")
-    processes = {token: tuple(map(int, times.split())) for token, times in told.items()}
+    spools: Any = await redis.hgetall(f"{keys.prefix}spools")
+    processes = {token: tuple(map(int, times.split())) for token, times in spools.items()}
     return ShardClocks(int(now or 0), processes)  # type: ignore[arg-type]
 
 
 async def _set_clocks(target: LedgerSide, keys: ShardKeys, clocks: ShardClocks) -> None:
-    """Set the hold clock (clock.lua), and have holds wait for what is in spools and outboxes."""
+    """Set the hold clock (clock.lua), and make holds wait for spools and outboxes."""
     redis = target.redis
     settled = min([clocks.now, *(settled for settled, _ in clocks.processes.values())])
     names = ("h", "spools", "outboxes", "delivered")
@@ -282,19 +283,19 @@ async def _set_clocks(target: LedgerSide, keys: ShardKeys, clocks: ShardClocks) 
     await redis.unlink(clock, spools, outboxes, delivered)
     await redis.hset(clock, "clock", str(clocks.now))
     if clocks.processes:
-        for token, (at, heard) in clocks.processes.items():
-            await redis.hset(spools, token, f"{at} {heard}")
+        for token, (at, seen) in clocks.processes.items():
+            await redis.hset(spools, token, f"{at} {seen}")
     if target.shards > 1:
         mark = f"{settled} {clocks.now}"
         await redis.hset(outboxes, mapping={str(n): mark for n in range(target.shards)})
         await redis.hset(delivered, "mark", mark)
 
 
-# -- what is waited for ---------------------------------------------------------------------------
+# -- waiting --------------------------------------------------------------------------------------
 
 
 async def _deliver_outboxes(source: LedgerSide) -> None:
-    """Deliver what outboxes have for users of other shards."""
+    """Deliver the outboxes to the shards of their users."""
     if source.shards == 1:
         return
     sweeper = OutboxSweeper(source.connections, source.shards, time)
@@ -304,7 +305,7 @@ async def _deliver_outboxes(source: LedgerSide) -> None:
             await sweeper.sweep()
             return await _sum(source, lambda keys: _entries(source, keys))
 
-        await _until_none(left, "outboxes are not delivered")
+        await _until_none(left, "outbox entries are not delivered")
     finally:
         await sweeper.close()
 
@@ -317,22 +318,22 @@ async def _entries(source: LedgerSide, keys: ShardKeys) -> int:
 
 
 async def _await_drain(source: LedgerSide, tell: Tell) -> None:
-    """Wait until the drain has carried what was counted."""
+    """Wait until the drain has carried all counters."""
 
     async def left() -> int:
         return await _sum(source, lambda keys: _changed(source.redis, keys))
 
     if await left():
-        tell("waiting until the drain has carried what was counted")
+        tell("waiting for the drain to carry all counters")
     await _until_none(
         left,
-        "counters are not carried: is snapbid drain running on the old ledger? Those of campaigns"
-        " or SSPs that the warehouse does not know are left behind with --leave-unknown",
+        "counters are not carried: is snapbid drain running on the old ledger? --leave-unknown"
+        " leaves those of campaigns or SSPs behind that the warehouse does not know",
     )
 
 
 async def _await_rounds(source: LedgerSide) -> None:
-    """Wait until the drain has carried each shard in a round that began after now: the second."""
+    """Wait for two rounds of the drain in each shard: the second began after now."""
     for _ in range(2):
         before = {keys: await source.redis.get(keys.drained_at) for keys in source.keys}
 
@@ -343,7 +344,7 @@ async def _await_rounds(source: LedgerSide) -> None:
 
 
 async def _changed(redis: Redis, keys: ShardKeys) -> int:
-    """How many counters wait for the drain. In one step, since it moves them to and fro."""
+    """Count the counters that wait for the drain, in one step, since it moves them around."""
     count: Any = await redis.eval(_WAITING, 2, keys.changed, keys.taken)
     return int(count)
 
@@ -353,7 +354,7 @@ async def _sum(ledger: LedgerSide, count: Callable[[ShardKeys], Awaitable[int]])
 
 
 async def _until_none(left: Callable[[], Awaitable[int]], what: str) -> None:
-    """Wait while there is less and less. Raises MoveError."""
+    """Wait until nothing is left. Raises MoveError if there is no progress."""
     loop = asyncio.get_running_loop()
     least, since = await left(), loop.time()
     while least:

@@ -1,4 +1,4 @@
-"""What every shard of the ledger is asked, where some may be away."""
+"""Query every shard of the ledger, though some may be unavailable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -9,15 +9,15 @@ from redis.exceptions import ConnectionError, RedisError
 
 from snapbid.base.redis_keys import ShardKeys
 
-AT_ONCE: Final = 16  # shards
+AT_ONCE: Final = 16  # shards queried at once
 
 T = TypeVar("T")
 
 
 async def of_each(shards: int, ask: Callable[[int], Awaitable[T]]) -> list[T | None]:
-    """What each shard, by its number, answers; None where it is away.
+    """Return the answer of each shard, by its number; None if it is unavailable.
 
-    Raises RedisError or OSError where all are.
+    Raises RedisError or OSError if all are.
     """
     answers: list[T | BaseException] = []
     for start in range(0, shards, AT_ONCE):
@@ -31,30 +31,30 @@ async def of_each(shards: int, ask: Callable[[int], Awaitable[T]]) -> list[T | N
 
 
 def all_of(answers: Iterable[T | None]) -> list[T]:
-    """The answers of all shards. Raises ConnectionError where one is away."""
+    """Return the answers of all shards. Raises ConnectionError if one is unavailable."""
     complete = []
     for number, answer in enumerate(answers):
         if answer is None:
-            raise ConnectionError(f"{name(number)} of the ledger is away")
+            raise ConnectionError(f"{name(number)} of the ledger is unavailable")
         complete.append(answer)
     return complete
 
 
 def away(answers: Iterable[object | None]) -> list[int]:
-    """The shards that have not answered."""
+    """List the shards that have not answered."""
     return [number for number, answer in enumerate(answers) if answer is None]
 
 
 def name(shard: int) -> str:
-    """What operators are told of a shard."""
+    """Name a shard for operators."""
     return f"shard {shard}"
 
 
 def names(shards: Iterable[int]) -> str:
-    """`shard 1, shard 3`."""
+    """Name several shards: `shard 1, shard 3`."""
     return ", ".join(map(name, shards))
 
 
 async def fetch_away(redis: Redis, shards: int) -> list[int]:
-    """The shards that do not answer. Raises RedisError or OSError where all are away."""
+    """List the shards that do not answer. Raises RedisError or OSError if none does."""
     return away(await of_each(shards, lambda shard: redis.exists(ShardKeys(shard).epoch)))

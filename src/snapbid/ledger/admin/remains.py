@@ -1,4 +1,4 @@
-"""Whether the ledger has bids of another number of shards than SNAPBID_LEDGER_SHARDS says."""
+"""Detect open bids of another number of shards than SNAPBID_LEDGER_SHARDS."""
 
 from collections.abc import Sequence
 from time import time
@@ -14,9 +14,9 @@ from snapbid.redisclient.connection import Connections
 
 
 async def fetch_risks(url: str, shards: int) -> list[Risk]:
-    """Look for open bids in other shards, and for shards without data beside bids.
+    """Look for open bids in further shards, and for shards without data among those with bids.
 
-    Nothing is said while a shard is away. Raises RedisError or OSError.
+    Reports nothing while a shard is unavailable. Raises RedisError or OSError.
     """
     redis = Connections(url).client()
     try:
@@ -42,7 +42,7 @@ async def _any_has_bids(redis: Redis, numbers: Sequence[int]) -> bool:
 
 
 async def _has_bids(redis: Redis, number: int) -> bool:
-    """Whether a shard, unless it is closed, has records that are not over."""
+    """Whether a shard has unexpired records, and is not closed."""
     registry = f"{ShardKeys(number).prefix}r"
     if await redis.type(registry) != b"hash":
         return False
@@ -55,7 +55,7 @@ def _other(shards: int, known: int) -> Risk:
         "redis",
         "shards",
         "weak",
-        f"SNAPBID_LEDGER_SHARDS is {shards}, and the ledger has open bids of {known} shards,"
+        f"SNAPBID_LEDGER_SHARDS is {shards}, but the ledger has open bids of {known} shards,"
         " whose notices may be unknown",
         f"set it to {known}, or move the ledger with snapbid ledger move",
     )

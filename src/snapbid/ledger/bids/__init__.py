@@ -1,1 +1,1 @@
-"""Bids and notices: remembered, settled once, counted by segment (contract 5)."""
+"""Remember bids, settle each notice once, and count both (contract 5)."""

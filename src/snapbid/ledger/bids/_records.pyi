@@ -5,23 +5,22 @@ from snapbid.ledger.bids.batch import LedgerBid, Verdicts
 from snapbid.redisclient.replies import Pending
 
 def bid_digest(auction_id: bytes, imp_id: bytes) -> bytes:
-    """The 16 bytes by which the bid for an auction's impression is found.
+    """Return the 16-byte key of the bid on an auction's impression.
 
-    The length in front keeps different pairs apart, and 128 bits keep hostile ids from being made
-    to collide. The first two bytes choose a bucket, the others the record in it.
+    The length in front keeps different pairs apart; 128 bits make collisions infeasible, even for
+    hostile ids. The first two bytes select a bucket, the others the record in it.
     """
 
 def user_digest(user: str) -> bytes:
-    """The 16 bytes by which a capped user is known."""
+    """Return the 16-byte key of a capped user."""
 
 @final
 class AnswerBids:
-    """The bids of one 200 answer, which waits for them to be remembered.
+    """The bids of one 200 answer, waiting to be remembered.
 
     `now` is in epoch s and ms; `answer` is the answer's identity (24 bits); `counted`: it was
-    counted before. `user` is needed where limits have caps.
-    Raises OverflowError for what the layout has no room for, TypeError and AttributeError for what
-    is no bid.
+    counted before. `user` is required if limits have caps. Raises OverflowError for values that do
+    not fit the layout, TypeError and AttributeError for malformed bids.
     """
 
     def __new__(
@@ -40,11 +39,11 @@ class AnswerBids:
     def ssp(self) -> int: ...
     @property
     def day(self) -> int:
-        """Since 1970-01-01."""
+        """Days since 1970-01-01."""
 
     @property
     def bids(self) -> int:
-        """How many."""
+        """The number of bids."""
 
     @property
     def entries(self) -> bytes:
@@ -52,7 +51,7 @@ class AnswerBids:
 
     @property
     def is_counted(self) -> bool:
-        """By this batch; else an earlier one did."""
+        """Whether this batch counts the answer; if not, an earlier one did."""
 
     @property
     def is_limited(self) -> bool: ...
@@ -60,19 +59,19 @@ class AnswerBids:
     def done(self) -> Pending[Verdicts]: ...
     @property
     def deadline(self) -> float:
-        """Loop time."""
+        """The deadline in loop time."""
 
     def accept(self, verdicts: Verdicts) -> bool:
-        """Pass on what became of the bids; return whether the answer still waited for it."""
+        """Resolve the answer with the verdicts; return whether it was still waiting."""
 
     def refuse(self) -> None:
-        """The bids will not be remembered."""
+        """Resolve the answer with "": its bids were not remembered."""
 
 def join(answers: list[AnswerBids]) -> tuple[bytes, bool]:
-    """The entries of all bids, and whether any has limits."""
+    """Join the entries of all bids; return them and whether any has limits."""
 
 def keep(answers: list[AnswerBids], kept: str) -> list[AnswerBids]:
-    """Pass on that verdict for each bid; return the answers that wait for it no longer."""
+    """Resolve all answers with one verdict for each bid; return those no longer waiting."""
 
 def count(answers: list[AnswerBids]) -> list[tuple[int, list[bytes], list[int]]]:
-    """What answers count, if all bids are kept: days, each with counters and increments."""
+    """Return, for each day, the counters that answers raise if all are kept, and the increments."""

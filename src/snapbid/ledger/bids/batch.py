@@ -1,4 +1,4 @@
-"""Bids as they travel to Redis (remember.lua has the layout; native/ packs them)."""
+"""Encode bids for Redis and decode its verdicts (layout in remember.lua; native code packs)."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -16,18 +16,18 @@ from snapbid.ledger.budgets.limits import DAY_S, Limits
 # (a plain bid's CPM in micro-USD), limits
 LedgerBid = tuple[bytes, int, int, Limits | None]
 
-_FIRST: Final = 1  # of its answer
-_COUNT: Final = 2  # the answer is to be counted
+_FIRST: Final = 1  # the first bid of its answer
+_COUNT: Final = 2  # count the answer
 _LIMITED: Final = 4
-_KEPT: Final = 8  # where it is to be taken back: the ledger has kept it
-_RECORD_AT: Final = 18  # in an entry; its size stands before it
+_KEPT: Final = 8  # in a rollback: the ledger kept the bid
+_RECORD_AT: Final = 18  # offset of the record in an entry; the byte before it is its size
 
 KEPT: Final = BidVerdict.KEPT.value
 Verdicts = str  # a BidVerdict for each bid; empty where they were not remembered in time
 
 
 class BidBatch(NamedTuple):
-    """Bids as they were sent: what it takes to take them back."""
+    """Bids as they were sent, with all that rolling them back needs."""
 
     writer: str
     number: int
@@ -35,7 +35,7 @@ class BidBatch(NamedTuple):
 
 
 def counters(answers: list[AnswerBids]) -> list[str | bytes | int]:
-    """What the bids count, if all are kept: each day with its counters and their increments."""
+    """List, for each day, the counters that the bids raise if all are kept, and by how much."""
     parts: list[str | bytes | int] = []
     for day, names, increments in count(answers):
         parts += (_date(day), len(names), *names, *increments)
@@ -48,7 +48,7 @@ def _date(day: int) -> str:
 
 
 def verdicts(answers: Sequence[AnswerBids], refused: bytes) -> list[Verdicts]:
-    """The verdicts on each answer, from remember.lua's list of what was refused: `3b12c`."""
+    """Parse the verdicts on each answer from remember.lua's list of refused bids (`3b12c`)."""
     letters = [KEPT] * sum([answer.bids for answer in answers])
     number = ""
     for character in refused.decode():
@@ -64,7 +64,7 @@ def verdicts(answers: Sequence[AnswerBids], refused: bytes) -> list[Verdicts]:
 
 
 def kept_entries(answer: AnswerBids, letters: Verdicts) -> bytes:
-    """The entries of the bids that were kept, as it takes to take them back."""
+    """Encode the bids of an answer that were kept, for a rollback."""
     flags = _KEPT | _FIRST | (_COUNT if answer.is_counted else 0)
     entries, at = answer.entries, 0
     parts: list[bytes] = []

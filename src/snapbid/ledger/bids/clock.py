@@ -1,4 +1,4 @@
-"""The ledger's time: that of Redis, so that machines whose clocks differ agree."""
+"""The ledger's clock, which follows that of Redis, so that machines agree on the time."""
 
 from collections.abc import Callable
 from time import monotonic, time
@@ -12,14 +12,14 @@ _TIME: Final = "return redis.call('TIME')"
 
 
 class OwnClock(NamedTuple):
-    """By how much this machine's clock is ahead of another one, give or take `doubt_s`."""
+    """How far this machine's clock is ahead of another, within `doubt_s`."""
 
     ahead_s: float
     doubt_s: float
 
     @classmethod
     def compared(cls, asked: float, other: float, answered: float) -> "OwnClock":
-        """Compare with a time that was told between two own times (epoch s)."""
+        """Compare with a time that was read between two own times (epoch s)."""
         return cls((asked + answered) / 2 - other, abs(answered - asked) / 2)
 
 
@@ -31,11 +31,11 @@ async def compare(redis: Redis, shard: int) -> OwnClock:
 
 
 class LedgerClock:
-    """Epoch milliseconds by the clock of Redis, carried on by the monotonic clock of this machine.
+    """Epoch milliseconds by the clock of Redis, extrapolated with this machine's monotonic clock.
 
-    Until Redis was asked for the first time it is this machine's time. `simulated` gives epoch
-    seconds, and is the time then. `run`: when the run of Redis began that was reached last (epoch
-    s, ms), zeros before one was.
+    Until Redis has been read for the first time, this machine's clock stands in. `simulated`, if
+    given, returns epoch seconds and replaces both clocks. `run`: the start of the run of Redis
+    that was last reached (epoch s, ms), zeros before the first.
     """
 
     def __init__(self, simulated: Callable[[], float] | None = None) -> None:
@@ -47,34 +47,34 @@ class LedgerClock:
 
     @property
     def is_known(self) -> bool:
-        """Whether the time is that of Redis."""
+        """Whether the clock of Redis has been read."""
         return self._known
 
     @property
     def behind_ms(self) -> int:
-        """By how much the clock of this machine is behind that of Redis."""
+        """How far this machine's clock is behind that of Redis."""
         return 0 if self._simulated else round((self._ahead_s - self._own_ahead_s) * 1000)
 
     def now(self, loop_s: float) -> tuple[int, int]:
-        """The time at a time of the event loop, in epoch s and ms."""
-        if self._last[0] == loop_s and self._simulated is None:  # which stands for a millisecond
+        """Convert event loop time to epoch s and ms."""
+        if self._last[0] == loop_s and self._simulated is None:  # loop time advances by the ms
             return self._last[1]
         now = divmod(self.now_ms(loop_s), 1000)
         self._last = (loop_s, now)
         return now
 
     def now_ms(self, loop_s: float) -> int:
-        """The time at a time of the event loop."""
+        """Convert event loop time to epoch ms."""
         if self._simulated is not None:
             return int(self._simulated() * 1000)
         return int((loop_s + self._ahead_s) * 1000)
 
     def adjust(self, server_ms: int, asked_s: float, answered_s: float) -> None:
-        """Redis told its time between two times of the event loop.
+        """Take a reading of Redis' time made between two times of the event loop.
 
-        That corrects what it contradicts, so that readings which took long, on a busy machine say,
-        spoil none that took less: what two workers take for the time of Redis tells which of a bid
-        and a notice came first.
+        The offset changes only if it lies outside the interval that the reading allows. So a slow
+        reading, on a busy machine say, never spoils a faster one: the order of a bid and its
+        notice depends on what two workers take for the time of Redis.
         """
         least, most = server_ms / 1000 - answered_s, (server_ms + 1) / 1000 - asked_s
         if not self._known or not least <= self._ahead_s <= most:

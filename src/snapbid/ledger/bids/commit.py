@@ -1,13 +1,13 @@
 """Group commit to one shard of the ledger, without I/O.
 
-What concurrent requests want to remember or settle is gathered while a round trip is under way, and
-sent as one batch: a script call for the bids and one for the notices. `GroupCommit` says what to
-send next, is told the replies, and resolves what the requests wait for. `shard.py` does the rest.
+While a round trip is under way, bids and notices of concurrent requests collect. They are then sent
+as one batch: one script call for the bids and one for the notices. `GroupCommit` decides what to
+send next, receives the replies, and resolves the requests' futures; `shard.py` does the I/O.
 
-A batch whose acknowledgement never came may have been applied, or may still be. Its requests were
-answered without a bid, so it has to be taken back before anything else is sent, which also keeps
-Redis from applying it later (forget.lua). The same goes for the bids of a batch that was
-acknowledged after some of its requests had given up.
+A batch without an acknowledgement is unconfirmed: it may have been applied, or may yet be. Its
+requests were answered without a bid, so it is rolled back before anything else is sent, which also
+keeps Redis from applying it later (forget.lua). The same goes for bids of an acknowledged batch
+whose requests had timed out by then.
 """
 
 import asyncio
@@ -33,20 +33,20 @@ from snapbid.ledger.bids.segment import parse_time
 from snapbid.redisclient.commits import Observe, unobserved
 from snapbid.redisclient.replies import Pending, unanswered
 
-STALL_S: Final = 1.0  # without a reply, the connection is given up
+STALL_S: Final = 1.0  # without a reply, the connection is closed
 NOTICE_S: Final = 0.25  # without a reply, notices go to the spool
-HEARTBEAT_S: Final = 0.25  # less than a beat (base/beat.py), so that one is due at each
+HEARTBEAT_S: Final = 0.25  # less than a beat (base/beat.py): one heartbeat is due at each beat
 MAX_WAITING: Final = 20_000  # requests; more are refused
-MAX_BATCH: Final = 2_000  # answers or notices in one script call, so that Redis is never held long
+MAX_BATCH: Final = 2_000  # answers or notices in one script call: bounds how long Redis is busy
 
-Command = tuple[Any, ...]  # name of a script, and its arguments
+Command = tuple[Any, ...]  # the name of a script and its arguments
 
 
 class PendingNotice(msgspec.Struct, frozen=True):
-    """A notice that waits to be settled.
+    """A notice waiting to be settled.
 
-    `done` becomes a NoticeVerdict, or None where a notice from the spool was not settled.
-    `otherwise`: shard and notice that follow it into the spool.
+    `done` becomes a NoticeVerdict, or None if a notice from the spool could not be settled.
+    `otherwise`: the shard and encoding of its alternative reading, spooled along with it.
     """
 
     packed: bytes
@@ -56,10 +56,10 @@ class PendingNotice(msgspec.Struct, frozen=True):
 
 
 class PendingHold(msgspec.Struct, frozen=True):
-    """A hold of a capped user's impression that is to be made, or ended (hold.lua).
+    """A request to hold an impression of a capped user, or to end such a hold (hold.lua).
 
-    `done` becomes a BidVerdict, or "" where that was not done in time. What `ends` one waits for a
-    Redis that is away.
+    `done` becomes a BidVerdict, or "" if it timed out. With `ends`, the request waits while Redis
+    is unavailable.
     """
 
     packed: bytes
@@ -68,19 +68,19 @@ class PendingHold(msgspec.Struct, frozen=True):
     ends: bool = False
 
 
-class TakingBack(msgspec.Struct, frozen=True):
-    """A batch to take back; `done` becomes True once it was."""
+class Rollback(msgspec.Struct, frozen=True):
+    """A batch to roll back; `done` becomes True once it is, False if the connection ends first."""
 
     batch: BidBatch
     done: "asyncio.Future[bool] | None" = None
 
 
 class GroupCommit:
-    """The state of one shard's round trips; times are of the event loop.
+    """The state machine of one shard's round trips; all times are event loop times.
 
     `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held. `to_spool` takes a
-    notice that Redis has not settled in time, and `is_spool_empty` says whether all that it took is
-    settled. `token`, where it is set, names this process among those for whose notices holds wait
+    notice that Redis has not settled in time; `is_spool_empty` returns whether all spooled notices
+    are settled. `token`, if set, identifies this process among those whose notices holds wait for
     (clock.lua).
     """
 
@@ -109,28 +109,28 @@ class GroupCommit:
         self._sent_holds: list[PendingHold] = []
         self._sent: list[Command] = []
         self._sent_at: float | None = None
-        self._waited_from = 0.0  # as `_sent_at`, less what this process was busy itself
-        self._is_slow = False  # Redis, so that notices go to the spool
-        self._in_doubt: BidBatch | None = None
-        self._to_take_back: list[TakingBack] = []
+        self._waited_from = 0.0  # `_sent_at`, plus the time for which this process was busy
+        self._is_slow = False  # Redis is slow: notices go to the spool
+        self._unconfirmed: BidBatch | None = None
+        self._to_roll_back: list[Rollback] = []
         self._heartbeat_at = 0.0
-        self._hold_clock: int | None = None  # as the last heartbeat told it
-        self._sent_hold_clock: int | None = None  # as known when the last batch was sent
-        self._sent_all = False  # whether that had every notice that waited
+        self._hold_clock: int | None = None  # from the last heartbeat
+        self._sent_hold_clock: int | None = None  # the same, when the last batch was sent
+        self._sent_all = False  # whether that batch took all waiting notices
         self._settled_until: int | None = None  # by the hold clock: all notices until then
         self.connected = False
-        self.is_nearly_full = False  # Redis, which takes no bids then
+        self.is_nearly_full = False  # Redis is nearly out of memory: it takes no bids
         self.batches = 0
         self.token = ""
         self.families = ""  # of SSPs, as remember.lua reads them
-        self.epoch = ""  # of the data, as the last heartbeat had it
-        self.given_up: list[str] = []  # tokens of processes that Redis has given up waiting for
+        self.epoch = ""  # of the data, from the last heartbeat
+        self.given_up: list[str] = []  # tokens of processes for which Redis no longer waits
 
-    # -- what requests ask for --------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
-        """How many requests wait to be sent."""
+        """The number of requests waiting to be sent."""
         return len(self._answers) + len(self._notices) + len(self._holds)
 
     @property
@@ -139,60 +139,61 @@ class GroupCommit:
         return self._sent_at is not None
 
     @property
-    def has_to_take_back(self) -> bool:
-        """Whether the next round trip takes something back."""
-        return bool(self._to_take_back)
+    def has_to_roll_back(self) -> bool:
+        """Whether the next round trip is a rollback."""
+        return bool(self._to_roll_back)
 
     @property
-    def in_doubt(self) -> list[BidBatch]:
-        """Own batches that may have been applied and have to be taken back."""
-        doubtful = [entry.batch for entry in self._to_take_back if entry.done is None]
-        return doubtful if self._in_doubt is None else [*doubtful, self._in_doubt]
+    def unconfirmed(self) -> list[BidBatch]:
+        """Own batches that may have been applied and are not rolled back yet."""
+        doubtful = [entry.batch for entry in self._to_roll_back if entry.done is None]
+        return doubtful if self._unconfirmed is None else [*doubtful, self._unconfirmed]
 
     @property
     def last_batch(self) -> int:
-        """The number of the batch of bids that was sent last."""
+        """The number of the latest batch of bids sent."""
         return self._batches
 
     def is_certain(self, batch: int) -> bool:
-        """Whether it is known what became of this batch and of those before it."""
-        return all(doubtful.number > batch for doubtful in self.in_doubt)
+        """Whether the outcome of this batch and of all before it is known."""
+        return all(doubtful.number > batch for doubtful in self.unconfirmed)
 
-    # Each returns how many such requests wait now; 0 where it was not taken, since Redis is away,
-    # nearly full, or too many wait for it already.
+    # Each of these returns how many requests of its kind are queued now, or 0 if it was refused:
+    # Redis is unavailable or nearly full, or too many wait already.
 
     def remember(self, answer: AnswerBids) -> int:
-        """Take an answer's bids."""
+        """Queue an answer's bids."""
         if not self.connected or self.is_nearly_full or len(self._answers) >= MAX_WAITING:
             return 0
         self._answers.append(answer)
         return len(self._answers)
 
     def settle(self, notice: PendingNotice) -> int:
-        """Take a notice."""
+        """Queue a notice."""
         if not self.connected or self._is_slow or len(self._notices) >= MAX_WAITING:
             return 0
         self._notices.append(notice)
         return len(self._notices)
 
     def hold(self, hold: PendingHold) -> int:
-        """Take a hold to make, or one to end, which may wait for a Redis that is away."""
+        """Queue a hold; one that is to end may wait while Redis is unavailable."""
         if not (self.connected or hold.ends) or len(self._holds) >= MAX_WAITING:
             return 0
         self._holds.append(hold)
         return len(self._holds)
 
-    def take_back(self, entry: TakingBack) -> bool:
-        """Take a batch to take back, which another process has left; unless Redis is away."""
+    def roll_back(self, entry: Rollback) -> bool:
+        """Queue the rollback of another process' batch; return False if Redis is unavailable."""
         if self.connected:
-            self._to_take_back.append(entry)
+            self._to_roll_back.append(entry)
         return self.connected
 
     def expire(self, now: float, busy_s: float = 0.0) -> bool:
-        """Answer those whose deadline has passed; return whether the connection has stalled.
+        """Time out requests past their deadline; return whether the connection has stalled.
 
-        Notices have none: they go to the spool where Redis does not answer. For `busy_s` since the
-        last time this process could not have read an answer, which is no fault of Redis.
+        Notices have no deadline: if Redis does not answer, they go to the spool. `busy_s`: time
+        since the last call in which this process could not have read a reply; it does not count
+        against Redis.
         """
         if self._sent_at is None:
             return False
@@ -221,27 +222,27 @@ class GroupCommit:
             self._to_spool(notice)
 
     def is_due(self, now: float) -> bool:
-        """Whether there is something to send although no request waits."""
-        return now - self._heartbeat_at >= HEARTBEAT_S or bool(self._to_take_back)
+        """Whether a heartbeat or a rollback is due."""
+        return now - self._heartbeat_at >= HEARTBEAT_S or bool(self._to_roll_back)
 
     # -- round trips ------------------------------------------------------------------------------
 
     def connect(self, now: float) -> list[Command]:
-        """What a new connection has to send, and have acknowledged, before it is `connected`."""
+        """Return the commands a new connection must have acknowledged before it is `connected`."""
         return [self._heartbeat(now), *self._forget(now)]
 
     def begin(self, replies: list[Any], asked_at: float, now: float) -> None:
-        """Take the replies to `connect`; requests are taken from now on."""
+        """Handle the replies to `connect`, and accept requests from now on."""
         heartbeat, *_ = [_expect(reply) for reply in replies]
         self._take_heartbeat(heartbeat, asked_at, now)
         self._forgotten()
         self.connected = True
 
     def send(self, now: float) -> list[Command]:
-        """The commands of the next round trip; nothing if there is nothing to send."""
+        """Return the commands of the next round trip, empty if there is nothing to send."""
         if self._sent_at is not None:
             return []
-        if self._to_take_back:
+        if self._to_roll_back:
             self._sent = self._forget(now)
         else:
             self._sent = self._next_batch(now)
@@ -279,19 +280,19 @@ class GroupCommit:
     def _remember(self, answers: list[AnswerBids], now_ms: int) -> Command:
         self._batches += 1
         entries, limited = join(answers)
-        self._in_doubt = BidBatch(self._writer, self._batches, entries)
+        self._unconfirmed = BidBatch(self._writer, self._batches, entries)
         name = "remember_limited" if limited else "remember"
         head = (name, now_ms, self._writer, self._batches, self._hold_s, self._ttl_s)
         return (*head, entries, self.families, *counters(answers))
 
     def _note_settled(self, until: int | None) -> None:
-        """All notices that came until then are settled, unless some are in the spool."""
+        """Note that all notices received until then are settled, unless some are spooled."""
         if until is not None and self._is_spool_empty():
             self._settled_until = until
 
     def _forget(self, now: float) -> list[Command]:
         now_ms = self._clock.now_ms(now)
-        return [("forget", now_ms, *entry.batch) for entry in self._to_take_back]
+        return [("forget", now_ms, *entry.batch) for entry in self._to_roll_back]
 
     def _heartbeat(self, now: float) -> Command:
         self._heartbeat_at = now
@@ -299,7 +300,7 @@ class GroupCommit:
         return ("heartbeat", self._clock.now_ms(now), self._ttl_s, self.token, until)
 
     def receive(self, replies: list[Any], now: float) -> None:
-        """Take the replies to what was sent. What it raises is the end of the connection."""
+        """Handle the replies to the last round trip. Any exception ends the connection."""
         assert self._sent_at is not None
         sent, asked_at = self._sent, self._sent_at
         self._sent, self._sent_at, self._is_slow = [], None, False
@@ -333,12 +334,12 @@ class GroupCommit:
                 self._note_settled(self._sent_hold_clock)
 
     def _accept(self, reply: Any) -> None:
-        """Redis has answered a batch of bids, which is not in doubt then."""
-        batch, answers = self._in_doubt, self._sent_answers
+        """Handle the verdicts on a batch of bids, which is confirmed by them."""
+        batch, answers = self._unconfirmed, self._sent_answers
         assert batch is not None
-        self._in_doubt = None
+        self._unconfirmed = None
         if not reply:
-            raise RedisError("a batch was refused")
+            raise RedisError("Redis refused a batch of bids")
         if reply == b"+":
             regretted = b"".join(
                 [kept_entries(late, KEPT * late.bids) for late in keep(answers, KEPT)]
@@ -352,13 +353,13 @@ class GroupCommit:
                 ]
             )
         if regretted:
-            self._to_take_back.append(TakingBack(batch._replace(entries=regretted)))
+            self._to_roll_back.append(Rollback(batch._replace(entries=regretted)))
 
     def _forgotten(self) -> None:
-        for entry in self._to_take_back:
+        for entry in self._to_roll_back:
             if entry.done is not None and not entry.done.done():
                 entry.done.set_result(True)
-        self._to_take_back = []
+        self._to_roll_back = []
 
     def _take_heartbeat(self, reply: list[Any], asked_at: float, now: float) -> None:
         server_ms, hold_clock, began, epoch, nearly_full, *given_up = reply
@@ -370,15 +371,15 @@ class GroupCommit:
         self.given_up += [token.decode() for token in given_up]
 
     def disconnect(self) -> None:
-        """The connection is gone: release all that wait on it."""
+        """Release all requests that wait on a lost connection."""
         self.connected = False
-        if self._in_doubt is not None:
-            self._to_take_back.append(TakingBack(self._in_doubt))
-            self._in_doubt = None
-        for entry in self._to_take_back:
+        if self._unconfirmed is not None:
+            self._to_roll_back.append(Rollback(self._unconfirmed))
+            self._unconfirmed = None
+        for entry in self._to_roll_back:
             if entry.done is not None and not entry.done.done():
                 entry.done.set_result(False)
-        self._to_take_back = [entry for entry in self._to_take_back if entry.done is None]
+        self._to_roll_back = [entry for entry in self._to_roll_back if entry.done is None]
         for answer in (*self._sent_answers, *self._answers):
             answer.refuse()
         for notice in (*self._sent_notices, *self._notices):
@@ -390,11 +391,11 @@ class GroupCommit:
         self._sent_answers, self._answers, self._sent_notices, self._notices = [], [], [], []
         self._sent_holds, self._holds = [], unanswered(holds)
         self._sent, self._sent_at, self._is_slow = [], None, False
-        self._hold_clock = self._settled_until = None  # of another data set, perhaps
+        self._hold_clock = self._settled_until = None  # the next data set may be another
 
 
 def _expect(reply: Any) -> Any:
-    """The reply, unless it is an error."""
+    """Return the reply, or raise it if it is an error."""
     if isinstance(reply, ResponseError):
         raise reply
     return reply

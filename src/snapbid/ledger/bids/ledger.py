@@ -1,4 +1,4 @@
-"""The ledger: bids are remembered, notices settled once (contract 5)."""
+"""The ledger: remember bids and settle each notice once (contract 5)."""
 
 import asyncio
 import logging
@@ -33,10 +33,10 @@ from snapbid.redisclient.connection import Connections
 from snapbid.redisclient.replies import Pending
 
 TICK_S: Final = 0.005
-REST_S: Final = BEAT_S  # between ticks while no shard waits for Redis: a heartbeat is due in each
-LOOK_S: Final = 4 * BEAT_S  # between looks for what other processes have left
+REST_S: Final = BEAT_S  # between ticks while no shard waits for Redis: one heartbeat in each
+LOOK_S: Final = 4 * BEAT_S  # between scans for files left by other processes
 REPLAY_BATCH: Final = 500
-STOP_S: Final = 3.0  # for taking back what is in doubt
+STOP_S: Final = 3.0  # for rolling back unconfirmed batches on close
 HOLD_S: Final = 60
 
 __all__ = ["Ledger", "LedgerBid", "SpoolFullError"]
@@ -45,12 +45,12 @@ logger = logging.getLogger("snapbid")
 
 
 class Ledger:
-    """One worker's way to the ledger.
+    """One worker's interface to the ledger.
 
     `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held; `spool` is a
-    directory. `replicas` is that of Connections. `replayed` is told of each notice from the spool
-    that was settled, with its verdict. `clock` gives epoch seconds and simulates all time, that of
-    Redis too.
+    directory. `replicas`: see Connections. `replayed` is called with each notice settled from the
+    spool and its verdict. `clock`, if given, returns epoch seconds and simulates all time,
+    including that of Redis.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Ledger:
         done: "Pending[str | None]",
         otherwise: tuple[int, bytes] | None,
     ) -> None:
-        """Spool a notice, with its other reading if it has one."""
+        """Spool a notice, with its alternative reading if it has one."""
         own_time = not self._clocks[number].is_known
         notices = [(number, _spooled(packed))]
         if otherwise is not None:
@@ -119,12 +119,12 @@ class Ledger:
         return self._clocks[0].now_ms(self._loop.time()) / 1000
 
     async def open(self) -> None:
-        """Start to connect, without waiting for it."""
+        """Start connecting, without waiting for the connections."""
         self._loop = asyncio.get_running_loop()
         try:
             self._spool.join()
         except OSError as error:
-            logger.error("the spool cannot be used: %s", error.strerror)
+            logger.error("cannot use the spool directory: %s", error.strerror)
         else:
             for core in self._cores:
                 core.token = self._spool.token
@@ -133,29 +133,35 @@ class Ledger:
         self._tasks = [asyncio.create_task(self._tick()), asyncio.create_task(self._replay())]
 
     async def close(self) -> None:
-        """Send what waits, take back what is in doubt, and disconnect."""
+        """Send queued requests, roll back unconfirmed batches, and disconnect."""
         tick, replay = self._tasks
         await end(replay)
         until = self._loop.time() + STOP_S
         await asyncio.gather(*(shard.close(until) for shard in self._shards))  # stalls end by ticks
         await end(tick)
-        self._tell_certain()
-        self._leave_in_doubt()
+        self._run_certain()
+        self._leave_unconfirmed()
         await self._spool.set_aside()
         if self._spool.is_empty and await self._sign_off(self._spool.token):
             self._spool.leave()
         await self._spool.close()
         await self._looking.aclose()
 
-    def _leave_in_doubt(self) -> None:
-        doubts = [
-            (number, batch) for number, shard in enumerate(self._shards) for batch in shard.in_doubt
+    def _leave_unconfirmed(self) -> None:
+        batches = [
+            (number, batch)
+            for number, shard in enumerate(self._shards)
+            for batch in shard.unconfirmed
         ]
-        if doubts:
+        if batches:
             try:
-                self._spool.leave_in_doubt(doubts)
+                self._spool.leave_unconfirmed(batches)
             except OSError as error:
-                logger.error("%d batches in doubt are lost: %s", len(doubts), error.strerror)
+                logger.error(
+                    "lost %d unconfirmed batches: cannot write the spool: %s",
+                    len(batches),
+                    error.strerror,
+                )
 
     @property
     def connected(self) -> bool:
@@ -169,19 +175,20 @@ class Ledger:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the ledger is another one than the warehouse's; nothing is remembered then."""
+        """Whether the ledger is not the warehouse's own; no bid is remembered then."""
         return any(shard.is_foreign for shard in self._shards)
 
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
-        """Use the ledger of this warehouse (its id) alone; any while none is known.
+        """Accept only the ledger of this warehouse (its id); any, as long as none is known.
 
-        `epochs`: the data sets of its shards, where it has a ledger; "" of one that had none yet.
+        `epochs`: the data set of each shard of the warehouse's ledger, "" for a shard without one;
+        empty if the warehouse has no ledger yet.
         """
         for shard in self._shards:
             shard.belong_to(warehouse, epochs)
 
     def use_families(self, families: Mapping[int, int]) -> None:
-        """Take bids of these SSPs, by number, for those of a family: variant to what stands for it.
+        """Group SSPs into families: map the number of a variant to that of its family.
 
         Any other SSP is a family of its own. A family never replaces another's bids.
         """
@@ -200,9 +207,9 @@ class Ledger:
     ) -> "Pending[Verdicts] | None":
         """Remember the bids of one answer; each is kept, or refused by its limits.
 
-        The result becomes a BidVerdict for each bid once Redis has decided, or "" where that takes
-        longer than `within_s`; what was kept is taken back then. None where Redis is away. `user`
-        is needed where limits have caps. `counted`: some bid of this answer was kept before.
+        The future resolves to a BidVerdict for each bid once Redis has decided, or to "" after
+        `within_s`; bids that were kept are rolled back then. Returns None if Redis is unavailable.
+        `user` is required if limits have caps. `counted`: a bid of this answer was kept before.
         """
         shard = self._shards[shard_of(auction_id, len(self._shards))]
         if self._capping is not None and self._capping.concerns(bids):
@@ -212,20 +219,20 @@ class Ledger:
     async def look(
         self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None, within_s: float
     ) -> Verdicts:
-        """The verdicts that `remember` would give now; "" where Redis is away or too slow."""
+        """Return the verdicts `remember` would give now; "" if Redis is unavailable or too slow."""
         return await self._loop.create_task(self._look(auction_id, bids, user, within_s))
 
     async def _look(
         self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None, within_s: float
     ) -> Verdicts:
         try:
-            async with asyncio.timeout(within_s):  # which needs a task
+            async with asyncio.timeout(within_s):  # needs a task
                 return await self.budgets.verdicts(auction_id, bids, user)
         except TimeoutError:
             return ""
 
     def shard_of(self, auction_id: bytes) -> int:
-        """The shard that has this auction's share of the budgets."""
+        """Return the shard of an auction, whose allowances its bids spend."""
         return shard_of(auction_id, len(self._shards))
 
     async def settle(
@@ -237,12 +244,12 @@ class Ledger:
         otherwise: tuple[bytes, bytes] | None = None,
         family: bytes = b"",
     ) -> str:
-        """Settle a notice, or spool it where Redis is away: a NoticeVerdict.
+        """Settle a notice, or spool it if Redis is unavailable; return a NoticeVerdict.
 
-        `reason` is a loss's; `kind` has ALTERED where the URL was altered on its way. A notice that
-        is spooled, and turns out unknown later, is settled for the ids `otherwise`. Signed bids of
-        a family are apart from others, as if their auctions' ids began with `family`. Raises
-        SpoolFullError where the notice can be kept nowhere.
+        `reason`: of a loss. `kind` includes ALTERED if the URL was altered on its way. A spooled
+        notice that turns out to be unknown is settled for the ids `otherwise`. Signed bids of a
+        family are kept apart, as if their auction ids began with `family`. Raises SpoolFullError
+        if the notice can be neither settled nor spooled.
         """
         auction_id = family + auction_id
         number = shard_of(auction_id, len(self._shards))
@@ -280,7 +287,7 @@ class Ledger:
     ) -> bool:
         """Count a settled loss as a rejection of the bid's creative; return whether it counts.
 
-        It doesn't for a bid of the SSPs `unheard`, by number. Raises RedisError.
+        Bids of the SSPs `unheard`, by number, do not count. Raises RedisError.
         """
         number = shard_of(auction_id, len(self._shards))
         return bool(
@@ -296,13 +303,13 @@ class Ledger:
         )
 
     def _moved_to(self, auction_id: bytes, own: int) -> Iterator[int]:
-        """The other shards that may know an auction's bids, since the ledger was moved."""
+        """Yield the other shards that may have an auction's bids since the ledger was moved."""
         now = self._now_s()
         former = [of.shards for of in self._shards[own].former if of.until > now]
         return (n for n in moved_to(auction_id, former, len(self._shards)) if n != own)
 
     async def _tick(self) -> None:
-        """Tick while a shard waits for Redis; else now and then, for heartbeats."""
+        """Tick often while a shard waits for Redis, else once a beat for heartbeats."""
         while True:
             busy_s = 0.0
             if any(shard.is_busy for shard in self._shards):
@@ -315,10 +322,10 @@ class Ledger:
             now = self._loop.time()
             for shard in self._shards:
                 shard.tick(now, busy_s)
-            self._tell_certain()
+            self._run_certain()
 
     async def _rest(self) -> None:
-        """Wait until something is sent, for REST_S at most."""
+        """Wait until something is sent, at most until the next beat."""
         self._resting = self._loop.create_future()
         timer = self._loop.call_later(left(REST_S), self._end_rest)
         await self._resting
@@ -329,12 +336,10 @@ class Ledger:
             self._resting.set_result(None)
 
     def when_certain(self, then: Callable[[], object]) -> None:
-        """Call once it is known what became of all bids that Redis was sent until now: of a late
-        one, that it counts no longer.
-        """
+        """Call `then` once the outcome of all bids sent so far is known: late ones rolled back."""
         self._uncertain.append(([core.last_batch for core in self._cores], then))
 
-    def _tell_certain(self) -> None:
+    def _run_certain(self) -> None:
         left = []
         for sent, then in self._uncertain:
             if all(map(GroupCommit.is_certain, self._cores, sent)):
@@ -343,7 +348,7 @@ class Ledger:
                 left.append((sent, then))
         self._uncertain = left
 
-    # -- what is left in the spool's directory ----------------------------------------------------
+    # -- files in the spool directory -------------------------------------------------------------
 
     async def _replay(self) -> None:
         while True:
@@ -351,7 +356,7 @@ class Ledger:
                 try:
                     await self._replay_all()
                 except OSError:
-                    logger.exception("the spool cannot be read")
+                    logger.exception("cannot read the spool; trying again")
             await self._wait()
 
     async def _wait(self) -> None:
@@ -363,8 +368,8 @@ class Ledger:
         names = self._spool.look()
         for spooled in self._spool.abandoned(names):
             await _finish(spooled, self._settle_all)
-        for doubt in self._spool.abandoned_doubts(names):
-            await _finish(doubt, self._take_back_all)
+        for unconfirmed in self._spool.abandoned_batches(names):
+            await _finish(unconfirmed, self._roll_back_all)
         for process in self._spool.gone(names):
             await _finish(process, self._sign_off_gone)
 
@@ -372,7 +377,7 @@ class Ledger:
         notices = spooled.notices(self._clocks[0].behind_ms)
         if notices is None:
             return False
-        verdict: str | None = None  # of the notice before
+        verdict: str | None = None  # of the previous notice
         for start in range(0, len(notices), REPLAY_BATCH):
             batch = notices[start : start + REPLAY_BATCH]
             waiting = [
@@ -399,8 +404,10 @@ class Ledger:
         return self._shards[shard % len(self._shards)].settle(packed, from_spool=True)
 
     async def _settle_moved(self, packed: bytes, own: int) -> str | None:
-        """Settle a notice from the spool whose bid its shard does not know, in another one, where
-        the ledger was moved: of the auction the spool does not tell. None where one is away."""
+        """Settle a spooled notice in any other shard, after a move of the ledger.
+
+        The spool does not record the auction, so each shard is tried. None if one is unavailable.
+        """
         if self._shards[own].former:
             for shard in self._shards:
                 done = shard.settle(packed, from_spool=True)
@@ -409,9 +416,9 @@ class Ledger:
                     return verdict
         return NoticeVerdict.UNKNOWN
 
-    async def _take_back_all(self, doubt: SpoolFile) -> bool:
-        for shard, batch in doubt.doubts():
-            done = self._shards[shard % len(self._shards)].take_back(batch)
+    async def _roll_back_all(self, unconfirmed: SpoolFile) -> bool:
+        for shard, batch in unconfirmed.batches():
+            done = self._shards[shard % len(self._shards)].roll_back(batch)
             if done is None or not await done:
                 return False
         return True
@@ -421,8 +428,9 @@ class Ledger:
         return not self._spool.has_notices_of(token) and await self._sign_off(token)
 
     async def _sign_off(self, token: str) -> bool:
-        """Release the holds that wait for the process's notices; return whether Redis took it, and
-        replicas have it: else a failover would have holds wait for one that nobody signs off.
+        """Release the holds that wait for a process' notices; return whether that is replicated.
+
+        If it were not, holds would wait, after a failover, for a process that nobody signs off.
         """
         try:
             for number, clock in enumerate(self._clocks):
@@ -435,12 +443,12 @@ class Ledger:
 
 
 def _spooled(packed: bytes) -> bytes:
-    """The notice, marked as one that comes from the spool."""
+    """Mark a notice as coming from the spool."""
     return bytes((packed[0] | SPOOLED,)) + packed[1:]
 
 
 async def _finish(file: SpoolFile, work: Callable[[SpoolFile], Awaitable[bool]]) -> None:
-    """Remove the file if the work is done, leave it for another time if not."""
+    """Remove the file if the work succeeds, else leave it for the next attempt."""
     finished = False
     try:
         finished = await work(file)

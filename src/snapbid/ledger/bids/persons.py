@@ -1,4 +1,4 @@
-"""What the ledger has of a user: holds and impressions of caps, and open bids (money.lua)."""
+"""Erase a user from the ledger: holds and impressions of caps, and open bids (money.lua)."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ from snapbid.ledger.caps.outbox import user_of
 from snapbid.ledger.scripts import scripts
 from snapbid.redisclient.connection import Connections
 
-BATCH: Final = 1000  # keys that a scan looks at
-UNDER_WAY_S: Final = 2.0  # for which a sweeper may deliver what it has read
+BATCH: Final = 1000  # keys in one step of a scan
+UNDER_WAY_S: Final = 2.0  # within which a sweeper delivers what it has read
 
 
 class ErasedUsers(NamedTuple):
-    """How many caps of campaigns were removed, and how many open bids no longer name a user."""
+    """The number of campaign caps removed, and of open bids that no longer name the user."""
 
     caps: int
     open_bids: int
@@ -26,9 +26,10 @@ class ErasedUsers(NamedTuple):
 async def erase(
     connections: Connections, shards: int, users: Iterable[str], *, dry_run: bool = False
 ) -> ErasedUsers:
-    """Remove users, by the names of bidding/identity.py, from all shards; or count alone.
+    """Remove users, named as in bidding/identity.py, from all shards; a dry run only counts.
 
-    Looks at every key of caps and bids. Replicas have removed them, too, then. Raises RedisError.
+    Scans every key of caps and bids, and waits until replicas have removed them too. Raises
+    RedisError.
     """
     redis = connections.client()
     try:
@@ -46,7 +47,7 @@ async def _erase(redis: Redis, shards: int, users: Iterable[str], *, dry_run: bo
     caps = bids = 0
     prefixes = [ShardKeys(number).prefix for number in range(shards)]
     key: Any
-    for prefix in prefixes:  # first what the caps would be made from again
+    for prefix in prefixes:  # open bids first: notices would create the caps again from them
         async for key in redis.scan_iter(match=f"{prefix}r:*", count=BATCH):
             bids += int(await script(keys=[key], args=[int(not dry_run), *digests]))
     if shards > 1 and not dry_run:
@@ -63,7 +64,7 @@ async def _erase(redis: Redis, shards: int, users: Iterable[str], *, dry_run: bo
 
 
 async def _erase_entries(redis: Redis, prefix: str, digests: set[bytes]) -> None:
-    """Remove what outboxes have of users."""
+    """Remove the users' entries from outboxes."""
     async for outbox in redis.scan_iter(match=f"{prefix}o:*", count=BATCH):
         entries: Any = redis.sscan_iter(outbox, count=BATCH)
         async for entry in entries:

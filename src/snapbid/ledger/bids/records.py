@@ -1,4 +1,4 @@
-"""How bids and notices are written down, in Redis and in the spool (layouts: records.lua)."""
+"""Encodings of bids and notices, in Redis and in the spool (layouts: records.lua)."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -12,27 +12,27 @@ from snapbid.ledger.bids._records import user_digest as user_digest
 WIN: Final = 1
 BILLING: Final = 2
 LOSS: Final = 4
-HELD: Final = 8  # with the kinds: the cost of the bid is held
-CAPPED: Final = 16  # with the kinds: the user is capped, and follows the price
+HELD: Final = 8  # beside the kinds of a record: the cost of the bid is held
+CAPPED: Final = 16  # beside the kinds of a record: the user is capped, and follows the price
 NOTICE_KINDS: Final = WIN | BILLING | LOSS
-ALTERED: Final = 32  # with the kind of a notice: its URL was altered (bidding/notice.py)
-OTHERWISE: Final = 64  # in a spool: another reading, for where the notice before it is unknown
-SPOOLED: Final = 128  # with the kind of a notice: it comes from a spool
+ALTERED: Final = 32  # beside the kind of a notice: its URL was altered (bidding/notice.py)
+OTHERWISE: Final = 64  # in a spool: alternative reading, used if the notice before it is unknown
+SPOOLED: Final = 128  # beside the kind of a notice: it comes from a spool
 
 DIGEST_SIZE: Final = 16
-# Kind, loss reason, digest, when it came, and when the run of Redis began that was reached last
-# (each epoch s, ms; zeros: unknown).
+# Kind, loss reason, digest, time of arrival, start of the run of Redis that was last reached (both
+# times epoch s, ms; zeros: unknown).
 NOTICE: Final = Struct("<Bh16sIHIH")
 
 
 class BidVerdict(StrEnum):
-    """What became of a bid that was to be remembered.
+    """The outcome of remembering a bid.
 
-    A look tells also that budgets are `UNCONFIRMED` since Redis started or lost its data: for the
-    bid that is the same as `OVER_BUDGET`. `CAPS_AWAY`: the shard with the user's impressions is.
-    `OVER_SHARE`: of a budget for which several SSPs ask, the bid's own holds as much as is free.
-    `TAKEN`: another family of SSPs has a bid on the auction's impression.
-    `OVER_SUM`: the sums of a day's money would not hold its cost (remember.lua).
+    `UNCONFIRMED`, reported by a look alone: Redis started or lost its data, and budgets are not
+    restored yet; a bid gets `OVER_BUDGET` instead. `CAPS_AWAY`: the shard with the user's
+    impressions is unavailable. `OVER_SHARE`: several SSPs compete for the budget, and this one
+    holds its share. `TAKEN`: another family of SSPs has a bid on this impression. `OVER_SUM`: the
+    cost would overflow the sums of the day (remember.lua).
     """
 
     KEPT = "k"
@@ -46,7 +46,7 @@ class BidVerdict(StrEnum):
 
 
 class NoticeVerdict(StrEnum):
-    """What became of a notice. `LATE` is counted on the day on which it is settled."""
+    """The outcome of a notice. `LATE`: counted on the day of settlement, not on the bid's."""
 
     COUNTED = "c"
     LATE = "l"
@@ -56,30 +56,31 @@ class NoticeVerdict(StrEnum):
 
 
 def marked(campaign: int, mark: int) -> int:
-    """A campaign's number with a creative's mark (0 to 255) above its 32 bits, as bids have it."""
+    """Combine a campaign's number (32 bits) with a creative's mark (0 to 255) above it."""
     return mark << 32 | campaign
 
 
 def identity(marked: int, answer: int) -> int:
-    """The identity of a bid of an answer (records.lua)."""
+    """Return the identity of a bid within an answer (records.lua)."""
     return marked >> 32 << 24 | answer
 
 
 def user_shard(digest: bytes, shards: int) -> int:
-    """The shard that holds a user's impressions (money.lua)."""
+    """Return the shard that holds a user's impressions (money.lua)."""
     return int.from_bytes(digest[:4], "little") % shards
 
 
 def moved_to(auction_id: bytes, former: Sequence[int], shards: int) -> list[int]:
-    """The shards that hold an auction's bids from when the ledger had so many shards, newest first.
+    """List the shards that hold an auction's bids from before moves of the ledger, newest first.
 
-    `former` is in the order of the moves, each of which took shard N to N modulo the next number.
+    `former`: the shard counts before each move, in order; a move took shard N to N modulo the next
+    count.
     """
-    places = list[int]()
+    found = list[int]()
     for at in reversed(range(len(former))):
-        place = shard_of(auction_id, former[at])
+        shard = shard_of(auction_id, former[at])
         for later in (*former[at + 1 :], shards):
-            place %= later
-        if place not in places:
-            places.append(place)
-    return places
+            shard %= later
+        if shard not in found:
+            found.append(shard)
+    return found

@@ -1,6 +1,6 @@
-"""What a shard says of itself: its data set, the segment that is counted in, how far the drain is.
+"""The state of a shard: its data set, current segment, and the progress of the drain.
 
-`segment.lua` says what a segment is, `keys.py` what the fields are.
+`segment.lua` defines segments, `base/redis_keys.py` the fields.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from snapbid.base.redis_keys import ShardKeys
 
 
 class FormerLedger(NamedTuple):
-    """How many shards a ledger had before it was moved, and until when (epoch s) its bids are here.
+    """The shard count of a ledger before a move, and when its last bids expire here (epoch s).
 
-    The bids of its shard N are in shard N modulo the number that the next ledger had.
+    The bids of its shard N are in shard N modulo the count of the next ledger.
     """
 
     shards: int
@@ -23,15 +23,16 @@ class FormerLedger(NamedTuple):
 
 
 def parse_former(text: str) -> list[FormerLedger]:
-    """Read the field `moved`, oldest first: `1:1766000000 8:1766003600`."""
+    """Parse the field `moved`, oldest first: `1:1766000000 8:1766003600`."""
     return [FormerLedger(*map(int, part.split(":"))) for part in text.split()]
 
 
 class ShardState(NamedTuple):
-    """The reply of begin.lua; `warehouse` is "" until a drain has said whose numbers these are.
+    """The reply of begin.lua.
 
+    `warehouse`: the one whose numbers the ledger uses, "" until a drain or worker has set it.
     `former`: the ledgers from which this one was moved, oldest first; `moved_from`: the epoch of
-    the last of them. `shards`: how many this one has, 0 before a drain has said so.
+    the last of them. `shards`: the shard count, 0 until a drain has set it.
     """
 
     epoch: str
@@ -68,7 +69,7 @@ class ShardState(NamedTuple):
 
 
 def parse_time(text: str) -> tuple[int, int]:
-    """Epoch s and ms of `1766000000.123`; zeros of a segment that is gone."""
+    """Parse `1766000000.123` into epoch s and ms; an empty text gives zeros."""
     seconds, _, ms = text.partition(".")
     return int(seconds or 0), int(ms or 0)
 
@@ -80,6 +81,6 @@ async def fetch_segments(redis: Redis, keys: ShardKeys) -> list[str]:
 
 
 def segment_script(name: str) -> str:
-    """The script of that name, with what stands before it."""
+    """Return a script with segment.lua in front of it."""
     folder = resources.files("snapbid.ledger.scripts")
     return "".join((folder / f"{part}.lua").read_text("utf-8") for part in ("segment", name))

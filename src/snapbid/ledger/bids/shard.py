@@ -1,10 +1,10 @@
-"""One shard of the ledger over its connection: when to send, and what happens in time.
+"""One shard of the ledger over its connection: when to send, and what to time out.
 
-An idle shard sends at once. A busy one forms larger batches by itself, since what comes during a
-round trip waits for the next; no request waits for a timer. Where many requests are ready at the
-same time, the first of them go ahead, so that Redis works while this process does. A clock that
-ticks beside it answers for those whose time is up, and gives up a connection that has stalled. An
-idle connection gets a heartbeat now and then, so that its end is known before a bid needs it.
+An idle shard sends at once. A busy one forms larger batches by itself, since requests that arrive
+during a round trip wait for the next; none waits for a timer. If many requests are ready at once,
+the first of them are sent early, so that Redis works while this process does. A ticker times out
+overdue requests and closes a stalled connection. An idle connection gets heartbeats, so that its
+loss is noticed before a bid needs it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from snapbid.base.redis_keys import ShardKeys
 from snapbid.ledger.bids import commit
 from snapbid.ledger.bids.batch import AnswerBids, BidBatch, LedgerBid, Verdicts
 from snapbid.ledger.bids.clock import LedgerClock
-from snapbid.ledger.bids.commit import Command, GroupCommit, PendingHold, PendingNotice, TakingBack
+from snapbid.ledger.bids.commit import Command, GroupCommit, PendingHold, PendingNotice, Rollback
 from snapbid.ledger.bids.segment import FormerLedger, ShardState
 from snapbid.ledger.scripts import of_worker
 from snapbid.redisclient.connection import Connector
@@ -29,16 +29,16 @@ from snapbid.redisclient.replicas import confirmed, waiting
 from snapbid.redisclient.replies import Reply, Turn
 from snapbid.redisclient.wire import Wire
 
-TURNS: Final = 16  # of the loop that a batch may wait for company
-ENOUGH: Final = 32  # in a batch, to wait no longer
+ITERATIONS: Final = 16  # iterations of the loop for which a batch may grow
+ENOUGH: Final = 32  # requests with which a batch is sent at once
 
 logger = logging.getLogger("snapbid")
 
 
 class LedgerName(NamedTuple):
-    """The warehouse whose numbers a shard has, its data set, and from which that was moved.
+    """The warehouse whose numbers a shard uses, its data set, and the one it was moved from.
 
-    "" of what is not known.
+    Unknown parts are "".
     """
 
     warehouse: str = ""
@@ -47,7 +47,7 @@ class LedgerName(NamedTuple):
 
 
 class ForeignLedgerError(RedisError):
-    """The ledger belongs to another warehouse, or is another one than the warehouse's own."""
+    """The ledger belongs to another warehouse, or is not the warehouse's own."""
 
     def __init__(self, name: LedgerName, warehouse: str) -> None:
         if name.warehouse not in ("", warehouse):
@@ -58,7 +58,7 @@ class ForeignLedgerError(RedisError):
 
 
 class LedgerShard:
-    """A shard for one worker; `core` decides what is sent, `sent` is told that something was."""
+    """A shard for one worker; `core` decides what is sent, `sent` is called after each send."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class LedgerShard:
         self._connect = connect
         self._replicas = 0
         self._waiting: tuple[Command, ...] = ()
-        self._link = Link(connect, self, f"Redis is away from shard {number}", commit.STALL_S)
+        self._link = Link(connect, self, f"ledger shard {number} unavailable", commit.STALL_S)
         self._core = core
         self._clock = clock
         self._sent = sent
@@ -105,26 +105,29 @@ class LedgerShard:
         return self._core.batches
 
     @property
-    def in_doubt(self) -> list[BidBatch]:
-        """Batches that may have been applied and are not taken back yet."""
-        return self._core.in_doubt
+    def unconfirmed(self) -> list[BidBatch]:
+        """Batches that may have been applied and are not rolled back yet."""
+        return self._core.unconfirmed
 
     def open(self) -> None:
-        """Start to connect; needs a running loop."""
+        """Start connecting; needs a running loop."""
         self._loop = asyncio.get_running_loop()
         self._turn = Turn(self._loop)
         self._link.open()
 
     async def close(self, until: float) -> None:
-        """Send what waits, if Redis is there; take back what is in doubt, by then (loop time)."""
+        """Send queued requests if connected, and roll back unconfirmed batches, until `until`.
+
+        `until` is loop time.
+        """
         core = self._core
         while core.connected and (core.is_busy or core.waiting):
             await asyncio.sleep(0.001)
-        while core.in_doubt and self._loop.time() < until:
+        while core.unconfirmed and self._loop.time() < until:
             await asyncio.sleep(0.005)
         await self._link.close()
 
-    # -- what requests call -----------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     def remember(
         self,
@@ -136,7 +139,7 @@ class LedgerShard:
         counted: bool,
         answer: int | None = None,
     ) -> "Reply[Verdicts] | None":
-        """See `Ledger.remember`; `answer`: its identity, if it has one already."""
+        """See `Ledger.remember`; `answer`: the identity of the answer, if it has one already."""
         core = self._core
         if not core.connected:
             return None
@@ -150,22 +153,22 @@ class LedgerShard:
         )
         if not waiting:
             return None
-        self._stir(waiting)
+        self._schedule(waiting)
         return done
 
     def next_answer(self) -> int:
-        """An identity for an answer (24 bits)."""
+        """Return an identity for an answer (24 bits)."""
         self._answers = answer = (self._answers + 1) & 0xFFFFFF
         return answer
 
     def hold(self, packed: bytes, within_s: float, *, ends: bool = False) -> "Reply[str] | None":
-        """Hold an impression of a capped user, or end it; see PendingHold. None: Redis is away."""
+        """Hold an impression of a capped user, or end a hold (PendingHold); None if unavailable."""
         done: Reply[str] = self._turn.reply()
         hold = PendingHold(packed, done, self._loop.time() + within_s, ends)
         waiting = self._core.hold(hold)
         if not waiting:
             return None
-        self._stir(waiting)
+        self._schedule(waiting)
         return done
 
     def settle(
@@ -175,36 +178,36 @@ class LedgerShard:
         from_spool: bool = False,
         otherwise: tuple[int, bytes] | None = None,
     ) -> "Reply[str | None] | None":
-        """Settle a notice; see PendingNotice. None where Redis is away."""
+        """Settle a notice; see PendingNotice. None if Redis is unavailable."""
         done: Reply[str | None] = self._turn.reply()
         notice = PendingNotice(packed, done, from_spool, otherwise)
         waiting = self._core.settle(notice)
         if not waiting:
             return None
-        self._stir(waiting)
+        self._schedule(waiting)
         return done
 
-    def take_back(self, batch: BidBatch) -> "asyncio.Future[bool] | None":
-        """Take back a batch that another process has left in doubt. None where Redis is away."""
+    def roll_back(self, batch: BidBatch) -> "asyncio.Future[bool] | None":
+        """Roll back another process' unconfirmed batch. None if Redis is unavailable."""
         done: asyncio.Future[bool] = self._loop.create_future()
-        if not self._core.take_back(TakingBack(batch, done)):
+        if not self._core.roll_back(Rollback(batch, done)):
             return None
-        self._stir()
+        self._schedule()
         return done
 
     def tick(self, now: float, busy_s: float = 0.0) -> None:
-        """Answer for those whose deadline has passed; `now` is loop time.
+        """Time out overdue requests; `now` is loop time.
 
-        `busy_s`: for how long the loop has not come to this.
+        `busy_s`: by how much the loop was late for this tick.
         """
         if self._core.expire(now, busy_s) and self._wire is not None:
-            self._wire.end(RedisError("it has stalled"))
+            self._wire.end(RedisError(f"no reply for {commit.STALL_S:g} s"))
         elif self._wire is not None and self._core.is_due(now):
-            self._stir()
+            self._schedule()
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it is of another warehouse than ours, or of another ledger than that one's."""
+        """Whether the shard belongs to another warehouse, or not to the warehouse's own ledger."""
         name, own = self._name, self._own
         if name.warehouse and self._warehouse not in ("", name.warehouse):
             return True
@@ -213,7 +216,7 @@ class LedgerShard:
         return len(own) != self._shards or own[self._number] not in ("", name.epoch)
 
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
-        """Bid with the numbers of this warehouse, and on its own ledger alone; see Ledger."""
+        """Accept only this warehouse's own ledger; see Ledger."""
         self._warehouse, self._own = warehouse, epochs
         self._end_foreign()
 
@@ -249,7 +252,7 @@ class LedgerShard:
         self._report_given_up()
 
     async def _confirm(self, connection: AbstractConnection) -> None:
-        """Wait until replicas have all that the shard has."""
+        """Wait until replicas have all writes of the shard."""
         replies: list[Any] = []
         for command in self._waiting:
             await connection.send_command(*command)
@@ -264,25 +267,25 @@ class LedgerShard:
         self._wire = None
         self._core.disconnect()
 
-    def _stir(self, waiting: int = 0) -> None:
-        """Begin a batch, unless one is under way; at once where enough requests wait for it."""
+    def _schedule(self, waiting: int = 0) -> None:
+        """Schedule a batch unless one is under way; send it now if enough requests wait."""
         if self._core.is_busy:
             return
         if waiting >= ENOUGH:
             self._send()
         elif not self._gathering:
             self._gathering = True
-            self._loop.call_soon(self._gather, 0, TURNS)
+            self._loop.call_soon(self._gather, 0, ITERATIONS)
 
-    def _gather(self, before: int, turns: int) -> None:
-        """Let what is ready to run come along: turns of the loop, while each brings more.
+    def _gather(self, before: int, iterations: int) -> None:
+        """Let requests that are ready join the batch: wait while each loop iteration brings more.
 
-        An idle process goes on after one; a busy one, where a round trip costs more than a request,
-        shares it among more of them.
+        An idle process sends after one iteration. A busy one, where a round trip costs more than a
+        request, shares it among more requests.
         """
         waiting = self._core.waiting
-        if turns and before < waiting < ENOUGH:
-            self._loop.call_soon(self._gather, waiting, turns - 1)
+        if iterations and before < waiting < ENOUGH:
+            self._loop.call_soon(self._gather, waiting, iterations - 1)
             return
         self._gathering = False
         self._send()
@@ -299,7 +302,7 @@ class LedgerShard:
         return ("EVALSHA", self._shas[name], 2, *self._keys.script_keys, *arguments)
 
     def _answered(self, replies: list[Any]) -> None:
-        """The replies to what was sent are there."""
+        """Handle the replies to the last round trip."""
         now = self._loop.time()
         self._turn.begin()
         try:
@@ -311,14 +314,14 @@ class LedgerShard:
         if self._core.epoch not in ("", self._name.epoch):
             self._name = self._name._replace(epoch=self._core.epoch, moved_from="")
             self._end_foreign()
-        if self._core.has_to_take_back:
+        if self._core.has_to_roll_back:
             self._send()
         elif self._core.waiting:
-            self._stir(self._core.waiting)
+            self._schedule(self._core.waiting)
 
     def _report_given_up(self) -> None:
         for token in self._core.given_up:
             logger.warning(
-                "budgets no longer wait for the notices of process %s, not heard of for long", token
+                "gave up on process %s: no heartbeat; holds no longer wait for its notices", token
             )
         self._core.given_up.clear()

@@ -1,13 +1,13 @@
-"""Notices that Redis did not settle in time: on disk before they are answered, settled later.
+"""The spool: notices that Redis did not settle in time, on disk until they are settled.
 
-A worker appends to a file of its own, synced before the notice is answered (several share one
-sync). When Redis is back the file is set aside and its notices are settled; a notice that was
-settled already is a duplicate, so replaying twice does no harm. Files of workers that are gone are
+Each worker appends to its own file and syncs it before the notice is answered (several share one
+sync). Once Redis is back, the file is set aside and its notices are settled; one that was settled
+already is a duplicate, so replaying twice does no harm. Files of workers that have ended are
 recognised by their free lock and taken over.
 
 Holds wait for spooled notices (clock.lua), and so for each process that may have some: it has a
-token, and a file by which others see that it is there. What a process has in doubt when it ends
-(commit.py) is left in the same directory.
+token, and a locked file that shows that it is alive. The unconfirmed batches of a process that
+ends (commit.py) are left in the same directory.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from snapbid.redisclient.replies import Pending
 
 MAGIC: Final = b"snapbid\x01"  # at the start of a file; the last byte is the number of the format
 _ENTRY: Final = Struct(f"<HI{NOTICE.size}s")  # shard, checksum, notice
-_OWN_TIME: Final = 1 << 15  # with the shard: the time of Redis was not known yet
+_OWN_TIME: Final = 1 << 15  # beside the shard: the time is this machine's, not that of Redis
 _SUFFIX: Final = ".spool"
 _PROCESS: Final = ".process"
-_DOUBT: Final = ".doubt"
-_UNLOCKED: Final = ".new"  # being made; ignored by readers
+_BATCHES: Final = ".doubt"
+_UNLOCKED: Final = ".new"  # being created; ignored by readers
 
 
 class SpoolFullError(Exception):
@@ -40,10 +40,10 @@ class SpoolFullError(Exception):
 
 
 class Spool:
-    """One worker's spool in a directory that the workers of a server share.
+    """One worker's spool in a directory shared by the workers of a server.
 
-    `max_bytes` bounds what it writes plus the abandoned files in the directory. `token` names this
-    process.
+    `max_bytes` bounds its own files plus the abandoned ones in the directory. `token` identifies
+    this process.
     """
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
@@ -61,12 +61,12 @@ class Spool:
 
     @property
     def holds_own(self) -> bool:
-        """Whether this worker has a file that was not set aside yet."""
+        """Whether this worker has a file that is not set aside yet."""
         return self._file is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether all that this worker has written is settled."""
+        """Whether all notices written by this worker are settled."""
         if self._aside:
             self._aside = [path for path in self._aside if path.exists()]
         return self._file is None and not self._aside
@@ -74,7 +74,7 @@ class Spool:
     # -- writing ----------------------------------------------------------------------------------
 
     async def write(self, shard: int, packed: bytes) -> None:
-        """Return when the notice is on disk. Raises SpoolFullError where it cannot be."""
+        """Write a notice and wait until it is on disk. Raises SpoolFullError."""
         done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self.append([(shard, packed)], done)
         await done
@@ -86,10 +86,10 @@ class Spool:
         *,
         own_time: bool = False,
     ) -> None:
-        """Write notices, each with its shard; `done` becomes SPOOLED once they are synced, or
-        SpoolFullError.
+        """Write notices, each with its shard; `done` becomes SPOOLED once they are synced.
 
-        `own_time`: they came at that time by the clock of this machine, not by that of Redis.
+        `done` raises SpoolFullError if they cannot be. `own_time`: their times are by this
+        machine's clock, not by that of Redis.
         """
         marks = _OWN_TIME if own_time else 0
         try:
@@ -119,10 +119,10 @@ class Spool:
                 raise SpoolFullError("the disk is full")
             self._size += written
         except OSError as error:
-            raise SpoolFullError(f"the spool cannot be written: {error.strerror}") from error
+            raise SpoolFullError(f"cannot write the spool: {error.strerror}") from error
 
     def _open(self) -> None:
-        """Make a file of a name never used before, which others see only once it is locked."""
+        """Create a file under a new name, visible to others only once it is locked."""
         self._left = sum(spooled.size for spooled in self._kept())
         path = self._directory / f"{self.token}-{secrets.token_hex(8)}{_SUFFIX}"
         self._file = _create(path, MAGIC)
@@ -141,12 +141,12 @@ class Spool:
                 try:
                     await asyncio.to_thread(os.fsync, self._file)
                 except OSError as error:
-                    failure = SpoolFullError(f"the spool cannot be written: {error.strerror}")
+                    failure = SpoolFullError(f"cannot write the spool: {error.strerror}")
                     for done in waiting + self._unsynced:
                         if not done.done():
                             done.set_exception(failure)
                     self._unsynced = []
-                    self._close()  # what a later sync says of this file is not to be trusted
+                    self._close()  # a later sync of this file might report success wrongly
                 else:
                     for done in waiting:
                         if not done.done():
@@ -155,7 +155,7 @@ class Spool:
             self._syncing = None
 
     async def set_aside(self) -> None:
-        """Close what this worker has written, so that `abandoned` yields it."""
+        """Close this worker's file, so that `abandoned` yields it."""
         while self._syncing is not None:
             await asyncio.shield(self._syncing)
         self._close()
@@ -167,16 +167,16 @@ class Spool:
             self._file, self._size = None, 0
 
     async def close(self) -> None:
-        """Leave what was written for the next worker."""
+        """Leave unsettled notices to the next worker."""
         await self.set_aside()
         if self._process is not None:
             self._process.keep()
             self._process = None
 
-    # -- what others have left --------------------------------------------------------------------
+    # -- files of ended processes -----------------------------------------------------------------
 
     def look(self) -> list[str]:
-        """What is in the directory, but for the file that shows that this process is there."""
+        """List the files in the directory, except the one that marks this process as alive."""
         try:
             names = sorted(os.listdir(self._directory))
         except FileNotFoundError:
@@ -185,37 +185,37 @@ class Spool:
         return [name for name in names if name != own]
 
     def abandoned(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over abandoned files of notices, one after the other; `names` is a look at all."""
+        """Take over abandoned files of notices, one by one; `names`: a listing of the directory."""
         return self._take_over(names, _SUFFIX)
 
-    def abandoned_doubts(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over what processes that ended had in doubt."""
-        return self._take_over(names, _DOUBT)
+    def abandoned_batches(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
+        """Take over the unconfirmed batches of ended processes."""
+        return self._take_over(names, _BATCHES)
 
-    def leave_in_doubt(self, doubts: Sequence[tuple[int, BidBatch]]) -> None:
-        """Leave batches, with their shards, for another process to take back. Raises OSError."""
-        path = self._directory / f"{secrets.token_hex(8)}{_DOUBT}"
-        os.close(_create(path, msgspec.msgpack.encode(doubts)))
+    def leave_unconfirmed(self, batches: Sequence[tuple[int, BidBatch]]) -> None:
+        """Leave batches, with their shards, for another process to roll back. Raises OSError."""
+        path = self._directory / f"{secrets.token_hex(8)}{_BATCHES}"
+        os.close(_create(path, msgspec.msgpack.encode(batches)))
 
-    # -- who is there -----------------------------------------------------------------------------
+    # -- processes --------------------------------------------------------------------------------
 
     def join(self) -> None:
-        """Show that this process is there. Raises OSError."""
+        """Mark this process as alive. Raises OSError."""
         path = self._directory / f"{self.token}{_PROCESS}"
         self._process = SpoolFile(path, _create(path, b""))
 
     def leave(self) -> None:
-        """Nothing is left that holds would have to wait for, and Redis knows."""
+        """Remove the mark of this process: no notices are left, and Redis knows it."""
         if self._process is not None:
             self._process.done()
             self._process = None
 
     def gone(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over the files of processes that are gone, one after the other."""
+        """Take over the files that mark ended processes, one by one."""
         return self._take_over(names, _PROCESS)
 
     def has_notices_of(self, token: str) -> bool:
-        """Whether something that this process has spooled is not settled."""
+        """Whether a process has spooled notices that are not settled."""
         return any(self._directory.glob(f"{token}-*{_SUFFIX}"))
 
     def _take_over(self, names: Sequence[str] | None, suffix: str) -> Iterator["SpoolFile"]:
@@ -232,14 +232,14 @@ class Spool:
             except BlockingIOError:
                 os.close(file)
                 continue
-            if os.fstat(file).st_nlink == 0:  # another was faster, and is done with it
+            if os.fstat(file).st_nlink == 0:  # another process has finished it meanwhile
                 os.close(file)
                 continue
             yield SpoolFile(path, file)
 
 
 class SpoolFile:
-    """A file that was taken over; `done` or `keep` gives it back."""
+    """A file that was taken over; `done` or `keep` releases it."""
 
     def __init__(self, path: Path, file: int) -> None:
         self._path = path
@@ -247,20 +247,19 @@ class SpoolFile:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
         return os.fstat(self._file).st_size
 
     @property
     def token(self) -> str:
-        """Of the process whose file it is."""
+        """The token of the process that wrote the file."""
         return self._path.stem
 
     def notices(self, behind_ms: int = 0) -> list[tuple[int, bytes]] | None:
-        """(shard, notice) each; an entry that a crash cut short was never answered.
+        """Read (shard, notice) pairs; a truncated entry is skipped, since it was never answered.
 
-        Times by the clock of this machine, which is behind that of Redis by so much, become times
-        by that of Redis. None of a file in another format, which is left to the release that wrote
-        it.
+        Times by this machine's clock, which is `behind_ms` behind that of Redis, are converted.
+        None if the file is in another format, and left to the release that wrote it.
         """
         data = self._path.read_bytes()
         if not data.startswith(MAGIC):
@@ -270,10 +269,10 @@ class SpoolFile:
             for shard, packed in _entries(data[len(MAGIC) :])
         ]
 
-    def doubts(self) -> list[tuple[int, BidBatch]]:
-        """(shard, batch) each; none where the file was cut short."""
+    def batches(self) -> list[tuple[int, BidBatch]]:
+        """Read (shard, batch) pairs; empty if the file is truncated."""
         try:
-            return _decode_doubts(self._path.read_bytes())
+            return _decode_batches(self._path.read_bytes())
         except msgspec.DecodeError:
             return []
 
@@ -283,11 +282,11 @@ class SpoolFile:
         os.close(self._file)
 
     def keep(self) -> None:
-        """Leave the file for another time."""
+        """Leave the file for the next attempt."""
         os.close(self._file)
 
 
-_decode_doubts: Final = msgspec.msgpack.Decoder(list[tuple[int, BidBatch]]).decode
+_decode_batches: Final = msgspec.msgpack.Decoder(list[tuple[int, BidBatch]]).decode
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -304,7 +303,7 @@ def _later(packed: bytes, by_ms: int) -> bytes:
 
 
 def _create(path: Path, content: bytes) -> int:
-    """Make a file that others see only once it is locked, with its content synced."""
+    """Create a file that others see only once it is locked and its content is synced."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unlocked = path.with_suffix(_UNLOCKED)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
@@ -325,7 +324,7 @@ def _create(path: Path, content: bytes) -> int:
 
 
 def _sync_directory(directory: Path) -> None:
-    """So that the file's name survives too."""
+    """Sync a directory, so that the names of its files survive a crash."""
     file = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)

@@ -1,1 +1,1 @@
-"""Budgets, pacing and escrow over several shards (contract 3 and 10)."""
+"""Budgets, pacing, and escrow across shards (contract 3 and 10)."""

@@ -1,4 +1,4 @@
-"""Moves money between campaigns' accounts and allowances, in rounds (escrow.py says how)."""
+"""Move money between campaigns' accounts and allowances, in rounds (rules in escrow.py)."""
 
 from collections.abc import (
     Awaitable,
@@ -33,12 +33,12 @@ from snapbid.ledger.budgets.escrow import (
 from snapbid.ledger.scripts import scripts
 from snapbid.redisclient.connection import Connections
 
-KEPT_S: Final = 90 * 86_400  # for which an account that nobody asks for is kept
+KEPT_S: Final = 90 * 86_400  # expiry of an unused account
 DAY_MS: Final = 86_400_000
-SOON_MS: Final = 100  # until the next round, while there is money for a bid somewhere
-GROWING_MS: Final = 1000  # between looks at a limit that grows by the second
-SPENT_MS: Final = 10_000  # between looks at one that is used up
-MOST_LOOKS: Final = 100_000  # campaigns whose use is remembered
+SOON_MS: Final = 100  # until the next refill request, while money for a bid is left somewhere
+GROWING_MS: Final = 1000  # the same, while pacing raises the limit
+SPENT_MS: Final = 10_000  # the same, if the limit is used up
+MOST_LOOKS: Final = 100_000  # campaigns whose last use is remembered
 
 Accounts = dict[str, Account]  # by period
 
@@ -46,13 +46,13 @@ T = TypeVar("T")
 
 
 class UnconfirmedError(RedisError):
-    """A drain has not confirmed yet what was spent of a shard's budgets."""
+    """The drain has not restored a shard's budgets yet."""
 
 
 class EscrowedBudget(NamedTuple):
-    """What a campaign may use until now.
+    """The limits of a campaign as of now.
 
-    `limits`: nano-USD by period, "t" in all, or a day's number; none for a campaign that is gone.
+    `limits`: nano-USD by period ("t": in all, or a day's number); empty for a deleted campaign.
     `price`: of one bid; `grows`: a limit is paced.
     """
 
@@ -63,8 +63,8 @@ class EscrowedBudget(NamedTuple):
 
 
 class AllowanceReport(NamedTuple):
-    """What a shard says of a campaign: the lowest cost refused, or 0; whether it has less than it
-    needs; by period its allowance, and with less than what it calls for more."""
+    """A shard's report on a campaign: the lowest refused cost, or 0; whether it is low; and by
+    period its allowance, and the level below which it requests a refill."""
 
     refused: int
     is_low: bool
@@ -73,7 +73,7 @@ class AllowanceReport(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """The account of a campaign as it is in Redis, and read."""
+    """The account of a campaign, as stored in Redis and as parsed."""
 
     state: bytes
     segment: str
@@ -81,24 +81,24 @@ class _Stored(NamedTuple):
 
 
 class _State(msgspec.Struct, array_like=True):
-    segment: str  # of the account's shard, when this was written
+    segment: str  # of the account's shard at the time of writing
     accounts: Mapping[str, tuple[tuple[int, int, bool], ...]]
 
 
 class _Message(NamedTuple):
-    """To an allowance."""
+    """An update for an allowance."""
 
     budget: EscrowedBudget
     accounts: Accounts
     lease_ms: int
-    returns: Mapping[str, tuple[int, int]] = {}  # by period: what was returned before, an amount
+    returns: Mapping[str, tuple[int, int]] = {}  # by period: returned so far, amount to return
     least: Mapping[str, int] = {}
 
 
 class Allocator:
-    """One of any number of allocators. `clock` gives epoch seconds; see `scripts` for `simulated`.
+    """One of any number of allocators. `clock` returns epoch seconds; `simulated`: see `scripts`.
 
-    `away`: shards that are not asked at the moment.
+    `away`: shards to skip at the moment, as unavailable.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Allocator:
         self._clock = clock
         self._away = away
         texts = scripts(simulated, shards)
-        self._tell, self._read, self._replace = map(
+        self._update, self._read, self._replace = map(
             self._redis.register_script, (texts["escrow"], texts["accounts"], texts["account"])
         )
         self._looks: dict[int, tuple[float, dict[tuple[str, int], int]]] = {}
@@ -125,30 +125,30 @@ class Allocator:
         await self._redis.aclose()
 
     async def balance(self, budgets: Sequence[EscrowedBudget]) -> set[int]:
-        """One round for campaigns; gives those for which it was whole: no other allocator was in
-        the way, and all allowances are known.
+        """Run one round for campaigns; return those for which it was complete.
 
-        In each shard all are asked at once. What was begun and not finished is healed by the next
-        round, which comes since the allowances call again.
+        It is not if another allocator interfered or an allowance is unknown. Each shard is asked
+        about all campaigns at once. Allowances repeat their refill requests, so the next round
+        repairs an unfinished one.
         """
         stored = await self._stored(budgets)
         present = [budget for budget in budgets if budget.campaign in stored]
         if not present:
             return set()
         asked = [_Message(b, stored[b.campaign].accounts, GROWING_MS) for b in present]
-        answers = await self._told([asked] * len(self._keys))
+        answers = await self._exchange_all([asked] * len(self._keys))
         moves = {
             budget.campaign: self._decide(
                 budget,
                 stored[budget.campaign].accounts,
-                [None if reports is None else reports[place] for reports in answers],
+                [None if reports is None else reports[index] for reports in answers],
             )
-            for place, budget in enumerate(present)
+            for index, budget in enumerate(present)
         }
         written = await self._write(
             stored, {number: move.accounts for number, move in moves.items()}
         )
-        await self._told(
+        await self._exchange_all(
             [
                 [
                     message
@@ -160,7 +160,7 @@ class Allocator:
         )
         return {number for number in written if moves[number].is_complete}
 
-    # -- what a round decides ---------------------------------------------------------------------
+    # -- decisions of a round ---------------------------------------------------------------------
 
     def _decide(
         self, budget: EscrowedBudget, before: Accounts, answers: Sequence[AllowanceReport | None]
@@ -201,18 +201,18 @@ class Allocator:
                 cost = max(answer.refused, budget.price)
                 lease_ms = SOON_MS if min(left, default=0) >= cost else self._patience_ms(budget)
                 message = _Message(budget, after, lease_ms, returns[shard], least[shard])
-                if not _is_news(message, shard, answer):
+                if not _is_needed(message, shard, answer):
                     message = None
             messages.append(message)
         return _Move(after, messages)
 
     def _patience_ms(self, budget: EscrowedBudget) -> int:
-        """How long a campaign waits that has nothing left for a bid."""
+        """Return how long a campaign waits whose budget has nothing left for a bid."""
         midnight_ms = DAY_MS - int(self._clock() * 1000) % DAY_MS
         return min(GROWING_MS if budget.grows else SPENT_MS, midnight_ms)
 
     def _passed(self, campaign: int) -> tuple[float, dict[tuple[str, int], int]]:
-        """How long ago a campaign was looked at, and what its allowances had used."""
+        """Return the seconds since the last look at a campaign, and the use of its allowances."""
         now = monotonic()
         at, use = self._looks.pop(campaign, (now - 1.0, {}))
         self._looks[campaign] = now, use
@@ -220,21 +220,23 @@ class Allocator:
             del self._looks[next(iter(self._looks))]
         return max(now - at, 0.001), use
 
-    # -- what is said to Redis --------------------------------------------------------------------
+    # -- Redis ------------------------------------------------------------------------------------
 
-    async def _told(
+    async def _exchange_all(
         self, messages: Sequence[Sequence[_Message]]
     ) -> list[list[AllowanceReport] | None]:
-        """Tell allowances, by shard; what each of them says, None where the shard is away."""
+        """Update allowances, by shard; return their reports, None if the shard is unavailable."""
 
-        async def tell(shard: int) -> list[AllowanceReport]:
+        async def exchange(shard: int) -> list[AllowanceReport]:
             return await self._exchange(shard, messages[shard]) if messages[shard] else []
 
-        return await self._of_each(tell)
+        return await self._of_each(exchange)
 
     async def _exchange(self, shard: int, messages: Sequence[_Message]) -> list[AllowanceReport]:
-        """What is heard is on the replicas. Raises RedisError or OSError, and so for a shard in
-        which the drain has not confirmed yet what was spent."""
+        """Update a shard's allowances; return their reports, which replicas have.
+
+        Raises RedisError or OSError; UnconfirmedError if the drain has not restored its budgets.
+        """
         arguments: list[Any] = [int(self._clock() * 1000)]
         for budget, accounts, lease_ms, returns, least in messages:
             arguments += (budget.campaign, lease_ms, len(accounts))
@@ -243,7 +245,7 @@ class Allocator:
                 arguments += (period, entry.granted, entry.returned, expected, amount)
                 arguments.append(least.get(period, ""))
         keys = self._keys[shard]
-        is_confirmed, *figures = await self._tell(keys=keys.script_keys, args=arguments)
+        is_confirmed, *figures = await self._update(keys=keys.script_keys, args=arguments)
         await self._connections.replicate(self._redis, keys)
         if not is_confirmed:
             raise UnconfirmedError
@@ -251,7 +253,7 @@ class Allocator:
         return [_report(message.accounts, numbers) for message in messages]
 
     async def _stored(self, budgets: Sequence[EscrowedBudget]) -> dict[int, _Stored]:
-        """The accounts of campaigns, those without one that is away."""
+        """Fetch the accounts of campaigns, except those in unavailable shards."""
 
         async def read(shard: int) -> dict[int, _Stored]:
             own = [budget for budget in budgets if self._shard_of(budget.campaign) == shard]
@@ -269,7 +271,7 @@ class Allocator:
         return _joined(await self._of_each(read))
 
     def _parsed(self, budget: EscrowedBudget, segment: str, state: bytes) -> _Stored:
-        """What was written by another run of Redis may be old: allowances are to be heard first."""
+        """Parse an account. From another run of Redis it may be old, so it knows no allowance."""
         known = msgspec.json.decode(state, type=_State) if state else _State(segment, {})
         accounts = {}
         for period in budget.limits:
@@ -287,51 +289,51 @@ class Allocator:
     async def _write(
         self, stored: Mapping[int, _Stored], after: Mapping[int, Accounts]
     ) -> set[int]:
-        """Replace the accounts; those that are so now, no other allocator having changed them."""
-        news = {
+        """Write changed accounts by compare-and-set; return the campaigns that are up to date."""
+        changed = {
             number: accounts
             for number, accounts in after.items()
             if accounts != stored[number].accounts
         }
 
         async def write(shard: int) -> dict[int, bool]:
-            own = [number for number in news if self._shard_of(number) == shard]
+            own = [number for number in changed if self._shard_of(number) == shard]
             if not own:
                 return {}
             arguments: list[Any] = [KEPT_S]
             for number in own:
-                state = msgspec.json.encode(_State(stored[number].segment, news[number]))
+                state = msgspec.json.encode(_State(stored[number].segment, changed[number]))
                 arguments += (number, stored[number].state, state)
             keys = self._keys[shard]
             replaced = await self._replace(keys=keys.script_keys, args=arguments)
             await self._connections.replicate(self._redis, keys)
             return dict(zip(own, map(bool, replaced), strict=True))
 
-        replaced = _joined(await self._of_each(write)) if news else {}
-        return {number for number in after if number not in news or replaced.get(number)}
+        replaced = _joined(await self._of_each(write)) if changed else {}
+        return {number for number in after if number not in changed or replaced.get(number)}
 
     def _shard_of(self, campaign: int) -> int:
-        """The shard with a campaign's account."""
+        """Return the shard with a campaign's account."""
         return campaign % len(self._keys)
 
     async def _of_each(self, ask: Callable[[int], Awaitable[T]]) -> list[T | None]:
         async def ask_present(shard: int) -> T:
             if shard in self._away:
-                raise ConnectionError(f"{name(shard)} of the ledger is away")
+                raise ConnectionError(f"{name(shard)} of the ledger is unavailable")
             return await ask(shard)
 
         return await of_each(len(self._keys), ask_present)
 
 
 class _Move(NamedTuple):
-    """What a campaign's account has after a round, and what is said to its allowances."""
+    """A campaign's account after a round, and the updates for its allowances, by shard."""
 
     accounts: Accounts
     messages: Sequence[_Message | None]
 
     @property
     def is_complete(self) -> bool:
-        """Whether all allowances were heard, at some time."""
+        """Whether the account knows all allowances."""
         return all(entry.is_known for account in self.accounts.values() for entry in account)
 
 
@@ -351,8 +353,8 @@ def _demand(answer: AllowanceReport | None, period: str, used_before: int | None
     return Demand(0 if used_before is None else max(used - used_before, 0), answer.refused)
 
 
-def _is_news(message: _Message, shard: int, answer: AllowanceReport) -> bool:
-    """Whether an allowance does not know that yet, or is to call at another time."""
+def _is_needed(message: _Message, shard: int, answer: AllowanceReport) -> bool:
+    """Whether an update changes an allowance, or the time of its next refill request."""
     if message.returns or (answer.is_low and message.lease_ms != GROWING_MS):
         return True
     for period, account in message.accounts.items():

@@ -1,4 +1,4 @@
-"""Looks at budgets and caps that hold and count nothing, beside the way of the bids."""
+"""Read budgets and caps without holding or counting anything, off the bid path."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
@@ -14,11 +14,11 @@ from snapbid.ledger.bids.records import BidVerdict, user_digest, user_shard
 from snapbid.ledger.scripts import scripts
 
 _LENGTH: Final = Struct("<H")
-BATCH: Final = 200  # campaigns in one script call: Redis does nothing else for some 2 ms
+BATCH: Final = 200  # campaigns in one script call, which takes Redis some 2 ms
 
 
 class CampaignSpend(NamedTuple):
-    """What a campaign has used, in nano-USD: `used` and `used_today` are spend and holds."""
+    """What a campaign has used, in nano-USD; `used` and `used_today` include holds."""
 
     used: int
     used_today: int
@@ -30,7 +30,7 @@ NOTHING: Final = CampaignSpend(0, 0, 0, 0)
 
 
 class Budgets:
-    """Asks every shard. `clock` gives epoch seconds; see `scripts` for `simulated`."""
+    """Reader of budgets in all shards. `clock`: epoch seconds; `simulated`: see `scripts`."""
 
     def __init__(
         self, redis: Redis, shards: int, clock: Callable[[], float], *, simulated: bool = False
@@ -43,16 +43,16 @@ class Budgets:
         self._state = redis.register_script(texts["state"])
 
     async def look(self, shard: int, bids: Iterable[LedgerBid], user: str | None) -> Verdicts:
-        """The verdicts on bids if they came now, by one shard; "" where Redis is away."""
+        """Return one shard's verdicts on bids if they came now; "" if Redis is unavailable."""
         now = int(self._clock())
         return await self._ask(shard, [_packed(bid, user, now) for bid in bids])
 
     async def verdicts(
         self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None
     ) -> Verdicts:
-        """The verdicts on an auction's bids if they came now; "" where Redis is away.
+        """Return the verdicts on an auction's bids if they came now; "" if Redis is unavailable.
 
-        With several shards the caps are looked at in that of the user.
+        With several shards, caps are checked in that of the user.
         """
         shards = len(self._keys)
         shard = shard_of(auction_id, shards)
@@ -81,15 +81,16 @@ class Budgets:
         return str(letters.decode())
 
     async def states(self, campaigns: Sequence[int]) -> dict[int, CampaignSpend]:
-        """What campaigns, by number, have used over all shards. Raises RedisError or OSError."""
+        """Fetch what campaigns have used in all shards, by number. Raises RedisError or OSError."""
         return summed(campaigns, all_of(await self.states_of_each(campaigns)))
 
     async def states_of_each(
         self, campaigns: Sequence[int], batch_size: int = BATCH
     ) -> list[Mapping[int, CampaignSpend] | None]:
-        """What campaigns have used in each shard, None where it is away.
+        """Fetch what campaigns have used, for each shard; None if the shard is unavailable.
 
-        `batch_size`: campaigns in one script call. Raises RedisError or OSError where all are away.
+        `batch_size`: campaigns in one script call. Raises RedisError or OSError if no shard
+        answers.
         """
 
         async def ask(shard: int) -> Mapping[int, CampaignSpend]:
@@ -103,9 +104,9 @@ class Budgets:
     async def grants(
         self, shard: int, campaigns: Iterable[int], day: int
     ) -> dict[int, tuple[int, int]]:
-        """What campaigns may use in a shard by what it was granted: in all, and on a day.
+        """Fetch what a shard was granted for campaigns: in all, and for a day.
 
-        0 where nothing was. Raises RedisError or OSError.
+        0 if nothing was. Raises RedisError or OSError.
         """
         wanted = list(campaigns)
         async with self._redis.pipeline(transaction=False) as pipe:
@@ -131,7 +132,7 @@ class Budgets:
 def summed(
     campaigns: Iterable[int], shards: Sequence[Mapping[int, CampaignSpend]]
 ) -> dict[int, CampaignSpend]:
-    """What campaigns have used in all of these shards."""
+    """Sum what campaigns have used over shards."""
     sums = {}
     for campaign in campaigns:
         states = [shard.get(campaign, NOTHING) for shard in shards]

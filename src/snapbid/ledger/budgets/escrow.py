@@ -1,37 +1,37 @@
-"""Budgets over several shards by escrow: who may spend what, without I/O (contract 3 and 10).
+"""Escrow: the rules by which shards share a budget, without I/O (contract 3 and 10).
 
-A campaign's budget, in nano-USD, is for a period: in all, or one day. Its account holds what each
-shard was granted and has returned; each shard's allowance holds the same of itself, and what it has
-used, by spend and holds. An allowance admits a bid while that is within what it was granted:
+A campaign's budget, in nano-USD, is for a period: in all, or one day. Its account records what each
+shard was granted and has returned; each shard's allowance records the same for itself, and what it
+has used, by spend and holds. An allowance admits a bid within what it was granted:
 
     used + price <= granted - returned
 
-Both figures only grow, so that messages may be lost, late and repeated: whoever is told one takes
-the larger. A move raises the figure where the money leaves (a grant the account's, a return the
-allowance's), and is told to the other side afterwards. In between the money is stranded, in neither
-hand; telling again, which every round does, heals that. So nothing is ever in two hands:
+Both figures only grow, so messages may be lost, late or repeated: a receiver takes the larger
+figure. A transfer first raises the figure on the side that the money leaves (a grant the account's,
+a return the allowance's); the other side is updated afterwards. In between, the money is with
+neither; repeating the update, which every round does, repairs that. So no money is ever with both:
 
     sum of used <= net of the allowances <= net of the account <= limit
 
-What raises a figure must be on the replicas before the other side is told: an account that forgot a
-grant, or an allowance that forgot a return, would have the money twice. An account whose data was
-lost learns from the allowances, and grants nothing until it knows all of them.
+A raised figure must be on the replicas before the other side is updated: if an account lost a
+grant, or an allowance a return, the money would be there twice. An account that lost its data
+learns from the allowances, and grants nothing until it knows all of them.
 
-Any number of allocators may work at once; an account's changes are by compare-and-set of the whole,
-an allowance's return by compare-and-set of what was returned.
+Any number of allocators may work at once: accounts are changed by compare-and-set of the whole,
+returns of allowances by compare-and-set of the amount returned so far.
 """
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-SPARE_S: Final = 1.0  # how long an allowance should last
-LEAST_BIDS: Final = 4  # that an allowance should be good for
-TOTAL: Final = "t"  # the period that is all of a budget
-FULL: Final = 3  # times what it should hold: the rest goes back
+SPARE_S: Final = 1.0  # an allowance should last this long
+LEAST_BIDS: Final = 4  # and for this many bids at least
+TOTAL: Final = "t"  # the period of a total budget
+FULL: Final = 3  # multiple of the target above which an allowance returns the excess
 
 
 class Allowance(NamedTuple):
-    """A shard's part of the budget of a period."""
+    """A shard's part of the budget for a period."""
 
     granted: int = 0
     returned: int = 0
@@ -39,33 +39,33 @@ class Allowance(NamedTuple):
 
     @property
     def net(self) -> int:
-        """What it may have used."""
+        """What the shard may use."""
         return self.granted - self.returned
 
     @property
     def spare(self) -> int:
-        """What it may use yet; negative after wins that came when their hold had ended."""
+        """What is left to use; negative after wins that came after the end of their hold."""
         return self.net - self.used
 
     def hold(self, price: int) -> "Allowance | None":
-        """Admit a bid; None where it is beyond the allowance."""
+        """Admit a bid; None if it exceeds the allowance."""
         return None if price > self.spare else self._replace(used=self.used + price)
 
-    def told(self, granted: int, returned: int) -> "Allowance":
-        """Take the larger figures; those of the account may be old, or its own may be a copy's."""
+    def updated(self, granted: int, returned: int) -> "Allowance":
+        """Take the larger of each figure: the account's, or its own, may be outdated."""
         return self._replace(
             granted=max(self.granted, granted), returned=max(self.returned, returned)
         )
 
     def give_back(self, returned: int, amount: int) -> "Allowance | None":
-        """Return an amount that is not used; None where it is, or where something else was."""
+        """Return an unused amount; None if it is used, or if `returned` has changed."""
         if returned != self.returned or not 0 < amount <= self.spare:
             return None
         return self._replace(returned=returned + amount)
 
 
 class AccountEntry(NamedTuple):
-    """What an account knows of a shard; `is_known` once it has heard of its allowance."""
+    """An account's record of a shard; `is_known` once it has read the allowance."""
 
     granted: int = 0
     returned: int = 0
@@ -76,17 +76,17 @@ Account: TypeAlias = tuple[AccountEntry, ...]  # by shard
 
 
 def opened(shards: int) -> Account:
-    """An account that knows nothing."""
+    """Open an account that knows nothing yet."""
     return (AccountEntry(),) * shards
 
 
 def outstanding(account: Account) -> int:
-    """What shards may have used, as far as the account knows."""
+    """Sum what shards may use, as far as the account knows."""
     return sum(entry.granted - entry.returned for entry in account)
 
 
 def learn(account: Account, allowances: Sequence[Allowance | None]) -> Account:
-    """Take over what allowances have; None: not heard of."""
+    """Merge the figures of allowances into an account; None: unavailable."""
     return tuple(
         entry
         if allowance is None
@@ -100,9 +100,9 @@ def learn(account: Account, allowances: Sequence[Allowance | None]) -> Account:
 
 
 def grant(account: Account, wanted: Sequence[int], limit: int) -> Account:
-    """Grant the shards what they want, as far as the limit goes: each its share of what is left.
+    """Grant shards the wanted amounts, scaled down to what the limit leaves.
 
-    Nothing while a shard is unknown.
+    Grants nothing while a shard is unknown.
     """
     free = limit - outstanding(account)
     total = sum(wanted)
@@ -116,8 +116,7 @@ def grant(account: Account, wanted: Sequence[int], limit: int) -> Account:
 
 
 class Plan(NamedTuple):
-    """For each shard, what it should be granted, what it should give back, and with less than what
-    it should call for more."""
+    """For each shard, the amounts to grant and to return, and the level for refill requests."""
 
     grants: list[int]
     returns: list[int]
@@ -125,8 +124,8 @@ class Plan(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What bids did to an allowance since it was last looked at: its use grew; `refused` is the
-    lowest cost that it has refused since it had room, or 0."""
+    """What bids did to an allowance since the last look: `spent` is the growth of its use,
+    `refused` the lowest cost refused since it last had headroom, or 0."""
 
     spent: int = 0
     refused: int = 0
@@ -143,11 +142,11 @@ def plan(
     limit: int,
     passed_s: float,
 ) -> Plan:
-    """Plan how money moves: towards a second's spend in every allowance, and out of idle ones.
+    """Plan transfers: towards a second's spend in every allowance, and away from idle ones.
 
-    `demands` are those of `passed_s`; `price` is of one bid. Targets shrink with what is left for
-    all. Where that is less than what is wanted, whole bids go to allowances that had to refuse one;
-    and only for them what lies idle, or is too little for a bid, comes back.
+    `demands` are those of the last `passed_s`; `price` is of one bid. Targets shrink with what is
+    left in all. If less is free than is wanted, money for whole bids goes to allowances that
+    refused one; only for these, money that is idle or too little for a bid is collected.
     """
     shards = len(allowances)
     left = limit - used_of(account, allowances)
@@ -175,7 +174,7 @@ def plan(
 
 
 def used_of(account: Account, allowances: Sequence[Allowance | None]) -> int:
-    """What shards have used; those that were not heard of perhaps all that they may."""
+    """Sum what shards have used, assuming that an unavailable shard has used all it may."""
     return sum(
         entry.granted - entry.returned if allowance is None else allowance.used
         for entry, allowance in zip(account, allowances, strict=True)
@@ -184,8 +183,7 @@ def used_of(account: Account, allowances: Sequence[Allowance | None]) -> int:
 
 def _ration(grants: list[int], allowances: Sequence[Allowance | None], demands: Sequence[Demand],
             free: int) -> None:  # fmt: skip
-    """Cut the grants down to what is free: what is below zero first, then a bid where one was
-    refused."""
+    """Cut grants to what is free: first cover negative allowances, then one refused bid each."""
     known = (
         (allowance.spare, shard)
         for shard, allowance in enumerate(allowances)
@@ -199,14 +197,16 @@ def _ration(grants: list[int], allowances: Sequence[Allowance | None], demands: 
 
 
 def _is_short(grant: int, allowance: Allowance | None, demand: Demand) -> bool:
-    """Of money for the bid that it has refused. One that is merely low takes from nobody: what the
-    others have may be for bids that come seldom."""
+    """Whether an allowance lacks money for the bid it refused.
+
+    One that is merely low takes from nobody: the others may need theirs for rare bids.
+    """
     return allowance is not None and allowance.spare + grant < demand.refused
 
 
 def _collect(grants: list[int], returns: list[int], allowances: Sequence[Allowance | None],
              demands: Sequence[Demand], price: int) -> None:  # fmt: skip
-    """Take back what is too little for a bid, and what nobody bids with."""
+    """Collect amounts too small for a bid, and those of idle allowances."""
     for shard, allowance in enumerate(allowances):
         if allowance is not None and not grants[shard]:
             demand = demands[shard]

@@ -1,12 +1,12 @@
-"""On what terms a campaign bids: its budget and its frequency caps, as the scripts take them.
+"""The limits of a campaign, its budget and frequency caps, encoded for the scripts.
 
-The one who decides is Redis, in the same script call that remembers a bid (remember.lua): it holds
-the bid's cost and the user's impression or refuses, so nothing can overspend, whatever workers,
-pauses or kills. A worker holds no money of its own: it only skips campaigns that were refused until
-it hears that there is room for them again. That is as exact as leases of money would be at their
-best, and there is nothing to give back when a worker dies.
+Redis decides, in the script call that remembers a bid (remember.lua): it holds the bid's cost and
+the user's impression, or refuses. So nothing overspends, however many workers there are and however
+they pause or die. A worker holds no money of its own: it only skips refused campaigns until they
+have headroom again. Leases of money would be no more exact, and would leave money to recover when a
+worker dies.
 
-With several shards each may spend what it was granted of a budget (escrow.py).
+With several shards, each may spend what it was granted of a budget (escrow.py).
 
 Money is nano-USD here, so that a plain bid costs exactly its CPM in micro-USD.
 """
@@ -19,8 +19,8 @@ from snapbid.ledger.budgets.escrow import TOTAL
 
 NANO: Final = 1000  # nano-USD in a micro-USD
 DAY_S: Final = 86_400
-TOMORROW_S: Final = 30  # before midnight, from which on the next day's budget is granted
-MOST: Final = 2**32 - 1  # impressions or seconds; as good as never
+TOMORROW_S: Final = 30  # before midnight the next day's budget is granted
+MOST: Final = 2**32 - 1  # impressions or seconds; as good as unlimited
 
 _CAMPAIGN: Final = Struct("<I")
 _CAP: Final = Struct("<II")
@@ -28,12 +28,12 @@ _IN_ESCROW: Final = b"\x01?"
 
 
 class Limits:
-    """One campaign's limits. `kinds` are the bits that its records carry.
+    """One campaign's limits. `kinds`: the bits that its records carry.
 
     daily_micros, total_micros: the budget, None: unlimited. even_from_ms: with pacing `even`, when
-    the campaign came to be (epoch ms), else None. caps: (impressions, seconds) each. in_escrow:
-    a shard may spend what it was granted (escrow.py), which follows the budget and its pacing.
-    `caps_alone`: as caps.lua reads them, without the budget.
+    the campaign was created (epoch ms), else None. caps: (impressions, seconds) pairs. in_escrow:
+    a shard may spend what it was granted (escrow.py); grants follow the budget and its pacing.
+    `caps_alone`: the encoding for caps.lua without the budget.
     """
 
     __slots__ = ("_daily", "_even_from_ms", "_in_escrow", "_paced", "_packed", "_rest",
@@ -67,11 +67,11 @@ class Limits:
 
     @property
     def is_daily(self) -> bool:
-        """Whether each day has a budget of its own."""
+        """Whether the campaign has a daily budget."""
         return self._daily is not None
 
     def day_nano(self, now: int) -> int | None:
-        """What bids of today may use until `now` (epoch s): `even` follows the day, plus 1%."""
+        """Return what today's bids may use until `now` (epoch s); `even` grows by time, plus 1%."""
         if self._daily is None or self._even_from_ms is None:
             return self._daily
         midnight_ms = now // DAY_S * DAY_S * 1000
@@ -80,9 +80,9 @@ class Limits:
         return min(self._daily, share + self._daily // 100)
 
     def periods(self, now: int) -> dict[str, int]:
-        """What bids may use until `now` (epoch s), nano-USD by period (escrow.py).
+        """Return what bids may use until `now` (epoch s), nano-USD by period (escrow.py).
 
-        Shortly before midnight there is the next day's, too.
+        Shortly before midnight, the next day is included.
         """
         periods = {} if self._total is None else {TOTAL: self._total}
         for day in sorted({now // DAY_S, (now + TOMORROW_S) // DAY_S}):
@@ -92,11 +92,11 @@ class Limits:
         return periods
 
     def at(self, now: int) -> bytes:
-        """As caps.lua reads them, in this second (epoch s)."""
+        """Encode the limits for caps.lua, as of `now` (epoch s)."""
         if self._paced and now != self._second:
             assert self._daily is not None
             allowed = self.day_nano(now)
-            growth = None if allowed == self._daily else self._daily // DAY_S  # a second
+            growth = None if allowed == self._daily else self._daily // DAY_S  # per second
             self._packed = b"".join(
                 (_CAMPAIGN.pack(self.campaign), _text(allowed), _text(growth), self._rest)
             )

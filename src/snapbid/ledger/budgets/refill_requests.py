@@ -1,4 +1,4 @@
-"""What shards say of budgets: who needs money, who has room again (calls.lua)."""
+"""Read the shards' refill requests and announcements of headroom (calls.lua)."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -12,10 +12,10 @@ KEPT: Final = 100_000  # announcements that a shard keeps (room.lua)
 
 
 class Heard(NamedTuple):
-    """Campaigns of a shard: those whose allowance calls for money, and those that had room again.
+    """A shard's campaigns with refill requests (`calls`), and with headroom again (`room`).
 
-    `is_behind`: any may have room: it is not known which had, the shard has lost what it knew, or
-    budgets have been confirmed since. `at`: its time (epoch s).
+    `is_behind`: any campaign may have headroom: announcements were missed, the shard lost its
+    data, or budgets have been restored since. `at`: the shard's time (epoch s).
     """
 
     calls: list[int]
@@ -25,35 +25,35 @@ class Heard(NamedTuple):
 
 
 class _Last(NamedTuple):
-    """The segment and the announcement that were heard last; whether budgets were confirmed."""
+    """The segment and announcement read last, and whether budgets were restored by then."""
 
     segment: str = ""
-    said: int = 0
+    announced: int = 0
     is_confirmed: bool = False
 
 
 class RefillRequests:
-    """Hears every shard's announcements from now on. `clock` gives epoch seconds."""
+    """Reader of every shard's requests and announcements from now on. `clock`: epoch seconds."""
 
     def __init__(
         self, redis: Redis, shards: int, clock: Callable[[], float], *, simulated: bool = False
     ) -> None:
         self._clock = clock
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]
-        self._hear = redis.register_script(scripts(simulated, shards)["calls"])
+        self._read = redis.register_script(scripts(simulated, shards)["calls"])
         self._last = [_Last()] * shards
 
     async def hear(self, shard: int) -> Heard:
-        """What is new. Raises RedisError or OSError."""
+        """Read what is new in a shard. Raises RedisError or OSError."""
         before = self._last[shard]
-        arguments: list[str | int] = [int(self._clock() * 1000), before.segment, before.said]
-        segment, said, calls, room, confirmed, at_ms = await self._hear(
+        arguments: list[str | int] = [int(self._clock() * 1000), before.segment, before.announced]
+        segment, announced, calls, room, confirmed, at_ms = await self._read(
             keys=self._keys[shard], args=arguments
         )
-        last = self._last[shard] = _Last(segment.decode(), int(said), bool(confirmed))
+        last = self._last[shard] = _Last(segment.decode(), int(announced), bool(confirmed))
         is_behind = (
             last.segment != before.segment
-            or last.said - before.said > KEPT
+            or last.announced - before.announced > KEPT
             or last.is_confirmed != before.is_confirmed
         )
         return Heard(list(map(int, calls)), list(map(int, room)), is_behind, int(at_ms) / 1000)

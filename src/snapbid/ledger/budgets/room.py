@@ -1,13 +1,12 @@
-"""Campaigns that have room again, from the one reader of a machine (server/allocating.py) to its
-workers.
+"""Announce campaigns with headroom again to the workers of a machine, through a mapped file.
 
-A file that all of them map is a ring of announcements:
+The one reader of a machine (server/allocating.py) writes a ring of announcements:
 
     number of announcements (uint64) | SLOTS of (campaign uint32, shard uint32)
 
-The reader writes the slots first and the number after them, so that a worker sees none half
-written. A worker that has fallen behind by a whole ring lets all campaigns bid again: those that
-have no budget are refused once more. Workers look without a system call, as often as they like.
+It writes slots before the number, so that a worker never sees half of one. A worker that falls
+behind by a whole ring reactivates all campaigns: those without budget are refused once more.
+Reading takes no system call.
 """
 
 import mmap
@@ -18,8 +17,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 SLOTS: Final = 1 << 14
-ALL: Final = 2**32 - 1  # in place of a campaign: all of that shard
-DAILY: Final = 2**32 - 2  # those that have a daily budget: a day has begun
+ALL: Final = 2**32 - 1  # instead of a campaign: all of that shard
+DAILY: Final = 2**32 - 2  # all with a daily budget: a day has begun
 
 _NUMBER: Final = Struct("<Q")
 _SLOT: Final = Struct("<II")
@@ -27,19 +26,19 @@ _SIZE: Final = _NUMBER.size + SLOTS * _SLOT.size
 
 
 class Vacancy(NamedTuple):
-    """A campaign, by number, has room in a shard."""
+    """A campaign, by number, that has headroom in a shard."""
 
     campaign: int
     shard: int
 
 
 def room_path(runtime_dir: Path) -> Path:
-    """The file of a machine, in the directory that its processes share."""
+    """Return the path of a server's file, in the directory that its processes share."""
     return runtime_dir / "room"
 
 
 class RoomWriter:
-    """Begins a new file at `path`."""
+    """Writer of a new file at `path`."""
 
     def __init__(self, path: Path) -> None:
         beside = path.with_suffix(f".{os.getpid()}")
@@ -49,9 +48,9 @@ class RoomWriter:
         beside.replace(path)
         self._number = 0
 
-    def announce(self, rooms: Iterable[Vacancy]) -> None:
-        for room in rooms:
-            _SLOT.pack_into(self._map, _place(self._number), *room)
+    def announce(self, vacancies: Iterable[Vacancy]) -> None:
+        for vacancy in vacancies:
+            _SLOT.pack_into(self._map, _offset(self._number), *vacancy)
             self._number += 1
         _NUMBER.pack_into(self._map, 0, self._number)
 
@@ -60,7 +59,7 @@ class RoomWriter:
 
 
 class RoomReader:
-    """Reads what is announced from now on. Raises OSError where there is no file."""
+    """Reader of announcements from now on. Raises OSError if there is no file."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -68,14 +67,14 @@ class RoomReader:
         self._read = self._number()
 
     def read(self) -> list[Vacancy] | None:
-        """What was announced since; None where that is no longer known."""
+        """Return the announcements since the last call; None if some were overwritten."""
         before, number = self._read, self._number()
         self._read = number
-        rooms = [
-            Vacancy(*_SLOT.unpack_from(self._map, _place(each)))
+        vacancies = [
+            Vacancy(*_SLOT.unpack_from(self._map, _offset(each)))
             for each in range(max(before, number - SLOTS), number)
         ]
-        return rooms if self._number() - before <= SLOTS else None
+        return vacancies if self._number() - before <= SLOTS else None
 
     def _number(self) -> int:
         number: int = _NUMBER.unpack_from(self._map)[0]
@@ -85,5 +84,5 @@ class RoomReader:
         self._map.close()
 
 
-def _place(number: int) -> int:
+def _offset(number: int) -> int:
     return _NUMBER.size + number % SLOTS * _SLOT.size

@@ -1,1 +1,1 @@
-"""Frequency caps over several shards (contract 3)."""
+"""Frequency caps across shards (contract 3)."""

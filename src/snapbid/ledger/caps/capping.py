@@ -1,9 +1,9 @@
-"""Bids with frequency caps where the ledger has several shards.
+"""Remember bids with frequency caps in a ledger of several shards.
 
-A user's impressions, and the holds of them, are in the shard of the user (money.lua). A bid first
-holds one there, then it is remembered in the auction's shard: two round trips. So no cap is ever
-exceeded, whatever is lost or killed in between: the hold of a bid that was never answered ends by
-itself at the latest. Notices leave in an outbox what becomes of a hold (outbox.py).
+A user's impressions and their holds are in the shard of the user (money.lua). A bid first holds an
+impression there, and is then remembered in the auction's shard: two round trips. So no cap is ever
+exceeded, whatever fails in between; the hold of a bid that was never answered expires. Notices
+leave the outcome of a hold in an outbox (outbox.py).
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from snapbid.ledger.bids.batch import KEPT, LedgerBid, Verdicts
 from snapbid.ledger.bids.records import BidVerdict, bid_digest, identity, user_digest, user_shard
 from snapbid.ledger.bids.shard import LedgerShard
 
-SHARE: Final = 0.5  # of a bid's time that its hold may take; the rest is for another campaign
-END_S: Final = 60.0  # for which the end of a hold waits for the user's shard
+SHARE: Final = 0.5  # of a bid's time for its hold; the rest is for another campaign
+END_S: Final = 60.0  # for which the end of a hold waits for an unavailable shard
 
 _HOLD: Final = Struct("<I16s16sI")  # campaign, user, digest and identity of the bid
 _SIZE: Final = Struct("<H")  # of the limits that follow
-_STANDING: Final = (KEPT, BidVerdict.OVER_CAP)  # without a hold that is to be ended
+_STANDING: Final = (KEPT, BidVerdict.OVER_CAP)  # verdicts after which no hold is to be ended
 
 
 class Capping:
-    """Remembers one worker's answers with capped bids."""
+    """One worker's remembering of answers with capped bids."""
 
     def __init__(self, shards: Sequence[LedgerShard]) -> None:
         self._shards = shards
@@ -46,24 +46,24 @@ class Capping:
     ) -> "asyncio.Future[Verdicts] | None":
         """See `Ledger.remember`; `shard` is the auction's.
 
-        A capped bid is refused with CAPS_AWAY where the user's shard does not answer in time.
+        A capped bid is refused with CAPS_AWAY if the user's shard does not answer in time.
         """
         if not shard.connected:
             return None
-        assert user is not None  # the matcher has seen to it
+        assert user is not None  # the matcher requires one for capped campaigns
         loop = asyncio.get_running_loop()
         until, answer, digest = loop.time() + within_s, shard.next_answer(), user_digest(user)
         holds = _Holds(self._shards[user_shard(digest, len(self._shards))])
-        for place, (imp_id, marked, _, limits) in enumerate(bids):
+        for index, (imp_id, marked, _, limits) in enumerate(bids):
             if limits is not None and limits.longest_s:
                 own = bid_digest(auction_id, imp_id), identity(marked, answer)
-                holds.add(place, _HOLD.pack(limits.campaign, digest, *own), limits.caps_alone)
+                holds.add(index, _HOLD.pack(limits.campaign, digest, *own), limits.caps_alone)
 
         async def remember() -> Verdicts:
             verdicts = ""
             try:
                 refused = await holds.make(within_s * SHARE)
-                rest = [bid for place, bid in enumerate(bids) if place not in refused]
+                rest = [bid for index, bid in enumerate(bids) if index not in refused]
                 letters = ""
                 if rest:
                     left_s = until - loop.time()
@@ -86,25 +86,25 @@ class _Holds:
         self._shard = shard
         self._holds: list[tuple[int, bytes, bytes]] = []
 
-    def add(self, place: int, hold: bytes, caps: bytes) -> None:
-        """Add that of the bid at a place."""
-        self._holds.append((place, hold, caps))
+    def add(self, index: int, hold: bytes, caps: bytes) -> None:
+        """Add the hold of the bid with an index."""
+        self._holds.append((index, hold, caps))
 
     async def make(self, within_s: float) -> dict[int, str]:
-        """Make them; which are refused, and with which verdicts."""
+        """Make the holds; return the verdicts of refused ones, by index."""
         waiting = [
-            (place, self._shard.hold(b"".join((hold, _SIZE.pack(len(caps)), caps)), within_s))
-            for place, hold, caps in self._holds
+            (index, self._shard.hold(b"".join((hold, _SIZE.pack(len(caps)), caps)), within_s))
+            for index, hold, caps in self._holds
         ]
         refused = {}
-        for place, done in waiting:
+        for index, done in waiting:
             letter = "" if done is None else await done
             if letter != KEPT:
-                refused[place] = letter or BidVerdict.CAPS_AWAY.value
+                refused[index] = letter or BidVerdict.CAPS_AWAY.value
         return refused
 
     def end(self, verdicts: Verdicts) -> None:
-        """End those whose bids were not kept."""
-        for place, hold, _ in self._holds:
-            if not verdicts or verdicts[place] not in _STANDING:
+        """End the holds of bids that were not kept."""
+        for index, hold, _ in self._holds:
+            if not verdicts or verdicts[index] not in _STANDING:
                 self._shard.hold(hold + _SIZE.pack(0), END_S, ends=True)

@@ -1,16 +1,16 @@
-"""What notices mean for frequency caps reaches the shards of the users, where there are several.
+"""Deliver the outcome of capped bids from the auctions' shards to the users' shards.
 
 A notice that settles a bid leaves an entry in an outbox of the auction's shard, in the same step
-(outbox.lua). Sweepers, one a machine, deliver entries in rounds: they read what outboxes have,
-apply it in the users' shards, and take it out once replicas have that. An entry may be applied
-again, or after a later one: the outcome is the same. A win's hold becomes an
-impression, a loss's ends.
+(outbox.lua). Sweepers, one a machine, deliver entries in rounds: they read the outboxes, apply the
+entries in the users' shards, and delete them once replicas have the result. Applying an entry
+again, or after a later one, gives the same result. A win turns the hold into an impression, a loss
+ends it.
 
-No hold ends by itself before what was won by then is delivered, or a cap could be exceeded: a round
-also tells the user's shard up to when an outbox has nothing more for it, in time of its hold clock.
-That is the time up to which all notices were settled (clock.lua) when the round before asked, and
-this round found no entry that it has not delivered. Where that is not told for 15 minutes of the
-hold clock, as the outbox' shard is away for so long, holds do not wait for it any longer.
+No hold may expire before wins from before its end are delivered, or a cap could be exceeded. So a
+round also reports to the user's shard up to when an outbox is delivered, by the hold clock: the
+time up to which all notices were settled (clock.lua) as of the previous round, provided that this
+round left no entry undelivered. If an outbox has not reported for 15 minutes of the hold clock,
+because its shard is unavailable, holds no longer wait for it.
 """
 
 import secrets
@@ -27,13 +27,13 @@ from snapbid.ledger.scripts import scripts
 from snapbid.redisclient.connection import Connections
 
 MOST: Final = 1000  # entries of one outbox in one round
-LEASE_MS: Final = 1000  # for which the outboxes of a shard are one sweeper's
+LEASE_MS: Final = 1000  # of one sweeper on the outboxes of a shard
 ENTRY_SIZE: Final = 51  # outbox.lua has the layout
 _USER_AT: Final = 5
 
 
 class _Outbox(NamedTuple):
-    """What a shard has for another; `is_whole`: that is all."""
+    """A shard's entries for another; `is_whole`: all of them."""
 
     entries: bytes
     is_whole: bool
@@ -43,8 +43,8 @@ _EMPTY: Final = _Outbox(b"", is_whole=True)
 
 
 class _Outboxes(NamedTuple):
-    """What a shard says: its mark (see above); whether this is its sweeper of the moment, and what
-    it has for others then."""
+    """A shard's reply to a sweeper: the time up to which its notices are settled, whether this
+    sweeper has the lease, and the outboxes if so, by the shard they are for."""
 
     mark: str
     is_ours: bool
@@ -52,7 +52,7 @@ class _Outboxes(NamedTuple):
 
 
 class OutboxSweeper:
-    """One of any number of sweepers. `clock` gives epoch seconds; see `scripts` for `simulated`."""
+    """One of any number of sweepers. `clock` returns epoch seconds; `simulated`: see `scripts`."""
 
     def __init__(
         self,
@@ -70,16 +70,16 @@ class OutboxSweeper:
         texts = scripts(simulated, shards)
         self._read = self._redis.register_script(texts["sweep"])
         self._apply = self._redis.register_script(texts["deliver"])
-        self._marks: list[str | None] = [None] * shards  # of the round before
+        self._marks: list[str | None] = [None] * shards  # of the previous round
         self._delivered: dict[int, list[Any]] = defaultdict(list)  # by outbox: shard, entries
 
     async def close(self) -> None:
         await self._redis.aclose()
 
     async def sweep(self) -> bool:
-        """One round; whether there is more to do. Raises RedisError or OSError where all are away.
+        """Run one round; return whether more is left. Raises RedisError or OSError if none answers.
 
-        What is not delivered since a shard is away stays where it is.
+        Entries for an unavailable shard stay in their outbox.
         """
         shards = len(self._keys)
         outboxes = await of_each(shards, self._sweep)
@@ -109,16 +109,16 @@ class OutboxSweeper:
         return _Outboxes(mark.decode(), is_ours == 1, of_shards)
 
     async def _deliver(self, shard: int, outboxes: dict[int, _Outbox]) -> None:
-        mark, told = self._marks[shard], list[Any]()
+        mark, marks = self._marks[shard], list[Any]()
         for number, outbox in outboxes.items():
             if outbox.is_whole and mark is not None:
-                told += (number, mark)
+                marks += (number, mark)
         entries = b"".join(
             sorted(entry for outbox in outboxes.values() for entry in _split(outbox.entries))
         )
-        if not entries and not told:
+        if not entries and not marks:
             return
-        arguments = [int(self._clock() * 1000), entries, *told]
+        arguments = [int(self._clock() * 1000), entries, *marks]
         await self._apply(keys=self._keys[shard].script_keys, args=arguments)
         if entries:
             await self._connections.replicate(self._redis, self._keys[shard])
@@ -128,10 +128,10 @@ class OutboxSweeper:
 
 
 def user_of(entry: bytes) -> bytes:
-    """The digest of the user."""
+    """Return the digest of the user of an entry."""
     return entry[_USER_AT : _USER_AT + DIGEST_SIZE]
 
 
 def _split(entries: bytes) -> list[bytes]:
-    """The entries, one by one; sorted, those of bids that were taken back come last."""
+    """Split concatenated entries; sorted, those of rolled-back bids come last."""
     return [entries[at : at + ENTRY_SIZE] for at in range(0, len(entries), ENTRY_SIZE)]

@@ -1,7 +1,7 @@
-"""The Lua scripts, each with the parts that it shares with others in front.
+"""The Lua scripts, each assembled from shared parts followed by its own.
 
-A script runs all of its text at every call, and makes its functions anew: it has none that it does
-not need, whatever its parts have.
+Redis runs the whole text of a script on every call and creates its functions anew, so functions
+that a script does not use are left out of it.
 """
 
 import re
@@ -56,18 +56,18 @@ _COMMENT: Final = re.compile(r"\s*--(?! rare).*")
 
 
 def of_worker(simulated: bool, shards: int) -> dict[str, str]:
-    """The scripts that a worker may call; see `scripts`."""
+    """Return the scripts that a worker may call; see `scripts`."""
     others = _OF_ALLOCATORS if shards > 1 else _OF_ALLOCATORS | {"hold"}
     return {name: text for name, text in scripts(simulated, shards).items() if name not in others}
 
 
 @cache
 def scripts(simulated: bool = False, shards: int = 1) -> dict[str, str]:
-    """The text of each script by name.
+    """Return the text of each script by name.
 
-    `simulated`: time is what the caller says, holds follow it in steps of any size, and no hold
-    waits for a spool. `shards`: with several, budgets are in escrow, and users' caps are in
-    shards of their own.
+    `simulated`: the caller sets the time, which may jump by any amount, and no hold waits for a
+    spool. `shards`: with several, budgets are held in escrow, and a user's caps live in the shard
+    of the user.
     """
     folder = resources.files(__package__)
 
@@ -83,10 +83,10 @@ def scripts(simulated: bool = False, shards: int = 1) -> dict[str, str]:
 
 
 def _compact(text: str) -> str:
-    """A script with the values of its constants in their places, and the functions that it uses.
+    """Inline the constants of a script, and drop or nest its functions.
 
-    Lua has no constants, but variables, which functions capture, each of them at every call. What
-    only `-- rare` functions use is made inside them, when they are called.
+    Lua has no constants, only variables, and each function captures those it uses on every call.
+    A function used by `-- rare` ones alone moves into them, so it is created only when they run.
     """
     text = _COMMENT.sub("", text)
     values: dict[str, str] = {}
@@ -95,14 +95,14 @@ def _compact(text: str) -> str:
     text = _CAPITALS.sub(lambda name: values.get(name[0], name[0]), _CONSTANTS.sub("", text))
     pieces = _FUNCTION.split(text)  # each second one is a function
     words = [set(_WORD.findall(piece)) for piece in pieces]
-    for place in range(len(pieces) - 2, 0, -2):
-        function, own = pieces[place], words[place]
+    for index in range(len(pieces) - 2, 0, -2):
+        function, own = pieces[index], words[index]
         name = function.split("(", 1)[0].rsplit(" ", 1)[1]
-        users = [other for other in range(len(pieces)) if name in words[other] and other != place]
+        users = [other for other in range(len(pieces)) if name in words[other] and other != index]
         if all(_RARE.match(pieces[user]) for user in users):
             for user in users:
                 head, body = pieces[user].split("\n", 1)
                 pieces[user] = f"{head}\n{indent(function, '  ')}{body}"
                 words[user] |= own
-            pieces[place], words[place] = "", set()
+            pieces[index], words[index] = "", set()
     return "".join(pieces)

@@ -1,8 +1,8 @@
--- Replaces the states of campaigns' accounts, each if nobody else has (escrow.py).
+-- Replaces the states of campaigns' accounts by compare-and-set (escrow.py).
 --
--- ARGV     1 for how long they are kept (s); then for each its campaign, its state as it was read,
---          empty for none, and the new one
--- Returns  1 for each that was replaced, else 0
+-- ARGV     1 expiry of an account (s); then for each its campaign, its state as it was read (empty:
+--          none), and the new state
+-- Returns  for each 1 if it was replaced, else 0
 local reply = {}
 for i = 2, #ARGV, 3 do
   local key = base .. 'account:' .. ARGV[i]

@@ -1,7 +1,7 @@
--- What the accounts of campaigns have (escrow.py), and the run of Redis that says so.
+-- Reads the accounts of campaigns (escrow.py), and the segment in which they were read.
 --
 -- ARGV     campaigns
--- Returns  the segment; then of each campaign its account's state, empty for none
+-- Returns  the segment; then for each campaign the state of its account (empty: none)
 local reply = {enter_segment()}
 for _, campaign in ipairs(ARGV) do
   reply[#reply + 1] = redis.call('GET', base .. 'account:' .. campaign) or ''

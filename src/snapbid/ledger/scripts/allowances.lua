@@ -1,13 +1,13 @@
 -- What campaigns have used, and whether a cost is within their limits (money.lua has the keys).
 --
--- Redis counts in 64 bits, Lua only up to 2^53 exactly: small amounts are added up here and written
--- at the end of a script, large ones are counted in Redis first, compared as digits, and taken back
--- where they do not fit.
+-- Redis counts in 64 bits, Lua exactly only up to 2^53. Small amounts are added up here and written
+-- at the end of a script; large ones are counted in Redis first, compared as digits, and subtracted
+-- again if they do not fit.
 local EXACT = 9007199254740992
 local today = 'd' .. math.floor(now / DAY_S)
 local allowances = {}
 
--- When the holds of this script end.
+-- Sets when the holds of this script end.
 local ends, packed_ends, packed_own_ends, hold_name, hold_field
 local function hold_for(hold_s)
   if not ends then
@@ -43,7 +43,7 @@ local function end_holds(key, queue) -- rare: those that are due
   redis.call('ZREMRANGEBYSCORE', queue, '-inf', due)
 end
 
--- What a campaign has used, after the holds that are due have ended.
+-- Reads what a campaign has used, after ending the holds that are due.
 local second -- of the hold clock
 local is_any_contested = redis.call('EXISTS', base .. 'contested') == 1
 local function open_allowance(campaign)
@@ -75,13 +75,13 @@ local function forget_old_days(allowance) -- rare
 end
 
 local function queue_hold(allowance)
-  if not allowance.queued then -- the first of its second
+  if not allowance.queued then -- the first hold that ends in this second
     redis.call('ZADD', allowance.queue, ends, hold_name)
     allowance.queued = true
   end
 end
 
--- Writes what was added up here.
+-- Writes the amounts added up here.
 local function close_allowance(allowance)
   if allowance.more > 0 then
     if allowance.has_old_days then
@@ -94,12 +94,12 @@ local function close_allowance(allowance)
   end
 end
 
-local function at_most(amount, limit) -- of whole numbers; '' is no limit
+local function at_most(amount, limit) -- compares whole numbers as digits; limit '': none
   return limit == '' or #amount < #limit or #amount == #limit and amount <= limit
     or amount:sub(1, 1) == '-'
 end
 
-local function raise(key, field, price, limit) -- to at most the limit, in Redis
+local function raise(key, field, price, limit) -- in Redis; false, and unchanged, beyond the limit
   if not add(key, field, price) then
     return false
   end
@@ -149,8 +149,8 @@ local function ssp_of(value) -- rare: of a record
   return digits((struct.unpack('<I4', value)))
 end
 
--- Whether a bid is within its SSP's share, while several SSPs ask: one holds at most half of what is
--- neither spent nor held from before they did, or one bid.
+-- Whether a bid is within its SSP's share of a contested budget: an SSP holds at most half of what was
+-- neither spent nor held when the contest began, or one bid.
 local function within_share(allowance, price, limits, holds, value) -- rare
   close_allowance(allowance)
   if not within(allowance, price, limits, false) then
@@ -174,7 +174,8 @@ local function within_share(allowance, price, limits, holds, value) -- rare
   return true
 end
 
--- Notes that an SSP was refused: where another one was before, their holds begin to count.
+-- Notes that an SSP was refused. If another one was refused before, the budget is contested: from now on
+-- holds are counted by SSP.
 local CONTESTED_S = 600
 local function contest(allowance, value) -- rare
   local ssp = ssp_of(value)
@@ -188,7 +189,7 @@ local function contest(allowance, value) -- rare
   end
 end
 
--- Whether a bid may be made; else the letter. `value`: its record, or nil where it is nobody's.
+-- Whether a bid may be made; if not, also the letter. `value`: its record, nil for a mere look.
 local function claim(allowance, price, limits, holds, value)
   if value and allowance.is_contested then
     return within_share(allowance, price, limits, holds, value)

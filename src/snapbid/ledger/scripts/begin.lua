@@ -1,11 +1,11 @@
--- Begins a segment unless this run of Redis has one; for each new connection, and for the drain.
+-- Begins a segment unless this run of Redis has one; called on each new connection, and by the drain.
 --
 -- KEYS[1]  {sbN}:epoch, see segment.lua
--- ARGV[1]  of a worker, its warehouse, where it knows it: the ledger's from now on, if it has none.
---          Where the ledger is closed (closing.py), workers are refused; the drain, which has no
---          arguments, only while it is being filled
--- ARGV[2]  of who fills a closed ledger, anything
--- Returns the epoch, the segment, and the other fields of {sbN}:segment as keys.py lists them.
+-- ARGV[1]  from a worker: its warehouse (empty: unknown), which becomes the ledger's if that has none. A
+--          closed ledger (closing.py) refuses workers; it refuses the drain, which sends no arguments,
+--          only while it is being filled
+-- ARGV[2]  any value, from the process that fills a closed ledger
+-- Returns  the epoch, the segment, and other fields of {sbN}:segment (base/redis_keys.py)
 local closed = redis.call('GET', base .. 'closed')
 if closed and not ARGV[2] and (ARGV[1] or closed:sub(1, 4) == 'fill') then
   return redis.error_reply('CLOSED the ledger is ' .. closed)

@@ -1,7 +1,7 @@
--- Whether a bid is within the budget of its campaign, in a ledger of one shard.
+-- Budgets in a ledger of one shard.
 
--- Whether the price (digits) is within the limits; it is held then, where `holds` is true. Else the
--- letter: b beyond the budget, h beyond the SSP's share of it.
+-- Whether the price (digits) is within the limits; if so, it is held if `holds` is true. If not, also the
+-- letter: b over the budget, h over the SSP's share of it.
 local some_refused = false
 local function afford(allowance, price, limits, holds, value)
   local fits, letter = false, 'b'
@@ -15,7 +15,8 @@ local function afford(allowance, price, limits, holds, value)
   return fits, letter
 end
 
--- When time brings room again: as holds end, and as pacing allows more (calls.lua).
+-- Notes refused campaigns, and when they may have headroom again: as a hold ends, or as pacing allows
+-- more (calls.lua).
 local function note_refusals() -- rare
   for campaign, allowance in pairs(allowances) do
     local cost, limits = allowance.refused, allowance.limits

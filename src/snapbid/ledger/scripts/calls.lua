@@ -1,15 +1,16 @@
--- Which campaigns call for money, and which have room again (escrow.py).
+-- Reads refill requests of allowances, and campaigns that have headroom again (escrow.py).
 --
--- Who takes a call has LEASE_MS to come, by the clock of holds, which nobody sets; then it is another
--- allocator's. With one shard there are no allocators: what calls has room.
+-- An allocator that takes a refill request has LEASE_MS to answer it, by the hold clock, which no clock
+-- change affects; then another allocator gets it. With one shard there are no allocators: a campaign
+-- whose request is due has headroom, and is announced.
 --
--- ARGV     1 now (epoch ms); 2 the segment and 3 the announcement that were heard last, if any
--- Returns  the segment, its last announcement, campaigns that call, campaigns that have room again,
---          1 if the drain has confirmed what was spent, or 0; the server's time (epoch ms)
+-- ARGV     1 now (epoch ms); 2 the segment and 3 the number of the announcement read last (empty: none)
+-- Returns  the segment, the number of its last announcement, campaigns with refill requests, campaigns
+--          with headroom again, 1 if the drain has restored budgets, else 0, the server's time (epoch ms)
 local LEASE_MS, MOST = 1000, 1000
 local calls, ended = base .. 'calls', digits(math.floor(watermark() / 1000))
 
--- Whether holds have ended by now in which there was money: it may have been spent, or lost.
+-- Whether holds that have ended still held money, which is free now; spend and losses leave none.
 local function frees_money(campaign)
   local names = redis.call('ZRANGEBYSCORE', base .. 'x:' .. campaign, '-inf', ended)
   for _, name in ipairs(names) do
@@ -17,7 +18,7 @@ local function frees_money(campaign)
       return true
     end
   end
-  return #names == 0 -- another script has ended them
+  return #names == 0 -- another script has ended the holds
 end
 
 for _, campaign in ipairs(redis.call('ZRANGEBYSCORE', base .. 'wait', '-inf', ended, 'LIMIT', 0,
@@ -40,9 +41,9 @@ for _, campaign in ipairs(due) do
     announce(campaign)
   end
 end
-local said, room = redis.call('GET', base .. 'said') or '0', {}
-local heard = ARGV[2] == name and ARGV[3] or '0'
-if ARGV[2] ~= '' and heard ~= said then
-  room = redis.call('ZRANGEBYSCORE', base .. 'room', '(' .. heard, '+inf')
+local latest, room = redis.call('GET', base .. 'said') or '0', {}
+local seen = ARGV[2] == name and ARGV[3] or '0'
+if ARGV[2] ~= '' and seen ~= latest then
+  room = redis.call('ZRANGEBYSCORE', base .. 'room', '(' .. seen, '+inf')
 end
-return {name, said, SHARDS > 1 and due or {}, room, has_confirmed_budgets() and 1 or 0, digits(time)}
+return {name, latest, SHARDS > 1 and due or {}, room, has_confirmed_budgets() and 1 or 0, digits(time)}

@@ -1,8 +1,7 @@
--- A campaign's limits as they come with a bid, and whether the user may see it once more (money.lua has
--- the keys).
-local IN_ESCROW = '?' -- in place of a limit
+-- Parses the limits that come with a bid, and checks frequency caps (money.lua has the keys).
+local IN_ESCROW = '?' -- instead of an amount
 
--- Limits as ledger/budgets/limits.py packs them.
+-- Parses limits as ledger/budgets/limits.py packs them.
 local parsed, NO_CAPS = {}, {}
 local function parse_limits(packed)
   local limits = parsed[packed]
@@ -27,8 +26,8 @@ local function parse_limits(packed)
   return limits
 end
 
--- Holds of impressions that end by this time of the hold clock have ended: of what was won by then all
--- counts, since the outboxes of the other shards are delivered (outbox.py).
+-- Holds of impressions due by this time of the hold clock have ended: all wins from before it are counted,
+-- since the outboxes of the other shards are delivered up to it (outbox.py).
 local caps_mark
 local function find_caps_mark() -- rare
   caps_mark = watermark()
@@ -38,7 +37,7 @@ local function find_caps_mark() -- rare
   return caps_mark
 end
 
-local scores = {} -- what ZCOUNT is asked for, by the time: bids of a batch share them
+local scores = {} -- arguments of ZCOUNT by time, shared by the bids of a batch
 local function after(time_ms)
   local score = scores[time_ms]
   if not score then
@@ -48,9 +47,9 @@ local function after(time_ms)
   return score
 end
 
--- Whether one impression more for the user stays within every cap; and the key of its holds, if so, and
--- whether some of these are to be removed, since they have ended: not at each of them, so that most bids
--- ask only how many there are, ended or not, which is mostly less than any cap.
+-- Whether one more impression stays within every cap of the user. If so, also the key of its holds, and
+-- whether to sweep ended holds. Sweeping is rare: for most bids it is enough to count the holds, ended or
+-- not, since they are fewer than any cap allows.
 local SWEPT_AT = 16
 local function within_caps(limits, user)
   local holds, impressions = limits.holds .. user, limits.impressions .. user
@@ -71,11 +70,11 @@ local function within_caps(limits, user)
   return true, holds, sweeps or live < all
 end
 
-local impression_ends, holds_last -- of this script's
+local impression_ends, holds_last -- of the holds of this script
 local function hold_impression(holds, member, hold_s, sweeps)
   if not impression_ends then
     impression_ends = digits(hold_clock() + hold_s * 1000)
-    holds_last = digits(hold_s + SPOOL_GIVEN_UP_MS / 1000 + 60) -- the longest that one may
+    holds_last = digits(hold_s + SPOOL_GIVEN_UP_MS / 1000 + 60) -- the longest life of a hold (s)
   end
   redis.call('ZADD', holds, impression_ends, member)
   if sweeps then

@@ -1,18 +1,18 @@
--- When holds end.
+-- The hold clock, by which holds end.
 --
 --   {sbN}:h        clock: the hold clock (ms); at: the server's time when it was last set; back: the
---                  highest time that the server can have shown before its clock was set back; ahead:
---                  its times before and after its clock was set ahead, the last few times
---   {sbN}:spools   token of each process that may have acknowledged notices which Redis does not know
---                  yet -> the hold clock's time up to which it has none, and when it was last heard of
+--                  highest time the server can have shown before its clock was set back; ahead: its
+--                  times before and after its clock was set ahead, for the last few such changes
+--   {sbN}:spools   token of each process that may have acknowledged notices still unknown to Redis ->
+--                  the hold clock's time up to which all are settled, and that of its last heartbeat
 --   {sbN}:outboxes number of each shard with an outbox (money.lua) -> the hold clock's time up to which
---                  that has nothing for users of this shard, and when it was last heard of
---   {sbN}:delivered  mark: the least of these times, and when that was found
---   {sbN}:spools:left  tokens of those that were signed off; score = when, by the hold clock
+--                  it is delivered for users of this shard, and that of the last report
+--   {sbN}:delivered  mark: the least of these times, and when it was computed
+--   {sbN}:spools:left  tokens of processes that were signed off; score = when, by the hold clock
 --
--- The hold clock goes forward by what passes between two calls of scripts, unless that seems to be
--- more than a second: it neither follows a clock that is set nor runs while nobody reaches Redis. And a hold ends only when
--- every notice acknowledged before its end is settled: at the earliest time in {sbN}:spools.
+-- The hold clock advances by the time between two script calls, unless that exceeds a second: so it
+-- ignores changes of the server's clock, and stands still while nobody reaches Redis. A hold ends only
+-- once every notice acknowledged before its end is settled: at the earliest time in {sbN}:spools.
 
 --[[time: a simulation replaces what follows, see scripts.py]]
 local LARGEST_STEP_MS, SPOOL_GIVEN_UP_MS = 1000, 900000
@@ -43,35 +43,35 @@ local function hold_clock()
       former = former:match('%d+ %d+ %d+ %d+$') or former
       redis.call('HSET', key, 'ahead', former .. ' ' .. digits(set[2]) .. ' ' .. digits(time))
     end
-    if not step or step < 0 or step >= 500 then -- short of the largest step, so none is lost
+    if not step or step < 0 or step >= 500 then -- less than the largest step, so that none is lost
       redis.call('HSET', key, 'clock', digits(clock), 'at', digits(time))
     end
   end
   return clock
 end
 
--- Whether a time of the server (ms) comes after every step back of its clock.
+-- Whether a server time (ms) is later than every time shown before a step back of its clock.
 local function is_past_steps(time)
   return time > tonumber(redis.call('HGET', base .. 'h', 'back') or 0)
 end
 
--- The time of a caller (ms) as the server's clock has it, where that was set ahead a moment ago and
--- the caller has not heard of it.
-local UNHEARD_MS = 10000
+-- Converts a caller's time (ms) to server time, if the server's clock was set ahead a moment ago and the
+-- caller has not noticed yet.
+local UNNOTICED_MS = 10000
 local function as_server_time(time) -- rare
   local ahead = redis.call('HGET', base .. 'h', 'ahead') or ''
   for before, after in ahead:gmatch('(%d+) (%d+)') do
-    if time >= before - LARGEST_STEP_MS and time <= before + UNHEARD_MS then
+    if time >= before - LARGEST_STEP_MS and time <= before + UNNOTICED_MS then
       time = math.min(time + after - before, server_ms())
     end
   end
   return time
 end
 
-local function settled_mark(mark, key) -- up to which all of those have settled what they had
-  for _, told in ipairs(redis.call('HVALS', key)) do
-    local settled, heard = told:match('^(%d+) (%d+)$')
-    if hold_clock() - heard <= SPOOL_GIVEN_UP_MS then
+local function settled_mark(mark, key) -- the time up to which all reporters in `key` are settled
+  for _, report in ipairs(redis.call('HVALS', key)) do
+    local settled, seen = report:match('^(%d+) (%d+)$')
+    if hold_clock() - seen <= SPOOL_GIVEN_UP_MS then
       mark = math.min(mark, tonumber(settled))
     end
   end
@@ -79,7 +79,7 @@ local function settled_mark(mark, key) -- up to which all of those have settled 
 end
 
 local mark
-local function watermark() -- holds that end by this time of the hold clock have ended
+local function watermark() -- holds due by this time of the hold clock have ended
   if not mark then
     mark = settled_mark(hold_clock(), base .. 'spools')
   end

@@ -1,10 +1,10 @@
--- Applies what outboxes have for the users of this shard (outbox.lua), as often as it comes.
+-- Applies outbox entries to the users of this shard (outbox.lua); idempotent.
 --
--- A win does not change the time of an impression that is there: that is the billing's, which may have
--- come before it.
+-- A win does not change the time of an existing impression: that is the billing's, which may have arrived
+-- first.
 --
 -- ARGV     1 now (epoch ms); 2 the entries; then pairs: the shard of an outbox, and the hold clock's
---          time up to which it has nothing more for this one
+--          time up to which it is delivered to this shard
 local function settle_impression(kind, campaign, user, member, longest, came_ms)
   local holds, impressions = cap_keys(campaign, user)
   redis.call('ZREM', holds, member)

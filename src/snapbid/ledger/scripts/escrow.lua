@@ -1,18 +1,18 @@
--- The allowances of campaigns in this shard: they hear what their accounts have, and give back (escrow.py).
+-- Updates the allowances of campaigns in this shard from their accounts, and returns money (escrow.py).
 --
--- ARGV     1 now (epoch ms); then for each campaign: its number, in how many ms it calls again if it
---          has less than it needs by then, how many periods; and for each of these its name (t: in
---          all, DAY: of one day), granted and returned as the account has them, what was returned when
---          an amount to give back was decided on, that amount, and with less than what it calls
--- Returns  1 if the drain has confirmed what was spent, or 0; then for each campaign the lowest cost
---          that was refused and does not fit yet, or 0; 1 if it calls again, or 0; and of each
---          period granted, returned, used, and with less than what it calls
+-- ARGV     1 now (epoch ms); then for each campaign its number, the delay (ms) of its next refill request
+--          if it is low then, and the number of periods; and for each period its name (t: in all, DAY: of
+--          one day), granted and returned according to the account, the value of `returned` on which
+--          the return was decided, the amount to return, and the level below which to request a refill
+-- Returns  1 if the drain has restored budgets, else 0; then for each campaign the lowest cost that was
+--          refused and does not fit yet, or 0; 1 if it will request a refill, else 0; and for each period
+--          granted, returned, used, and the level below which it requests a refill
 local NAMES = {g = true, r = true, l = true, w = true}
 
-local function move(key, name, from, to) -- the allowance, with a figure that grows
+local function move(key, name, from, to) -- adjusts the allowance by the change of a figure
   redis.call('HINCRBY', key, name, to)
   if from ~= '0' then
-    redis.call('HINCRBY', key, name, '-' .. from) -- some releases of Redis take no -0
+    redis.call('HINCRBY', key, name, '-' .. from) -- some releases of Redis reject -0
   end
 end
 
@@ -25,7 +25,7 @@ local function forget_periods(key, before) -- of days
   end
 end
 
-local function hear(key, name, granted, returned, low)
+local function update(key, name, granted, returned, low)
   local own = redis.call('HMGET', key, 'g' .. name, 'r' .. name, 'w' .. name)
   local own_granted, own_returned, own_low = own[1] or '0', own[2] or '0', own[3] or '0'
   if not own[1] and name ~= 't' then
@@ -48,7 +48,7 @@ local function hear(key, name, granted, returned, low)
   return own_granted, own_returned, own_low
 end
 
-local function give_back(key, name, used, amount) -- if it is not used; tells whether it was not
+local function give_back(key, name, used, amount) -- if unused: the new `returned`, else nil
   redis.call('HINCRBY', key, 'l' .. name, '-' .. amount)
   local rest = redis.call('HGET', key, 'l' .. name)
   if rest:sub(1, 1) ~= '-' and at_most(used, rest) then
@@ -62,12 +62,12 @@ enter_segment()
 local reply, at, time = {has_confirmed_budgets() and 1 or 0}, 2, hold_clock()
 while ARGV[at] do
   local campaign, lease_ms, periods = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  local allowance, key, place = open_allowance(campaign), grants_key(campaign), #reply + 1
+  local allowance, key, index = open_allowance(campaign), grants_key(campaign), #reply + 1
   local spare, is_low = math.huge, false
-  reply[place], reply[place + 1] = 0, 0
+  reply[index], reply[index + 1] = 0, 0
   for from = at + 3, at + 3 + 6 * (periods - 1), 6 do
     local name, granted, returned, expected, amount, low = unpack(ARGV, from, from + 5)
-    granted, returned, low = hear(key, name, granted, returned, low)
+    granted, returned, low = update(key, name, granted, returned, low)
     local used = redis.call('HGET', allowance.key, name == 't' and name or 'd' .. name) or '0'
     if amount ~= '0' and expected == returned then
       returned = give_back(key, name, used, amount) or returned
@@ -86,7 +86,7 @@ while ARGV[at] do
     refused = false
   end
   if refused or is_low then
-    reply[place], reply[place + 1] = refused or 0, 1
+    reply[index], reply[index + 1] = refused or 0, 1
     redis.call('ZADD', base .. 'calls', digits(time + lease_ms), campaign)
   else
     redis.call('ZREM', base .. 'calls', campaign)

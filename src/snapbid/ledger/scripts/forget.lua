@@ -1,15 +1,16 @@
--- Takes back bids that were never answered: their records, counts and holds, and the notices that
--- were counted for them, which were meant for what they had replaced; or, where they had replaced
--- nothing, for what has replaced them: a spooled notice seems to be older than its bid where the
--- clock of the machine that took it is behind.
+-- Rolls back bids that were never answered: their records, counts and holds.
 --
--- ARGV     1 now (epoch ms); 2 writer, 3 number of the batch in which the bids were; 4 the bids as in
---          remember.lua, those that were kept, with flag 8 and without their limits, or else all of the
---          batch
--- Nothing happens if the batch never arrived (it will not be applied any more), or was taken back
+-- Notices counted for them were meant for other bids of the pair, and move: to the bid that was replaced;
+-- or, if none was, to the one that replaced it, since a spooled notice may seem older than its bid if the
+-- clock of the machine that received it is behind.
+--
+-- ARGV     1 now (epoch ms); 2 writer; 3 number of the batch; 4 bids as in remember.lua: either those that
+--          were kept, with flag 8 and without limits, or the whole batch
+-- Changes nothing if the batch never arrived (Redis will refuse it from now on), or was rolled back
 -- before.
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
--- A batch with limits has left what it refused, since a record may be gone: by a clock that jumped.
+-- A batch with limits has left a list of its refused bids: a missing record does not prove a refusal,
+-- since it may have expired after a jump of the clock.
 local last, knows, refusals = (redis.call('GET', writer) or '0'):match('^(%-?%d+)( ?)(.*)$')
 last = tonumber(last)
 if math.abs(last) > number then
@@ -21,7 +22,7 @@ if last ~= number then
   return 0
 end
 
--- The record with that identity, and the pair's next older and next newer ones.
+-- Finds the record with an identity, and the pair's next older and next newer ones.
 local function find(bucket, field, id)
   local found, older, newer
   each_record(bucket, field, function(record)
@@ -38,7 +39,7 @@ local function find(bucket, field, id)
 end
 
 local function remove(record, older)
-  if older and record.current and not older.current then -- it becomes the pair's record again
+  if older and record.current and not older.current then -- the older becomes current again
     redis.call('HSET', older.key, record.field, pack_record(older)) -- first, lest the key lose its expiry
     redis.call('HDEL', older.key, older.field)
     older.field, older.current = record.field, true
@@ -47,13 +48,13 @@ local function remove(record, older)
   end
 end
 
--- Where the day of the bid has closed, they stay where they are: the day on which they were counted
--- is forgotten, and they must not be counted again.
+-- Moves the notices of a record to another. Once the day of the bid is closed, counts stay as they are: the
+-- day on which a notice was counted is not recorded, and it must not count twice.
 local function move_notices(digest, record, other) -- rare
   local day = math.floor(record.time / DAY_S)
   local open = is_open(day, now)
   if record.kinds >= REJECTED then
-    take_back_rejection(record)
+    roll_back_rejection(record)
   end
   if open and bit.band(record.kinds, WIN) ~= 0 then
     pay_back(record)
@@ -74,7 +75,7 @@ local function move_notices(digest, record, other) -- rare
   end
 end
 
-local function uncount(time, field) -- a closed day keeps what it has
+local function uncount(time, field) -- a closed day keeps its counts
   local day = math.floor(time / DAY_S)
   if is_open(day, now) then
     count(date(day), field, '-1')
@@ -82,11 +83,11 @@ local function uncount(time, field) -- a closed day keeps what it has
 end
 
 local refused = {}
-for place in refusals:gmatch('%d+') do
-  refused[tonumber(place)] = true
+for index in refusals:gmatch('%d+') do
+  refused[tonumber(index)] = true
 end
-local bids, at, size, place = ARGV[4], 1, #ARGV[4], 0
-local counted = true -- whether the answer at hand is not to be counted any less
+local bids, at, size, index = ARGV[4], 1, #ARGV[4], 0
+local counted = true -- false while the current answer is still to be uncounted
 while at <= size do
   local start, flags, bucket, field, value, limits = at, nil, nil, nil, nil, nil
   flags, bucket, field, value, at = struct.unpack('<BI2c14Bc0', bids, at)
@@ -105,14 +106,14 @@ while at <= size do
     forget_impression(digest, record)
     move_notices(digest, record, older or newer)
   end
-  if record or flags >= 8 or (not limits or knows ~= '') and not refused[place] then
+  if record or flags >= 8 or (not limits or knows ~= '') and not refused[index] then
     uncount(time, 'B:' .. campaign)
     if not counted then
       counted = true
       uncount(time, 'b:' .. ssp)
     end
   end
-  place = place + 1
+  index = index + 1
 end
 write_counts()
 return 1

@@ -1,10 +1,10 @@
--- Whether a bid is within what this shard, one of several, was granted of its campaign's budget.
+-- Budgets in a ledger of several shards: a bid must be within what its shard was granted.
 
 local function grants_key(campaign)
   return base .. 'g:' .. campaign
 end
 
--- The limits of a campaign whose budget is in escrow: what this shard was granted (money.lua).
+-- Returns the limits of a campaign in escrow: what this shard was granted (money.lua).
 local function grants(allowance, limits)
   local granted = allowance.granted
   if not granted then
@@ -20,7 +20,7 @@ local function grants(allowance, limits)
   return granted
 end
 
-local function call_allocator(campaign, allowance) -- where it has refused a bid, or little is left
+local function call_allocator(campaign, allowance) -- if it has refused a bid, or is low
   local granted, refused = allowance.granted, allowance.refused
   if refused then
     note_refusal(campaign, refused)
@@ -32,8 +32,8 @@ local function call_allocator(campaign, allowance) -- where it has refused a bid
   end
 end
 
--- Whether the price (digits) is within the limits; it is held then, where `holds` is true. Else the
--- letter: b beyond the budget, h beyond the SSP's share of it.
+-- Whether the price (digits) is within the limits; if so, it is held if `holds` is true. If not, also the
+-- letter: b over the budget, h over the SSP's share of it.
 local function afford(allowance, price, limits, holds, value)
   local of = limits
   if limits.in_escrow then

@@ -1,26 +1,25 @@
--- Says that a process is there, what its TTL is, and up to when its notices are settled; and goes on with
--- what is done now and then.
+-- Records that a process is alive, its TTL, and up to when its notices are settled; also does periodic
+-- maintenance.
 --
--- A process that was signed off while this was under way stays so (sign_off.lua).
+-- A process that was signed off while its heartbeat was under way stays signed off (sign_off.lua).
 --
--- ARGV     1 now (epoch ms); 2 how long a bid is remembered (s); 3 token of the process, empty where
---          it has no spool; 4 time of the hold clock (ms) up to
---          which every notice that it acknowledged is settled, empty: as before
--- Returns  the server's time (epoch ms), that of the hold clock (ms), when the segment began that is
---          counted in (epoch s), the epoch, 1 where Redis is nearly full, and the tokens of processes
---          that were given up
+-- ARGV     1 now (epoch ms); 2 how long a bid is remembered (s); 3 token of the process (empty: it has no
+--          spool); 4 time of the hold clock (ms) up to which every notice it acknowledged is settled
+--          (empty: unchanged)
+-- Returns  the server's time (epoch ms), the hold clock (ms), when the current segment began (epoch s),
+--          the epoch, 1 if Redis is nearly full, else 0, and the tokens of processes given up
 local ttls, ttl = base .. 'ttl', ARGV[2]
 local announced = redis.call('HGET', ttls, ttl)
 if not announced or math.abs(now - announced) >= 60 then
   local longest = longest_ttl(0)
   redis.call('HSET', ttls, ttl, digits(now))
   if tonumber(ttl) > longest then
-    redis.call('HDEL', base .. 'r', 'current') -- the next time bucket lasts long enough
+    redis.call('HDEL', base .. 'r', 'current') -- so that the next time bucket lasts long enough
   end
 end
 
--- Ends the time bucket whose time is over, lest a worker whose clock is behind add a bucket, or whose buckets
--- are full. The next bid opens another one.
+-- Ends the current time bucket if its time is over, lest a worker with a slow clock add to it, or if its
+-- buckets are full. The next bid opens another one.
 local function end_time_bucket()
   local number, buckets = current_time_bucket()
   if number and (buckets == MOST_BUCKETS or records_a_bucket(number, buckets) < FULL) then
@@ -29,7 +28,7 @@ local function end_time_bucket()
   redis.call('HDEL', base .. 'r', 'current')
 end
 
--- Redis deletes what is over in turns of up to 25 ms: not all of a time bucket in the same second.
+-- Redis deletes expired keys in slices of up to 25 ms, so expiries of a time bucket are spread out.
 local BUCKETS_A_BEAT, APART_S = 256, 600
 local function expire_buckets(taking) -- of time buckets that take no more records; see records.lua
   local registry, known = base .. 'r', time_buckets()
@@ -59,21 +58,21 @@ end
 local time, spools, token = hold_clock(), base .. 'spools', ARGV[3]
 local known = redis.call('HGET', spools, token)
 if token ~= '' and (known or not redis.call('ZSCORE', base .. 'spools:left', token)) then
-  local settled, before, heard = tonumber(ARGV[4]), nil, nil
+  local settled, before, seen = tonumber(ARGV[4]), nil, nil
   if known then
-    before, heard = known:match('^(%d+) (%d+)$')
+    before, seen = known:match('^(%d+) (%d+)$')
   end
   settled = math.min(settled or tonumber(before) or watermark(), time)
-  if not known or time - heard >= 900 or heard - time > 0 then
+  if not known or time - seen >= 900 or seen - time > 0 then
     redis.call('HSET', spools, token, digits(settled) .. ' ' .. digits(time))
   end
 end
--- The rest is for what bids are owed: notices, and what the drain has to write before anything shrinks.
+-- The rest is reserved for notices, and for what the drain must write before memory shrinks.
 local FULL_SHARE = 0.95
 local function is_nearly_full()
   local info = redis.pcall('INFO', 'memory')
   if type(info) ~= 'string' then
-    return 0 -- this user may not ask
+    return 0 -- the Redis user may not call INFO
   end
   local used = tonumber(info:match('used_memory:(%d+)'))
   local most = tonumber(info:match('maxmemory:(%d+)'))

@@ -1,4 +1,4 @@
--- What notices mean for a user's impressions, in a ledger of one shard (money.lua has the keys).
+-- Applies notices to a user's impressions, in a ledger of one shard (money.lua has the keys).
 
 local function forget_impression(digest, record) -- rare: held or counted
   if record.user then
@@ -8,8 +8,8 @@ local function forget_impression(digest, record) -- rare: held or counted
   end
 end
 
--- A capped user's hold becomes an impression with a win or a billing, and ends with a loss. The time
--- of an impression is that of the billing, where there is one.
+-- A win or a billing turns a capped user's hold into an impression; a loss ends it. The time of an
+-- impression is that of the billing, if there is one.
 local function settle_cap(digest, record, kind, came_ms) -- rare: most campaigns have no caps
   local holds, impressions = cap_keys(record.campaign, record.user)
   local member, longest = cap_member(digest, record), record.longest

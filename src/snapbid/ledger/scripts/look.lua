@@ -1,10 +1,10 @@
--- Looks whether bids would be within their limits; holds and counts nothing, but it is told when there
--- is room for what it refuses.
+-- Checks bids against their limits; holds and counts nothing, but campaigns it refuses are announced once
+-- they have headroom, as refused bids are.
 --
--- ARGV     1 now (epoch ms); 2 the bids, each uint8 length, price (digits), uint8 length, user
---          (empty: not asked for), uint16 length, limits
--- Returns a letter for each: k it would be kept, b beyond the budget, c beyond a cap, w the budget
--- waits until the drain has confirmed what was spent.
+-- ARGV     1 now (epoch ms); 2 the bids, each uint8 length, price (digits), uint8 length, user (empty:
+--          caps are not checked), uint16 length, limits
+-- Returns  a letter for each: k it would be kept, b over the budget, c over a cap, w the drain has not
+--          restored the budget yet
 local bids, at, size, letters = ARGV[2], 1, #ARGV[2], {}
 while at <= size do
   local price, user, packed

@@ -1,33 +1,33 @@
--- Money and impressions of campaigns: what is held, and what becomes of it (contract 3, Budgets).
+-- Money and impressions of campaigns: holds, spend, and their release (contract 3, Budgets).
 --
 -- Amounts are nano-USD, so that a plain bid costs exactly its CPM in micro-USD. DAY counts from
 -- 1970-01-01. ENDS is when a hold ends, in seconds of the hold clock (clock.lua).
 --   {sbN}:m:CAMPAIGN        t: used in total, by spend and live holds; dDAY: used by that day's bids;
---                           eENDS:DAY: held until then by that day's bids; a: the SSP that was last
---                           refused some of it. While it is contested what is held is each SSP's own:
---                           eENDS:DAY:SSP, and the sums of these, hSSP and h
---   {sbN}:contested         {sbN}:m:CAMPAIGN for which several SSPs ask, until when that counts (hold
---                           clock, s)
+--                           eENDS:DAY: held until then by that day's bids; a: the SSP that was refused
+--                           last. While the budget is contested, holds are counted by SSP:
+--                           eENDS:DAY:SSP, and their sums by SSP and in all, hSSP and h
+--   {sbN}:contested         {sbN}:m:CAMPAIGN for which several SSPs compete -> until when (hold clock, s)
 --   {sbN}:x:CAMPAIGN        ENDS:DAY and ENDS:DAY:SSP of the holds, by ENDS
---   {sbN}:g:CAMPAIGN        where a budget is in escrow, for each period (t: in all, DAY: of one
---                           day) gNAME, rNAME: granted and returned, both cumulative; lNAME: the
---                           allowance that is left of them; wNAME: with less than that unused the
---                           allowance calls for an allocator
---   {sbN}:refused           CAMPAIGN -> the lowest cost that its allowance has refused since it had room
---   {sbN}:wait              CAMPAIGN of these, by when the next of its holds ends
---   {sbN}:calls             CAMPAIGN whose allowance calls, by when an allocator is to come (hold clock);
---                           with one shard, which was refused, by when it has room (server's ms)
---   {sbN}:room              CAMPAIGN that had room again, by the number of that announcement
---   {sbN}:said              number of the last one
---   {sbN}:account:CAMPAIGN     its account, in the shard of the campaign (allocator.py)
+--   {sbN}:g:CAMPAIGN        of a budget in escrow, for each period NAME (t: in all, DAY: of one day):
+--                           gNAME, rNAME: granted and returned, both cumulative; lNAME: granted less
+--                           returned, what may be used; wNAME: with less than this unused, the allowance
+--                           requests a refill
+--   {sbN}:refused           CAMPAIGN -> the lowest cost refused since it last had headroom
+--   {sbN}:wait              the same campaigns, by when their next hold ends
+--   {sbN}:calls             CAMPAIGN with a refill request, by when an allocator may take it (hold clock);
+--                           with one shard, CAMPAIGN that was refused, by when it has headroom (server's
+--                           ms)
+--   {sbN}:room              CAMPAIGN with headroom again, by the number of the announcement
+--   {sbN}:said              the number of the last announcement
+--   {sbN}:account:CAMPAIGN  its account, in the shard of the campaign (allocator.py)
 --   {sbN}:fe:CAMPAIGN:USER  a user's holds: member = digest and identity of the bid, score = when it
 --                           ends, in ms of the hold clock
 --   {sbN}:fc:CAMPAIGN:USER  a user's impressions: score = when (epoch ms)
---   {sbN}:o:SHARD           the outbox: what becomes of the impressions of that shard's users (outbox.py)
+--   {sbN}:o:SHARD           the outbox: notices for impressions of that shard's users (outbox.py)
 --
--- With several shards the user has one, in which both are, and the auction's has the outbox.
+-- With several shards, fe and fc are in the shard of the user, the outbox in that of the auction.
 
-local function add(key, field, by) -- nothing is done beyond 64 bits
+local function add(key, field, by) -- false, and unchanged, beyond 64 bits
   return type(redis.pcall('HINCRBY', key, field, by)) == 'number'
 end
 
@@ -39,8 +39,8 @@ local function end_share(key, ssp, amount) -- rare: of what an SSP holds
   end
 end
 
--- Ends the hold of a record, if it has not ended by itself; tells whether it had not.
-local OF_SSP = 2147483648 -- added to the end of a hold that is its SSP's own
+-- Ends the hold of a record; returns false if it had ended already.
+local OF_SSP = 2147483648 -- added to the end of a hold that is counted by SSP
 local function end_hold(record)
   if bit.band(record.kinds, HELD) == 0 then
     return false
@@ -69,7 +69,7 @@ local function pay(record, sign)
   end
 end
 
-local function pay_back(record) -- there may be room for what was refused
+local function pay_back(record) -- and wake the campaign if it was refused: it may have headroom
   pay(record, '-')
   if redis.call('HEXISTS', base .. 'refused', record.campaign) == 1 then
     redis.call('ZADD', base .. 'calls', 0, record.campaign)
@@ -82,7 +82,7 @@ local function release(record) -- the bid is lost, or was never answered
   end
 end
 
-local function spend(record) -- a win: the hold, if it lives, is spend from now on
+local function spend(record) -- a win: turns the hold, if it lives, into spend
   if not end_hold(record) then
     pay(record, '')
   end
@@ -97,4 +97,4 @@ local function cap_member(digest, record)
   return digest .. struct.pack('<I4', record.id)
 end
 
-local FORGOTTEN = 8 -- beside the kinds of notices, in an outbox
+local FORGOTTEN = 8 -- in an outbox, instead of a notice's kind: the bid was rolled back

@@ -1,8 +1,8 @@
--- How a notice counts for a record: once, on the day of the bid while that is open, and never on one
--- that has closed.
+-- Counts a notice for a record: once, on the day of the bid while that is open, else on the day of
+-- settlement.
 
--- Counts a rejection no longer: the bid was won or billed after all, or is taken back.
-local function take_back_rejection(record) -- rare
+-- Uncounts a rejection: the bid was won or billed after all, or is rolled back.
+local function roll_back_rejection(record) -- rare
   record.kinds = record.kinds - REJECTED
   count_rejection(record, '-1')
 end
@@ -26,10 +26,10 @@ local function is_open(day, seconds) -- at that time
   return seconds < (day + 1) * DAY_S + DAY_OPEN_S
 end
 
--- Losses end holds, so that money which is not spent can be bid with again; but not those of an SSP that
--- takes them back: where wins follow more than one in a hundred, and at least three, its holds end by
--- themselves, until an hour after the last such win in this shard.
---   {sbN}:contradicted      SSP -> its losses of held bids since the first such win, and these wins
+-- A loss ends a hold, so that the money can be bid with again; unless the SSP often contradicts its losses.
+-- If wins follow at least three losses and more than one in a hundred, its holds end only by time, until
+-- an hour after the last such win in this shard.
+--   {sbN}:contradicted      SSP -> losses of held bids since the first such win, and the number of wins
 local CONTRADICTED_FOR_S, LEAST_CONTRADICTED, MOST_SHARE = '3600', 3, 0.01
 local function contradictions(ssp) -- rare
   local losses, wins = (redis.call('HGET', base .. 'contradicted', ssp) or '0 0'):match('^(%d+) (%d+)$')
@@ -64,9 +64,9 @@ local function lose(record)
   end
 end
 
--- Counts a notice that came at a time (epoch ms) for a record that is known then; gives the letter.
--- Where the bid's day is closed by when it is settled (epoch s), it counts on the day of that: they
--- are a moment apart, or a spool lies between them.
+-- Counts a notice for a record; returns the letter. `came_ms` is when it arrived (epoch ms), `settled` the
+-- time now (epoch s): a moment later, or much later if it was spooled. If the bid's day is closed by now,
+-- the notice counts on the day of settlement.
 local function settle_record(digest, record, kind, reason, came_ms, settled)
   if bit.band(record.kinds, kind) ~= 0 then
     return 'd'
@@ -75,7 +75,7 @@ local function settle_record(digest, record, kind, reason, came_ms, settled)
     settle_cap(digest, record, kind, came_ms)
   end
   if record.kinds >= REJECTED then
-    take_back_rejection(record)
+    roll_back_rejection(record)
   end
   if kind == WIN then
     spend(record)

@@ -1,7 +1,7 @@
--- What notices mean for a user's impressions, in a ledger of several shards (money.lua).
+-- Leaves notices for a user's impressions in an outbox, in a ledger of several shards (money.lua).
 --
--- An entry is for the user's shard: a notice's kind or what follows, uint32 campaign, 16 bytes user,
--- 20 bytes member, uint32 longest window (s), uint32 + uint16 when the notice came (epoch s, ms).
+-- An entry, for the user's shard: uint8 kind of the notice or FORGOTTEN, uint32 campaign, 16 bytes user,
+-- 20 bytes member, uint32 longest window (s), uint32 + uint16 when the notice arrived (epoch s, ms).
 local function post(digest, record, kind, came_ms)
   local shard, came = struct.unpack('<I4', record.user) % SHARDS, math.floor(came_ms / 1000)
   redis.call('SADD', base .. 'o:' .. shard, struct.pack('<BI4c16c20I4I4I2', kind, record.campaign,

@@ -1,11 +1,11 @@
--- Counters, time buckets and records: what stands before a script, behind segment.lua.
+-- Counters, time buckets and records: a part of most scripts, after segment.lua.
 --
 -- ARGV[1]  the caller's time (epoch ms)
 local now_ms = tonumber(ARGV[1])
 local now = math.floor(now_ms / 1000)
 local SHARDS = 1 -- scripts.py sets it
 
-local function digits(number) -- of a whole number, however large
+local function digits(number) -- formats a whole number, however large
   return string.format('%.0f', number)
 end
 
@@ -32,11 +32,11 @@ local function date(day) -- days since 1970-01-01 to YYYY-MM-DD (proleptic Grego
   return text
 end
 
--- Lua adds up exactly what has no more digits than this. Redis adds up the rest, which stays below 2^63.
+-- Lua adds exactly up to this many digits. Redis adds larger sums, which stay below 2^63.
 local EXACT_DIGITS, LARGEST_EXACT, MOST_ARGUMENTS = 15, 1e15, 2000
 
--- Raises counters of a day by what stands behind their names: `many` of them from a place of the list on.
--- With `fewer`, by less, by name. The drain is told that they changed.
+-- Raises `many` counters of a day: `list` has their names from index `from` on, then the increments.
+-- `fewer`: amounts to subtract from the increments, by name. Marks the counters as changed, for the drain.
 local function raise_counters(day, list, from, many, fewer)
   local key, prefix = counters_of(day)
   for first = from, from + many - 1, MOST_ARGUMENTS do
@@ -68,9 +68,9 @@ local function raise_counters(day, list, from, many, fewer)
   end
 end
 
--- Counters are raised at the end of a script, each once: by day, and by name.
+-- Adds up increments by day and name, so that each counter is written once, at the end of a script.
 local counted = {}
-local function count(day, field, by) -- `day` is YYYY-MM-DD, `by` are digits
+local function count(day, field, by) -- day: YYYY-MM-DD; by: digits
   local sums = counted[day]
   if not sums then
     sums = {}
@@ -100,39 +100,38 @@ local function write_counts()
   end
 end
 
-local function count_anomaly(name, by) -- of an SSP's notices and bids, today (drain/names.py)
+local function count_anomaly(name, by) -- of an SSP's notices or bids, today (drain/names.py)
   count(date(math.floor(now / DAY_S)), 'n:' .. name, by)
 end
 
 -- Time buckets ------------------------------------------------------------------------------------
 --
--- Records made at about the same time lie in one time bucket, which expires as a whole. Time buckets are
--- numbered in the order in which they were opened, so that neither a clock nor a TTL that changes
--- hides what is in one: {sbN}:r has for each when it expires (epoch s), as bNUMBER how many buckets it
--- has, as oNUMBER when it was opened (epoch ms), and as `current` number, opening time, length (s) and
--- buckets of the one that takes records.
--- Redis looks for a record among all of its bucket, so a time bucket whose buckets are full takes no more
--- (heartbeat.lua), and the next one has twice as many; later ones have as many as they need.
--- Its buckets get their expiry when it takes no more, a few at each heartbeat: asking for each record
--- whether its bucket is new costs a tenth of what remembering it does. Until all have it, xNUMBER is
--- the next bucket whose turn it is.
--- {sbN}:ttl has the TTLs in force, each with the time at which it was last announced (heartbeat.lua).
-local TIME_BUCKET_S, FULL, SAMPLED = 1800, 32, 16 -- records of a bucket; buckets that are asked
+-- Records of about the same time share a time bucket, which expires as a whole. Time buckets are numbered
+-- as they are opened, so that their records are found whatever the clock or the TTL becomes. {sbN}:r has
+-- for each NUMBER when it expires (epoch s), bNUMBER: its number of buckets, oNUMBER: when it was opened
+-- (epoch ms); and `current`: number, opening time, length (s) and buckets of the one that takes records.
+-- Redis finds a record by scanning its bucket, so a time bucket with full buckets takes no more records
+-- (heartbeat.lua); the next one has twice as many buckets, later ones as many as they need.
+-- Buckets get their expiry once the time bucket is ended, a few at each heartbeat: checking for each record
+-- whether its bucket is new would add a tenth to the cost of remembering it. Until all have it, xNUMBER
+-- is the next bucket to get one.
+-- {sbN}:ttl has the TTLs in force, each with the time of its last heartbeat (heartbeat.lua).
+local TIME_BUCKET_S, FULL, SAMPLED = 1800, 32, 16 -- FULL: records of a bucket; SAMPLED: buckets
 local LEAST_BUCKETS, MOST_BUCKETS, OF_BUCKET = 16384, 1048576, 65536
 
 local function longest_ttl(at_least)
   local longest, all = at_least, redis.call('HGETALL', base .. 'ttl')
   for i = 1, #all, 2 do
     local ttl = tonumber(all[i])
-    if ttl > longest and now - all[i + 1] <= ttl + 120 then -- it is announced once a minute
+    if ttl > longest and now - all[i + 1] <= ttl + 120 then -- heartbeats renew it once a minute
       longest = ttl
     end
   end
   return longest
 end
 
--- Number and buckets of the time bucket that was opened last, when that was and how long it takes records
--- (s). None where a heartbeat has ended it, or none ever was; where the ledger is closed, an error.
+-- Returns number, buckets, opening time and length (s) of the latest time bucket. Nothing if a heartbeat
+-- has ended it, or none was ever opened; raises an error if the ledger is closed.
 local function latest_time_bucket()
   local current = redis.call('HGET', base .. 'r', 'current') or ''
   local number, opened, length, buckets = current:match('^(%d+) (%d+) (%d+) (%d+)$')
@@ -141,10 +140,10 @@ local function latest_time_bucket()
   end
 end
 
--- The same of the one that takes records now; none where its time is over.
+-- Returns number, buckets and opening time of the current time bucket; nothing if its time is over.
 local function current_time_bucket()
   local number, buckets, opened, length = latest_time_bucket()
-  if number and math.abs(now - opened) < length then -- and no clock was set
+  if number and math.abs(now - opened) < length then -- also false if the clock was set back
     return number, buckets, opened
   end
 end
@@ -168,11 +167,11 @@ local function time_buckets() -- newest first
   return numbers
 end
 
-local function keys_of(time_bucket) -- of its buckets; formatting costs half of what joining does
+local function keys_of(time_bucket) -- a format of its buckets' keys: half the cost of joining
   return base .. 'r:' .. time_bucket .. ':%d'
 end
 
-local function records_a_bucket(time_bucket, buckets) -- of those that are asked
+local function records_a_bucket(time_bucket, buckets) -- the mean over a sample
   local records = 0
   for bucket = 0, buckets - 1, buckets / SAMPLED do
     records = records + redis.call('HLEN', string.format(keys_of(time_bucket), bucket))
@@ -180,7 +179,7 @@ local function records_a_bucket(time_bucket, buckets) -- of those that are asked
   return records / SAMPLED
 end
 
-local function enough_buckets(before) -- for as many records as the time bucket before took
+local function enough_buckets(before) -- for as many records as the previous time bucket took
   local had = buckets_of[before]
   if not had then
     return LEAST_BUCKETS
@@ -204,7 +203,7 @@ local function open_time_bucket(ttl) -- rare: its number, and buckets
   end
   local before = time_buckets()[1] or 0
   local number = before + 1
-  local length = math.max(TIME_BUCKET_S, math.floor(ttl / 4)) -- so there are never many
+  local length = math.max(TIME_BUCKET_S, math.floor(ttl / 4)) -- so that few are open at once
   local buckets = enough_buckets(before)
   local expires = digits(now + length + ttl + TIME_BUCKET_S) -- after the last of its records is due
   redis.call('HSET', registry, number, expires, 'o' .. number, digits(now_ms), 'b' .. number, buckets,
@@ -212,7 +211,7 @@ local function open_time_bucket(ttl) -- rare: its number, and buckets
   return number, buckets
 end
 
--- Where there are more than OF_BUCKET, some of the field's bits count as well.
+-- The key of a record's bucket; with more than OF_BUCKET buckets, bits of the field select one, too.
 local function bucket_key(of_time_bucket, buckets, bucket, field)
   return string.format(of_time_bucket, (bucket + OF_BUCKET * string.byte(field)) % buckets)
 end
@@ -220,16 +219,15 @@ end
 -- Records -------------------------------------------------------------------------------------
 --
 -- A record is uint32 SSP, uint32 campaign, uint32 + uint16 time (s, ms), uint32 identity (24 bits of
--- the answer, and above them the mark of the creative), uint8 kinds. Then, as the kinds say: 8 the
--- cost is held: uint32 when the hold ends (money.lua); 4 a loss was counted: int16 reason; 32 it replaced
--- another one: uint16 how many were replaced before; 64 the loss counts as a rejection of its creative
--- (reject.lua). Then its cost in nano-USD as digits: a plain
--- bid's CPM in micro-USD. Then 16 the user is capped: 16 bytes user, uint32 longest window of the
--- caps (s).
+-- the answer, the mark of the creative above them), uint8 kinds. Then, if the bit is set in kinds: 8 the
+-- cost is held: uint32 end of the hold (money.lua); 4 a loss was counted: int16 reason; 32 it replaced
+-- another record: uint16 how many were replaced before; 64 the loss counts as a rejection of its creative
+-- (reject.lua; no data). Then the cost in nano-USD as digits: a plain bid's CPM in micro-USD. Then, if 16
+-- is set, the capped user: 16 bytes user, uint32 longest window of the caps (s).
 --
--- Where a pair of auction and impression gets another bid in the same time bucket, the record that was
--- there moves to the field of the pair and one more byte: its number, the last REPLACED_KEPT being
--- kept, so that an auction that repeats for ever costs neither memory nor time.
+-- If a pair of auction and impression gets another bid in the same time bucket, the former record moves to
+-- the field of the pair plus one byte: its number modulo REPLACED_KEPT. Only the last REPLACED_KEPT are
+-- kept, so that an auction that repeats without end costs neither memory nor time.
 local WIN, BILLING, LOSS, HELD, CAPPED, REPLACED, REJECTED = 1, 2, 4, 8, 16, 32, 64
 local HEAD, HEAD_SIZE, KINDS_AT, REPLACED_KEPT = '<I4I4I4I2I4B', 19, 19, 32
 
@@ -259,7 +257,7 @@ local function unpack_record(value, key, field)
   return record
 end
 
--- Of a creative, by its mark, campaign and SSP.
+-- Counts a rejection of a creative, by its mark, campaign and SSP.
 local ANSWERS = 16777216
 local function count_rejection(record, by) -- rare
   local kind = 'r' .. math.floor(record.id / ANSWERS) .. '.' .. record.reason
@@ -288,7 +286,7 @@ local function pack_record(record)
   return table.concat(parts)
 end
 
--- The record of a pair that `number` others had replaced; none where it was dropped or taken back.
+-- Returns the replaced record of a pair with a number; nil if it was dropped or rolled back.
 local function replaced(key, field, number)
   local name = field .. string.char(number % REPLACED_KEPT)
   local value = redis.call('HGET', key, name)
@@ -306,7 +304,7 @@ local function find_record(bucket, field) -- rare
   end
 end
 
--- The pair's newest record, with its key and field: mostly in the time bucket that takes records.
+-- Returns the pair's newest record, with its key and field; mostly it is in the latest time bucket.
 local of_latest, latest_buckets
 local function newest_record(bucket, field)
   if not of_latest then
@@ -321,8 +319,8 @@ local function newest_record(bucket, field)
   return find_record(bucket, field)
 end
 
--- All records of a pair, newest first, until `use` returns true; `current` is the pair's own of its
--- time bucket, the others were replaced.
+-- Calls `use` with the records of a pair, newest first, until it returns true. `current` marks the record
+-- that is in force in its time bucket; the others were replaced.
 local function each_record(bucket, field, use)
   for _, time_bucket in ipairs(time_buckets()) do
     local key = bucket_key(keys_of(time_bucket), buckets_of[time_bucket], bucket, field)

@@ -1,25 +1,24 @@
 -- Remembers a batch of bids and counts them, in one step.
 --
--- ARGV     1 now (epoch ms); 2 writer; 3 number of its batch; 4 how long money and caps are held, and
---          5 how long bids are remembered (s); 6 the bids, each uint8 flags (1 the first of its
---          answer, 2 the answer is to be counted, 4 it has limits), uint16 bucket, 14 bytes field,
---          uint8 length, record, and with limits uint16 length, limits; 7 SSPs that are variants, by
---          number, each with the number that stands for its family: `8=7 9=7`; then for each day:
---          8 the day, 9 how many counters its bids raise, if all are kept, 10... their names, and then
---          by how much
--- Returns 0 where the batch was taken back before it arrived, else + and what was not kept, each the
--- index of the bid in the batch (from 0) and a letter: b beyond the budget, h beyond its SSP's share
--- of one for which several ask, c beyond a cap, s beyond what sums hold, t another family of SSPs has a
--- bid on this auction and impression.
+-- ARGV     1 now (epoch ms); 2 writer; 3 number of its batch; 4 duration of holds of money and caps (s);
+--          5 how long bids are remembered (s); 6 the bids, each uint8 flags (1 the first of its answer,
+--          2 count the answer, 4 it has limits), uint16 bucket, 14 bytes field, uint8 length, record,
+--          and with limits uint16 length, limits; 7 SSPs that are variants, by number, each with the
+--          number of its family: `8=7 9=7`; then for each day: 8 the day, 9 the number of counters its
+--          bids raise if all are kept, 10... their names, then the increments
+-- Returns  0 if the batch was rolled back before it arrived; else + and the refused bids, each its index
+--          in the batch (from 0) and a letter: b over the budget, h over its SSP's share of a contested
+--          budget, c over a cap, s over what sums can hold, t another family of SSPs has a bid on this
+--          auction and impression
 --
--- A batch in which no bid has limits is sent to this script without what admit.lua needs.
+-- A batch in which no bid has limits goes to a variant of this script without admit.lua and its parts.
 local WRITER_S = '604800'
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
 local time_bucket, buckets, opened = current_time_bucket()
 if not time_bucket then
   time_bucket, buckets = open_time_bucket(tonumber(ARGV[5]))
 end
--- With what was refused, which is nothing yet.
+-- The value is the number of the batch and the list of refused bids, which is empty so far.
 local last = redis.call('SET', writer, ARGV[3] .. ' ', 'EX', WRITER_S, 'GET')
 if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then
   redis.call('SET', writer, last, 'EX', WRITER_S)
@@ -38,7 +37,7 @@ local function family_of(ssp) -- rare
   return families[ssp] or ssp
 end
 
--- Whether a record is another family's than that of a bid; it is counted then.
+-- Whether a record belongs to another family than a bid; counts that as an anomaly.
 local function is_anothers(older, value) -- rare
   local ssp = struct.unpack('<I4', value)
   if family_of(older.ssp) == family_of(ssp) then
@@ -48,7 +47,7 @@ local function is_anothers(older, value) -- rare
   return true
 end
 
--- Puts a bid in place of an earlier one; false where that is another family's.
+-- Replaces an earlier bid; false if that is another family's.
 local function replace(key, field, value) -- rare
   local before = redis.call('HGET', key, field)
   local older, record = unpack_record(before), unpack_record(value)
@@ -66,7 +65,7 @@ local function replace(key, field, value) -- rare
   return true
 end
 
--- Bids of creatives that their SSP has rejected of late (reject.lua).
+-- Counts bids of creatives that their SSP has rejected lately (reject.lua).
 local is_any_rejected = redis.call('EXISTS', base .. 'rejected') == 1
 local function count_if_rejected(value) -- rare
   local ssp, campaign, _, _, id = struct.unpack(HEAD, value)
@@ -76,7 +75,7 @@ local function count_if_rejected(value) -- rare
   end
 end
 
--- While auctions may still be open whose bids lie in the time bucket before, these are looked at as well.
+-- While auctions with bids in the previous time bucket may be open, that is searched as well.
 local OVERLAP_S = 60
 local of_before, buckets_before
 if opened and math.abs(now - opened) < OVERLAP_S or not opened and time_bucket > 1 then
@@ -91,10 +90,10 @@ local function is_taken_before(bucket, field, value) -- rare
   return before and is_anothers(unpack_record(before), value)
 end
 
--- A day's sums of money have 64 bits, here and in the warehouse (nano-USD). Bids of less than 1 USD an
--- impression fill them at more than 4 * 10^9 wins of one SSP a day. What dearer ones cost, won or not, is
--- summed in {sbN}:dear:DAY (days since 1970), by SSP (s) and campaign (c), and bounded: over all shards
--- and with late wins of the days before, to less than half of what a sum holds.
+-- A day's sums of money have 64 bits, here and in the warehouse (nano-USD). Bids under 1 USD an impression
+-- would overflow them only with more than 4 * 10^9 wins of one SSP a day. The cost of dearer bids, won or
+-- not, is summed in {sbN}:dear:DAY (days since 1970), by SSP (s) and campaign (c), and bounded: over all
+-- shards, and with late wins of earlier days, to less than half of what a sum can hold.
 local PLAIN_DIGITS, DEAREST_SUM = 9, 4e18
 local function dear_price(value) -- rare: as digits; nothing for a plain one
   local last = #value
@@ -130,7 +129,7 @@ local function fits_in_sums(value, price) -- rare
   return fits
 end
 
-local refused, less = {}, {} -- what was; what is not counted, by day, by field
+local refused, less = {}, {} -- refused bids; what to subtract from counters, by day and field
 local function uncount(value, letter) -- rare
   local ssp, campaign, time = struct.unpack('<I4I4I4', value)
   local day = date(math.floor(time / DAY_S))
@@ -139,9 +138,9 @@ local function uncount(value, letter) -- rare
   less[day][field] = (less[day][field] or 0) + 1
 end
 
-local bids, at, size, place, hold_s = ARGV[6], 1, #ARGV[6], 0, nil
-local kept, of_none = false, nil -- of an answer: whether any of it is; a record, while none is
-local undone = {} -- digests and records of bids with limits that were admitted, and not kept
+local bids, at, size, index, hold_s = ARGV[6], 1, #ARGV[6], 0, nil
+local kept, of_none = false, nil -- of an answer: whether any bid is kept; a record while none is
+local undone = {} -- digests and records of bids with limits that were admitted but not kept
 while at <= size do
   local start, flags, bucket, field, value, letter, packed = at, nil, nil, nil, nil, nil, nil
   flags, bucket, field, value, at = struct.unpack('<BI2c14Bc0', bids, at)
@@ -185,13 +184,13 @@ while at <= size do
       count_if_rejected(value)
     end
   else
-    refused[#refused + 1] = place .. letter
+    refused[#refused + 1] = index .. letter
     uncount(value, 'B')
     if flags % 4 >= 2 then
       of_none = value
     end
   end
-  place = place + 1
+  index = index + 1
 end
 if of_none and not kept then
   uncount(of_none, 'b')

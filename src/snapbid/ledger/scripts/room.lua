@@ -1,4 +1,4 @@
--- Campaigns that were refused for want of money, until they have room again (money.lua has the keys).
+-- Campaigns refused for want of budget, until they have headroom again (money.lua has the keys).
 
 local function note_refusal(campaign, cost)
   local before = redis.call('HGET', base .. 'refused', campaign)
@@ -7,7 +7,7 @@ local function note_refusal(campaign, cost)
   end
 end
 
-local function await_end_of_hold(campaign, after) -- of the next one
+local function await_end_of_hold(campaign, after) -- the next hold of the campaign
   local next_one = redis.call('ZRANGEBYSCORE', base .. 'x:' .. campaign, after, '+inf', 'WITHSCORES',
     'LIMIT', 0, 1)
   if next_one[2] then
@@ -18,7 +18,7 @@ local function await_end_of_hold(campaign, after) -- of the next one
 end
 
 local ANNOUNCED = 100000 -- announcements that are kept
-local function announce(campaign) -- that there is room again
+local function announce(campaign) -- that it has headroom again
   redis.call('HDEL', base .. 'refused', campaign)
   redis.call('ZREM', base .. 'wait', campaign)
   local said = redis.call('INCR', base .. 'said')

@@ -1,16 +1,15 @@
--- Which run of Redis is counting (contract 5, point 3): what stands before each script.
+-- Identifies the run of Redis that is counting (contract 5, point 3): the first part of each script.
 --
--- All keys share the hash tag of KEYS[1], {sbN}:epoch. What one run of Redis counts goes to counters
--- of its own, a segment, which begin at zero: an older copy of the data, given to a later run, holds
--- segments that the warehouse knows already, and cannot take back what they have counted since.
--- So does a run that was given other data without a restart, by REPLICAOF and REPLICAOF NO ONE: it names
--- as its `origin` the primary whose data it had before (master_replid2), another one each time. Looking
--- takes 1 µs a batch.
+-- All keys share the hash tag of KEYS[1], {sbN}:epoch. Each run of Redis counts into counters of its own,
+-- a segment, which start at zero. So if a later run starts from an older copy of the data, the segments in
+-- it are known to the warehouse, and nothing counted since is undone. A new segment also begins if a run
+-- gets other data without a restart, by REPLICAOF and REPLICAOF NO ONE: its `origin`, the primary whose
+-- data it had before (master_replid2), differs each time. The check takes 1 µs a batch.
 local base = KEYS[1]:sub(1, -6)
 local state_key = base .. 'segment'
 
--- The segment of this run of Redis, begun if there is none. Of the segment before it is noted up to which
--- batch the drain had read it (drain/fence.py).
+-- Returns the segment of this run of Redis, and begins it if there is none. For the former segment it
+-- records the last batch that the drain had read (drain/fence.py).
 local function enter_segment()
   local run = redis.call('INFO', 'server'):match('run_id:(%x+)')
   local origin = redis.call('INFO', 'replication'):match('master_replid2:(%x+)') or ''
@@ -40,18 +39,18 @@ local function current_segment()
     local state = redis.call('HMGET', state_key, 'segment', 'confirmed', 'origin')
     local origin = 'master_replid2:' .. (state[3] or '-')
     segment = redis.call('INFO', 'replication'):find(origin, 1, true) and state[1]
-      or enter_segment() -- the data was lost, or is another, under an open connection
+      or enter_segment() -- the data was lost or replaced under an open connection
     confirmed = state[2] == segment
   end
   return segment
 end
 
-local function began_ms(began) -- in ms, of epoch s with a fraction
+local function began_ms(began) -- epoch s with a fraction to ms
   return math.floor(began * 1000 + 0.5)
 end
 
--- Whether some run of Redis began, or another warehouse adopted the ledger, after the one time (epoch ms)
--- and until the other: what was before it may be lost.
+-- Whether a run of Redis began, or another warehouse adopted the ledger, between two times (epoch ms): data
+-- from before may be lost.
 local function began_between(after_ms, until_ms)
   local began = redis.call('HVALS', base .. 'segments')
   began[#began + 1] = redis.call('HGET', state_key, 'adopted') or nil
@@ -64,13 +63,13 @@ local function began_between(after_ms, until_ms)
   return false
 end
 
--- Whether the drain has seen to it that budgets know what the warehouse knows.
+-- Whether the drain has restored budgets in this segment: they include all spend known to the warehouse.
 local function has_confirmed_budgets()
   current_segment()
   return confirmed
 end
 
--- The key of a day's counters, and what stands before their names where it is told that they changed.
+-- Returns the key of a day's counters, and the prefix of their names in the set of changed counters.
 local function counters_of(day)
   local name = current_segment()
   return base .. 'c:' .. name .. ':' .. day, name .. ' ' .. day .. ' '

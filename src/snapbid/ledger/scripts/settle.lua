@@ -1,36 +1,34 @@
--- Settles a batch of notices: finds each one's bid and counts it, once; in one step.
+-- Settles a batch of notices: finds the bid of each and counts it once, in one step.
 --
--- ARGV     1 now (epoch ms); 2 how long bids are remembered (s); 3 the notices, each uint8 kind
---          (1 win, 2 billing, 4 loss; with 32 its URL was altered, with 64 it is another reading of
---          one from a spool, with 128 it comes from a spool), int16 loss reason, uint16
---          bucket, 14 bytes field, uint32 + uint16 when it came (epoch s, ms), and the same when the
---          run of Redis began that its worker had reached last (0 where that is unknown)
--- Returns a letter for each: c counted, l counted late (on the day on which it is settled), d a
--- repeat, u unknown.
+-- ARGV     1 now (epoch ms); 2 how long bids are remembered (s); 3 the notices, each uint8 kind (1 win,
+--          2 billing, 4 loss; +32 its URL was altered, +64 alternative reading of one from a spool, +128
+--          from a spool), int16 loss reason, uint16 bucket, 14 bytes field, uint32 + uint16 time of
+--          arrival (epoch s, ms), and in the same form the start of the run of Redis that its worker had
+--          reached last (0: unknown)
+-- Returns  a letter for each: c counted, l counted late (on the day of settlement), d duplicate, u unknown
 --
--- A notice finds its bid by when it came, and counts by when it is settled: one that waited in a spool
--- until the bid's day had closed changes nothing there.
+-- The time of arrival selects the bid, the time of settlement the day: a notice that was spooled until the
+-- bid's day had closed does not change that day.
 --
--- A notice that comes now counts for the record that is there, whatever the clocks say. One from a
--- spool is meant for the newest of the pair's bids that had been made when it came; of those, where the
--- clock may have been set back since, for the one with the latest time. Where all of them seem to be
--- made later, since clocks differ a little or were set, it is the oldest that is meant; but none where
--- the bids were made after the beginning of a run of Redis of which the notice's worker had not heard:
--- its bid was lost. So it was where another warehouse adopted the ledger, and where a time bucket that may
--- have had it has expired.
--- A notice that was under way for long is taken like one from a spool, where it may be by now, too. It
--- counts for the record that is there if that seems to be of the future: the clock was set back. Where
--- that may have been while it was under way, the sender's time tells, which is not that of Redis then.
+-- A notice that arrives now counts for the current record, whatever the clocks show. One from a spool is
+-- meant for the newest of the pair's bids made before it arrived; if the clock may have been set back
+-- since, for the one with the latest time. If all seem to be made later, because clocks differ slightly or
+-- were set, the oldest is meant. But the bid was lost, and none is meant, if the bids were made after the
+-- start of a run of Redis that the notice's worker had not seen yet, after another warehouse adopted the
+-- ledger, or after a time bucket that may have held it expired.
+-- A notice that was long in transit is treated like one from a spool, where it may be too by now. It counts
+-- for the current record if that seems to be in the future: the clock was set back. If that may have
+-- happened during transit, the sender's time differs from that of Redis, which shows it.
 local SPOOLED, ALTERED, KINDS, LARGEST_SKEW_MS, LATE_MS = 128, 32, 8, 600000, 5
 local ttl_ms = ARGV[2] * 1000
 local function remembers(age_ms) -- rare: whether another worker does
   return age_ms <= longest_ttl(tonumber(ARGV[2])) * 1000
 end
 
--- Whether a time bucket has expired that took bids after a time (epoch ms), of those before a record's.
+-- Whether a time bucket older than a record's has expired that took bids after a time (epoch ms).
 local function is_expired(record, time_ms) -- rare
   local registry, number = base .. 'r', tonumber(record.key:match(':(%d+):%d+$'))
-  local time = math.max(now, server_ms() / 1000) -- keys expire by the latter
+  local time = math.max(now, server_ms() / 1000) -- keys expire by the server's clock
   while true do
     local opened_ms = redis.call('HGET', registry, 'o' .. number)
     if not opened_ms or tonumber(opened_ms) <= time_ms or number == 1 then
@@ -44,7 +42,7 @@ local function is_expired(record, time_ms) -- rare
   end
 end
 
-local function find_meant(bucket, field, came_ms, heard_ms) -- rare
+local function find_meant(bucket, field, came_ms, known_ms) -- rare
   local in_order, oldest, found = is_past_steps(came_ms), nil, nil
   each_record(bucket, field, function(record)
     oldest = record
@@ -57,11 +55,11 @@ local function find_meant(bucket, field, came_ms, heard_ms) -- rare
     return found
   end
   local made_ms = oldest.made_ms
-  if heard_ms == 0 then
-    heard_ms = came_ms - UNHEARD_MS
+  if known_ms == 0 then
+    known_ms = came_ms - UNNOTICED_MS
   end
   local since_ms = came_ms - longest_ttl(tonumber(ARGV[2])) * 1000
-  if (began_between(heard_ms, made_ms) or is_expired(oldest, since_ms)) and is_past_steps(made_ms) then
+  if (began_between(known_ms, made_ms) or is_expired(oldest, since_ms)) and is_past_steps(made_ms) then
     return nil
   end
   return oldest
@@ -73,11 +71,11 @@ local function is_late(record, came_ms) -- rare
 end
 
 local settled_ms = server_ms()
-local off_time = math.abs(settled_ms - now_ms) > NOTED_STEP_BACK_MS -- the sender's, as it sent them
+local off_time = math.abs(settled_ms - now_ms) > NOTED_STEP_BACK_MS -- of the sender's clock
 
-local ANOMALY = {l = 10, d = 20, u = 30} -- and the kind: drain/names.py
-local OF_ALTERED, LOST_AND_WON, LOST = 50, 60, 5 -- LOST: with what was won or billed, at least this
-local anomalies = {} -- by SSP and code: those of a flood of repeats are counted at once
+local ANOMALY = {l = 10, d = 20, u = 30} -- plus the kind: drain/names.py
+local OF_ALTERED, LOST_AND_WON, LOST = 50, 60, 5 -- LOST: least kinds of a loss with a win or billing
+local anomalies = {} -- by SSP and code, so that a flood of repeats is counted at once
 local function note(record, code)
   local name = record.ssp .. ':' .. code
   anomalies[name] = (anomalies[name] or 0) + 1
@@ -87,17 +85,17 @@ while at <= size do
   local start, kind, reason, bucket, field, seconds, ms, run, run_ms = at
   kind, reason, bucket, field, seconds, ms, run, run_ms, at =
     struct.unpack('<Bi2I2c14I4I2I4I2', notices, at)
-  local came_ms, heard_ms, spooled = seconds * 1000 + ms, run * 1000 + run_ms, kind >= SPOOLED
+  local came_ms, known_ms, spooled = seconds * 1000 + ms, run * 1000 + run_ms, kind >= SPOOLED
   local record, letter = newest_record(bucket, field), 'u'
   if record and spooled then
-    record = find_meant(bucket, field, came_ms, heard_ms)
+    record = find_meant(bucket, field, came_ms, known_ms)
   elseif record and record.made_ms > came_ms then
     came_ms = as_server_time(came_ms)
     if record.made_ms > came_ms and is_late(record, came_ms) then
-      record = find_meant(bucket, field, came_ms, heard_ms)
+      record = find_meant(bucket, field, came_ms, known_ms)
     end
   elseif record and off_time and not is_past_steps(came_ms) then
-    record = find_meant(bucket, field, came_ms, heard_ms)
+    record = find_meant(bucket, field, came_ms, known_ms)
   end
   local age_ms = record and came_ms - record.made_ms
   if record and (age_ms <= ttl_ms or remembers(age_ms)) then

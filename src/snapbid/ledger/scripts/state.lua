@@ -1,7 +1,8 @@
--- What campaigns have used and hold, after the holds that are due have ended.
+-- Reads what campaigns have used and hold, after ending the holds that are due.
 --
 -- ARGV     1 now (epoch ms); 2... campaigns
--- Returns for each: used in total, used today, and of each hold 1 if it is of today's bids, amount.
+-- Returns  for each: used in total, used today, and a list with, for each hold, 1 if it is of today's
+--          bids, else 0, and its amount
 local states = {}
 for i = 2, #ARGV do
   local allowance = open_allowance(ARGV[i])
