@@ -81,7 +81,7 @@ def main() -> None:
     # The product's own function, so that the options cannot drift apart; another application.
     server = serve._server(settings)
     if "plain" not in sys.argv:
-        serve.take_turns()
+        serve.schedule_as_batch()
     taskless = "taskless" in sys.argv
     server.serve(target_loader=partial(_load_target, target, taskless), wrap_loader=False)
 

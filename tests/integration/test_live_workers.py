@@ -132,13 +132,13 @@ def test_a_spoilt_base_ends_no_worker_twice(
     for worker in workers_of(stack.process.pid):
         os.kill(worker, signal.SIGKILL)
     if spoil is damage:  # looks as whole as before: the next publisher reads all of it
-        eventually(lambda: "is not taken up" in stack.output, "that the base is refused")
+        eventually(lambda: "refused catalog" in stack.output, "that the base is refused")
         stack.stop()
         stack.start()
     eventually(lambda: not base.exists(), "another base")
     eventually(lambda: stack.get("/readyz")[0] == 200, "that it is ready")
     all_answer(stack, "c7")
-    assert stack.output.count("is not taken up") <= 8, "told again and again"
+    assert stack.output.count("refused catalog") <= 8, "logged again and again"
 
 
 def test_a_new_base_takes_the_place_of_the_old(database: str, stack: Stack) -> None:

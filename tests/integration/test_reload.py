@@ -127,7 +127,7 @@ def test_a_worker_that_cannot_be_restarted_stops_no_other(
     kept, killed = started(stack)
     spoil(geo_copy)
     os.kill(killed, signal.SIGKILL)
-    eventually(lambda: stack.output.count("a worker could not start") > 1, "two attempts")
+    eventually(lambda: stack.output.count("worker failed to start") > 1, "two attempts")
     assert stack.get("/readyz")[0] == 200
     assert kept in workers_of(server)
     restore(geo_copy)

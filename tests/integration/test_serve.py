@@ -143,8 +143,8 @@ def test_a_killed_worker_is_replaced(filled: str, start_stack: Callable[..., Sta
     assert before < workers_of(server)
 
 
-def test_the_threads_of_a_worker_take_turns(start_stack: Callable[..., Stack]) -> None:
-    """They would interrupt each other for each request (`serve.take_turns`)."""
+def test_the_threads_of_a_worker_are_scheduled_as_batch(start_stack: Callable[..., Stack]) -> None:
+    """They would interrupt each other for each request (`serve.schedule_as_batch`)."""
     stack = start_stack()
     assert stack.process
     (worker,) = workers_of(stack.process.pid)

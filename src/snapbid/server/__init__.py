@@ -1,1 +1,1 @@
-"""The serving process: the ASGI application, what it is put together from, and its workers."""
+"""The serving process: the ASGI application, its composition root and its workers."""

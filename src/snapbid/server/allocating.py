@@ -1,11 +1,11 @@
-"""What a machine hears of budgets, for all its workers: which campaigns have room again.
+"""Reactivates campaigns on this machine's workers once their budgets have headroom again.
 
-With several shards it also carries between these: money for budgets, to those that need it (its
-allocator, ledger/budgets/escrow.py), and what notices mean for caps, to those of the users
+With several shards it also carries between these: budget money to the shards that request a refill
+(the allocator, ledger/budgets/escrow.py), and cap updates from notices to the users' shards
 (ledger/caps/outbox.py).
 
-One thread of the `serve` process, so that it outlives workers. Several machines' threads work at
-once; each call of a shard is answered by one of them.
+It is a thread of the `serve` process, so that it outlives workers. Several machines' threads work
+at once; each refill request of a shard is answered by one of them.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ from snapbid.server.budget_book import BudgetBook
 
 ROUND_S: Final = 0.1
 MOST: Final = 1000  # campaigns in one round
-FRESH: Final = 200  # of these, ones that nobody has called for yet
-AGAIN_S: Final = 1.0  # until a fresh one is tried again
-GONE_S: Final = 5.0  # for which a campaign that is in no catalog may be about to appear
+FRESH: Final = 200  # of these, new or changed ones without a refill request yet
+AGAIN_S: Final = 1.0  # before a fresh one is retried
+GONE_S: Final = 5.0  # grace for a campaign that the catalog does not have yet
 
 logger = logging.getLogger("snapbid")
 
 
 class AllocatorThread:
-    """Runs until it is stopped; raises OSError where the workers' file cannot be written."""
+    """The thread; raises OSError if the workers' file cannot be written."""
 
     def __init__(self, settings: Settings) -> None:
         assert settings.redis_url is not None
@@ -53,9 +53,9 @@ class AllocatorThread:
         self._stamp: Stamp | None = None
         self._called: set[int] = set()
         self._fresh: dict[int, float] = {}  # campaign -> when it is due (monotonic)
-        self._unknown: dict[int, float] = {}  # campaign -> when it was first called for
-        self._away: set[int] = set()
-        self._ahead_s = 0.0  # of this machine's clock the ledger's is, whose days count
+        self._unknown: dict[int, float] = {}  # campaign -> its first refill request (monotonic)
+        self._unavailable: set[int] = set()  # shards
+        self._ahead_s = 0.0  # how far the ledger's clock, whose days count, is ahead of ours
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="allocator", daemon=True)
@@ -64,7 +64,7 @@ class AllocatorThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop; what was begun is healed by others, or at the next start."""
+        """Stop; other machines, or the next start, complete interrupted work."""
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._writer.close()
@@ -89,7 +89,7 @@ class AllocatorThread:
             await redis.aclose()
 
     async def _carry(self) -> None:
-        allocator = Allocator(self._connections, self._shards, self._now, away=self._away)
+        allocator = Allocator(self._connections, self._shards, self._now, away=self._unavailable)
         sweeper = OutboxSweeper(self._connections, self._shards, self._now)
         sweeping = self._loop.create_task(self._sweep(sweeper))
         try:
@@ -98,7 +98,7 @@ class AllocatorThread:
                     await self._follow_catalog()
                     await self._balance(allocator)
                 except Exception:
-                    logger.exception("budgets could not be balanced")
+                    logger.exception("failed to balance budgets between shards; retrying")
                 await asyncio.sleep(ROUND_S)
         finally:
             await end(sweeping)
@@ -111,18 +111,18 @@ class AllocatorThread:
             try:
                 heard = await calls.hear(shard)
             except (RedisError, OSError):
-                self._away.add(shard)  # the workers tell of it
+                self._unavailable.add(shard)  # the workers log it
             except Exception:
-                logger.exception("what shards say of budgets could not be heard")
+                logger.exception("failed to read refill requests of shard %d; retrying", shard)
             else:
-                self._away.discard(shard)
+                self._unavailable.discard(shard)
                 self._called.update(heard.calls)
                 self._ahead_s = heard.at - time()
                 rooms, before = heard.room, today
                 today = heard.at // DAY_S
                 if heard.is_behind:
                     rooms = [ALL]
-                elif today != before and self._shards == 1:  # else an allocator grants the new day
+                elif today != before and self._shards == 1:  # else an allocator grants the day
                     rooms = [*rooms, DAILY]
                 self._writer.announce(Vacancy(campaign, shard) for campaign in rooms)
             await asyncio.sleep(ROUND_S)
@@ -133,16 +133,16 @@ class AllocatorThread:
             try:
                 has_more = await sweeper.sweep()
             except (RedisError, OSError):
-                pass  # the workers tell of it
+                pass  # the workers log it
             except Exception:
-                logger.exception("what notices mean for frequency caps could not be delivered")
+                logger.exception("failed to deliver cap updates between shards; retrying")
             if not has_more:
                 await asyncio.sleep(ROUND_S)
 
     async def _follow_catalog(self) -> None:
         stamp = stamp_of(self._catalog_path)
         if stamp != self._stamp:
-            with contextlib.suppress(FileNotFoundError, CatalogError):  # the workers tell of it
+            with contextlib.suppress(FileNotFoundError, CatalogError):  # the workers log it
                 fresh = await asyncio.to_thread(self._take_up)
                 self._fresh |= dict.fromkeys(fresh, 0.0)
             self._stamp = stamp
@@ -165,7 +165,7 @@ class AllocatorThread:
             fresh = set()
 
     def _due(self) -> Iterator[int]:
-        """Campaigns that have appeared, or whose budget has changed; each once."""
+        """Yield campaigns that are new, or whose budget has changed, once each."""
         now = monotonic()
         for campaign, due in list(islice(self._fresh.items(), MOST)):
             if due <= now:
@@ -180,4 +180,4 @@ class AllocatorThread:
                 yield budget
             elif monotonic() - self._unknown.setdefault(campaign, monotonic()) > GONE_S:
                 del self._unknown[campaign]
-                yield EscrowedBudget(campaign, {}, 1)  # so that it does not call again
+                yield EscrowedBudget(campaign, {}, 1)  # stops its refill requests

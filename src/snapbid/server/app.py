@@ -37,28 +37,28 @@ logger = logging.getLogger("snapbid")
 
 
 class Resources(Protocol):
-    """What the application serves from; opened and closed with it."""
+    """What the application serves from; it opens and closes them."""
 
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
     async def missing(self) -> list[str]:
-        """What keeps it from serving; empty when ready."""
+        """Name what keeps the worker from serving; empty when ready."""
         ...
 
     def away(self) -> list[str]:
-        """What parts of the ledger are away: their share of the auctions gets no bid."""
+        """Name the unavailable shards of the ledger; their share of the auctions gets no bid."""
         ...
 
     @property
     def bid_endpoints(self) -> Mapping[str, RequestHandler]:
-        """By path; asked with POST."""
+        """Handlers of POST requests, by path."""
         ...
 
     @property
     def routes(self) -> Routes:
-        """Everything else."""
+        """Routes of all other requests."""
         ...
 
     def count(self, route: str, status: int) -> None:
@@ -81,7 +81,7 @@ class Application:
         }
 
     def kind_of(self, path: str) -> int:
-        """How requests to this path run: bids wait for nobody, notices take turns behind them."""
+        """Return how requests to this path run: bids at once, notices queue behind them."""
         if path in self._resources.bid_endpoints or path in HEALTH_PATHS:
             return AT_ONCE
         if path in NOTICE_ROUTES or path.startswith(SIGNED_PREFIX):
@@ -112,7 +112,7 @@ class Application:
         except Problem as problem:
             reply = problem_answer(problem)
         except Exception:
-            logger.exception("a request failed")
+            logger.exception("failed to serve a request (route %s); answered 500", name)
             reply = problem_answer(Problem("the request could not be served"))
         resources.count(name, reply.start["status"])
         await send(reply.start)
@@ -134,7 +134,7 @@ class Application:
         try:
             await self._resources.open()
         except Exception:
-            logger.exception("a worker could not start")
+            logger.exception("worker failed to start")
             await send({"type": "lifespan.startup.failed"})
             return
         await send({"type": "lifespan.startup.complete"})

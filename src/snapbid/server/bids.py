@@ -1,4 +1,4 @@
-"""The bid endpoints of the registered SSPs by path, and the answer at the path of any other."""
+"""Bid endpoints of the registered SSPs by path, and the answer to an unregistered one."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -21,10 +21,10 @@ _NOT_FOUND: Final = Route(BID_ROUTE, not_found, methods=())
 class BidEndpoints:
     """One endpoint for each SSP of the current snapshot.
 
-    `handlers` is always the same dictionary, so that the application need not ask for it again. It
-    has the SSPs of which anybody may send anything; the others' requests take the longer way
-    through `resolve`. `permits` makes the limit of an SSP, by its number. `signs_all`: the notices
-    of every SSP are signed, not only of those for which that is set.
+    `handlers` is updated in place, so that the application need not fetch it again. It holds the
+    SSPs without network or rate limits; requests of the others go through `resolve`. `permits`
+    makes the rate limit of an SSP, by its number. `signs_all`: sign the notices of every SSP, not
+    only of those that have it set.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class BidEndpoints:
         self._unregistered = Route(BID_ROUTE, self._answer_unregistered, methods=("POST",))
 
     def set_snapshot(self, snapshot: CatalogSnapshot, before: CatalogSnapshot | None) -> None:
-        """Bid from this snapshot from now on; endpoints are kept while the SSPs are the same."""
+        """Bid from this snapshot from now on; keep the endpoints if the SSPs are unchanged."""
         catalog = snapshot.catalog
         if (
             before is None
@@ -71,7 +71,7 @@ class BidEndpoints:
         self._has_snapshot = True
 
     def resolve(self, path: str) -> Route | None:
-        """Return the route of a bid path that has no handler, or is not asked with POST."""
+        """Return the route of a bid path that has no handler, or of a method other than POST."""
         if not path.startswith(BID_PREFIX):
             return None
         guarded = self._guarded.get(path)
@@ -90,7 +90,7 @@ class BidEndpoints:
         endpoint = BidEndpoint(ssp, snapshot, bidding, request_stats)
         self._endpoints.append(endpoint)
         recorder = self._recorder
-        # The method itself: calling an object that has it costs as much as ten lines of it.
+        # The bound method: calling an object with `__call__` costs as much as ten lines of it.
         handler = endpoint.__call__
         return endpoint, handler if recorder is None else recorder.watch(ssp, handler)
 
@@ -108,7 +108,7 @@ class BidEndpoints:
         return Route(BID_ROUTE, guard, methods=("POST",), paced=False)
 
     async def _answer_unregistered(self, scope: Scope, receive: Receive) -> Answer:
-        if not self._has_snapshot:  # the SSP may well be registered
+        if not self._has_snapshot:  # the SSP may be registered
             await drain(receive)
             return answer(204)
         ssp = ssp_of(scope["path"])

@@ -1,4 +1,4 @@
-"""The budgets of the campaigns in the catalog, by the numbers under which the ledger counts."""
+"""Budgets of the catalog's campaigns, by the campaign number that the ledger uses."""
 
 from array import array
 from bisect import bisect_left
@@ -13,7 +13,7 @@ from snapbid.ledger.budgets.limits import Limits
 
 
 class BudgetTerms(NamedTuple):
-    """What a campaign's budget follows from."""
+    """The values from which a campaign's budget is computed."""
 
     price: int
     budget: Budget
@@ -21,7 +21,7 @@ class BudgetTerms(NamedTuple):
 
 
 class _Payload(msgspec.Struct, frozen=True, array_like=True):
-    """Of a CampaignPayload what matters here; the rest is not decoded."""
+    """The fields of a CampaignPayload that matter here; the others are not decoded."""
 
     cid: str
     number: int
@@ -38,7 +38,7 @@ _decoder: Final = msgspec.json.Decoder(_Payload)
 
 
 class BudgetBook:
-    """Finds the budget of a campaign, by its number, in the catalog that was taken up last."""
+    """Finds the budget of a campaign, by its number, in the latest catalog."""
 
     def __init__(self) -> None:
         self._catalog: Catalog | None = None
@@ -48,9 +48,9 @@ class BudgetBook:
         self._terms: dict[int, BudgetTerms] = {}
 
     def take_up(self, catalog: Catalog) -> list[int]:
-        """Use a catalog; gives the campaigns whose budgets are new or have changed.
+        """Switch to a catalog; return the campaigns whose budgets are new or have changed.
 
-        Of a base these are all at first, and then none, since what it has was in an overlay before.
+        The first base counts as new; a later base does not, since its changes came in overlays.
         """
         index, base, news = catalog.index, catalog.base, list[int]()
         overlaid = 0 if base is None else base.campaigns
@@ -78,19 +78,19 @@ class BudgetBook:
     def _rank(self, number: int) -> int | None:
         rank = self._ranks.get(number)
         if rank is None:
-            place = bisect_left(self._base_ranks, number << 32)
-            if place < len(self._base_ranks) and self._base_ranks[place] >> 32 == number:
-                return self._base_ranks[place] & 0xFFFFFFFF
+            index = bisect_left(self._base_ranks, number << 32)
+            if index < len(self._base_ranks) and self._base_ranks[index] >> 32 == number:
+                return self._base_ranks[index] & 0xFFFFFFFF
         return rank
 
     def of(self, number: int, now: float) -> EscrowedBudget | None:
-        """What a campaign may use until now (epoch s); None where it is gone or has no budget."""
+        """Return a campaign's budget up to now (epoch s); None if it has none or is gone."""
         rank = self._rank(number)
         if self._catalog is None or rank is None:
             return None
         index = self._catalog.index
         payload = _decoder.decode(index.payload(rank))
-        if index.rank(payload.cid) != rank:  # the overlay has another, or none
+        if index.rank(payload.cid) != rank:  # the overlay replaces or removes it
             return None
         budget, price = payload.budget, index.price(rank)
         is_even = budget.pacing == "even"

@@ -1,4 +1,4 @@
-"""Following the catalog file: each new one becomes the snapshot that a worker bids from."""
+"""The catalog follower: each new catalog file becomes the snapshot that a worker bids from."""
 
 import asyncio
 import logging
@@ -22,8 +22,8 @@ logger = logging.getLogger("snapbid")
 class CatalogFollower:
     """Maps the catalog at `path` whenever the file has been replaced.
 
-    `build` makes a snapshot of it, given the snapshot that it replaces; `use` puts it into service,
-    in one step. A file that is no catalog is logged once, and the snapshot before stays in service.
+    `build` makes a snapshot of it, given the one that it replaces; `use` puts it into service
+    atomically. An invalid file is logged once, and the current snapshot stays in service.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class CatalogFollower:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Look at the file every LOOK_EVERY_S."""
+        """Check the file every LOOK_EVERY_S."""
         self._task = asyncio.create_task(self._keep_looking())
 
     async def stop(self) -> None:
@@ -52,7 +52,7 @@ class CatalogFollower:
             await end(self._task)
 
     async def look(self) -> None:
-        """Put the catalog into service if it is not yet."""
+        """Put the file's catalog into service unless it already is."""
         try:
             status = self._path.stat()
             version = (status.st_ino, status.st_mtime_ns)
@@ -63,10 +63,10 @@ class CatalogFollower:
             if version == self._refused:
                 return
             catalog = await asyncio.to_thread(self._map)
-        except FileNotFoundError:  # or its base is gone, since there is a newer catalog by now
+        except FileNotFoundError:  # or its base is gone: a newer catalog has replaced it
             return
         except CatalogError as error:
-            logger.error("%s is not taken up: %s", self._path, error)
+            logger.error("refused catalog %s: %s; bidding from the one before", self._path, error)
             self._swaps.inc("refused")
             self._refused = version
             return
@@ -75,7 +75,7 @@ class CatalogFollower:
         self._current = version
 
     def _map(self) -> Catalog:
-        """Map the file, in a thread, which also unmaps old ones: both take their time."""
+        """Map the file and unmap retired ones; slow, so run in a thread."""
         self._retired.clear()
         return Catalog.open(self._path, self.snapshot.catalog if self.snapshot else None)
 
@@ -93,5 +93,5 @@ class CatalogFollower:
             try:
                 await self.look()
             except Exception:
-                logger.exception("the catalog could not be taken up")
+                logger.exception("failed to put the catalog %s into service; retrying", self._path)
             await beat(LOOK_EVERY_S)

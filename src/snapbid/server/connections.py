@@ -1,18 +1,18 @@
-"""The connections of a worker: none holds a place that others need.
+"""Ends connections that occupy a slot of a worker for nothing.
 
-Granian accepts so many connections at a time, the rest wait in the kernel's queue. It has one
-time-out for an idle connection and for a request's head that does not come, and exchanges want that
-one long. So the rest is done here, by what the kernel knows of each connection:
+Granian accepts a limited number of connections at a time; the rest wait in the kernel's queue. It
+has a single time-out for idle connections and for incomplete request heads, and exchanges need it
+to be long. So the rest is done here, from the kernel's figures of each connection:
 
-- A connection on which a request has not been answered within `ANSWER_S` is ended: its head has
-  not come, or nobody reads the answer. (A body that does not come is `http.BodyDeadline`'s.)
-- Where three quarters of all places are taken, connections are ended until there is room: first
-  those that never had an answer, then those whose last one is the longest ago.
-- What requests that go unanswered for `HELD_AFTER_S` have sent is kept in memory, at most a head of
-  `MAX_HEAD_BYTES` and a body each. Where that is more than `MAX_HELD_BYTES` in all, those that have
-  sent the most are ended.
-- A worker that stops waits for what is under way, which includes a head of which a part has come:
-  once its port is closed, connections without an answer are ended after `STOPPING_S`.
+- A connection whose request has not been answered within `ANSWER_S` is ended: its head is
+  incomplete, or the client does not read the answer. (`http.BodyDeadline` ends incomplete bodies.)
+- Once three quarters of all slots are in use, connections are ended until fewer are: first those
+  that never had an answer, then those whose last answer is the oldest.
+- Bytes of requests that go unanswered for `HELD_AFTER_S` stay in memory, at most a head of
+  `MAX_HEAD_BYTES` and a body each. Above `MAX_HELD_BYTES` in total, the connections that have sent
+  the most are ended.
+- A stopping worker waits for requests in flight, incomplete heads included: once its port is
+  closed, connections without an answer are ended after `STOPPING_S`.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ MOST: Final = 16_384  # connections of a worker at a time
 EVERY_S: Final = 8 * BEAT_S
 HURRIED_EVERY_S: Final = 0.1
 ANSWER_S: Final = 20.0  # longer than any answer takes
-STOPPING_S: Final = 5.0  # the same, for a worker that stops
-YOUNG_S: Final = 1.0  # for a new connection to get its first answer
+STOPPING_S: Final = 5.0  # the same, while the worker stops
+YOUNG_S: Final = 1.0  # in which a new connection may get its first answer
 MAX_HEAD_BYTES: Final = 64 << 10  # a request's line and headers
 MAX_HELD_BYTES: Final = 64 << 20
 HELD_AFTER_S: Final = 1.0
 LARGEST: Final = 4 << 20  # bytes of a request
-SLICE: Final = 256  # sockets looked at before other tasks get a turn
+SLICE: Final = 256  # sockets inspected before other tasks run
 
 _FOLDER: Final = "/proc/self/fd"
 _ESTABLISHED: Final = (1, 8)  # TCP_ESTABLISHED, TCP_CLOSE_WAIT (net/tcp_states.h)
@@ -48,18 +48,18 @@ _INFO: Final = struct.Struct("=B43xI4xI72xQ16xII")  # tcp_info: state, ms since 
 
 
 class Connection(NamedTuple):
-    """A client's connection. `quiet_s` is the time since its last answer, or since it was made."""
+    """A client's connection; `quiet_s` counts from its last answer, else from its start."""
 
     fd: int
     peer: Any  # its address
     quiet_s: float
     asks: bool  # has sent something since then
-    answers: int  # grows with each
-    received: int  # bytes, in all
+    answers: int  # data segments sent: grows with each answer
+    received: int  # bytes in total
 
 
 class ConnectionKeeper:
-    """Ends the connections to a TCP port of this process that hold a place for nothing."""
+    """Ends connections to a TCP port of this process that occupy a slot for nothing."""
 
     def __init__(
         self, port: int, metrics: Metrics, *, most: int, answer_s: float = ANSWER_S
@@ -72,14 +72,14 @@ class ConnectionKeeper:
         self._has_listened = self._is_stopping = False
 
     async def keep(self) -> None:
-        """Look until cancelled."""
+        """Inspect the connections again and again, until cancelled."""
         while True:
             is_crowded = await self.look() > self._enough
             hurries = is_crowded or self._is_stopping or not self._has_listened
             await (asyncio.sleep(HURRIED_EVERY_S) if hurries else beat(EVERY_S))
 
     async def look(self) -> int:
-        """End what is due; return how many connections there were."""
+        """End the connections that are due; return how many there were."""
         now, before, self._asking = monotonic(), self._asking, {}
         connections, holding = [], []
         answer_s = STOPPING_S if self._is_stopping else self._answer_s
@@ -109,7 +109,7 @@ class ConnectionKeeper:
         return len(connections)
 
     def _end_largest(self, holding: list[Connection]) -> None:
-        """End those that have sent the most, until what all of them have sent is bearable."""
+        """End those that have sent the most, until the total is within `MAX_HELD_BYTES`."""
         held = sum(map(_held, holding))
         for connection in sorted(holding, key=_held, reverse=True):
             if held <= MAX_HELD_BYTES:
@@ -132,20 +132,20 @@ def _usefulness(connection: Connection) -> tuple[bool, float]:
 
 
 class _Sockets:
-    """This process's connections, which Granian's own thread opens and closes at any moment."""
+    """This process's sockets, which Granian's own thread opens and closes at any moment."""
 
     def __init__(self, port: int) -> None:
-        self.listens = False  # set where the port itself is among what is looked at
+        self.listens = False  # set when an inspected socket is the listening port
         self._port = port
 
     def descriptors(self) -> Iterator[int]:
         return map(int, os.listdir(_FOLDER))
 
     def connection(self, fd: int) -> Connection | None:
-        """What is known of a client's connection; None for any other file."""
+        """Return the connection behind a file descriptor; None for any other file."""
         try:
             own = _socket_of(fd)
-        except OSError:  # it is none, or gone
+        except OSError:  # not a socket, or gone
             return None
         try:
             return self._known(own)
@@ -168,7 +168,7 @@ class _Sockets:
     def end(self, connection: Connection) -> bool:
         """Shut a connection down, so that Granian closes it; False if it is gone."""
         with contextlib.suppress(OSError):
-            copy = os.dup(connection.fd)  # which cannot become another connection meanwhile
+            copy = os.dup(connection.fd)  # a copy cannot be reused for another connection meanwhile
             with _socket_of(copy) as own:
                 if own.getpeername() == connection.peer:
                     own.shutdown(socket.SHUT_RDWR)
@@ -177,15 +177,15 @@ class _Sockets:
 
 
 def _socket_of(fd: int) -> socket.socket:
-    """The socket that a file is. Raises OSError for another file.
+    """Return the socket of a file descriptor. Raises OSError for any other file.
 
-    The family named is the one with the longer addresses, so that those of IPv4 fit as well.
+    AF_INET6 has the longer addresses, so that those of IPv4 fit as well.
     """
     return socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fd)
 
 
 def prepare() -> None:
-    """Allow this process and its children the files for `MOST` connections, if the system does."""
+    """Raise the limit of open files so that `MOST` connections fit, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * MOST
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -194,6 +194,6 @@ def prepare() -> None:
 
 
 def most() -> int:
-    """How many connections a worker takes at a time: a part of the files that it may open."""
+    """Return how many connections a worker may accept, given its limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if soft == resource.RLIM_INFINITY else min(MOST, soft * 3 // 4)

@@ -2,12 +2,12 @@
 
 Stock Granian (2.8) stops a worker as soon as its replacement has begun to start, whether or not
 that one ever listens, and gives up on all workers when one crashes twice in a row. Here a worker
-goes on until its replacement says that it listens; a replacement that cannot start leaves it alone.
+serves on until its replacement reports that it listens, and also if the replacement cannot start.
 
-Two threads of stock Granian wait for the end of each worker. For the one that comes second the
-worker seems to be alive until the first one has noted its end, and where that takes it more than a
-millisecond, Granian says that the worker refused to stop, and kills it. Here its end is seen by a
-pipe, which is closed with the process.
+Two threads of stock Granian wait for the end of each worker. To the second one the worker seems
+alive until the first has recorded its exit; if that takes more than a millisecond, Granian logs
+that the worker refused to stop, and kills it. Here the exit is detected by a pipe that closes with
+the process.
 
 The methods and attributes of `MPServer` that this relies on are private: `unit/test_granian.py`
 fails when a release changes them, and pyproject.toml excludes the next minor version.
@@ -35,8 +35,8 @@ class GranianServer(MPServer):
     """Runs worker processes until SIGTERM or SIGINT.
 
     The `target_loader` given to `serve` is called in each worker with the sending end of a pipe,
-    to which the worker writes once it listens. `respawn_interval` is how long a replacement may
-    take until then (s).
+    to which the worker writes once it listens. `respawn_interval`: how long a replacement may take
+    until then (s).
     """
 
     def signal_handler_interrupt(self, *_: object) -> None:
@@ -68,7 +68,7 @@ class GranianServer(MPServer):
         target_loader: Any,
         delay: float = 0,
     ) -> None:
-        """Restart crashed workers, or, where there is a `delay`, replace running ones."""
+        """Restart crashed workers or, given a `delay`, replace running ones."""
         if not delay:
             for idx in workers:
                 self._restart(idx, spawn_target, target_loader)
@@ -81,13 +81,13 @@ class GranianServer(MPServer):
         self._look_again()
 
     def _look_again(self) -> None:
-        """Granian clears the event after its look at the signals: one in between would be lost."""
+        """Wake the main loop if a signal came in between, since Granian then clears the event."""
         if self.interrupt_signal or self.reload_signal:
             self.main_loop_interrupt.set()
 
     def _restart(self, idx: int, spawn_target: Any, target_loader: Any) -> None:
         crashed: Any = self.wrks[idx]
-        if crashed.is_alive():  # it crashed while it was being replaced, and this is the new one
+        if crashed.is_alive():  # crashed during its replacement: this is the new one
             return
         if time.monotonic() - crashed.birth < SHORT_LIFE_S:
             time.sleep(PAUSE_S)
@@ -98,7 +98,7 @@ class GranianServer(MPServer):
     def _replace(self, idx: int, spawn_target: Any, target_loader: Any, timeout_s: float) -> bool:
         """Replace a worker; False where it is kept."""
         old, new = self.wrks[idx], self._spawn_worker(idx, spawn_target, target_loader)
-        new.interrupt_by_parent = True  # until it takes over, its end concerns only us
+        new.interrupt_by_parent = True  # until it takes over, only we handle its exit
         new.start()
         listens = self._await_listening(new, timeout_s)
         new.interrupt_by_parent = False
@@ -107,7 +107,7 @@ class GranianServer(MPServer):
             if not self.interrupt_signal:
                 logger.error(
                     "SIGHUP: the replacement of worker %d did not start; "
-                    "the workers not yet replaced go on (send SIGHUP to try again)",
+                    "the workers not yet replaced keep serving (send SIGHUP to retry)",
                     idx + 1,
                 )
             return False
@@ -121,7 +121,7 @@ class GranianServer(MPServer):
             if worker.listening.poll(POLL_S):
                 try:
                     worker.listening.recv_bytes()
-                except EOFError:  # it ended before
+                except EOFError:  # it exited first
                     return False
                 return True
         return False
@@ -143,7 +143,7 @@ class GranianServer(MPServer):
         ended = [worker.inner.sentinel]
         if not wait(ended, max(deadline - time.monotonic(), 0)):
             logger.warning(
-                "worker %d does not stop within %d s, and is killed",
+                "worker %d did not stop within %d s: killing it",
                 worker.idx + 1,
                 self.workers_kill_timeout or 0,
             )

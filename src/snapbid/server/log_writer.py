@@ -12,13 +12,13 @@ from typing import Final
 from snapbid.base.settings import without_settings
 
 PAUSE_S: Final = 1.0
-STOP_S: Final = 60.0  # for the rows that are left
+STOP_S: Final = 60.0  # to convert the remaining rows
 
 logger = logging.getLogger("snapbid")
 
 
 def problem_of(directory: Path) -> str | None:
-    """Why the auction log cannot be kept in a directory; None where it can."""
+    """Return why the auction log cannot be kept in a directory; None if it can."""
     if find_spec("duckdb") is None:
         return "duckdb is not installed: pip install 'snapbid[parquet]'"
     try:
@@ -29,7 +29,7 @@ def problem_of(directory: Path) -> str | None:
 
 
 class LogWriterProcess:
-    """The writer of a directory's files; `rotate_s` is how long rows may wait."""
+    """The writer process of a directory; `rotate_s` is how long rows may wait."""
 
     def __init__(self, directory: Path, rotate_s: int) -> None:
         module = "snapbid.auctionlog"
@@ -43,7 +43,7 @@ class LogWriterProcess:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the writer convert what is left, and end."""
+        """Let the writer convert the remaining rows, then wait for its exit."""
         self._stopping.set()
         process = self._process
         assert process is not None
@@ -52,7 +52,7 @@ class LogWriterProcess:
         try:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:
-            logger.warning("the auction log's writer does not stop, and is killed")
+            logger.warning("auction log writer did not stop within %d s: killing it", STOP_S)
             process.kill()
         self._thread.join()
 
@@ -67,5 +67,5 @@ class LogWriterProcess:
             status = process.wait()
             if self._stopping.wait(PAUSE_S):
                 return
-            logger.error("the auction log's writer ended with status %d and is restarted", status)
+            logger.error("auction log writer exited with status %d: restarting it", status)
             self._process = self._spawn()

@@ -1,22 +1,22 @@
-"""A pace for all other requests, so that a flood of them leaves a worker time to bid."""
+"""A rate limit for all requests but bids, so that a flood of them leaves a worker time to bid."""
 
 import asyncio
 from collections import deque
 from typing import Final
 
 STEP_S: Final = 0.001
-PER_STEP: Final = 8  # requests that begin in one step while bids come
-QUIET_STEPS: Final = 16  # after so many without a bid, more may begin
+PER_STEP: Final = 8  # requests started in one step while bids come
+QUIET_STEPS: Final = 16  # without a bid, after which QUIET_PER_STEP applies
 QUIET_PER_STEP: Final = 64
 
 
 class Pace:
-    """Lets some requests begin in each step; the others wait for their turn.
+    """Starts a limited number of requests in each step; the others queue.
 
-    They are few while bids come, which the caller tells by setting `bidding`, and more when none
-    have come for a while: a turn that must be awaited costs a worker more than one that need not.
-    None is refused: a client that waits for an answer sends nothing more on its connection, so a
-    flood slows itself down.
+    The limit is low while bids come, which the caller signals by setting `bidding`, and higher
+    when none have come for a while: a request that queues costs a worker more than one that does
+    not. None is refused: a client that waits for an answer sends nothing more on its connection,
+    so a flood slows itself down.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A worker process: what Granian calls in it, how it tells that it listens, how it ends."""
+"""A worker process: Granian's entry point, the report that it listens, and its end."""
 
 import asyncio
 import ctypes
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-# Requests make no cycles to speak of; with the default threshold looking for them took a tenth of a
-# bid's processor time.
+# Requests make hardly any cycles; at the default threshold the collector took a tenth of a bid's
+# processor time.
 GC_THRESHOLD: Final = (50_000, 20, 100)
 POLL_S: Final = 0.01
 
 
 def create(listening: Connection) -> "Application":
-    """Build the application of this worker; `listening` is told once its port is open."""
-    from snapbid.server.app import Application  # not imported where workers are only started
+    """Build the application of this worker; write to `listening` once its port is open."""
+    from snapbid.server.app import Application  # not imported by the process that starts workers
     from snapbid.server.running import install
     from snapbid.server.worker import Worker
 
@@ -36,7 +36,7 @@ def create(listening: Connection) -> "Application":
     gc.set_threshold(*GC_THRESHOLD)
     _end_with_parent()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # all processes get it when a terminal closes
-    # A signal that comes before Granian waits for one would be lost: it stays pending until then.
+    # A signal before Granian's handlers are in place would be lost: keep it pending until then.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     application = Application(
         Worker(require_serving(load(os.environ))), started=partial(_announce, listening)
@@ -46,7 +46,7 @@ def create(listening: Connection) -> "Application":
 
 
 async def _announce(listening: Connection) -> None:
-    """Let the signals through and tell the parent, once requests are accepted.
+    """Unblock the signals and notify the parent, once requests are accepted.
 
     Granian opens the worker's port in a thread, some milliseconds after the application's startup.
     """
@@ -58,7 +58,7 @@ async def _announce(listening: Connection) -> None:
 
 
 def _is_listening() -> bool:
-    """Whether a socket of this process listens."""
+    """Return whether a socket of this process listens."""
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # closed meanwhile
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
@@ -69,5 +69,5 @@ def _is_listening() -> bool:
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed must not keep the port."""
+    """Die with a killed parent, so as not to keep the port."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

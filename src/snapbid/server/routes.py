@@ -1,4 +1,4 @@
-"""Routes of everything but bids: fixed paths in a table, others through the resolver of a room."""
+"""Routes of all requests but bids: a table of fixed paths, then the rooms' resolvers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -10,10 +10,10 @@ Handler: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
 
 
 class Route(NamedTuple):
-    """`name` is the label `route` under which requests are counted.
+    """A handler and how to call it; `name` is the label `route` of its metric.
 
-    Other methods than `methods` get a 405; where there are none, the handler judges the method
-    itself. `paced` requests take turns, so that a flood of them leaves time for bids.
+    Methods other than `methods` get a 405; if it is empty, the handler checks the method itself.
+    `paced` requests may queue, so that a flood of them leaves time for bids.
     """
 
     name: str
@@ -35,14 +35,14 @@ UNKNOWN: Final = Route("other", not_found, methods=())
 
 
 class Routes:
-    """The table of fixed paths, and the resolvers, asked in turn."""
+    """The table of fixed paths, and the resolvers, tried in order."""
 
     def __init__(self, fixed: Mapping[str, Route], resolvers: Sequence[Resolver] = ()) -> None:
         self._fixed = fixed
         self._resolvers = resolvers
 
     def find(self, path: str) -> Route:
-        """Return the route of a path, `UNKNOWN` where there is none."""
+        """Return the route of a path, or `UNKNOWN`."""
         route = self._fixed.get(path)
         if route is not None:
             return route

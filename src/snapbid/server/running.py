@@ -1,8 +1,7 @@
-"""How Granian runs a worker's requests: through `RequestRunner`, which knows which need no task.
+"""Makes Granian run a worker's requests through `RequestRunner`, most of them without a task.
 
-Granian has a scheduler of its own for each kind of task, and no setting for another one: what
-builds it in a worker is replaced there. `unit/test_granian.py` fails when a release changes what
-this relies on.
+Granian has its own scheduler for each kind of task, and no setting to replace it, so its factory is
+replaced in the worker. `unit/test_granian.py` fails if a release changes what this relies on.
 """
 
 from asyncio import AbstractEventLoop
@@ -19,9 +18,9 @@ AsgiApplication: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any
 
 
 def install(application: AsgiApplication, kind_of: Callable[[str], int]) -> None:
-    """Have the server that is about to run this application, in this process, use the runner.
+    """Make the server that is about to run this application in this process use the runner.
 
-    `kind_of` tells of a path how a request to it runs (`RequestRunner`).
+    `kind_of` maps a path to how its requests run (`RequestRunner`).
     """
 
     class Scheduler(CallbackScheduler):

@@ -1,7 +1,7 @@
 """`snapbid serve`: the process that starts the HTTP workers and keeps their catalog.
 
 Its main thread supervises Granian's workers, which serve partners; one thread publishes the
-catalog, one answers on the private port, one hears for the workers which budgets have room again.
+catalog, one serves the private port, one allocates budgets and reactivates campaigns.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ from snapbid.server.log_writer import LogWriterProcess, problem_of
 from snapbid.server.process import create
 
 BACKLOG: Final = 4096
-STOP_S: Final = 20  # for what is in flight
-START_S: Final = 60  # for the replacement of a worker, until it listens
+STOP_S: Final = 20  # for requests in flight
+START_S: Final = 60  # for a replacement worker to listen
 
 ANNOUNCE_POLL_S: Final = 0.1
 
@@ -50,7 +50,7 @@ logger = logging.getLogger("snapbid")
 class ServeError(RuntimeError):
     """The server cannot start; the message says what to change."""
 
-    status = 2  # with which the process exits: a setting is wrong
+    status = 2  # exit status of a wrong setting
 
 
 class PortError(ServeError):
@@ -64,9 +64,9 @@ def serve(settings: ServingSettings) -> int:
 
     SIGHUP replaces the workers, one by one.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there are some
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until workers run
     log_to_stderr()
-    multiprocessing.set_start_method("spawn", force=True)  # no threads are taken along
+    multiprocessing.set_start_method("spawn", force=True)  # a fork copies held locks
     publisher = CatalogPublisher(settings.database_url, settings.catalog_path)
     log = settings.auction_log
     paths = OpsPaths(settings.metrics_path, settings.spool_path, log and spool_of(log))
@@ -80,8 +80,8 @@ def serve(settings: ServingSettings) -> int:
     except (ServeError, preflight.VolatileStoreError) as error:
         print(error, file=sys.stderr)
         return error.status
-    logger.info("the server of snapbid %s begins", version())
-    os.environ.pop(VARIABLES["ops_token"], None)  # which the workers do not need
+    logger.info("starting snapbid %s", version())
+    os.environ.pop(VARIABLES["ops_token"], None)  # not for the workers
     writer = None
     if settings.auction_log is not None:
         writer = LogWriterProcess(settings.auction_log, settings.auction_log_s)
@@ -159,7 +159,7 @@ def _open_ops(settings: ServingSettings, watch: Watch) -> OpsServer:
 
 
 def _announce(settings: ServingSettings) -> None:
-    """Log where partners are served, once a worker accepts a connection there."""
+    """Log the addresses once a worker accepts connections."""
     while True:
         with suppress(OSError):
             socket.create_connection((reachable(settings.host), settings.port), timeout=1).close()
@@ -174,11 +174,11 @@ def _announce(settings: ServingSettings) -> None:
     )
 
 
-def take_turns() -> None:
+def schedule_as_batch() -> None:
     """Schedule this process and its children as SCHED_BATCH, where that exists.
 
-    Otherwise the two threads of a worker, one of which reads requests that the other answers,
-    interrupt each other at every request: a third of its processor time (bench/README.md).
+    Otherwise the two threads of a worker, one reading requests and one answering them, preempt
+    each other at every request: a third of its processor time (bench/README.md).
     """
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may forbid it
@@ -187,14 +187,14 @@ def take_turns() -> None:
 
 def _run_workers(settings: ServingSettings) -> None:
     """Run Granian until a signal."""
-    take_turns()
+    schedule_as_batch()
     connections.prepare()
-    with suppress(SystemExit):  # Granian's word for a worker that crashed while it stopped
+    with suppress(SystemExit):  # Granian raises it if a worker crashed while it stopped
         _server(settings).serve(target_loader=create, wrap_loader=False)
 
 
 def _server(settings: Settings) -> GranianServer:
-    """Granian with what measured best for small requests (bench/README.md)."""
+    """Configure Granian as measured best for small requests (bench/README.md)."""
     return GranianServer(
         "snapbid.server.process:create",  # for Granian's log; `serve` is given the function
         address=bound(settings.host, settings.port)[1][0],

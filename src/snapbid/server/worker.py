@@ -66,7 +66,7 @@ SETTLE_POLL_S: Final = 0.01
 
 
 class Worker:
-    """Everything that one worker process holds; see `server.app.Resources`."""
+    """The resources of one worker process; implements `server.app.Resources`."""
 
     count: Callable[[str, int], None]
 
@@ -77,7 +77,7 @@ class Worker:
         self._stack = AsyncExitStack()
 
     async def open(self) -> None:
-        """Open everything, or nothing: what is open when a step fails is closed again."""
+        """Open everything; if a step fails, close what is already open."""
         async with AsyncExitStack() as stack:
             await self._open(stack)
             self._stack = stack.pop_all()
@@ -226,9 +226,9 @@ class Worker:
         return {} if snapshot is None else snapshot.catalog.ssp_numbers
 
     async def _settle(self, ledger: Ledger) -> None:
-        """Wait a little for what bids need, which may just be coming up.
+        """Wait up to SETTLE_S for a catalog and the ledger, which may just be starting.
 
-        A worker that opens sooner would answer 204 where another one bids.
+        A worker that opened sooner would answer 204 where another one bids.
         """
         deadline = monotonic() + SETTLE_S
         while not (self._follower.snapshot and ledger.connected) and monotonic() < deadline:
@@ -237,7 +237,7 @@ class Worker:
 
 
 class _OwnEvents:
-    """Takes events while the ledger is the warehouse's own: no drain carries those of another."""
+    """Accepts events only while the ledger belongs to this warehouse, whose drain carries them."""
 
     def __init__(self, ledger: Ledger, queues: EventQueues) -> None:
         self._ledger = ledger
@@ -310,7 +310,7 @@ def _bidding(
 
 
 def _signed_resolver(notices: Mapping[str, NoticeEndpoint]) -> Resolver:
-    """The notices' paths behind a token."""
+    """Return the resolver of signed notice paths, which begin with a token."""
 
     def resolve(path: str) -> Route | None:
         if not path.startswith(SIGNED_PREFIX):
@@ -325,7 +325,7 @@ def _signed_resolver(notices: Mapping[str, NoticeEndpoint]) -> Resolver:
 
 
 def _event_resolver(events: EventEndpoints) -> Resolver:
-    """Unknown paths below the room's prefix get its own 404."""
+    """Return the resolver that gives unknown event paths the events API's own 404."""
     other = Route("other", events, methods=())
     return lambda path: other if is_event_path(path) else None
 
