@@ -11,7 +11,7 @@ OVERFLOW = "snapbid_metrics_overflow_total"
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A metric. `resolution`: parts per unit in a histogram's sum."""
+    """A metric; `resolution`: parts per unit in a histogram's sum."""
 
     kind: Kind
     help: str
@@ -19,109 +19,111 @@ class Definition(msgspec.Struct, frozen=True):
     resolution: int = 1_000_000
 
 
-# What no process counts: the private port's server reads it, every few seconds, from Redis, the
-# warehouse and files. What it cannot read is left out of the page. With several machines on the
-# same stores each tells of all, so take the maximum over instances.
+# Metrics that no process counts: the private port's server reads them every few seconds from Redis,
+# the warehouse and files, and omits those it cannot read. Where several machines share the stores,
+# each reports the totals of all, so take the maximum over instances.
 WATCHED: dict[str, Definition] = {
     "snapbid_store_up": Definition(
-        "gauge", "Whether a store answered when last looked at: 1 or 0.", ("store",)
+        "gauge", "Whether the store answered the last check: 1 or 0.", ("store",)
     ),
     "snapbid_store_risk": Definition(
         "gauge",
-        "Whether a store may lose in this way what it acknowledges, or takes no more: 1 or 0.",
+        "Whether the store is at risk of losing acknowledged writes, or refuses writes: 1 or 0.",
         ("risk", "store"),
     ),
     "snapbid_ssp_bids_total": Definition(
-        "counter", "Answers with bids as the ledger counts them, over all machines.", ("ssp",)
+        "counter", "Responses with bids that the ledger counted, over all machines.", ("ssp",)
     ),
     "snapbid_ssp_wins_total": Definition(
-        "counter", "Wins as the ledger counts them, over all machines.", ("ssp",)
+        "counter", "Wins that the ledger counted, over all machines.", ("ssp",)
     ),
     "snapbid_ssp_impressions_total": Definition(
-        "counter", "Billing notices as the ledger counts them, over all machines.", ("ssp",)
+        "counter", "Billing notices that the ledger counted, over all machines.", ("ssp",)
     ),
     "snapbid_ssp_spend_usd_total": Definition(
-        "counter", "Cost of the wins in USD, over all machines.", ("ssp",)
+        "counter", "Cost of wins in USD, over all machines.", ("ssp",)
     ),
     "snapbid_ssp_answers_share": Definition(
         "gauge",
-        "Share of an SSP's requests that this machine answered late, or that failed (overload,"
-        " store_down, internal), by kind and window: 1m, 15m.",
+        "Share of the SSP's requests (0 to 1) that this machine answered late or that failed"
+        " (overload, store_down, internal), by kind and window (1m, 15m).",
         ("kind", "ssp", "window"),
     ),
     "snapbid_ssp_guard": Definition(
         "gauge",
-        "Whether both shares of an SSP together are near what exchanges throttle for (15%), in"
-        " either window: 1 from 5% on, 2 from 10% on, else 0.",
+        "Whether late and failed requests of the SSP together approach the share at which exchanges"
+        " throttle (15%), in either window: 1 from 5%, 2 from 10%, else 0.",
         ("ssp",),
     ),
     "snapbid_campaign_spent_usd": Definition(
         "gauge",
-        "Spend of the 200 budgeted campaigns that spend most, in USD, by window: day, total.",
+        "Spend in USD of the 200 budgeted campaigns that spend most, by window (day, total).",
         ("campaign", "window"),
     ),
     "snapbid_campaign_held_usd": Definition(
-        "gauge", "Cost in USD of their bids that are neither won nor lost yet.", ("campaign",)
+        "gauge", "Cost in USD of these campaigns' bids without an outcome yet.", ("campaign",)
     ),
     "snapbid_campaign_budget_usd": Definition(
-        "gauge", "Their budgets in USD, by window: day, total.", ("campaign", "window")
+        "gauge", "Budget in USD of these campaigns, by window (day, total).", ("campaign", "window")
     ),
     "snapbid_budget_state": Definition(
         "gauge",
-        "How many of them are open, paced (waiting for the day to go on) or spent.",
+        "Budgeted campaigns by state: open, paced (may bid again later today), spent.",
         ("state",),
     ),
     "snapbid_drain_waiting": Definition(
-        "gauge", "Changed counters that wait for the drain, over all shards."
+        "gauge", "Changed counters that the drain has yet to carry, over all shards."
     ),
     "snapbid_drain_behind_seconds": Definition(
-        "gauge", "Age of the oldest count that may wait for the drain; 0 where none waits."
+        "gauge", "Age in seconds of the oldest count that may wait for the drain; 0 if none waits."
     ),
     "snapbid_ledger_shards": Definition(
         "gauge",
-        "Shards of the ledger by state: confirmed; waiting (budgets, for the drain); foreign"
-        " (another warehouse's: nobody bids); away.",
+        "Shards of the ledger by state: confirmed; waiting (for the drain to restore budgets);"
+        " foreign (another warehouse's: no bids); away (unavailable).",
         ("state",),
     ),
     "snapbid_silent_processes": Definition(
         "gauge",
-        "Server processes silent for 10 s that may have notices on disk: holds wait for them.",
+        "Server processes without a heartbeat for 10 s that may have notices on disk: holds do not"
+        " expire meanwhile.",
     ),
     "snapbid_silent_processes_left_seconds": Definition(
-        "gauge", "For how long holds wait for them at most; 0 where there is none."
+        "gauge", "Seconds until holds wait for these processes no longer; 0 if there are none."
     ),
     "snapbid_ledger_shard_up": Definition(
-        "gauge", "Whether a shard of the ledger answered when last looked at: 1 or 0.", ("shard",)
+        "gauge", "Whether the shard of the ledger answered the last check: 1 or 0.", ("shard",)
     ),
     "snapbid_event_queue_length": Definition(
-        "gauge", "Entries of the streams of accepted events, each of one or more requests."
+        "gauge", "Entries in the streams of accepted events, each of one or more requests."
     ),
     "snapbid_event_queue_age_seconds": Definition(
-        "gauge", "Age of the oldest entry of these streams; 0 where they are empty."
+        "gauge", "Age in seconds of the oldest entry in these streams; 0 if they are empty."
     ),
     "snapbid_clock_difference_seconds": Definition(
-        "gauge", "How far clocks are ahead of what most others show, from 2 s on.", ("clock",)
+        "gauge", "Seconds by which the clock is ahead of most others, from 2 s on.", ("clock",)
     ),
     "snapbid_disk_full": Definition(
         "gauge",
-        "Whether the disk of that setting's directory lacks what may be needed at once: 1 or 0.",
+        "Whether the disk of this setting's directory has less free space than may be needed at"
+        " once: 1 or 0.",
         ("setting",),
     ),
     "snapbid_spool_bytes": Definition(
-        "gauge", "Notices kept on this machine's disk while Redis is away."
+        "gauge", "Bytes of notices spooled on this machine while Redis is unavailable."
     ),
     "snapbid_auction_log_spool_bytes": Definition(
-        "gauge", "Size of this machine's segments of the auction log that wait for its writer."
+        "gauge", "Bytes of this machine's auction log chunks that its writer has yet to convert."
     ),
     "snapbid_catalog_campaigns": Definition(
-        "gauge", "Campaigns, active and paused, as the warehouse last told."
+        "gauge", "Campaigns, active and paused, as last read from the warehouse."
     ),
-    "snapbid_catalog_age_seconds": Definition("gauge", "Time since the catalog was published."),
+    "snapbid_catalog_age_seconds": Definition("gauge", "Seconds since the catalog was published."),
     "snapbid_catalog_checked_seconds": Definition(
-        "gauge", "Time since the catalog was last compared with the warehouse."
+        "gauge", "Seconds since the catalog was last compared with the warehouse."
     ),
     "snapbid_catalog_bases_total": Definition(
-        "counter", "Bases of large catalogs: built here, or fetched.", ("source",)
+        "counter", "Bases of large catalogs, by source: built here or fetched.", ("source",)
     ),
 }
 
@@ -135,76 +137,81 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "snapbid_connections_ended_total": Definition(
         "counter",
-        "Connections that a worker ended before their time, by reason: unanswered (a request has "
-        "had no answer for 20 s), crowded (others needed the place), held (too much was sent by "
-        "requests that are not finished).",
+        "Connections that a worker ended, by reason: unanswered (a request had no answer for "
+        "20 s), crowded (others needed the slot), held (unfinished requests took too much memory).",
         ("reason",),
     ),
     "snapbid_bid_requests_total": Definition(
         "counter",
-        "Bid requests answered, by SSP and outcome: bid, why there was none, or the error's code.",
+        "Bid requests answered, by SSP and outcome: bid, the reason for no bid, or the error code.",
         ("outcome", "ssp"),
     ),
     "snapbid_bid_cut_short_total": Definition(
         "counter",
-        "Impressions without a bid because the request's time was over, or the answer full.",
+        "Impressions without a bid because the request ran out of time or the response was full.",
         ("ssp",),
     ),
     "snapbid_bid_seconds": Definition(
         "histogram",
-        "Time from the first sight of a bid request in a worker to its answer, 200 or 204.",
+        "Seconds from the arrival of a bid request in a worker to its response, 200 or 204.",
     ),
     "snapbid_bid_step_seconds": Definition(
         "histogram",
-        "Time of the steps of bid requests, of one in 16: decode; match (features and decision); "
-        "commit (until Redis has acknowledged the bid, its writing included).",
+        "Seconds spent in each step of a bid request, sampled from one in 16: decode; match "
+        "(features and decision); commit (writing the bid, until Redis acknowledges it).",
         ("step",),
     ),
     "snapbid_commit_batch_size": Definition(
         "histogram",
-        "Answers with bids, and notices, that shared one round trip to Redis.",
+        "Bid responses, or notices, that shared one round trip to Redis.",
         ("of",),
         resolution=1,
     ),
     "snapbid_commit_seconds": Definition(
-        "histogram", "Time of a round trip to Redis with bids, notices or both."
+        "histogram", "Seconds of a round trip to Redis with bids, notices or both."
     ),
     "snapbid_notices_total": Definition(
         "counter",
-        "Win, billing and loss notices, by what became of them: counted, late (counted on the day "
-        "of the notice), duplicate, unknown (no such bid), spooled (Redis away).",
+        "Win, billing and loss notices, by outcome: counted, late (counted on the day of the "
+        "notice), duplicate, unknown (no such bid), spooled (Redis unavailable).",
         ("kind", "outcome"),
     ),
     "snapbid_auction_log_lost_total": Definition(
         "counter",
-        "Rows that the auction log could not take; gap rows in the log tell when and how many.",
+        "Rows that the auction log dropped; gap rows in the log say when and how many.",
     ),
     "snapbid_catalog_swaps_total": Definition(
-        "counter", "Catalogs taken up by workers, or refused by them.", ("result",)
+        "counter", "Catalogs that workers put into service (taken_up) or refused.", ("result",)
     ),
     "snapbid_event_requests_total": Definition(
         "counter",
-        "Requests of the server events endpoints, by endpoint and code: accepted, valid (test "
-        "mode), or the error's.",
+        "Requests to the server events endpoints, by endpoint and code: accepted, valid (test "
+        "mode), or the error code.",
         ("code", "endpoint"),
     ),
     "snapbid_events_accepted_total": Definition("counter", "Events accepted with a 202."),
     "snapbid_events_stored_total": Definition(
-        "counter", "Events that the drain stored, repeats not counted."
+        "counter", "Events that the drain stored, without duplicates."
     ),
     "snapbid_event_conflicts_total": Definition(
-        "counter", "Other payloads under the id of an event that was stored before."
+        "counter", "Different payloads received under the id of a stored event."
     ),
-    "snapbid_event_dead_letters_total": Definition("counter", "Events that cannot be stored."),
+    "snapbid_event_dead_letters_total": Definition(
+        "counter", "Events that could not be stored and were dead-lettered."
+    ),
     "snapbid_event_lag_seconds": Definition(
-        "histogram", "Time from an event's acceptance to its storing."
+        "histogram", "Seconds from an event's acceptance to its storage in the warehouse."
     ),
-    "snapbid_drain_rounds_total": Definition("counter", "Rounds of the drain that carried."),
-    "snapbid_drain_counters_total": Definition("counter", "Changed counters that it carried."),
+    "snapbid_drain_rounds_total": Definition(
+        "counter", "Rounds in which the drain carried counters to the warehouse."
+    ),
+    "snapbid_drain_counters_total": Definition(
+        "counter", "Changed counters that the drain carried."
+    ),
     "snapbid_drain_lag_seconds": Definition(
-        "histogram", "Age of the oldest count in such a round when it was in the warehouse."
+        "histogram", "Age in seconds of a round's oldest count once it is in the warehouse."
     ),
-    OVERFLOW: Definition("counter", "Increments of metrics beyond the limit of entries."),
+    OVERFLOW: Definition("counter", "Increments lost to the limit of series per process."),
     **WATCHED,
 }
 

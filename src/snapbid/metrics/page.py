@@ -26,7 +26,7 @@ def exposition(
 ) -> bytes:
     """Render all slots as Prometheus text (`CONTENT_TYPE`), with every metric of `DEFINITIONS`.
 
-    `watched` has the series of metrics that are not counted in slots.
+    `watched` holds the series of metrics that are not counted in slots.
     """
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.registry import Collector
@@ -45,7 +45,7 @@ def _families(values: Mapping[str, int], watched: Mapping[str, Samples]) -> Iter
     for key, value in sorted(values.items()):
         name, labels = parse_key(key)
         definition = DEFINITIONS.get(re.sub(r"_(bucket|sum)$", "", name))
-        # A slot may still have counts of an earlier version, with other labels.
+        # A slot may still hold counts of an earlier version, with other labels.
         if definition is not None and labels.keys() - {"le"} == set(definition.labels):
             samples[name].append((labels, value))
     for name, series in watched.items():

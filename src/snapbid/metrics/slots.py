@@ -8,7 +8,7 @@ run of 64 KiB chunks, mapped one by one and never moved, each a sequence of entr
 
 ended by a length of 0. The key is the Prometheus sample name with sorted labels, and is published
 by writing its length last; a value is one aligned 8-byte store. So a reader in another process
-never sees half an entry or half a number. A damaged slot is started afresh.
+never sees half an entry or half a number. A damaged slot is reset.
 
 The entry `…_bucket{le="x"}` of a histogram counts the values of that bucket alone, and `…_sum` is
 an integer in units of 1/`resolution`; `exposition` converts both to what Prometheus expects.
@@ -97,7 +97,7 @@ class Metrics:
             }
 
     def close(self) -> None:
-        """Release the slot; its counts stay, but its counters must not be used any longer."""
+        """Release the slot; its counts stay, but its counters must not be used any more."""
         for counter in self._series.values():
             counter.release()
         for mapping, cells in self._chunks:
