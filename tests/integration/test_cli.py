@@ -74,7 +74,7 @@ def test_ssp(cli: Cli) -> None:
     assert changed in [
         "acme-eu: updated (canonical acme-eu, was acme)\n"
         f"acme-eu is reported for acme until the end of {day} (UTC); "
-        "--open-days changes the days that are open, too\n"
+        "--open-days changes the open days, too\n"
         for day in (today, today + timedelta(1))
     ]
     changed = done(cli("ssp", "add", "acme-eu", "--open-days"))
@@ -153,7 +153,7 @@ def test_ssp_remove(cli: Cli) -> None:
 def test_campaigns(cli: Cli, tmp_path: Path) -> None:
     file = write(tmp_path / "a.jsonl", CAMPAIGN, {**CAMPAIGN, "id": "c2", "name": "a\tb\x1b[31m"})
     imported = done(cli("campaign", "import", file))
-    assert imported == "2 campaigns imported: 2 added, 0 changed, 0 as they were\n"
+    assert imported == "2 campaigns imported: 2 added, 0 changed, 0 unchanged\n"
     assert done(cli("campaign", "pause", "c1")) == "c1: paused\n"
     assert done(cli("campaign", "pause", "c1")) == "c1: paused already\n"
     assert done(cli("campaign", "list")) == (
@@ -166,7 +166,7 @@ def test_campaigns(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(listed)[0] == {**CAMPAIGN, "status": "active"}
     (tmp_path / "back.json").write_text(listed, encoding="utf-8")
     back = done(cli("campaign", "import", str(tmp_path / "back.json")))
-    assert back == "2 campaigns imported: 0 added, 0 changed, 2 as they were\n"
+    assert back == "2 campaigns imported: 0 added, 0 changed, 2 unchanged\n"
 
 
 def test_show(cli: Cli, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_list_shows_what_plain_sql_wrote(cli: Cli, database: str) -> None:
 
 def test_import_from_stdin(cli: Cli) -> None:
     imported = done(cli("campaign", "import", "-", input=json.dumps(CAMPAIGN)))
-    assert imported == "1 campaign imported: 1 added, 0 changed, 0 as they were\n"
+    assert imported == "1 campaign imported: 1 added, 0 changed, 0 unchanged\n"
 
 
 def test_a_file_with_mistakes_is_refused_whole(cli: Cli, tmp_path: Path) -> None:
@@ -325,9 +325,9 @@ def test_delete_and_export(cli: Cli, tmp_path: Path) -> None:
         said = done(cli("campaign", "export", "c3", "c1", "--output", target))
         assert said == f"wrote 2 campaigns to {target}\n"
         back = done(cli("campaign", "import", target))
-        assert back == "2 campaigns imported: 0 added, 0 changed, 2 as they were\n"
+        assert back == "2 campaigns imported: 0 added, 0 changed, 2 unchanged\n"
         (said,) = refused(cli("campaign", "export", "--output", target))
-        assert said == f"{target}: is there already, and is not replaced"
+        assert said == f"{target} exists already and is not overwritten"
     assert refused(cli("campaign", "export", "c1", "c4")) == [
         "there is no campaign with the id 'c4'"
     ]

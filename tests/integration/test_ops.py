@@ -92,7 +92,8 @@ def test_the_status_in_a_terminal(served: Stack) -> None:
     told = invoke(own, "status")
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr.startswith(
-        f"no server runs here: nothing listens at 127.0.0.1:{served.ops_port}"
+        "no server answers on the private port (SNAPBID_OPS_PORT): "
+        f"nothing listens at 127.0.0.1:{served.ops_port}"
     )
 
 

@@ -1,1 +1,1 @@
-"""The command line: `main.py` puts it together, one module a group of commands."""
+"""The command line: `main.py` assembles it from one module per group of commands."""

@@ -36,9 +36,9 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> date
     ],
 )
 @click.argument("object", metavar="[ID]", required=False)
-@click.option("--kind", type=click.Choice(KINDS), help="Only changes of these.")
-@click.option("--since", callback=_time, metavar="TIME", help="From then on (UTC).")
-@click.option("--until", callback=_time, metavar="TIME", help="Before then (UTC).")
+@click.option("--kind", type=click.Choice(KINDS), help="Only changes of this kind of object.")
+@click.option("--since", callback=_time, metavar="TIME", help="From this time on (UTC).")
+@click.option("--until", callback=_time, metavar="TIME", help="Before this time (UTC).")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=1000, metavar="N",
               help="The newest N entries (default: 1000).")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
@@ -76,7 +76,7 @@ def _row(entry: "AuditEntry") -> tuple[object, ...]:
 
 
 def _user(entry: "AuditEntry") -> str:
-    """Who it was: the system user that a command named, else what PostgreSQL knows."""
+    """Return the user of a change: the system user of a command, else the PostgreSQL role."""
     if entry.actor is not None:
         return entry.actor
     address = "" if entry.address is None else f"@{entry.address}"

@@ -1,4 +1,4 @@
-"""`snapbid campaign check`: a file as `campaign import` would read it, and what its markup says."""
+"""`snapbid campaign check`: a dry run of `campaign import` that lists what the markup declares."""
 
 import contextlib
 import re
@@ -29,15 +29,15 @@ _CREATIVE: Final = re.compile(r"(?:\[\d+\]\.)?creatives\[(\d+)\]")
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--json", "as_json", is_flag=True, help="Print an object: creatives and mistakes.")
-@click.option("--strict", is_flag=True, help="Take warnings for mistakes.")
+@click.option("--strict", is_flag=True, help="Treat warnings as mistakes.")
 @click.option("--preview", "folder", metavar="DIR", help="Write a page that shows the creatives.",
               type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
 def check_campaigns(file: str, as_json: bool, strict: bool, folder: Path | None) -> None:
-    """Check campaigns as `campaign import` does, store nothing, and list what their markup says.
+    """Check campaigns as `campaign import` does, without storing them, and list their creatives.
 
-    A line for each creative: campaign, creative, media, kind of markup, and the fields that follow
-    from it. Mistakes and warnings go to stderr, each with its line; with a mistake, the exit status
-    is 1. Campaigns that can never bid are named there, too.
+    One line per creative: campaign, creative, media, kind of markup, and the fields derived from
+    it. Mistakes and warnings go to stderr, one per line, also for campaigns that can never bid. The
+    exit status is 1 if there is a mistake.
     """
     from time import time
 
@@ -49,7 +49,7 @@ def check_campaigns(file: str, as_json: bool, strict: bool, folder: Path | None)
         name = error.filename or file
         raise console.Refused(f"{name} cannot be read or written: {error.strerror}") from error
     if folder is not None:
-        click.echo(f"the preview is {folder / 'index.html'}", err=True)
+        click.echo(f"wrote the preview to {folder / 'index.html'}", err=True)
     if check.mistakes or (strict and check.warned):
         why = [*map(str, check.mistakes)] or ["warnings are mistakes (--strict)"]
         raise console.Refused("\n".join(why))
@@ -64,7 +64,7 @@ def _previewed(folder: Path | None) -> "contextlib.AbstractContextManager[Previe
 
 
 class _Check:
-    """Reads a file, and gathers its mistakes, and the warnings of campaigns that have some."""
+    """Reads a file and collects its mistakes and warnings."""
 
     def __init__(self, file: str, now_ms: int) -> None:
         self.mistakes: list[CampaignMistake] = []
@@ -111,11 +111,11 @@ class _Check:
 
     @staticmethod
     def _by_creative(warnings: "list[CampaignMistake]") -> "dict[int, list[CampaignMistake]]":
-        """Move a campaign's warnings to its creatives, by index."""
+        """Group a campaign's warnings by the index of the creative, and clear the list."""
         found: dict[int, list[CampaignMistake]] = {}
         for warning in warnings:
-            place = _CREATIVE.match(warning.field)
-            found.setdefault(int(place[1]) if place is not None else 0, []).append(warning)
+            index = _CREATIVE.match(warning.field)
+            found.setdefault(int(index[1]) if index is not None else 0, []).append(warning)
         warnings.clear()
         return found
 
@@ -125,7 +125,7 @@ class _Check:
 
 
 def _print(creatives: Iterator[dict[str, Any]], check: _Check, *, as_json: bool) -> None:
-    """Print creatives as they come: a file may have millions."""
+    """Print creatives one by one: a file may have millions."""
     import msgspec
 
     encode = msgspec.json.encode

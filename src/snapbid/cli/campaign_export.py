@@ -1,4 +1,4 @@
-"""`snapbid campaign export`: stored campaigns as a file that `campaign import` takes."""
+"""`snapbid campaign export`: stored campaigns as a file for `campaign import`."""
 
 import contextlib
 import sys
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--output", "path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-              help="Write to this file; one that exists is not replaced.")  # fmt: skip
+              help="Write to this file; an existing one is not overwritten.")  # fmt: skip
 def export_campaigns(ids: tuple[str, ...], path: Path | None) -> None:
-    """Write campaigns as `campaign import` takes them, all of them or those named.
+    """Export all campaigns, or those named, in the format of `campaign import`.
 
-    JSON Lines, or an array in a FILE that ends in .json. Their status is as it is now.
+    JSON Lines, or an array if FILE ends in .json. Each has its current status.
     """
     from snapbid.warehouse import campaigns
 
@@ -55,7 +55,7 @@ def export_campaigns(ids: tuple[str, ...], path: Path | None) -> None:
 
 @contextlib.contextmanager
 def _opened(path: Path | None) -> Iterator[TextIO]:
-    """A new file, or stdout. Raises Refused."""
+    """Open a new file, or stdout. Raises Refused."""
     if path is None:
         yield sys.stdout
         return
@@ -63,13 +63,13 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
         with path.open("x", encoding="utf-8") as out:
             yield out
     except FileExistsError as error:
-        raise console.Refused(f"{path}: is there already, and is not replaced") from error
+        raise console.Refused(f"{path} exists already and is not overwritten") from error
     except OSError as error:
         raise console.Refused(f"{path} cannot be written: {error.strerror}") from error
 
 
 async def _write(campaigns: AsyncIterator["StoredCampaign"], out: TextIO, *, as_array: bool) -> int:
-    """Write documents one by one, since there may be millions; return how many."""
+    """Write documents one by one, since there may be millions; return their number."""
     count = 0
     async for stored in campaigns:
         if as_array:

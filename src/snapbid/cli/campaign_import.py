@@ -1,4 +1,4 @@
-"""`snapbid campaign import`: campaigns from a file, all of them or none."""
+"""`snapbid campaign import`: import the campaigns of a file, all or none."""
 
 import sys
 from collections.abc import Iterator
@@ -21,9 +21,7 @@ MANY: Final = 10_000  # campaigns that take a while to store
 
 
 class _MistakesError(Exception):
-    """Says why nothing is imported. PostgreSQL logs why a COPY was aborted, and needs
-    no details.
-    """
+    """Why nothing is imported; without details, since PostgreSQL logs it as the COPY's error."""
 
 
 @click.command(
@@ -35,14 +33,14 @@ class _MistakesError(Exception):
     ],
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--strict", is_flag=True, help="Take warnings for mistakes, and import nothing.")
+@click.option("--strict", is_flag=True, help="Treat warnings as mistakes, and import nothing.")
 def import_campaigns(file: str, strict: bool) -> None:
-    """Import campaigns, all of them or none; a known id is replaced.
+    """Import campaigns, all or none; an existing id is replaced.
 
     FILE: .json holds an array or one object, anything else (and - for stdin) is JSON Lines, which
-    may be millions. Mistakes are named by line, field and rule. So are warnings, of what is
-    imported all the same: markup that deviates from its standard or serves badly. Campaigns that
-    can never bid, such as those that have ended, are warned of, too.
+    may have millions of lines. Each mistake names its line, field and rule. So does each warning,
+    which does not prevent the import: markup that deviates from its standard or serves badly, or a
+    campaign that can never bid, such as one that has ended.
     """
     import gc
 
@@ -70,7 +68,7 @@ def import_campaigns(file: str, strict: bool) -> None:
     total = counts.added + counts.changed + counts.unchanged
     click.echo(
         f"{console.counted(total, 'campaign')} imported: {counts.added} added, "
-        f"{counts.changed} changed, {counts.unchanged} as they were"
+        f"{counts.changed} changed, {counts.unchanged} unchanged"
     )
     for line in _lines(warnings):
         click.echo(line, err=True)
@@ -79,14 +77,14 @@ def import_campaigns(file: str, strict: bool) -> None:
 def _lines(warnings: list[str]) -> list[str]:
     lines = [f"warning: {console.one_line(warning)}" for warning in warnings[:MOST_WARNINGS]]
     if more := len(warnings) - len(lines):
-        lines.append(f"and {more:,} warnings more: snapbid campaign check lists all")
+        lines.append(f"and {more:,} more warnings: snapbid campaign check lists all")
     return lines
 
 
 def _read(
     file: str, source: BinaryIO, warnings: list[str], *, strict: bool
 ) -> Iterator[tuple[str, str, bytes]]:
-    """Read the campaigns: id, document and normalised form. Progress goes to stderr."""
+    """Yield id, document and normalised form of each campaign; print progress to stderr."""
     from time import monotonic, time
 
     from snapbid.campaigns.campaign import CampaignError

@@ -1,4 +1,4 @@
-"""`snapbid campaign`: list, show, pause, resume and delete; the others have their own modules."""
+"""`snapbid campaign`: list, show, pause, resume, delete; the rest is in modules of its own."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -37,15 +37,15 @@ campaign.add_command(export_campaigns)
     ],
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of the documents.")
-@click.option("--budgets", is_flag=True, help="Only the budgeted ones, and only their money.")
-@click.option("--wide", is_flag=True, help="All columns on a terminal, too, as in a pipe.")
+@click.option("--budgets", is_flag=True, help="Only budgeted campaigns; in JSON, their money.")
+@click.option("--wide", is_flag=True, help="All columns, also on a terminal.")
 def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
-    """List the campaigns with what they have spent and have left.
+    """List the campaigns with their spend and remaining budgets.
 
-    Money is in USD: spent in all and today, held by bids, and left today, as far as pacing lets it,
-    and in all. Without Redis it is left empty. `suspended` names the creatives suspended at an SSP
-    (see `creative list`). With --json alone the documents are as
-    `campaign import` takes them. In a pipe the list has all columns, separated by tabs.
+    Money is in USD: spent in total and today, held by bids, left today (as pacing allows) and in
+    total. Without Redis these columns are empty. `suspended` names the creatives suspended at an
+    SSP (see `creative list`). --json without --budgets prints the documents in the format of
+    `campaign import`. In a pipe the list has all columns, separated by tabs.
     """
     from snapbid.warehouse import campaigns, suspensions
 
@@ -80,9 +80,9 @@ def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
 @click.argument("campaign_id", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print an object: document and macros.")
 def campaign_show(campaign_id: str, as_json: bool) -> None:
-    """Show a campaign's document as it is stored, and where each macro of it stands.
+    """Show a campaign's stored document, and where each of its macros occurs.
 
-    A line for each macro: creative, field, line of its text, macro, place.
+    One line per macro: creative, field, line in the field's text, macro, place.
     """
     import msgspec
 
@@ -140,9 +140,9 @@ def campaign_resume(campaign_id: str) -> None:
 @campaign.command("delete", examples=["snapbid campaign delete spring"])
 @click.argument("campaign_id", metavar="ID")
 def campaign_delete(campaign_id: str) -> None:
-    """Delete a campaign; what it has counted and spent stays in the warehouse.
+    """Delete a campaign; its counts and spend stay in the warehouse.
 
-    A campaign that is imported later under the same id goes on with its spend and its caps.
+    A campaign imported later under the same id continues with its spend and frequency caps.
     """
     from snapbid.warehouse import campaigns
 
@@ -170,7 +170,7 @@ def _set_status(campaign_id: str, status: Any) -> None:
 
 
 def _laid_out(text: str) -> str:
-    """JSON with its numbers as they are written; on one line where it is nested too deeply."""
+    """Indent JSON without changing its numbers; keep it on one line if nested too deeply."""
     import msgspec
 
     try:
@@ -180,7 +180,7 @@ def _laid_out(text: str) -> str:
 
 
 def _campaign_row(stored: Any) -> tuple[object, ...]:
-    """Describe a document that plain SQL may have written in any form."""
+    """Return the columns of a campaign; SQL may have written any JSON as its document."""
     from snapbid.campaigns.document import decode
 
     try:

@@ -1,6 +1,6 @@
-"""What the commands share: refusals in one line, the stores that they work on, tables and JSON.
+"""What the commands share: one-line errors, access to the stores, tables and JSON.
 
-What a command needs is imported when it runs, so that `snapbid --help` is quick.
+Commands import their dependencies when they run, so that `snapbid --help` is quick.
 """
 
 import os
@@ -32,26 +32,26 @@ Work = Callable[["asyncpg.Connection"], Awaitable[T]]
 
 
 class Refused(click.ClickException):
-    """An operation that was refused; the message goes to stderr line by line."""
+    """A refused operation; its message goes to stderr as it is."""
 
     def show(self, file: Any = None) -> None:
         click.echo(self.message, err=True)
 
 
 class WrongSettings(Refused):
-    """Settings that do not allow the command to run."""
+    """Settings with which the command cannot run."""
 
     exit_code = 2
 
 
 class WrongInput(Refused):
-    """Arguments or options are not what the command takes."""
+    """Invalid arguments or options."""
 
     exit_code = 2
 
 
 def running(settings: Settings) -> dict[str, str] | None:
-    """The settings of the embedded instance that runs in our home, None where none does."""
+    """Return the settings of the embedded instance that runs in our home, or None."""
     from snapbid.embedded.home import running_env
     from snapbid.embedded.process import EmbeddedError
 
@@ -62,21 +62,24 @@ def running(settings: Settings) -> dict[str, str] | None:
 
 
 def database_url(settings: Settings) -> str:
-    """The warehouse: ours, else that of the running embedded instance."""
+    """Return the warehouse's URL: the setting, else that of the running embedded instance."""
     if settings.database_url is not None:
         return settings.database_url
     return instance(settings, "database_url")["SNAPBID_DATABASE_URL"]
 
 
 def redis_url(settings: Settings) -> str:
-    """Redis: ours, else that of the running embedded instance."""
+    """Return the URL of Redis: the setting, else that of the running embedded instance."""
     if settings.redis_url is not None:
         return settings.redis_url
     return instance(settings, "redis_url")["SNAPBID_REDIS_URL"]
 
 
 def instance(settings: Settings, *fields: str) -> dict[str, str]:
-    """The settings of the running embedded instance, for those of `fields` that are not set."""
+    """Return the settings of the running embedded instance, since `fields` are not set.
+
+    Raises WrongSettings, naming `fields`, if none runs.
+    """
     env = running(settings)
     if env is None:
         names = " and ".join(VARIABLES[field] for field in fields)
@@ -89,7 +92,7 @@ def instance(settings: Settings, *fields: str) -> dict[str, str]:
 
 
 def signing(settings: Settings) -> tuple[bytes, str]:
-    """The key and the issuer of tokens: ours, else those of the running embedded instance."""
+    """Return key and issuer of tokens: the settings, else those of the embedded instance."""
     from snapbid.report import tokens
 
     if settings.jwt_secret is None:
@@ -106,14 +109,14 @@ def signing(settings: Settings) -> tuple[bytes, str]:
 
 
 def with_stores(settings: Settings) -> StoreSettings:
-    """The settings, with the stores of the embedded instance where none are set."""
+    """Return the settings, or those of the running embedded instance if no store is set."""
     if settings.redis_url is None and settings.database_url is None:
         settings = load(instance(settings, "redis_url", "database_url"))
     return require_stores(settings)
 
 
 def check_ledger(settings: StoreSettings) -> None:
-    """Raise Refused where the ledger in Redis is not the warehouse's own."""
+    """Raise Refused if the ledger in Redis does not belong to the warehouse."""
     import asyncio
 
     from snapbid.operations import preflight
@@ -125,7 +128,7 @@ def check_ledger(settings: StoreSettings) -> None:
 
 
 def in_warehouse(work: Work[T]) -> T:
-    """Run `work` on a connection to the warehouse; what it changes is audited as this command's."""
+    """Run `work` on a connection to the warehouse; its changes are audited under this command."""
     dsn = database_url(load(os.environ))
     context = click.get_current_context()
 
@@ -142,7 +145,7 @@ def in_warehouse(work: Work[T]) -> T:
 
 
 def _full_name(context: click.Context) -> str:
-    """The command as it is called, `snapbid ssp add`."""
+    """Return the command as typed: `snapbid ssp add`."""
     names = []
     while context.parent is not None:
         names.append(context.info_name or "")
@@ -151,7 +154,7 @@ def _full_name(context: click.Context) -> str:
 
 
 def finish(work: Awaitable[T], dsn: str) -> T:
-    """Run to the end; what PostgreSQL or the way to it refuses is said in one line."""
+    """Run to the end. Raises Refused, in one line, if PostgreSQL or the connection fails."""
     import asyncio
 
     from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
@@ -169,7 +172,7 @@ def finish(work: Awaitable[T], dsn: str) -> T:
 
 
 def redis_failed(error: Exception, url: str) -> Refused:
-    """What Redis, or the way to it, refuses, in one line."""
+    """Return the one-line error of a failure of Redis or the connection to it."""
     return Refused(f"Redis (SNAPBID_REDIS_URL) failed: {reason(error, url)}")
 
 
@@ -178,9 +181,9 @@ MONEY: Final = ("pacing", "spent", "spent today", "held", "left today", "left")
 
 
 def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str, Spending]":
-    """What the budgeted campaigns have spent; nothing without a Redis, unless `required`.
+    """Return the spending of budgeted campaigns; empty without a Redis, unless `required`.
 
-    Says which part of the ledger is away, if one is.
+    Warns on stderr about unavailable shards of the ledger.
     """
     import asyncio
 
@@ -199,12 +202,12 @@ def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str
     except (RedisError, OSError) as error:
         raise redis_failed(error, settings.redis_url) from error
     if away:
-        click.echo(f"{names(away)} of the ledger: away, and missing from these sums", err=True)
+        click.echo(f"{names(away)} of the ledger: unavailable, not in these sums", err=True)
     return campaigns
 
 
 def money_row(spending: "Spending | None") -> tuple[object, ...]:
-    """The MONEY columns; empty cells are unlimited, or there is no budget."""
+    """Return the MONEY columns; an empty cell means unlimited or no budget."""
     if spending is None:
         return ("",) * len(MONEY)
     amounts = (
@@ -218,14 +221,14 @@ def money_row(spending: "Spending | None") -> tuple[object, ...]:
 
 
 def print_json(values: Iterable[object]) -> None:
-    """Print an array of these values."""
+    """Print the values as a JSON array."""
     import msgspec
 
     print_raw_json(msgspec.json.encode(value).decode() for value in values)
 
 
 def print_raw_json(texts: Iterable[str]) -> None:
-    """Print an array of what is JSON already."""
+    """Print a JSON array of texts that are JSON already."""
     body = ",\n".join(texts)
     click.echo(f"[\n{body}\n]" if body else "[]")
 
@@ -233,10 +236,10 @@ def print_raw_json(texts: Iterable[str]) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], narrow: Sequence[str] = ()
 ) -> None:
-    """Print a table with its heading: tab-separated, or on a terminal with aligned columns.
+    """Print a table with a heading: tab-separated, or in aligned columns on a terminal.
 
-    `narrow`: of these columns only, on a terminal. Nothing is ever cut: a first cell that leaves
-    the others no room has a line of its own.
+    `narrow`: the columns to show on a terminal. Nothing is truncated: a first cell too wide for the
+    others to fit gets a line of its own.
     """
     if not sys.stdout.isatty():
         click.echo("\t".join(columns))
@@ -258,17 +261,17 @@ def print_table(
 
 
 def no_campaign(campaign_id: str) -> str:
-    """What is said of an id that no campaign has."""
+    """Return the error text for an id that no campaign has."""
     return f"there is no campaign with the id {campaign_id[:60]!a}"
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 campaign`, `2 campaigns`."""
+    """Return `1 campaign`, `2 campaigns`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def say(line: str) -> None:
-    """Print a line without what would steer a terminal; on a terminal, wrapped to its width."""
+    """Print a line without terminal control characters, wrapped to a terminal's width."""
     text = one_line(line)
     if sys.stdout.isatty():
         text = wrapped(text, shutil.get_terminal_size().columns)
@@ -276,7 +279,7 @@ def say(line: str) -> None:
 
 
 def wrapped(line: str, width: int) -> str:
-    """The line in lines of that width, the further ones indented more than it; no word is cut."""
+    """Wrap a line to a width, with a hanging indent; no word is broken."""
     import textwrap
 
     indent = " " * (len(line) - len(line.lstrip()) + 4)
@@ -286,5 +289,5 @@ def wrapped(line: str, width: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text without what would begin a line or steer a terminal."""
+    """Replace line breaks and terminal control characters of a text."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,4 +1,4 @@
-"""`snapbid creative`: creatives suspended at an SSP, and the end of their suspension."""
+"""`snapbid creative`: list and resume creatives suspended at an SSP."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -18,17 +18,17 @@ COLUMNS = ("campaign", "creative", "ssp", "reason", "losses", "since", "until")
 
 @click.group(cls=ShellGroup)
 def creative() -> None:
-    """Creatives that an SSP has rejected for what they are, and that are suspended there."""
+    """Creatives suspended at an SSP that has rejected them."""
 
 
 @creative.command("list", examples=["snapbid creative list", "snapbid creative list --ssp acme"])
-@click.option("--ssp", metavar="SSP", help="Only what is suspended at this SSP (its canonical id).")
+@click.option("--ssp", metavar="SSP", help="Only suspensions at this SSP (canonical id).")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def creative_list(ssp: str | None, as_json: bool) -> None:
-    """List the suspended creatives: where, why, after how many losses, and until when.
+    """List the suspended creatives: SSP, reason, number of losses, and end of the suspension.
 
-    An SSP's losses with the reasons 200 to 213 suspend a creative there: see SNAPBID_SUSPEND_LOSSES
-    and SNAPBID_SUSPEND_S.
+    Losses with reasons 200 to 213 suspend a creative at the SSP that reports them: see
+    SNAPBID_SUSPEND_LOSSES and SNAPBID_SUSPEND_S.
     """
     from snapbid.campaigns.suspensions import REASONS
     from snapbid.warehouse import suspensions
@@ -59,9 +59,9 @@ def creative_list(ssp: str | None, as_json: bool) -> None:
 )
 @click.argument("campaign_id", metavar="CAMPAIGN")
 @click.argument("creative_id", metavar="[CREATIVE]", required=False)
-@click.option("--ssp", metavar="SSP", help="Only at this SSP (its canonical id).")
+@click.option("--ssp", metavar="SSP", help="Only at this SSP (canonical id).")
 def creative_resume(campaign_id: str, creative_id: str | None, ssp: str | None) -> None:
-    """Offer a campaign's suspended creatives again, all of them or one, and count from zero."""
+    """Resume one or all suspended creatives of a campaign; their losses count from zero."""
     from snapbid.warehouse import suspensions
 
     async def work(connection: "asyncpg.Connection") -> "list[CreativeSuspension]":

@@ -1,4 +1,4 @@
-"""`snapbid events` and `snapbid rates`: what could not be stored, and exchange rates."""
+"""`snapbid events` and `snapbid rates`: replay dead letters, import exchange rates."""
 
 import os
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ def events() -> None:
 
 @events.command("replay", examples=["snapbid events replay"])
 def events_replay() -> None:
-    """Send again what could not be stored."""
+    """Replay dead-lettered events: queue them for the drain again."""
     from redis.exceptions import RedisError
 
     from snapbid.drain.replay import replay
@@ -36,13 +36,13 @@ def events_replay() -> None:
 
 @click.group(cls=ShellGroup)
 def rates() -> None:
-    """Exchange rates of your own."""
+    """Your own exchange rates."""
 
 
 @rates.command("import", examples=["snapbid rates import rates.json"])
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 def rates_import(file: str) -> None:
-    """Import rates, all of them or none; a known currency and date is replaced.
+    """Import rates, all or none; an existing rate of the same currency and date is replaced.
 
     FILE: .json holds an array or one object, anything else (and - for stdin) is JSON Lines.
     """

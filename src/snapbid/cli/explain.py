@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from snapbid.operations.explain.overview import Explanation, Impression, MatchableRequest, Offer
     from snapbid.operations.explain.stores import Stores
 
-NAMED = 3  # campaigns of a group that are named
+NAMED = 3  # campaigns listed per group
 Rows = dict[str, "list[RuleCheck]"]  # by impression
 
 
@@ -31,12 +31,12 @@ Rows = dict[str, "list[RuleCheck]"]  # by impression
 @click.option("--campaign", metavar="ID", help="Every rule of this campaign, one by one.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
-    """Say why a bid request gets the answer it gets.
+    """Explain the answer to a bid request.
 
-    Per impression: the winner and the runner-up, and by rule the campaigns that are refused, with
-    OpenRTB's code where one means the same. FILE: a bid request's JSON, - for stdin. The request is
-    decided as a live one would be now, and nothing is counted or used up. Exit status: 0, or 1 for
-    a request that is refused with an error.
+    Per impression: the winner, the runner-up, and the refused campaigns by rule, with the
+    equivalent OpenRTB code if there is one. FILE: a bid request's JSON, - for stdin. The request is
+    decided as a live one would be now, but nothing is counted or spent. Exit status: 0, or 1 for a
+    request that is refused with an error.
     """
     settings = console.with_stores(load(os.environ))
     try:
@@ -65,12 +65,12 @@ def _print_answer(answer: "Explanation", rows: Rows) -> None:
         _print_impression(impression, rows.get(impression.id))
     if answer.left_out:
         click.echo()
-        console.say(f"{answer.left_out} more impressions are not looked at, only the first 100 are")
+        console.say(f"only the first 100 impressions are considered, {answer.left_out} are not")
     if answer.away:
-        console.say(f"away from the ledger: {names(answer.away)}; auctions there get a 204")
+        console.say(f"unavailable in the ledger: {names(answer.away)}; auctions there get a 204")
     for id in answer.unread:
-        wrong = "its document is wrong: --campaign says how"
-        console.say(f"campaign {id} does not bid at all, {wrong}")
+        wrong = "its document is invalid: --campaign shows why"
+        console.say(f"campaign {id} never bids, {wrong}")
 
 
 async def _explain(
@@ -112,7 +112,7 @@ async def _examine(stores: "Stores", asked: "MatchableRequest", campaign: str) -
         rows = await stores.examine(campaign, asked)
     except ValueError as error:
         name = f"campaign {campaign[:60]!a}"
-        raise console.Refused(f"{name} does not bid, its document is wrong: {error}") from error
+        raise console.Refused(f"{name} never bids, its document is invalid: {error}") from error
     if rows is None:
         raise console.Refused(console.no_campaign(campaign))
     return rows

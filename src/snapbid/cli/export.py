@@ -30,8 +30,8 @@ SHELLS: Final = ("bash", "zsh", "fish")
               help="Write to this file (systemd, examples: into this directory).")  # fmt: skip
 @click.option("--program", metavar="PATH", type=click.Path(path_type=Path),
               help="systemd: the snapbid that units start (default: this one).")  # fmt: skip
-@click.option("--runbook", metavar="URL", help="alerts: where you keep the runbook.")
-@click.option("--shell", type=click.Choice(SHELLS), help="Of the completion (default: $SHELL).")
+@click.option("--runbook", metavar="URL", help="alerts: where the runbook is.")
+@click.option("--shell", type=click.Choice(SHELLS), help="completion: the shell (default: $SHELL).")
 def export(
     what: str,
     path: Path | None,
@@ -39,17 +39,17 @@ def export(
     runbook: str | None,
     shell: str | None,
 ) -> None:
-    """Print files for operating: dashboard, alerts, units, containers, proxies.
+    """Print files for operators: dashboard, alerts, units, containers, proxies.
 
     WHAT is grafana, alerts, systemd, container, compose, nginx, caddy, examples or completion.
 
-    grafana is for Grafana, alerts for Prometheus; the units name this snapbid, or --program, and
-    the alerts lead to the runbook of this installation, or to --runbook.
+    grafana is for Grafana, alerts for Prometheus. Units start this snapbid, or --program; alerts
+    link to the runbook of this installation, or to --runbook.
 
-    compose: servers, drains, a Redis Cluster and PostgreSQL in containers.
-    And examples: campaigns of each kind, a request for each, and a page about them; completion:
-    commands and options for your shell.
-    With --output they are written to disk; existing files are not replaced.
+    compose is servers, drains, a Redis Cluster and PostgreSQL in containers; examples are campaigns
+    of each kind, a request for each, and a page about them; completion is for your shell.
+
+    With --output they are written to disk; existing files are not overwritten.
     """
     for name, of, given in (("program", "systemd", program), ("runbook", "alerts", runbook),
                             ("shell", COMPLETION, shell)):  # fmt: skip
@@ -92,7 +92,7 @@ def _export(files: Mapping[str, str], path: Path | None) -> None:
     targets = {path / name if len(files) > 1 else path: name for name in files}
     taken = [str(target) for target in targets if target.exists()]
     if taken:
-        raise console.Refused(f"{', '.join(taken)}: is there already, and is not replaced")
+        raise console.Refused(f"{', '.join(taken)}: exists already and is not overwritten")
     try:
         if len(files) > 1:
             path.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`snapbid forget`: a person's data is removed, and not taken again."""
+"""`snapbid forget`: remove a person's data, and accept no more of it."""
 
 import os
 from datetime import UTC, datetime
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from snapbid.ledger.bids.persons import ErasedUsers
     from snapbid.warehouse.persons import Erased
 
-TAKEN_UP_S = 3.0  # until all workers know who is suppressed
+TAKEN_UP_S = 3.0  # until all workers know the suppressed ids
 
 
 class _DryRun(Exception):
-    """Ends the transaction of a dry run."""
+    """Rolls back the transaction of a dry run."""
 
 
 @click.command(
@@ -32,14 +32,14 @@ class _DryRun(Exception):
 )
 @click.option("--id", "ids", multiple=True, required=True, metavar="ID",
               help="A user, device or click id, a hashed address or number, or `SOURCE ID` of an "
-              "eid; several times for several.")  # fmt: skip
+              "eid; repeatable.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
 def forget(ids: tuple[str, ...], dry_run: bool) -> None:
-    """Forget a person: remove what is stored under any of the ids, and take no more of it.
+    """Forget a person: remove all data stored under any of the ids, and accept no more of it.
 
-    Server events are emptied and keep their place in the counts; conflicting payloads, frequency
-    caps and the user of open bids are removed. From then on, keyed hashes of the ids make such
-    events be stored empty, and such users be unknown to frequency caps. Prints a receipt as JSON.
+    Server events are emptied but still count; conflicting payloads, frequency caps and the user of
+    open bids are removed. Keyed hashes of the ids are kept: later events of this person are stored
+    empty, and frequency caps do not recognise the user. Prints a receipt as JSON.
     """
     import asyncio
     import secrets

@@ -30,12 +30,12 @@ def _minutes(ctx: click.Context, param: click.Parameter, value: str) -> int:
 @click.command(cls=ShellCommand, examples=["snapbid golive acme", "snapbid golive acme --last 10m"])
 @click.argument("ssp", metavar="SSP")
 @click.option("--last", "minutes", callback=_minutes, default="24h", metavar="SPAN",
-              help="What is judged, like 10m (after a fix) or 7d (default: 24h).")  # fmt: skip
+              help="Period to judge, like 10m (after a fix) or 7d (default: 24h).")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def golive(ssp: str, minutes: int, as_json: bool) -> None:
-    """Judge document 2's go-live checklist from what an SSP has really sent.
+    """Check document 2's go-live checklist against an SSP's actual traffic.
 
-    Exit status: 0 where every item passes, else 1. SSP is a descriptor, judged by itself.
+    Exit status: 0 if every item passes, else 1. SSP is a descriptor; its variants do not count.
     """
     from snapbid.operations.golive.checklist import judge
     from snapbid.warehouse import registry

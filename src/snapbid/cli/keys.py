@@ -1,4 +1,4 @@
-"""`snapbid key`: API keys for server events, issued, listed and revoked."""
+"""`snapbid key`: issue, list and revoke API keys for server events."""
 
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ def key() -> None:
 @click.option("--rate", metavar="N", type=int, help="Requests per minute (default: 6000).")
 @click.option("--events", metavar="N", type=int, help="Events per minute (default: 60000).")
 def key_issue(product: str, presets: tuple[str, ...], rate: int | None, events: int | None) -> None:
-    """Print a new API key of a product, and nothing else; it is shown this once."""
+    """Print a new API key of a product, and nothing else; it is shown only once."""
     from snapbid.warehouse import products
 
     async def work(connection: "asyncpg.Connection") -> str:
@@ -48,7 +48,7 @@ def key_issue(product: str, presets: tuple[str, ...], rate: int | None, events: 
 @key.command("list", examples=["snapbid key list"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def list_keys(as_json: bool) -> None:
-    """List the keys by their ids; the keys themselves are kept nowhere."""
+    """List the ids of the keys; the keys themselves are not stored."""
     from snapbid.warehouse import products
 
     keys = console.in_warehouse(products.fetch_issued)
@@ -62,7 +62,7 @@ def list_keys(as_json: bool) -> None:
 @key.command(examples=["snapbid key revoke 2f6a91c0d4e8"])
 @click.argument("key_or_id", metavar="KEY_OR_ID")
 def revoke(key_or_id: str) -> None:
-    """End a key, given itself or the id by which `key list` has it, within 2 s on every worker."""
+    """Revoke a key, given the key or its id in `key list`; takes 2 s to reach every worker."""
     from snapbid.warehouse import products
 
     async def work(connection: "asyncpg.Connection") -> "IssuedKey":

@@ -1,4 +1,4 @@
-"""`snapbid ledger`: a ledger and a warehouse that do not belong together."""
+"""`snapbid ledger`: adopt a ledger for this warehouse, or move it."""
 
 import os
 
@@ -16,11 +16,12 @@ def ledger() -> None:
 
 @ledger.command("adopt", examples=["snapbid ledger adopt"])
 def ledger_adopt() -> None:
-    """Make the ledger in Redis this warehouse's own: after a restore, or to go back to it.
+    """Assign the ledger in Redis to this warehouse: after a restore, or to return to it.
 
-    It keeps what it has; what was spent since, with another ledger, stays spent. Its holds wait for
-    no process of before, so first stop serve and the drain. A ledger that belongs to another
-    warehouse is emptied: bids made so far are forgotten, and their notices count nothing.
+    An earlier ledger of this warehouse keeps its data, and spend recorded since then with another
+    ledger stays spent. Its holds no longer wait for earlier processes, so stop serve and the drain
+    first. The ledger of another warehouse is emptied: its bids are forgotten, and their notices
+    count nothing.
     """
     from redis.exceptions import RedisError
 
@@ -33,15 +34,15 @@ def ledger_adopt() -> None:
         raise console.redis_failed(error, settings.redis_url) from error
     if done.is_returned:
         click.echo(
-            "the ledger is this warehouse's own again; the drain adds to its budgets what was spent"
-            " with another one, whose open bids are unknown from now on"
+            "the ledger belongs to this warehouse again; the drain adds to its budgets what was"
+            " spent with another one, whose open bids are unknown from now on"
         )
         return
     if not done.shards:
         click.echo("the ledger belongs to this warehouse already")
         return
     click.echo(
-        "the ledger belongs to this warehouse now; not carried to the other one: "
+        "the ledger belongs to this warehouse now; dropped without being carried to the other one: "
         f"{console.counted(done.dropped, 'changed counter')}"
     )
 
@@ -58,21 +59,21 @@ def ledger_adopt() -> None:
 @click.option(
     "--shards",
     type=click.IntRange(1, 1024),
-    help="The new SNAPBID_LEDGER_SHARDS; as many as now where it is not given.",
+    help="The new SNAPBID_LEDGER_SHARDS (default: as now).",
 )
 @click.option(
     "--leave-unknown",
     is_flag=True,
-    help="Leave behind counters of campaigns and SSPs that the warehouse does not know.",
+    help="Skip counters of campaigns and SSPs that the warehouse does not know.",
 )
 @click.option(
-    "--undo", is_flag=True, help="Open the old ledger again, and remove what the new one has."
+    "--undo", is_flag=True, help="Reopen the old ledger, and delete the data of the new one."
 )
 def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool) -> None:
-    """Move the ledger to another Redis, or to another number of shards there.
+    """Move the ledger to another Redis, or to another number of shards.
 
-    Until serve and the drain are started with the new settings bids get a 204, notices are spooled
-    and server events get a 503. A move that was interrupted is to be run again, or undone.
+    Until serve and the drain are restarted with the new settings, bid requests get a 204, notices
+    are spooled and server events get a 503. If a move is interrupted, run it again or undo it.
     """
     import asyncio
     from functools import partial

@@ -35,9 +35,9 @@ Given = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.argument("b", type=Given)
 @click.option("--html", "html_file", type=Out, metavar="FILE", help="Write a page with plots.")
 def compare(a: Path, b: Path, html_file: Path | None) -> None:
-    """Put two results beside each other, which `snapbid load --json` wrote as A and B.
+    """Compare two results A and B of `snapbid load --json`.
 
-    A figure that is more than a twentieth worse in B is marked.
+    Figures that are more than 5% worse in B are marked.
     """
     from snapbid.loadtest import compare
 
@@ -53,7 +53,7 @@ def compare(a: Path, b: Path, html_file: Path | None) -> None:
 
 
 class LoadCommand(ShellCommand):
-    """`snapbid load`, in whose place `snapbid load compare` is taken by its first argument."""
+    """`snapbid load`, which runs `snapbid load compare` if its first argument is `compare`."""
 
     def make_context(
         self,
@@ -77,14 +77,14 @@ class LoadCommand(ShellCommand):
 )
 @click.argument("target", required=False)
 @click.option("--ssp", "ssps", multiple=True, metavar="ID[/CANONICAL][=WEIGHT]",
-              help="The sending SSP; repeatable. Default: as recorded, else acme.")  # fmt: skip
+              help="SSP to send as; repeatable. Default: as recorded, else acme.")  # fmt: skip
 @click.option("--rate", default=500.0, show_default=True, help="Bid requests a second.")
 @click.option("--steps", metavar="RATE,RATE,…", help="Several rates in turn.")
 @click.option("--find-capacity", is_flag=True,
               help="Search for the highest rate that meets the objectives.")  # fmt: skip
 @click.option("--max-rate", default=20_000.0, show_default=True, help="Upper end of the search.")
 @click.option(
-    "--duration", default="30s", show_default=True, help="Of the load, of each step or trial."
+    "--duration", default="30s", show_default=True, help="Of the load, or each step or trial."
 )
 @click.option("--warmup", default="5s", show_default=True, help="Shown but not measured.")
 @click.option(
@@ -104,7 +104,7 @@ class LoadCommand(ShellCommand):
 @click.option("--abort-on", "abort_on", multiple=True, metavar="NAME=BOUND",
               help="End the run as failed as soon as this is missed; repeatable.")  # fmt: skip
 @click.option("--scenario", type=Given, metavar="FILE",
-              help="Phases of one's own, in place of --rate, --warmup and --ramp.")  # fmt: skip
+              help="TOML file of phases, instead of --rate, --warmup and --ramp.")  # fmt: skip
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               metavar="FILE", help="Send the requests that `serve --record` wrote.")  # fmt: skip
 @click.option("--requests", default=5000, show_default=True, help="Distinct requests to generate.")
@@ -116,19 +116,19 @@ class LoadCommand(ShellCommand):
     show_default=True,
     help="Share of the other bids with a loss notice.",
 )
-@click.option("--win-delay", default="20ms-200ms", show_default=True, help="After the bid.")
-@click.option("--bill-delay", default="200ms-2s", show_default=True, help="After the win.")
-@click.option("--loss-delay", default="20ms-200ms", show_default=True, help="After the bid.")
+@click.option("--win-delay", default="20ms-200ms", show_default=True, help="Time after the bid.")
+@click.option("--bill-delay", default="200ms-2s", show_default=True, help="Time after the win.")
+@click.option("--loss-delay", default="20ms-200ms", show_default=True, help="Time after the bid.")
 @click.option(
     "--events", default=0.0, metavar="RATE", help="Event batches a second beside the bids."
 )
 @click.option("--batch", default=100, show_default=True, help="Events in a batch.")
 @click.option("--api-key", envvar="SNAPBID_API_KEY", metavar="KEY",
-              help="For the events. Default: SNAPBID_API_KEY, else a new key.")  # fmt: skip
+              help="Key for the events. Default: SNAPBID_API_KEY, else a new key.")  # fmt: skip
 @click.option("--report-token", "tokens", multiple=True, envvar="SNAPBID_REPORT_TOKEN",
-              metavar="TOKEN", help="One for each canonical SSP. Default: issue them.")  # fmt: skip
+              metavar="TOKEN", help="One per canonical SSP. Default: issue them.")  # fmt: skip
 @click.option("--no-reconcile", is_flag=True, help="Do not compare the counts with the report.")
-@click.option("--seed", default=1, show_default=True, help="Of all random choices.")
+@click.option("--seed", default=1, show_default=True, help="Seed of all random choices.")
 @click.option("--json", "json_file", type=Out, metavar="FILE", help="Write the result as JSON.")
 @click.option(
     "--html", "html_file", type=Out, metavar="FILE", help="Write the result as a page with plots."
@@ -138,8 +138,8 @@ class LoadCommand(ShellCommand):
 def load(target: str | None, **raw: Any) -> None:
     """Load-test the bidder at TARGET (http://127.0.0.1:8000) and compare with its report.
 
-    Requests leave on schedule, however slow the answers are, and latency counts from the scheduled
-    time. Exit status: 0 passed; 1 an objective missed or the report differs; 2 refused.
+    Requests are sent on schedule, however slow the answers are, and latency counts from the
+    scheduled time. Exit status: 0 passed; 1 missed an objective or the report differs; 2 refused.
     """
     from snapbid.loadtest.auctions import ReplayError
     from snapbid.loadtest.options import OptionError, refuse_misuse
@@ -248,7 +248,7 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
 
 
 def _default_target() -> str:
-    """The running embedded instance, else the address of the settings."""
+    """Return the URL of the running embedded instance, else that of the settings."""
     settings = load_settings(os.environ)
     env = console.running(settings)
     if env is not None:
@@ -259,9 +259,9 @@ def _default_target() -> str:
 def _access(
     descriptors: set[str], stated: dict[str, str], given: tuple[str, ...]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Canonical ids by descriptor, and report tokens by canonical id.
+    """Return canonical ids by descriptor, and report tokens by canonical id.
 
-    Without any given token, issue them as `snapbid token issue` does. Raises OptionError.
+    If no token is given, issues them as `snapbid token issue` does. Raises OptionError.
     """
     from snapbid.loadtest.options import OptionError
     from snapbid.report import tokens
@@ -293,7 +293,7 @@ def _access(
 
 
 def _with_subject(token: str) -> tuple[str, str]:
-    """The SSP that a token names, and the token; checking its signature is up to the target."""
+    """Return the SSP of a token, and the token; the target checks its signature."""
     import jwt
 
     from snapbid.loadtest.options import OptionError
@@ -305,7 +305,7 @@ def _with_subject(token: str) -> tuple[str, str]:
 
 
 def _issue_key() -> str:
-    """Issue a key of the product `load-test` and wait until every worker knows it."""
+    """Issue a key of the product `load-test`, and wait until every worker knows it."""
     import time
 
     from snapbid.warehouse import products
@@ -320,7 +320,7 @@ def _issue_key() -> str:
 
 
 def _check_files(*files: Path | None) -> None:
-    """Raise OptionError before a long run rather than after it."""
+    """Raise OptionError if a file could not be written after a long run."""
     from snapbid.loadtest.options import OptionError
 
     for file in files:

@@ -1,7 +1,7 @@
 """The command line: a thin shell over the rooms (contract 1, "Commands").
 
-Exit status: 0 done; 1 refused or failed, with one line a mistake on stderr; 2 wrong usage or
-settings. What a command needs is imported when it runs, so that `snapbid --help` is quick.
+Exit status: 0 success; 1 refused or failed, with a line per mistake on stderr; 2 wrong usage or
+settings. Commands import their dependencies when they run, so that `snapbid --help` is quick.
 """
 
 from typing import Any
@@ -55,8 +55,8 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 def main() -> None:
     """Snapbid: an OpenRTB bidder with its reports.
 
-    Exit status of every command: 0 done; 1 refused or failed, and stderr says why; 2 wrong usage or
-    settings.
+    Exit status of every command: 0 success; 1 refused or failed, and stderr says why; 2 wrong usage
+    or settings.
     """
 
 

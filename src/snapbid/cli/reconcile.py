@@ -63,32 +63,32 @@ def _zone(context: click.Context, option: click.Parameter, value: str) -> tzinfo
 @click.option("--auctions", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="Directory of the auction log (default: SNAPBID_AUCTION_LOG).")  # fmt: skip
 @click.option("--date", "day", callback=_day, metavar="DAY", help="Only this day (UTC).")
-@click.option("--from", "first", callback=_day, metavar="DAY", help="Only from this day on.")
-@click.option("--to", "last", callback=_day, metavar="DAY", help="Only up to this day.")
+@click.option("--from", "first", callback=_day, metavar="DAY", help="The first day (UTC).")
+@click.option("--to", "last", callback=_day, metavar="DAY", help="The last day (UTC).")
 @click.option("--column", "columns", multiple=True, callback=_columns, metavar="FIELD=NAME",
-              help="What a column of LOG is called; names that are usual are guessed, "
-              "unless NAME is empty.")  # fmt: skip
+              help="Name of a field's column in LOG; common names are recognised, and an "
+              "empty NAME ignores the column.")  # fmt: skip
 @click.option("--timezone", "zone", callback=_zone, default="UTC", show_default=True,
-              help="Of times that say none.")  # fmt: skip
+              help="Time zone of times without one.")  # fmt: skip
 @click.option("--no-prices", is_flag=True, help="Do not compare prices.")
-@click.option("--no-times", is_flag=True, help="Do not compare times, and so days.")
+@click.option("--no-times", is_flag=True, help="Do not compare times or days.")
 @click.option("--kind", type=click.Choice(["win", "billing", "loss", "bid"]), default="win",
-              show_default=True, help="What lines are that do not say it.")  # fmt: skip
+              show_default=True, help="Kind of lines that do not state it.")  # fmt: skip
 @click.option("--currency", default="USD", show_default=True,
-              help="Of prices that do not say it.")  # fmt: skip
+              help="Currency of prices that do not state it.")  # fmt: skip
 @click.option("--price-in", type=click.Choice(["cpm", "impression", "micros"]), default="cpm",
-              show_default=True, help="CPM, price of one, or micros of a CPM.")  # fmt: skip
+              show_default=True, help="CPM, price of one impression, or CPM micros.")  # fmt: skip
 @click.option("--tolerance", type=click.FloatRange(0), default=0.005, show_default=True,
-              help="By which CPMs may differ.")  # fmt: skip
+              help="Largest difference of CPMs that agree.")  # fmt: skip
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="CSV of all disputes.")
 @click.option("--page", "page", type=click.Path(dir_okay=False, path_type=Path),
               help="HTML page of the result.")  # fmt: skip
 def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> None:
     """Compare an SSP's own log with the auction log and the report.
 
-    LOG is CSV, JSON Lines or Parquet, gzipped or not, with a line for each win (or what --kind
-    says). Every auction in dispute is named with its cause. Exit status: 0 where all agree, 1 where
-    anything differs or could not be compared, 2 for wrong usage. SSP is a canonical id.
+    LOG is CSV, JSON Lines or Parquet, optionally gzipped, with one line per win (or per --kind).
+    Each disputed auction is listed with its cause. Exit status: 0 if all agree, 1 if anything
+    differs or could not be compared, 2 for wrong usage. SSP is a canonical id.
     """
     from snapbid.operations.reconcile import claims, result
     from snapbid.operations.reconcile.compare import Comparison
@@ -97,7 +97,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     settings = load(os.environ)
     auctions = options["auctions"] or settings.auction_log
     if auctions is None or not auctions.is_dir():
-        raise console.WrongInput("where is the auction log? --auctions or SNAPBID_AUCTION_LOG")
+        raise console.WrongInput("no auction log: give --auctions or set SNAPBID_AUCTION_LOG")
     first, last = options["day"] or options["first"], options["day"] or options["last"]
     if first and last and last < first:
         raise console.WrongInput("--to is before --from")
@@ -148,7 +148,7 @@ def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "
 
 
 def _reported(ssp: str, comparison: "Comparison") -> "Reported | None":
-    """What the report has for the kinds and days compared; None where there are no days."""
+    """Return the report's figures for the kinds and days compared; None if there are no days."""
     from snapbid.operations.reconcile.result import ReportedDay
     from snapbid.warehouse import reports
 

@@ -1,4 +1,4 @@
-"""`snapbid up`, `serve`, `drain`, `migrate` and `env`: the processes and their settings."""
+"""`snapbid up`, `serve`, `drain`, `migrate` and `env`: start the processes, show settings."""
 
 import os
 import sys
@@ -27,8 +27,8 @@ def up() -> None:
     cls=ShellCommand,
     examples=["snapbid serve", "snapbid serve --record requests.jsonl --sample 0.001"],
 )
-@click.option("--record", metavar="FILE", help="Keep a sample of the bid requests, for replay.")
-@click.option("--sample", metavar="SHARE", help="Of the bid requests (default: 0.01).")
+@click.option("--record", metavar="FILE", help="Record a sample of bid requests, for replay.")
+@click.option("--sample", metavar="SHARE", help="Share of bid requests to record (default: 0.01).")
 def serve(record: str | None, sample: str | None) -> None:
     """Run the HTTP workers against SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL."""
     for variable, value in (("SNAPBID_RECORD", record), ("SNAPBID_RECORD_SAMPLE", sample)):
@@ -43,7 +43,7 @@ def serve(record: str | None, sample: str | None) -> None:
 
 @click.command(cls=ShellCommand, examples=["snapbid drain"])
 def drain() -> None:
-    """Carry what Redis has counted into the warehouse; several share the work."""
+    """Carry the counters in Redis to the warehouse; several drains share the work."""
     settings = console.with_stores(load(os.environ))
     from snapbid.drain.run import run
 

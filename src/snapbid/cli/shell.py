@@ -1,15 +1,15 @@
-"""How commands present themselves: whole summaries, and examples in every help text."""
+"""Classes of commands whose help has untruncated summaries and examples."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-WHOLE = 1_000  # characters of a summary, which click otherwise cuts to the width of the terminal
+WHOLE = 1_000  # characters of a summary, which click would truncate to the terminal's width
 
 
 class ShellCommand(click.Command):
-    """A command whose help ends with `examples`, a line each."""
+    """A command whose help ends with `examples`, one per line."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **more: Any) -> None:
         super().__init__(*args, **more)

@@ -30,11 +30,11 @@ def ssp() -> None:
 @click.option(
     "--open-days",
     is_flag=True,
-    help="Report the days that are not closed (UTC; a day closes at 02:00 of the next) for the "
-    "canonical id, too, and not only days to come.",
+    help="Report open days (UTC; a day closes at 02:00 of the next) for the canonical id, too, not "
+    "only future days.",
 )
 def ssp_add(descriptor: str, canonical: str | None, open_days: bool) -> None:
-    """Register an SSP, or give a known one another canonical id, for days to come."""
+    """Register an SSP, or change the canonical id of a registered one from the next day on."""
     from snapbid.warehouse import registry
 
     async def work(connection: "asyncpg.Connection") -> registry.Registered:
@@ -46,7 +46,7 @@ def ssp_add(descriptor: str, canonical: str | None, open_days: bool) -> None:
     if done.until is not None:
         click.echo(
             f"{done.descriptor} is reported for {done.family} until the end of {done.until} (UTC)"
-            + ("" if open_days else "; --open-days changes the days that are open, too")
+            + ("" if open_days else "; --open-days changes the open days, too")
         )
 
 
@@ -64,26 +64,25 @@ def ssp_add(descriptor: str, canonical: str | None, open_days: bool) -> None:
     "networks",
     metavar="CIDR",
     multiple=True,
-    help="Requests come from this address or network only; may be given several times, "
-    "and replaces what was set before. `any` ends it.",
+    help="Accept requests only from this address or network; repeatable, replaces the earlier "
+    "list. `any` removes the restriction.",
 )
 @click.option(
     "--qps",
     "rate",
     metavar="N",
-    help="At most so many requests a second, over all workers; `any` ends it.",
+    help="Limit of requests per second, over all workers; `any` removes it.",
 )
 @click.option(
     "--signed-notices/--plain-notices",
     "signed",
     default=None,
-    help="Whether the notification URLs of its bids carry a token without which a notice counts "
-    "nothing.",
+    help="Whether its notification URLs carry a token, without which a notice does not count.",
 )
 def ssp_set(
     descriptor: str, networks: tuple[str, ...], rate: str | None, signed: bool | None
 ) -> None:
-    """Narrow who may send bid requests as an SSP, and how many; sign its notices."""
+    """Restrict the sources and rate of an SSP's bid requests; sign its notices."""
     from snapbid.warehouse import registry
 
     if not networks and rate is None and signed is None:
@@ -106,7 +105,7 @@ def ssp_set(
 def _access(
     networks: tuple[str, ...], rate: str | None
 ) -> tuple[tuple[Network, ...] | None, int | Literal["any"] | None, list[str]]:
-    """What to set, and what is wrong with it."""
+    """Parse --allow and --qps: the values to set, None where unchanged, and the mistakes."""
     mistakes: list[str] = []
     allow: tuple[Network, ...] | None = None
     if networks == (ANY,):
@@ -132,7 +131,7 @@ def _access(
 @ssp.command("remove", examples=["snapbid ssp remove acme-eu"])
 @click.argument("descriptor", metavar="ID")
 def ssp_remove(descriptor: str) -> None:
-    """Remove an SSP: its bid requests get a 404. Its figures stay with its family."""
+    """Remove an SSP: its bid requests get a 404. Its figures stay with its canonical id."""
     from snapbid.warehouse import registry
 
     async def work(connection: "asyncpg.Connection") -> None:
@@ -145,7 +144,7 @@ def ssp_remove(descriptor: str) -> None:
 @ssp.command("list", examples=["snapbid ssp list", "snapbid ssp list --json"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def ssp_list(as_json: bool) -> None:
-    """List the descriptors, their canonical ids, and who may send as them."""
+    """List the descriptors, their canonical ids and restrictions."""
     from snapbid.warehouse import registry
 
     async def work(
@@ -169,7 +168,7 @@ def ssp_list(as_json: bool) -> None:
 
 
 def _registered(work: console.Work[T]) -> T:
-    """Run `work` on the registry; what it refuses is said in one line."""
+    """Run `work` on the registry. Raises Refused, in one line, for what the registry rejects."""
     from snapbid.warehouse import registry
 
     try:
@@ -196,7 +195,7 @@ def token_issue(ssp_id: str) -> None:
     async def work(connection: "asyncpg.Connection") -> str | None:
         canonical = (await registry.fetch_all(connection)).get(ssp_id)
         if canonical is not None and ssp_id in await registry.fetch_former(connection):
-            canonical = ssp_id  # for the reports of its own days
+            canonical = ssp_id  # it may read the report of the days it had by itself
         if canonical == ssp_id:
             await audit.record(connection, "token", ssp_id, "issued", {"jti": [None, jti]})
         return canonical

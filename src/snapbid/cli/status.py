@@ -1,4 +1,4 @@
-"""`snapbid status`: what the private port tells of the running server, on one screen."""
+"""`snapbid status`: the state of the running server on one screen, from its private port."""
 
 import os
 import sys
@@ -18,10 +18,10 @@ PATIENCE_S = 5.0
 @click.command(cls=ShellCommand, examples=["snapbid status", "snapbid status --json"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, as /ops/data has it.")
 def status(as_json: bool) -> None:
-    """Say whether this machine's server bids, and if not as it should: why, and what to do.
+    """Show whether this machine's server bids, and if it has problems: why, and what to do.
 
-    Behind the verdict: stores, versions, the rates of now and the figures of today. Exit status: 0
-    while it bids, 1 when it is degraded, does not bid or does not run.
+    After the verdict: stores, versions, current rates and today's figures. Exit status: 0 if it
+    bids, 1 if it is degraded, does not bid or does not run.
     """
     import msgspec
 
@@ -53,14 +53,14 @@ def _ask(settings: Settings) -> bytes:
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
         raise console.Refused(
-            f"the private port at {url} answers {error.code}: is SNAPBID_OPS_TOKEN the server's?"
+            f"the private port at {url} answered {error.code}: is SNAPBID_OPS_TOKEN the server's?"
         ) from error
     except (OSError, http.client.HTTPException) as error:
         why = error.reason if isinstance(error, urllib.error.URLError) else error
         said = reason(why, url) if isinstance(why, Exception) else str(why)
         raise console.Refused(
-            f"no server runs here: {said}, the private port (SNAPBID_OPS_PORT): "
-            "start one with snapbid up, or snapbid serve"
+            f"no server answers on the private port (SNAPBID_OPS_PORT): {said}: "
+            "start one with snapbid up or snapbid serve"
         ) from error
 
 
@@ -92,11 +92,11 @@ def _lines(data: dict[str, Any]) -> list[str]:
 
 
 def _up(up: bool | None) -> str:
-    return {True: "up", False: "away", None: "unknown"}[up]
+    return {True: "up", False: "unavailable", None: "unknown"}[up]
 
 
 def _store(data: dict[str, Any], name: str) -> str:
-    """Whether a store is up, and takes writes."""
+    """Describe a store: up, unavailable or read-only."""
     has = [risk["severity"] for risk in data["risks"] if risk["store"] == name]
     return "takes no writes" if data[name] and "readonly" in has else _up(data[name])
 
