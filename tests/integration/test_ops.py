@@ -80,7 +80,7 @@ def test_the_status_in_a_terminal(served: Stack) -> None:
     assert told.returncode == 1, told.stdout
     first, cause, remedy, *rows = told.stdout.splitlines()
     assert first.startswith("degraded since ")
-    assert cause.startswith("  no drain has ever been at work, since ")
+    assert cause.startswith("  no drain has ever run, since ")
     assert remedy == "    to do: start snapbid drain"
     assert [row.split()[0] for row in rows] == [
         "server", "stores", "drain", "now", "today", "setup",

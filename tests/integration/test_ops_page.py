@@ -40,7 +40,7 @@ def test_the_page(
         assert "PostgreSQL up" in shown
         assert "1 of 1 active campaigns with a budget" in shown
         assert "acme" in shown
-        eventually(lambda: "no drain has ever been at work" in text(window), "the verdict")
+        eventually(lambda: "no drain has ever run" in text(window), "the verdict")
         assert "Degraded since " in text(window)
         window.run("document.querySelectorAll('#spans button')[1].click()")
         pressed = "return document.querySelector('#spans [aria-pressed=true]').textContent"

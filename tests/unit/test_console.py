@@ -7,7 +7,7 @@ from snapbid.cli.console import wrapped
 
 @pytest.mark.parametrize("width", [20, 40, 79, 200])
 def test_lines_are_wrapped_to_the_terminal(width: int) -> None:
-    line = "    to do: " + "look at Redis, its log and SNAPBID_REDIS_URL; " * 4
+    line = "    to do: " + "check Redis, its log and SNAPBID_REDIS_URL; " * 4
     lines = wrapped(line, width).splitlines()
     assert max(map(len, lines)) <= max(width, 8 + len("SNAPBID_REDIS_URL;"))
     assert " ".join(" ".join(lines).split()) == " ".join(line.split())

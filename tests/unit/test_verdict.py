@@ -137,8 +137,8 @@ def test_states(change: dict[str, Any], state: str, keys: list[str]) -> None:
     [
         (Answers(100, late=9), "more workers, a longer tmax"),
         (Answers(100, late=2, overload=7), "more workers, or fewer of its requests"),
-        (Answers(100, late=2, store_down=7), "look at Redis"),
-        (Answers(100, store_down=2, internal=7), "look at the log of serve"),
+        (Answers(100, late=2, store_down=7), "check Redis"),
+        (Answers(100, store_down=2, internal=7), "check the log of serve"),
     ],
 )
 def test_what_is_to_be_done_fits_what_happens(answers: Answers, remedy: str) -> None:

@@ -1,1 +1,1 @@
-"""What operators use: dashboard, explain, go-live, reconcile, recordings, files to export."""
+"""Tools for operators: dashboard, explain, go-live, reconcile, recordings, files to export."""

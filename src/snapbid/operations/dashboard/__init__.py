@@ -1,4 +1,4 @@
-"""The private port: metrics over all workers, and the operator's page (contract 8)."""
+"""The private port: metrics of all workers, and the operator's page (contract 8)."""
 
 from snapbid.operations.dashboard.server import OpsServer
 from snapbid.operations.dashboard.watch import OpsPaths, Watch

@@ -1,7 +1,7 @@
-"""Whether the clocks of this machine, the stores and the drains agree.
+"""Compares the clocks of this machine, the stores and the drains.
 
-Budgets, holds and days follow the clock of Redis, events that of the drain; whose clock is wrong is
-what most of them say.
+Budgets, holds and days follow the clock of Redis, events that of the drain; the majority decides
+which clock is wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 from snapbid.ledger.bids.clock import OwnClock
 
 LIMIT_S: Final = 2.0
-STEADY_S: Final = 8.0  # longer than any of the clocks is not read
+STEADY_S: Final = 8.0  # longer than the interval between two reads of any clock
 OWN: Final = "this machine"
 REDIS: Final = "Redis"
 POSTGRES: Final = "PostgreSQL"
 
 
 class ClockDifference(NamedTuple):
-    """The clock of `names` is `ahead_s` ahead of what most others show (behind, where negative)."""
+    """The clocks of `names` are `ahead_s` ahead of the majority (behind, if negative)."""
 
     names: tuple[str, ...]
     ahead_s: float
@@ -33,7 +33,7 @@ class ClockDifference(NamedTuple):
 
 
 class ClockWatch:
-    """Names differences once they have lasted: the clocks are read one after the other."""
+    """Reports differences that last STEADY_S, since the clocks are not read at the same moment."""
 
     def __init__(self) -> None:
         self._since: tuple[float, frozenset[tuple[str, ...]]] = (0.0, frozenset())
@@ -49,14 +49,14 @@ class ClockWatch:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Return `a`, `a and b` or `a, b and c`."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def find_differences(own: Mapping[str, OwnClock]) -> list[ClockDifference]:
-    """Return which clocks differ by LIMIT_S and more; `own` is this machine's beside each of them.
+    """Return the clocks that differ by at least LIMIT_S; `own` compares this machine's to each.
 
-    Those that agree stand together; the largest such group is right, of equals that with Redis.
+    Clocks that agree form a group; the largest group is right, on a tie the one with Redis.
     """
     shown = {OWN: 0.0} | {
         name: -clock.ahead_s if abs(clock.ahead_s) - clock.doubt_s >= LIMIT_S else 0.0

@@ -1,7 +1,7 @@
 """The counters of all workers over the last minutes: rates, shares and percentiles.
 
-Samples are taken every 2 s whether or not a page is open, so that a page just opened has a history.
-Totals are kept of each, for 5 minutes; every 10 s a complete sample is kept, for a minute.
+Samples are taken every 2 s even if no page is open, so that a page just opened has a history. Their
+totals are kept for 5 minutes; every 10 s a complete sample is kept, for a minute.
 """
 
 from collections import defaultdict, deque
@@ -16,7 +16,7 @@ Counts = Mapping[str, int]
 POINTS: Final = 150
 WINDOW_S: Final = 60.0
 KEEP_EVERY_S: Final = 10.0
-FEW: Final = 20  # requests of which a share says little
+FEW: Final = 20  # requests, below which a share is not meaningful
 
 BIDS: Final = "snapbid_bid_requests_total"
 EVENTS: Final = "snapbid_events_accepted_total"
@@ -42,12 +42,12 @@ class CountWindow:
         self._names: defaultdict[str, list[tuple[dict[str, str], int]]] = defaultdict(list)
         for key, value in now.items():
             grown = value - before.get(key, 0)
-            if grown > 0 or "_bucket{" in key:  # a quantile needs empty buckets, too
+            if grown > 0 or "_bucket{" in key:  # a quantile also needs empty buckets
                 name, labels = parse_key(key)
                 self._names[name].append((labels, grown))
 
     def of(self, name: str) -> list[tuple[dict[str, str], int]]:
-        """Return labels and growth of each series that grew."""
+        """Return the labels and growth of each series that grew."""
         return self._names.get(name, [])
 
     def total(self, name: str) -> int:
@@ -55,7 +55,7 @@ class CountWindow:
         return sum(grown for _, grown in self.of(name))
 
     def errors(self) -> int:
-        """Return how many requests failed with a 5xx; a 503 of `/readyz` is no failure."""
+        """Return how many requests failed with a 5xx, not counting a 503 of `/readyz`."""
         return sum(
             grown
             for labels, grown in self.of("snapbid_http_requests_total")
@@ -65,9 +65,9 @@ class CountWindow:
     def quantiles(
         self, name: str, fractions: Sequence[float], **labels: str
     ) -> list[float | None] | None:
-        """Return quantiles of a histogram, None where one lies beyond the last bound.
+        """Return quantiles of a histogram, None for those beyond the last bound.
 
-        None instead of the list where nothing was counted.
+        Returns None instead of a list if nothing was counted.
         """
         counts: defaultdict[float, int] = defaultdict(int)
         for own, grown in self.of(f"{name}_bucket"):
@@ -82,7 +82,7 @@ class CountWindow:
 def quantile(buckets: Sequence[tuple[float, int]], fraction: float) -> float | None:
     """Return a quantile of ascending (upper bound, count) buckets, interpolated within a bucket.
 
-    None where it lies beyond the last finite bound.
+    None if it is beyond the last finite bound.
     """
     rank = fraction * sum(count for _, count in buckets)
     passed, low = 0, 0.0
@@ -104,7 +104,7 @@ class CountHistory:
         self._last: tuple[float, Counts] | None = None
 
     def add(self, at: float, counts: Counts) -> None:
-        """Add a sample taken at `at` (epoch s); a clock that is set back begins anew."""
+        """Add a sample taken at `at` (epoch s); start over if the clock was set back."""
         if self._last is not None and at < self._last[0]:
             self._points.clear()
             self._kept.clear()
@@ -126,7 +126,7 @@ class CountHistory:
 
 
 def growth(points: Sequence[CountTotals]) -> Iterator[tuple[float, CountTotals]]:
-    """Yield seconds and growth between neighbours; `at` is the later moment."""
+    """Yield seconds and growth between adjacent points; `at` is the later one."""
     for before, now in pairwise(points):
         changes = (max(b - a, 0) for a, b in zip(before[1:], now[1:], strict=True))
         yield max(now.at - before.at, 0.001), CountTotals(now.at, *changes)

@@ -1,4 +1,4 @@
-"""Whether the disks on which this machine writes have room."""
+"""Free space of the disks on which this machine writes."""
 
 import os
 from pathlib import Path
@@ -8,13 +8,13 @@ FEW_FILES: Final = 100
 
 
 class Disk(NamedTuple):
-    """The disk of a setting's directory: what is free, and may be needed at once (bytes)."""
+    """The disk of a setting's directory: bytes that are free, and that may be needed at once."""
 
     setting: str
     path: Path
     free: int
     needed: int
-    files: int | None  # that can still be made; None where there is no limit
+    files: int | None  # inodes left; None if there is no limit
 
     @property
     def is_full(self) -> bool:
@@ -22,7 +22,7 @@ class Disk(NamedTuple):
 
 
 def look_at(setting: str, path: Path, needed: int) -> Disk | None:
-    """Look at the disk of a directory; None where that is not there."""
+    """Return the disk of a directory; None if the directory does not exist."""
     try:
         found = os.statvfs(path)
     except OSError:

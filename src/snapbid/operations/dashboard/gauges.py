@@ -1,4 +1,4 @@
-"""The snapshot of a watch as series of the metrics page (`metrics.WATCHED`)."""
+"""Turns the snapshot of a watch into series of the metrics page (`metrics.WATCHED`)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ NANO = 1_000_000_000  # CPM in micro-USD, to USD an impression
 
 
 def gauges(watch: Watch) -> dict[str, Samples]:
-    """Return series by metric; what is unknown has none."""
+    """Return series by metric, leaving out what is unknown."""
     snapshot = watch.snapshot
     series: dict[str, Samples] = {
         "snapbid_store_up": [

@@ -1,7 +1,7 @@
-"""How many of each SSP's requests are answered late, or fail, before the SSP acts on it.
+"""Warns before an SSP throttles this bidder for late or failed answers.
 
 Exchanges send less to a bidder that times out or fails, some from a share of 15% on. The guard
-warns at 5% and 10%, of the last minute or of the last 15. It counts what this machine has answered.
+warns at 5% and 10%, over the last minute or the last 15. It counts this machine's answers.
 """
 
 from collections import defaultdict, deque
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from snapbid.metrics.keys import parse_key
 from snapbid.operations.dashboard.counts import BIDS, FEW, Counts
 
-LIMIT: Final = 0.15  # from which some exchanges throttle
+LIMIT: Final = 0.15  # share at which some exchanges throttle
 WARNING: Final = 0.05
 ALARM: Final = 0.10
 WINDOWS: Final = {"1m": 60.0, "15m": 900.0}
@@ -19,7 +19,7 @@ KEEP_EVERY_S: Final = 10.0
 
 
 class Answers(NamedTuple):
-    """Requests of an SSP, and how many were answered late, or had no bid for a failure of ours."""
+    """Requests of an SSP, and how many were late or got no bid because of a failure of ours."""
 
     requests: int = 0
     late: int = 0
@@ -33,7 +33,7 @@ class Answers(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share that was late or failed; 0 of too few requests to say."""
+        """The share that was late or failed; 0 for too few requests."""
         return (self.late + self.failed) / self.requests if self.requests >= FEW else 0.0
 
 
@@ -71,7 +71,7 @@ class Guard:
         ]
 
     def _before(self, moment: float) -> dict[str, Answers]:
-        """The newest sample from before a moment, else the oldest."""
+        """Return the newest sample from before a moment, else the oldest."""
         for at, answers in reversed(self._kept):
             if at <= moment:
                 return answers

@@ -1,7 +1,7 @@
 """Figures from Redis, of all machines: SSPs' traffic, and the backlog of the drain.
 
-Nothing here takes Redis more than a fraction of a millisecond at a time: counts are asked for by
-name, never a whole day. Of shards that are away the figures are missing, or those known last.
+No call takes Redis more than a fraction of a millisecond: counts are read by name, never a whole
+day. Figures of unavailable shards are missing, or the last known ones.
 """
 
 import contextlib
@@ -18,29 +18,29 @@ from snapbid.ledger.admin.parts import away, of_each
 from snapbid.ledger.bids.segment import fetch_segments
 from snapbid.queues.queues import fetch_leftovers
 
-FIELDS: Final = (b"b", b"w", b"p", b"i")  # as settle.lua and batch.py name an SSP's counters
+FIELDS: Final = (b"b", b"w", b"p", b"i")  # names of settle.lua and batch.py
 SSPS_AT_ONCE: Final = 100
 SILENT_MS: Final = 10_000  # without a heartbeat, of which there are four a second
 GIVEN_UP_MS: Final = 900_000  # SPOOL_GIVEN_UP_MS of ledger/scripts/clock.lua
 
 
 class Standing(NamedTuple):
-    """Whose numbers a shard has ("": nobody has said so), and whether budgets may bid."""
+    """The warehouse that owns a shard ("": unknown), and whether budgets may bid."""
 
     warehouse: str
     is_confirmed: bool
 
 
 def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
-    """Whether a shard is known to belong to another warehouse than this one."""
+    """Return whether a shard is known to belong to another warehouse."""
     owner = "" if shard is None else shard.warehouse
     return bool(warehouse and owner and owner != warehouse)
 
 
 class SilentProcesses(NamedTuple):
-    """Processes that may have notices on disk and are not heard of: holds wait for these.
+    """Processes without a heartbeat that may have notices on disk: holds wait for them.
 
-    `left_s`: until holds wait no longer, by a clock that stands still while nobody uses Redis.
+    `left_s`: how long holds still wait, by a clock that stops while nobody uses Redis.
     """
 
     processes: int
@@ -48,10 +48,10 @@ class SilentProcesses(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """`counters` and `entries` of streams that the drain has yet to carry, and their age (s).
+    """`counters` and stream `entries` that the drain has yet to carry, and their age (s).
 
-    `behind_s` is None where no drain has recorded when it finished, a shard where it is away.
-    `entries` are those of all streams that answer, those of a ledger with more shards included.
+    `behind_s` is None if no drain has ever finished a round; a shard is None if it is unavailable.
+    `entries` counts all streams that answer, also those left from a ledger with more shards.
     """
 
     counters: int
@@ -63,7 +63,7 @@ class Backlog(NamedTuple):
 
     @property
     def away(self) -> list[int]:
-        """The shards that are away."""
+        """The unavailable shards."""
         return away(self.shards)
 
 
@@ -88,11 +88,11 @@ class _ShardBacklog(NamedTuple):
     entries: int
     oldest_ms: int | None
     standing: Standing
-    silent: Mapping[bytes, int]  # ms that are left, by token
+    silent: Mapping[bytes, int]  # remaining ms, by token
 
 
 async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
-    """Return what waits at `now` (epoch s). Raises RedisError or OSError where all is away."""
+    """Return the backlog at `now` (epoch s). Raises RedisError or OSError if no shard answers."""
     answers = await of_each(shards, lambda number: _waiting(redis, ShardKeys(number)))
     behind: list[float] | None = [0.0]
     for shard in answers:
@@ -115,7 +115,7 @@ async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
 
 
 def _longest(shards: Sequence[Mapping[bytes, int]]) -> SilentProcesses:
-    """A process may be known to some shards alone."""
+    """Merge the shards' silent processes: not every shard knows each process."""
     tokens = {token for silent in shards for token in silent}
     left_ms = max((left for silent in shards for left in silent.values()), default=0)
     return SilentProcesses(len(tokens), left_ms / 1000)
@@ -137,13 +137,13 @@ async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
 
 
 def _silent(clock: int, processes: Mapping[bytes, bytes]) -> dict[bytes, int]:
-    """For how long (ms) holds wait for each process that is not heard of (scripts/clock.lua)."""
+    """Return how long (ms) holds still wait for each silent process (scripts/clock.lua)."""
     ages = {token: clock - int(marks.split()[1]) for token, marks in processes.items()}
     return {token: GIVEN_UP_MS - age for token, age in ages.items() if age > SILENT_MS}
 
 
 async def _events(redis: Redis, keys: ShardKeys) -> tuple[int, int | None]:
-    """How many entries a stream has, and when the oldest came (epoch ms)."""
+    """Return the number of entries of a stream, and the time of the oldest (epoch ms)."""
     pipe = redis.pipeline(transaction=False)
     pipe.xlen(keys.events)
     pipe.xrange(keys.events, count=1)
@@ -174,14 +174,14 @@ async def traffic(
 
 
 class SspTraffic(NamedTuple):
-    """An SSP's traffic of the day (UTC), and since this process started."""
+    """An SSP's traffic today (UTC), and since this process started."""
 
     today: Traffic
     since: Traffic
 
 
 class TrafficReader:
-    """Reads SSPs' traffic again and again; of a shard that is away it has what was known last."""
+    """Reads SSPs' traffic repeatedly; an unavailable shard keeps its last known figures."""
 
     def __init__(self, redis: Redis, shards: int) -> None:
         self._redis = redis
@@ -190,7 +190,7 @@ class TrafficReader:
         self._today = [never] * shards
 
     async def fetch(self, today: datetime.date, names: Mapping[int, str]) -> dict[str, SspTraffic]:
-        """Return the traffic of SSPs by name. Raises RedisError or OSError where all is away."""
+        """Return the traffic of SSPs by name. Raises RedisError or OSError if no shard answers."""
         numbers = list(names)
         days = (today - datetime.timedelta(days=1), today)  # late notices count for yesterday
 
@@ -217,7 +217,7 @@ def _sum(shards: Iterable[Mapping[int, Traffic]], number: int) -> Traffic:
 
 
 class RunningTotals:
-    """Adds up the days' counters into counts that only grow, starting with the first call."""
+    """Turns daily counters into totals that only grow, from the first call on."""
 
     def __init__(self) -> None:
         self._previous: dict[tuple[datetime.date, int], Traffic] | None = None

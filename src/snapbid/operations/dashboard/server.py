@@ -1,9 +1,8 @@
 """The private port over HTTP: `/metrics`, `/ops` and what belongs to it, read only.
 
-Bound to a loopback address, it answers only requests whose `Host` is a loopback name, so that a web
-page elsewhere whose name was made to point here (DNS rebinding) reads nothing. Where there is a
-token, requests must have it, as `Bearer` or, which browsers ask their user for, as the password of
-`Basic` (RFC 6750, RFC 7617); bound to any other address there always is one.
+Bound to a loopback address, it answers only requests whose `Host` is a loopback name, against DNS
+rebinding by web pages. If there is a token, requests must carry it as `Bearer` or as the password
+of `Basic`, which browsers prompt for (RFC 6750, RFC 7617); any other address requires a token.
 """
 
 import hmac
@@ -91,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = _refuse_method
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse without the base class's page, which quotes the request."""
+        """Answer an error without the base class's page, which quotes the request."""
         self.close_connection = True
         self._refuse(int(code), HTTPStatus(code).phrase)
 
@@ -114,9 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class OpsServer(ThreadingHTTPServer):
-    """Serves the snapshot of a watch to those who have the token; None: to all on this machine.
+    """Serves the snapshot of a watch to clients with the token; None: to all on this machine.
 
-    Raises OSError where the port is taken, and ValueError where the address needs a token.
+    Raises OSError if the port is taken, and ValueError if the address requires a token.
     """
 
     daemon_threads = True
@@ -137,14 +136,14 @@ class OpsServer(ThreadingHTTPServer):
         }
 
     def server_bind(self) -> None:
-        """Bind without the base class's look-up of the host's name, which may be slow."""
+        """Bind without the base class's look-up of the host name, which may be slow."""
         socketserver.TCPServer.server_bind(self)
 
     def start(self) -> None:
         threading.Thread(target=self.serve_forever, name="ops", daemon=True).start()
 
     def answers_to(self, hosts: Sequence[str]) -> bool:
-        """Whether requests with these `Host` headers are answered."""
+        """Return whether to answer requests with these `Host` headers."""
         if not self._is_loopback:
             return True
         found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
@@ -158,7 +157,7 @@ class OpsServer(ThreadingHTTPServer):
         return address.is_loopback and (address.version == 6) == (bracketed is not None)
 
     def admits(self, authorizations: Sequence[str]) -> bool:
-        """Whether requests with these `Authorization` headers are answered."""
+        """Return whether to answer requests with these `Authorization` headers."""
         if self._token is None:
             return True
         if len(authorizations) != 1:
@@ -175,7 +174,7 @@ class OpsServer(ThreadingHTTPServer):
 
 
 def is_loopback(host: str, port: int) -> bool:
-    """Whether the address that the port would be bound to is a loopback one. Raises OSError."""
+    """Return whether the port would be bound to a loopback address. Raises OSError."""
     return _is_loopback(bound(host, port)[1])
 
 
@@ -184,7 +183,7 @@ def _is_loopback(address: tuple[str, int]) -> bool:
 
 
 def _given_token(authorization: str) -> bytes:
-    """The token of a header, b"" where there is none."""
+    """Return the token of a header, b"" if it has none."""
     scheme, _, credentials = authorization.strip().partition(" ")
     text = credentials.strip().encode("latin-1", "replace")
     if scheme.lower() == "bearer":

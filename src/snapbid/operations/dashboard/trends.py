@@ -1,7 +1,7 @@
 """Rates and latency of the last five minutes, hour and day, kept beside the counters.
 
-A mark is what the counters were at a moment; between two marks lie a rate and two percentiles. The
-marks of the hour and the day are written to a file, so that a restart of the server keeps them.
+A mark holds the counters at a moment; two adjacent marks give a rate and two percentiles. The marks
+of the hour and the day are written to a file, so that they survive a restart of the server.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ SPANS: Final = {"5 minutes": (2.0, 150), "hour": (30.0, 120), "day": (600.0, 144
 SAVED: Final = ("hour", "day")
 FILE: Final = "trends"
 REQUESTS: Final = "snapbid_http_requests_total"
-SLACK: Final = 0.9  # of the seconds between two marks, since samples do not come exactly in time
+SLACK: Final = 0.9  # share of the interval between marks, since samples are not exactly on time
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
@@ -36,7 +36,7 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TrendPoint(NamedTuple):
-    """Age (s), requests, bids and 5xx a second, p50 and p99 (s) of the time before."""
+    """Age (s); requests, bids and 5xx a second, and p50 and p99 (s), since the mark before."""
 
     age: float
     requests: float
@@ -47,7 +47,7 @@ class TrendPoint(NamedTuple):
 
 
 class Trends:
-    """Written by one thread, read by others. `folder`: where the counters are."""
+    """The marks of each span; one thread writes, others read. `folder`: of the counters."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE
@@ -57,7 +57,7 @@ class Trends:
                 self._marks[name].extend(marks)
 
     def add(self, at: float, counts: Counts) -> None:
-        """Add what the counters are at a moment (epoch s)."""
+        """Add the counters at a moment (epoch s)."""
         mark = _mark(at, counts)
         save = False
         for name, (every_s, _) in SPANS.items():
@@ -88,7 +88,7 @@ class Trends:
     def _save(self) -> None:
         new = self._file.with_name(f"{FILE}.new")
         data = msgspec.msgpack.encode({name: list(self._marks[name]) for name in SAVED})
-        with contextlib.suppress(OSError):  # a full disk: the page goes on without
+        with contextlib.suppress(OSError):  # a full disk: the page does without
             new.write_bytes(data)
             os.replace(new, self._file)
 

@@ -1,6 +1,6 @@
-"""Whether this server bids, since when, and if not as it should: why, and what to do.
+"""The verdict whether this server bids, since when, and if it has problems: why, and what to do.
 
-Judged from what the private port has read. Each cause keeps the time at which it was first seen.
+It is judged from the figures of the private port. Each cause keeps the time of its first sight.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,30 +20,30 @@ from snapbid.operations.dashboard.ledger import Backlog, is_foreign
 
 State: TypeAlias = Literal["bidding", "degraded", "not bidding", "unknown"]
 
-BEHIND_S: Final = 60.0  # of the drain
-STALE_S: Final = 120.0  # of the catalog
+BEHIND_S: Final = 60.0  # how far the drain may be behind
+STALE_S: Final = 120.0  # how old the last check of the catalog may be
 SHARE: Final = 0.02
 LATE_REMEDY: Final = (
-    "look at the latency on /ops: more workers, a longer tmax of the SSP, or fewer of its requests:"
+    "check the latency on /ops: more workers, a longer tmax of the SSP, or fewer of its requests:"
     " snapbid ssp set {ssp} --qps N"
 )
 OVERLOAD_REMEDY: Final = "more workers, or fewer of its requests: snapbid ssp set {ssp} --qps N"
-STORE_REMEDY: Final = "look at Redis and its log; nothing, if it has just come back"
-INTERNAL_REMEDY: Final = "look at the log of serve"
+STORE_REMEDY: Final = "check Redis and its log; nothing, if it has just come back"
+INTERNAL_REMEDY: Final = "check the log of serve"
 MIB: Final = 2**20
-CAPACITY: Final = "look at the latency on /ops: more workers, a faster Redis, or a longer tmax"
+CAPACITY: Final = "check the latency on /ops: more workers, a faster Redis, or a longer tmax"
 UNANSWERED: Final = {  # by outcome: what happens to such requests, and what to do
     "late": ("get no bid: the answer would have come after tmax", CAPACITY),
     "overload": ("get no bid: there are more than the workers complete", CAPACITY),
     "store_down": (
-        "of the last minute got no bid: Redis did not remember it",
+        "of the last minute got no bid: Redis did not acknowledge it",
         STORE_REMEDY,
     ),
 }
 
 
 class Cause(Struct, frozen=True):
-    """One thing that is wrong; `stops` bids, or is only a loss of quality."""
+    """A problem, which `stops` bids or only degrades the service."""
 
     key: str
     stops: bool
@@ -53,7 +53,7 @@ class Cause(Struct, frozen=True):
 
 
 class ServingVerdict(Struct, frozen=True):
-    """The state since a moment (epoch s), and its causes, the worst and oldest first."""
+    """The state since a moment (epoch s), and its causes: worst and oldest first."""
 
     state: State
     since: float
@@ -62,7 +62,7 @@ class ServingVerdict(Struct, frozen=True):
 
 
 class Facts(NamedTuple):
-    """What is judged; None is unknown."""
+    """The input of a verdict; None is unknown."""
 
     redis: bool | None
     warehouse: bool | None
@@ -84,7 +84,7 @@ class Facts(NamedTuple):
 
 
 class Judge:
-    """Judges again and again, and remembers since when what is so."""
+    """Judges repeatedly, and remembers since when each cause lasts."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
@@ -126,7 +126,7 @@ def _causes(facts: Facts) -> Iterator[Cause]:
     yield from _of_setup(facts)
     if facts.window is not None:
         for cause in _of_traffic(facts.window):
-            if facts.redis is not False or cause.key != "store_down":  # it is said above
+            if facts.redis is not False or cause.key != "store_down":  # reported above
                 yield cause
     yield from _of_ssps(facts.standings)
     yield from _of_machines(facts)
@@ -136,7 +136,7 @@ def _causes(facts: Facts) -> Iterator[Cause]:
 
 
 def _of_machines(facts: Facts) -> Iterator[Cause]:
-    """Disks and clocks, and what keeps the drains."""
+    """Yield causes in disks, clocks and drains."""
     for disk in facts.disks:
         if disk.is_full:
             yield Cause(
@@ -144,16 +144,16 @@ def _of_machines(facts: Facts) -> Iterator[Cause]:
                 False,
                 f"the disk of {disk.setting} ({disk.path}) is full: {disk.free / MIB:,.0f} MiB "
                 f"are free, {disk.needed / MIB:,.0f} may be needed at once"
-                + ("" if disk.files is None else f", {disk.files:,} files can be made"),
-                "make room there (df -h, df -i): notices could not be kept while Redis is away, "
-                "and changed campaigns are not taken up",
+                + ("" if disk.files is None else f", {disk.files:,} inodes are left"),
+                "free space there (df -h, df -i): notices cannot be spooled while Redis is "
+                "unavailable, and changed campaigns do not reach the workers",
             )
     for difference in facts.clocks:
         yield Cause(
             f"clock {', '.join(difference.names)}",
             False,
-            f"{difference}: budgets, holds and days go by them",
-            "set it, and let a time service keep it (timedatectl, chronyc tracking)",
+            f"{difference}: budgets, holds and days depend on them",
+            "set the clock and keep it by a time service (timedatectl, chronyc tracking)",
         )
     for drain in facts.drains:
         for number, trouble in enumerate(drain.troubles):
@@ -161,7 +161,7 @@ def _of_machines(facts: Facts) -> Iterator[Cause]:
                 f"drain {drain.host} {number}",
                 False,
                 f"the drain on {drain.host}: {trouble}",
-                "nothing is lost, what waits is carried afterwards; remove the cause: a full disk "
+                "nothing is lost, the drain catches up afterwards; remove the cause: a full disk "
                 "(df -h), a lock, a store or a network that is down",
             )
 
@@ -173,15 +173,15 @@ def _of_stores(facts: Facts) -> Iterator[Cause]:
             True,
             f"Redis does not answer{_because(facts.redis_why)}: requests get a 204, events a 503, "
             "notices wait on disk",
-            "look at Redis, its log and SNAPBID_REDIS_URL; bids go on by themselves after that",
+            "check Redis, its log and SNAPBID_REDIS_URL; bidding resumes by itself",
         )
     if facts.warehouse is False:
         yield Cause(
             "warehouse",
             False,
-            f"PostgreSQL does not answer{_because(facts.warehouse_why)}: bids go on, reports fail, "
-            "counts and events wait in Redis",
-            "look at PostgreSQL, its log and SNAPBID_DATABASE_URL",
+            f"PostgreSQL does not answer{_because(facts.warehouse_why)}: bidding continues, "
+            "reports fail, counts and events wait in Redis",
+            "check PostgreSQL, its log and SNAPBID_DATABASE_URL",
         )
     if facts.spool_bytes:
         yield Cause(
@@ -205,10 +205,10 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
         yield Cause(
             "shards",
             False,
-            f"{count} of {number} shards of the ledger {'is' if count == 1 else 'are'} away "
+            f"{count} of {number} shards of the ledger {'is' if count == 1 else 'are'} unavailable "
             f"({names(backlog.away)}): auctions there get a 204, notices wait on disk",
-            "look at the primaries that had them (redis-cli --cluster check), and at their "
-            "replicas; bids go on by themselves after that",
+            "check the primaries that had them (redis-cli --cluster check) and their replicas; "
+            "bidding resumes by itself",
         )
     foreign = sum(is_foreign(shard, facts.identity) for shard in backlog.shards)
     if foreign:
@@ -222,22 +222,21 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
         yield Cause(
             "unconfirmed",
             False,
-            "campaigns with a budget do not bid: no drain has confirmed what was spent",
-            "start snapbid drain, or look at its log",
+            "campaigns with a budget do not bid: no drain has restored their spend",
+            "start snapbid drain, or check its log",
         )
     if backlog.silent.processes:
         count, left_s = backlog.silent
         yield Cause(
             "silent",
             False,
-            f"ended holds keep money: {count} server process{'' if count == 1 else 'es'} may have"
-            f" notices on disk and {'is' if count == 1 else 'are'} not heard of, for which holds"
-            f" wait {left_s / 60:.0f} min more at most",
-            "start serve on the machine that is missing, which replays its notices; if it is gone"
-            " for good, wait",
+            f"expired holds keep money: {count} silent server process{'' if count == 1 else 'es'}"
+            f" may have notices on disk, for which holds wait up to {left_s / 60:.0f} min more",
+            "start serve on the missing machine, which replays its notices; if it is gone for"
+            " good, wait",
         )
     if backlog.counters and backlog.behind_s is None:
-        yield Cause("drain", False, "no drain has ever been at work", "start snapbid drain")
+        yield Cause("drain", False, "no drain has ever run", "start snapbid drain")
     else:
         behind = max(backlog.behind_s or 0.0, backlog.oldest_s)
         if behind > BEHIND_S:
@@ -245,7 +244,7 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
                 "drain",
                 False,
                 f"counts or events have waited for the drain for {behind / 60:.0f} min or more",
-                "is snapbid drain running, and the warehouse there? Its log says; nothing is lost",
+                "check that snapbid drain runs, and its log; nothing is lost",
             )
 
 
@@ -255,7 +254,7 @@ def _of_setup(facts: Facts) -> Iterator[Cause]:
             "catalog",
             True,
             "no campaigns are loaded yet",
-            "the log of serve says why: the warehouse is away, or snapbid migrate has not run",
+            "check the log of serve: the warehouse is unavailable, or snapbid migrate has not run",
         )
     if facts.ssps == 0:
         yield Cause("ssps", True, "no SSP is registered", "run snapbid ssp add ID")
@@ -266,13 +265,13 @@ def _of_setup(facts: Facts) -> Iterator[Cause]:
         yield Cause(
             "stale",
             False,
-            f"campaigns are those of {checked / 60:.0f} min ago",
-            "look at the log of serve",
+            f"campaigns are {checked / 60:.0f} min old",
+            "check the log of serve",
         )
 
 
 def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
-    """SSPs that may soon send less, those with the highest share first."""
+    """Yield SSPs that may soon send less, those with the highest share first."""
     troubled = [(each, each.answers["15m"]) for each in standings if _is_troubled(each)]
     for standing, quarter in sorted(troubled, key=lambda pair: -pair[1].share):
         ssp, minute = standing.ssp, standing.answers["1m"]
@@ -286,12 +285,12 @@ def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
 
 
 def _is_troubled(standing: SspStanding) -> bool:
-    """Whether it goes on: what was long enough ago is no reason to act."""
+    """Return whether the problem persists: a past one is no reason to act."""
     return standing.answers["1m"].share >= WARNING
 
 
 def _remedy(answers: Answers) -> str:
-    """What helps against most of what was not answered."""
+    """Return the remedy of the most frequent failure."""
     remedies = {
         LATE_REMEDY: answers.late,
         OVERLOAD_REMEDY: answers.overload,
@@ -317,12 +316,12 @@ def _of_traffic(window: CountWindow) -> Iterator[Cause]:
             "errors",
             False,
             f"{failed} request{'' if failed == 1 else 's'} failed with a 5xx in the last minute",
-            "look at the log of serve; a 500 of report and a 503 of events mean a store is away",
+            "check the log of serve; a 500 of report or a 503 of events means an unavailable store",
         )
     if window.total("snapbid_event_dead_letters_total"):
         yield Cause(
             "dead_letters",
             False,
-            "events cannot be stored",
-            "look at event_dead_letters in the warehouse, then run snapbid events replay",
+            "events could not be stored and were dead-lettered",
+            "check event_dead_letters in the warehouse, then run snapbid events replay",
         )

@@ -1,8 +1,8 @@
 """The figures of the operator's page as one JSON document (`/ops/data`).
 
-Shares are 0 to 1, times seconds, money USD; null is unknown. Rates and shares are of the last
-minute unless the name says otherwise. The ledger's figures are of all machines, the workers' of
-this one.
+Shares are 0 to 1, times in seconds, money in USD; null is unknown. Rates and shares cover the last
+minute unless the name says otherwise. The ledger's figures cover all machines, the workers' this
+one.
 """
 
 import platform
@@ -28,13 +28,13 @@ from snapbid.operations.dashboard.words import MEANINGS, STATES
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 STEPS: Final = ("decode", "match", "commit")
-MICRO: Final = 1_000_000  # micro-USD, to USD
-NOW_S: Final = 10.0  # what "now" is an average of
+MICRO: Final = 1_000_000  # micro-USD per USD
+NOW_S: Final = 10.0  # window of the "now" averages
 MOST: Final = 50  # rows of a table
 
 
 class Now(Struct):
-    """Per second, over the last ten; `bid_share` of requests."""
+    """Rates per second over NOW_S; `bid_share`: share of requests answered with a bid."""
 
     requests: float
     bids: float
@@ -51,10 +51,10 @@ class Latency(Struct):
 
 
 class SspRow(Struct):
-    """`outcomes` counts requests by outcome; the figures of today are the ledger's.
+    """An SSP; `outcomes` counts requests by outcome, today's figures come from the ledger.
 
-    `unanswered`: the share that was late or failed, of the last minute and the last 15; `guard`: 1
-    or 2 where that is near what exchanges throttle for.
+    `unanswered`: the share that was late or failed, over the last minute and the last 15; `guard`:
+    1 or 2 if that approaches the share at which exchanges throttle.
     """
 
     ssp: str
@@ -80,7 +80,7 @@ class BudgetRow(Struct):
 
 
 class UnlimitedRow(Struct):
-    """A campaign without a budget, and its day as the warehouse has it."""
+    """A campaign without a budget, and its figures of today from the warehouse."""
 
     campaign: str
     status: str
@@ -91,7 +91,7 @@ class UnlimitedRow(Struct):
 
 
 class SuspensionRow(Struct):
-    """A creative suspended at an SSP until then (epoch s), with the reason of its last loss."""
+    """A creative suspended at an SSP `until` (epoch s), with the reason of its last loss."""
 
     campaign: str
     creative: str
@@ -103,7 +103,7 @@ class SuspensionRow(Struct):
 
 
 class About(Struct):
-    """The server: its machine's name, version, when it started (epoch s), its workers and port."""
+    """The server: machine name, version, start (epoch s), workers and port."""
 
     machine: str
     version: str
@@ -115,11 +115,10 @@ class About(Struct):
 class Page(Struct):
     """The document.
 
-    Each point of `series` is its age (s) and requests and bids per second; `trends` has the points
-    of each span, `spans` how long these are (s), `meanings` a text for each outcome of a request,
-    `states` one for each state of a budget.
-    `drains` are those that have reported lately, of all machines.
-    `away` are the ledger's shards that are away; sums over shards have what was last known of them.
+    A point of `series` is its age (s), requests and bids per second; `trends` has the points of
+    each span, `spans` their lengths (s), `meanings` a text for each outcome of a request, `states`
+    one for each state of a budget. `drains` are those of all machines that reported recently.
+    `away` are the unavailable shards; sums over shards include their last known figures.
     """
 
     at: float
@@ -150,7 +149,7 @@ class Page(Struct):
     event_queue: int | None
     event_queue_age_s: float | None
     spool_bytes: int
-    auction_log_bytes: int | None  # that wait for its writer; None without an auction log
+    auction_log_bytes: int | None  # not yet converted; None without an auction log
     auction_log_lost: int  # rows, in the last minute
     budgets: list[BudgetRow] | None
     budgeted: int | None
@@ -283,7 +282,7 @@ def _ssps(
 def _table(
     window: CountWindow | None, name: str, rows: str, columns: str
 ) -> dict[str, dict[str, int]]:
-    """Return the growth of a counter by two labels; one that it lacks is ""."""
+    """Return the growth of a counter by two labels; a missing one is ""."""
     table: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for labels, grown in window.of(name) if window else ():
         table[labels.get(rows, "")][labels.get(columns, "")] += grown

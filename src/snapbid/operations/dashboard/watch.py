@@ -1,7 +1,7 @@
-"""Figures of the private port beyond the workers' counters, read by a thread.
+"""The thread that reads the private port's figures beyond the workers' counters.
 
-It reads every few seconds, whether or not a page is open, so that the cost does not depend on who
-asks. What cannot be read is None and shown as unknown; the rest goes on.
+It reads every few seconds even if no page is open, so that the load does not depend on clients. A
+figure that cannot be read is None, shown as unknown; the others are still updated.
 """
 
 import asyncio
@@ -43,17 +43,17 @@ from snapbid.warehouse import risks as warehouse_risks
 from snapbid.warehouse.away import AWAY, OUTDATED
 
 COUNTERS_S: Final = 2.0  # between reads of the counters and of Redis
-MONEY_S: Final = 5.0  # of budgets and SSPs in Redis
-RISKS_S: Final = 10.0  # of how Redis is configured
+MONEY_S: Final = 5.0  # between reads of budgets and SSPs in Redis
+RISKS_S: Final = 10.0  # between reads of the configuration of Redis
 WAREHOUSE_S: Final = 60.0  # or when the catalog changes
 RETRY_S: Final = 5.0
-PATIENCE_S: Final = 5.0  # with the warehouse
-SHARE: Final = 10  # a slow read is repeated after so many times its duration
+PATIENCE_S: Final = 5.0  # timeout of the warehouse
+SHARE: Final = 10  # a slow read is repeated after this many times its duration
 CAMPAIGNS: Final = 200
 UNLIMITED: Final = 20  # campaigns without a budget
 BATCH: Final = 20  # campaigns in one script call
 SSPS: Final = 1_000
-LOG_BYTES: Final = 67_108_864  # that the auction log needs at the least
+LOG_BYTES: Final = 67_108_864  # that the auction log needs at least
 
 logger = logging.getLogger("snapbid")
 
@@ -63,13 +63,13 @@ class OpsPaths(NamedTuple):
 
     counts: Path
     spool: Path
-    auction_log: Path | None = None  # this machine's segments of it
+    auction_log: Path | None = None  # of this machine's chunks
 
 
 class Publications(Protocol):
-    """When the catalog was published and checked (epoch s); None where not yet.
+    """When the catalog was published and checked (epoch s); None if not yet.
 
-    `bases`: how many came from where.
+    `bases`: number of bases by source.
     """
 
     @property
@@ -97,16 +97,16 @@ class CampaignMoney(NamedTuple):
 
 
 class OpsSnapshot(msgspec.Struct, frozen=True):
-    """The latest figures; None is unknown: not read yet, or unreadable now."""
+    """The latest figures; None is unknown: not read yet, or unreadable."""
 
     redis: bool | None = None
-    redis_why: str = ""  # it does not answer
+    redis_why: str = ""  # why it does not answer
     warehouse: bool | None = None
     warehouse_why: str = ""
-    clocks: dict[str, OwnClock] = {}  # ours beside those of others, by whose they are
-    drains: list[DrainReport] = []  # that have reported lately
+    clocks: dict[str, OwnClock] = {}  # our clock compared with each other one, by its owner
+    drains: list[DrainReport] = []  # that reported recently
     identity: str | None = None  # the warehouse's
-    risks: dict[StoreName, list[Risk]] = {}  # of the stores that have been asked
+    risks: dict[StoreName, list[Risk]] = {}  # of the stores checked so far
     waiting: Backlog | None = None
     ssps: dict[str, SspTraffic] | None = None
     campaigns: int | None = None  # as last read from the warehouse
@@ -128,11 +128,11 @@ class Watch:
     ) -> None:
         self._settings = settings
         self._risk_log = risk_log
-        self._ahead_s = 0.0  # our clock, of that of Redis
-        self._told_clocks: frozenset[tuple[str, ...]] = frozenset()
+        self._ahead_s = 0.0  # how far our clock is ahead of that of Redis
+        self._logged_clocks: frozenset[tuple[str, ...]] = frozenset()
         self._known: WarehouseFacts | None = None
         self._known_at = 0.0  # monotonic
-        self._known_version: float | None = None  # when the catalog of then was published
+        self._known_version: float | None = None  # when the catalog known then was published
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -155,11 +155,11 @@ class Watch:
         self._thread.join()
 
     def spool_bytes(self) -> int:
-        """Return the size of the notices that wait on this machine's disk."""
+        """Return the size of the notices spooled on this machine."""
         return sum(map(_size, self.paths.spool.glob("*.spool")))
 
     def auction_log_bytes(self) -> int:
-        """Return the size of this machine's segments of the auction log."""
+        """Return the size of this machine's unconverted chunks of the auction log."""
         directory = self.paths.auction_log
         return 0 if directory is None else sum(map(_size, directory.glob("*.rows")))
 
@@ -187,7 +187,7 @@ class Watch:
         await end(*tasks)
         await self._redis.aclose()
 
-    # Each returns whether it could read.
+    # Each of these returns whether it could read.
 
     async def _read_counters(self) -> bool:
         now, counts = time(), await asyncio.to_thread(metrics.read, self.paths.counts)
@@ -210,11 +210,11 @@ class Watch:
         self.clocks.look(self.snapshot.clocks, monotonic())
         differences = {each.names: each for each in self.clocks.differences}
         for names, difference in differences.items():
-            if names not in self._told_clocks:
-                logger.warning("%s: set it, and let a time service keep it", difference)
-        for names in self._told_clocks - differences.keys():
-            logger.info("no longer: the clock of %s differs", " and ".join(names))
-        self._told_clocks = frozenset(differences)
+            if names not in self._logged_clocks:
+                logger.warning("%s: set the clock and keep it by a time service", difference)
+        for names in self._logged_clocks - differences.keys():
+            logger.info("resolved: the clock of %s agrees again", " and ".join(names))
+        self._logged_clocks = frozenset(differences)
 
     def _facts(self, now: float) -> Facts:
         snapshot, checked_at = self.snapshot, self.publisher.checked_at
@@ -250,7 +250,7 @@ class Watch:
         return True
 
     async def _read_drains(self) -> bool:
-        """Read what the drains say, and the clocks of the ledger's shards."""
+        """Read the drains' reports, and the clocks of the ledger's shards."""
         shards = self._settings.ledger_shards
         try:
             compared = await of_each(shards, partial(compare, self._redis))
@@ -295,7 +295,7 @@ class Watch:
                 finally:
                     connection.terminate()
         except AWAY as error:
-            self._known_at = -WAREHOUSE_S  # all of it is read once it is back
+            self._known_at = -WAREHOUSE_S  # read everything once it is back
             is_there, why = isinstance(error, OUTDATED), reason(error, self._settings.database_url)
             clocks = {name: of for name, of in self.snapshot.clocks.items() if name != POSTGRES}
             self._update(warehouse=is_there, warehouse_why=why, clocks=clocks)
@@ -328,7 +328,7 @@ class Watch:
         return True
 
     async def _read_money(self) -> bool:
-        """Read traffic and money of the SSPs and campaigns that the warehouse last named."""
+        """Read traffic and money of the SSPs and campaigns last read from the warehouse."""
         if self._known is None:
             return False
         today = datetime.datetime.now(datetime.UTC).date()
@@ -364,20 +364,20 @@ def _cost(document: str) -> float:
 
 
 async def repeat(read: Callable[[], Awaitable[bool]], every_s: float) -> None:
-    """Read for ever: sooner again after a failure, later where it takes long."""
+    """Read forever; retry sooner after a failure, wait longer after a slow read."""
     while True:
         started = monotonic()
         try:
             done = await read()
         except Exception:
-            logger.exception("the operator's page is without some figures")
+            logger.exception("failed to read figures of the operator's page; retrying")
             done = False
         took_s = monotonic() - started
         await asyncio.sleep(max(every_s, took_s * SHARE) if done else min(every_s, RETRY_S))
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; 0 once it is gone."""
+    """Return the size of a file in bytes, 0 once it is gone."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

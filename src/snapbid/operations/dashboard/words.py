@@ -1,10 +1,10 @@
-"""What each outcome of a bid request means, and what can be done, for the operator's page."""
+"""The meaning and remedy of each outcome of a bid request, for the operator's page."""
 
 from typing import Final
 
 EXPLAIN: Final = "snapbid explain SSP FILE names the first rule that refuses each campaign"
 CAPACITY: Final = "more workers, a faster Redis, or a longer tmax; the latency shows where it goes"
-SENDER: Final = "the answer names the field: tell the SSP; snapbid golive SSP sums up"
+SENDER: Final = "the answer names the field: inform the SSP; snapbid golive SSP sums up"
 
 MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "no_campaign": ("no campaign matches the request", EXPLAIN),
@@ -27,27 +27,27 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "private_auction": ("a private auction, and no campaign targets its deals", EXPLAIN),
     "no_media": ("no impression asks for banner, video, native or audio that can be read", SENDER),
     "taken": (
-        "another SSP has a bid on an auction and impression of the same ids",
-        "ids that are not unique, or an attempt to take over auctions: ask the SSP",
+        "another SSP has a bid on an auction and impression with the same ids",
+        "ids are not unique, or somebody tries to take over auctions: ask the SSP",
     ),
     "long_id": ("the id is over 512 bytes, which notices could not carry", SENDER),
     "cut_short": (
-        "the time was over before an impression was decided",
-        "SNAPBID_BID_CPU_MS and tmax bound it",
+        "the request ran out of time before an impression was decided",
+        "SNAPBID_BID_CPU_MS and tmax limit it",
     ),
     "late": ("the answer would have come after tmax", CAPACITY),
     "overload": ("more requests than the workers complete", CAPACITY),
     "rate": ("more requests a second than the SSP may send", "snapbid ssp set SSP --qps N"),
-    "store_down": ("Redis could not remember the bid", "look at Redis and its log"),
+    "store_down": ("Redis did not acknowledge the bid", "check Redis and its log"),
     "bad_request": ("the request cannot be read", SENDER),
     "too_large": ("the body is over SNAPBID_BID_MAX_BYTES", SENDER),
     "unsupported_media_type": ("the body's media type or encoding is not supported", SENDER),
-    "request_timeout": ("the body did not come in time", SENDER),
+    "request_timeout": ("the body did not arrive in time", SENDER),
     "forbidden": (
         "the SSP's requests come from another address",
         "snapbid ssp set SSP --allow CIDR; behind a proxy, SNAPBID_TRUSTED_PROXIES",
     ),
-    "internal": ("an error of ours", "the log of serve has it"),
+    "internal": ("an error of ours", "check the log of serve"),
 }
 """By outcome: what it means, and what to do."""
 
@@ -56,7 +56,7 @@ STATES: Final[dict[str, str]] = {
     "refuse the requests",
     "paced": "Today's share of its budget is used up for now; even pacing frees more as the day "
     "goes on",
-    "spent": "What is left of its budget is less than a bid: of the day, more tomorrow (UTC); of "
-    "the total, after an import with a higher one",
+    "spent": "Its budget has less headroom than one bid: a daily budget again tomorrow (UTC), a "
+    "total budget after an import that raises it",
 }
 """By state of a campaign's budget: what it means, and when that changes."""

@@ -121,7 +121,7 @@ function bar(part, whole, text) {
 
 function stores(data) {
   const pill = (name, up) => {
-    const [word, kind] = up === null ? ["unknown", "none"] : up ? ["up", "good"] : ["away", "bad"];
+    const [word, kind] = up === null ? ["unknown", "none"] : up ? ["up", "good"] : ["unavailable", "bad"];
     return element("li", `${name} ${word}`, kind);
   };
   const behind = data.drain_behind_s;
@@ -374,7 +374,7 @@ function behind(data) {
     ["event requests waiting for it, in batches", number(data.event_queue)],
     ["oldest of these", seconds(data.event_queue_age_s)],
     ["held by bids, of the budgets above", usd(data.held)],
-    ["notices on disk (Redis away)", [bytes(data.spool_bytes), data.spool_bytes ? "fair" : ""]],
+    ["notices on disk (Redis unavailable)", [bytes(data.spool_bytes), data.spool_bytes ? "fair" : ""]],
     ...(data.auction_log_bytes === null ? [] : [
       ["auction log, before its writer", bytes(data.auction_log_bytes)],
       ["rows lost to the auction log, last minute", [
