@@ -192,12 +192,12 @@ def test_a_budget_that_is_not_confirmed(cli: Cli, fresh_redis: str) -> None:
     with redis.Redis.from_url(fresh_redis) as client:
         client.hdel("{sb0}:segment", "confirmed")
     (impression,) = explained(cli, bid_request())["impressions"]
-    assert "; 1: budget not confirmed yet" in impression["summary"]
+    assert "; 1: budget not restored yet" in impression["summary"]
     assert "budget spent" not in impression["summary"]
     document = explained(cli, bid_request(), "--campaign", "poor")
     (row,) = document["campaign"]["impressions"]["1"][-1:]
     assert (row["rule"], row["holds"]) == ("budget", False)
-    assert row["carries"].endswith("; not confirmed by the drain since Redis started")
+    assert row["carries"].endswith("; not restored by the drain since Redis started")
 
 
 @pytest.mark.parametrize(

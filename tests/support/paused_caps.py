@@ -41,7 +41,7 @@ def assert_caps_pause(
     assert capped_answer(port, next(auctions), there) == "capped"
     request.write_text(json.dumps(bid_request(next(auctions), [SIZE], user={"id": gone})))
     told = invoke(environ, "explain", "acme", str(request)).stdout
-    assert "frequency caps away" in told
+    assert "frequency caps unavailable" in told
     assert "winner" in told
     rules = invoke(environ, "explain", "acme", str(request), "--campaign", "capped").stdout
-    assert "the shard that has this user's impressions is away" in rules
+    assert "the shard that has this user's impressions is unavailable" in rules

@@ -1,1 +1,1 @@
-"""Why a request gets the answer it gets: the live decision's own code, asked for its reasons."""
+"""Explains the answer to a request, with the code that makes the live decision."""

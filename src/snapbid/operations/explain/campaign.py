@@ -1,8 +1,8 @@
-"""One campaign and one impression: every rule, what the campaign asks and whether it holds.
+"""Checks one campaign against one impression: each rule, what the campaign asks, whether it holds.
 
 The matcher names the first rule that refuses. That rule is then removed from the campaign or the
-request and the matcher is run again, until nothing refuses; so every verdict is the live code's
-own. Budgets and caps are not checked here.
+request and the matcher runs again, until nothing refuses; so every verdict comes from the live
+code. Budgets and caps are not checked here.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ _FITTING: Final = (Creative("fits", "native", native=NativeAd(NativeLink("x"), t
 def examine(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> list[RuleCheck]:
-    """Every rule that the campaign or the request sets, in the order of the contract."""
+    """Check every rule that the campaign or the request sets, in the order of the contract."""
     refused = dict(_refusals(campaign, request, imp, situation))
     search = Search(index_of(campaign), request, situation)
     search.impression(imp)
@@ -62,16 +62,16 @@ def examine(
     return judged
 
 
-# -- what the matcher says -------------------------------------------------------------------------
+# -- the matcher's verdicts ------------------------------------------------------------------------
 
 
 def _refusals(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> Iterator[tuple[str, Code | None]]:
-    """The names and codes of the rules that refuse, apart from the creatives'.
+    """Yield the names and codes of the rules that refuse, except those of creatives.
 
-    Once its deals are removed, a campaign may break a rule for campaigns without deals; no row
-    shows that.
+    Once its deals are removed, a campaign may break a rule for campaigns without deals; that is not
+    reported.
     """
     native = _replace(imp.native or Native(), request=ANY_ASSETS, ver=None, battr=None, api=None)
     imp = _replace(imp, native=native)
@@ -121,7 +121,7 @@ _RULES: Final = {
 def _without(
     refusal: Refusal, campaign: Campaign, request: BidRequest, imp: Imp
 ) -> tuple[Campaign, BidRequest, Imp]:
-    """The same campaign, request and impression without the rule that has just refused."""
+    """Return campaign, request and impression without the rule that has just refused."""
     match refusal:
         case Refusal.REFUSED_INACTIVE:
             campaign = _replace(campaign, status="active")
@@ -159,7 +159,7 @@ def _without(
 def _refusing_sides(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation, dimension: str
 ) -> list[str]:
-    """Whether the dimension's include refuses, its exclude, or both."""
+    """Return which of the dimension's lists refuse: include, exclude or both."""
     return [
         side
         for side in ("include", "exclude")
@@ -192,7 +192,7 @@ def _without_side(campaign: Campaign, dimension: str, side: str) -> Campaign:
 
 
 def _own_rows(campaign: Campaign, has: Carried, now_ms: int) -> Iterator[RuleCheck]:
-    """Status, flight, and targeting."""
+    """Yield the rows of status, flight and targeting."""
     yield RuleCheck("status", "active", campaign.status, True)
     if campaign.starts_at_ms is not None or campaign.ends_at_ms is not None:
         span = words.span(campaign.starts_at_ms, campaign.ends_at_ms)
@@ -239,7 +239,7 @@ def _money_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[
 
 
 def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
-    """What the request blocks."""
+    """Yield the rows of what the request blocks."""
     if request.wseat or request.bseat:
         lists = words.lists(wseat=request.wseat, bseat=request.bseat)
         yield RuleCheck("seats", campaign.seat or "has no seat", lists, True)
@@ -259,7 +259,7 @@ def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
 
 
 def _pod_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[RuleCheck]:
-    """Who has the other impressions of its pod."""
+    """Yield the row of the advertisers that have other impressions of the pod."""
     if rivals := situation.rivals.get(imp.id):
         yield RuleCheck("pod", campaign.advertiser, words.rivals(rivals), True)
 

@@ -1,4 +1,4 @@
-"""What the matcher reads from a request, in plain words."""
+"""The values that the matcher reads from a request, in plain words."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -28,7 +28,7 @@ WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Satu
 
 
 def in_words(values: Mapping[str, list[str | int]], point: tuple[float, float] | None) -> Carried:
-    """The distinct values that the matcher compares, by dimension."""
+    """Describe the distinct values that the matcher compares, by dimension."""
     carried = {
         name: [codes.in_words(name, value) for value in dict.fromkeys(own)]
         for name, own in values.items()
@@ -42,17 +42,17 @@ def in_words(values: Mapping[str, list[str | int]], point: tuple[float, float] |
 
 
 def shown_hour(hour: int) -> str:
-    """An hour of the week in words."""
+    """Describe an hour of the week."""
     return f"{hour} ({WEEKDAYS[hour // 24]} {hour % 24:02}:00)"
 
 
 def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
-    """Why user data must not be used for the request; empty if it may be."""
+    """Return why user data must not be used for the request; empty if it may be."""
     return [_WHY[objection] for objection in lookups.objections(request)]
 
 
 def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
-    """Why no user is recognised; call it only when none is."""
+    """Return why no user is recognised; call it only if none is."""
     device = request.device or Device()
     if why_withheld:
         return "user data is withheld"
@@ -62,14 +62,14 @@ def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
 
 
 def known_by(user: str | None) -> str | None:
-    """The field that identifies the user (identity.py)."""
+    """Return the field that identifies the user (identity.py)."""
     if user is None:
         return None
     return _NAMED_BY[user.partition(" ")[0]]
 
 
 def asked(imp: Imp) -> str:
-    """An impression's media in words."""
+    """Describe an impression's media."""
     parts = []
     if imp.banner is not None:
         parts.append(f"banner {', '.join(sizes_of(imp)) or 'without a size'}")
@@ -81,7 +81,7 @@ def asked(imp: Imp) -> str:
 
 
 def sizes_of(imp: Imp) -> list[str]:
-    """The distinct banner sizes of an impression."""
+    """Return the distinct banner sizes of an impression."""
     banner = imp.banner
     if banner is None:
         return []

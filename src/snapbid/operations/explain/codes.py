@@ -1,5 +1,5 @@
-"""OpenRTB's codes for why there is no bid (2.6, 5.24: no-bid; AdCOM 1.0) or none that wins (2.5,
-5.25: loss), as far as a rule of ours means the same. Most targeting has no code of its own.
+"""OpenRTB's codes for no bid (2.6, 5.24; AdCOM 1.0) and for a lost bid (2.5, 5.25), for those of
+our rules that have an equivalent. Most targeting has none.
 """
 
 from typing import Final, Literal
@@ -11,7 +11,7 @@ from snapbid.catalog.single import FORMAT_NAME, Refusal
 
 
 class Code(msgspec.Struct, frozen=True):
-    """A code and what the standard calls it."""
+    """A code and its name in the standard."""
 
     list: Literal["loss", "no-bid"]
     number: int
@@ -22,7 +22,7 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class RuleCheck(msgspec.Struct, frozen=True):
-    """One rule; `carries` is the request's side of it."""
+    """One rule; `asks` is the campaign's side of it, `carries` the request's."""
 
     rule: str
     asks: str
@@ -40,7 +40,7 @@ def _loss(number: int, name: str) -> Code:
 
 
 def filtered(number: int) -> Code:
-    """The code of a creative that is kept out for what it is."""
+    """Return the code of a creative rejected by an SSP."""
     return _loss(number, f"Creative Filtered - {REASONS[number]}")
 
 
@@ -88,7 +88,7 @@ CREATIVE: Final = {
 
 
 def code_of(refusal: Refusal, dimension: str | None) -> Code | None:
-    """The code of a matcher's refusal, where there is one."""
+    """Return the code of a matcher's refusal, if there is one."""
     if refusal == Refusal.REFUSED_TARGETING and dimension is not None:
         return _DIMENSIONS.get(dimension)
     return _REFUSALS.get(refusal)

@@ -1,6 +1,6 @@
-"""Which creatives of a campaign fit an impression, and what keeps the others from it.
+"""Finds which creatives of a campaign fit an impression, and why the others do not.
 
-As in `campaign.py` each verdict is the matcher's, on a creative and a single kind of limit.
+As in `campaign.py`, each verdict is the matcher's, on one creative and one kind of limit.
 """
 
 import json
@@ -33,7 +33,7 @@ ANY_ASSETS: Final = json.dumps(
 )
 """A native request that takes whatever there is."""
 
-# What may keep a creative from an impression of its format, and where the impression says so.
+# Limits that may refuse a creative of the impression's format, with their fields.
 _LIMITS: Final = {
     "secure": ("secure",),
     "attributes": ("battr",),
@@ -60,8 +60,8 @@ _ROUNDED_OFF: Final = (Refusal.REFUSED_FLOOR, None)  # no price at all in the bi
 def causes(
     creative: Creative, request: BidRequest, imp: Imp, situation: Situation, price_micros: int
 ) -> list[str]:
-    """What keeps a creative from an impression at a price (CPM), whatever else the campaign says;
-    empty where it fits.
+    """Return what keeps a creative from an impression at a price (CPM), apart from the campaign's
+    other rules; empty if it fits.
     """
     plain = BidRequest(id=request.id)
     speaking = _replace(plain, wlang=request.wlang, wlangb=request.wlangb)
@@ -87,7 +87,7 @@ def causes(
 
 
 def _with_only(imp: Imp, media: str, fields: tuple[str, ...]) -> Imp:
-    """An impression of one format with no limits but those that stand in these fields."""
+    """Return the impression with one format, and with only the limits in these fields."""
     given: Any = getattr(imp, media)
     kept = {name: getattr(given, name) for name in (*_SHAPE, *fields) if hasattr(given, name)}
     if media == "native" and "request" not in fields:
@@ -105,9 +105,9 @@ def creative_rows(
     imp: Imp,
     suspensions: Mapping[str, CreativeSuspension],
 ) -> Iterator[RuleCheck]:
-    """A single row if some creative has nothing against it, else a row for each reason.
+    """Yield a single row if some creative fits, else a row for each reason.
 
-    `suspensions`: by id, what is suspended at the SSP.
+    `suspensions`: creatives suspended at the SSP, by id.
     """
     found = [
         (creative, reasons or ([SUSPENDED] if creative.id in suspensions else []))
@@ -141,7 +141,7 @@ def duration_rows(
     imp: Imp,
     situation: Situation,
 ) -> Iterator[RuleCheck]:
-    """What its deals ask for the durations of the creatives that fit."""
+    """Yield the row of the deals' prices for the durations of the creatives that fit."""
     offered = [deal for deal, _ in offered_deals(campaign, imp, situation)]
     timed = [f"{deal.id}: {asks}" for deal in offered if (asks := words.by_duration(deal))]
     if not timed or not fitting:
@@ -168,11 +168,11 @@ def duration_rows(
 
 
 def wanted_deals(campaign: Campaign) -> tuple[str | int, ...]:
-    """The deals that a campaign includes."""
+    """Return the deals that a campaign includes."""
     return campaign.targeting["deal"].include if "deal" in campaign.targeting else ()
 
 
 def offered_deals(campaign: Campaign, imp: Imp, situation: Situation) -> list[tuple[Deal, int]]:
-    """The campaign's deals that the impression offers, with their floors."""
+    """Return the campaign's deals that the impression offers, with their floors."""
     own = {str(id) for id in wanted_deals(campaign)}
     return [entry for entry in deals_of(imp, situation.lookups) if str(entry[0].id) in own]

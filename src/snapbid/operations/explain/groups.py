@@ -17,13 +17,13 @@ from snapbid.operations.explain.carried import Carried, asked, sizes_of
 from snapbid.operations.explain.codes import BELOW_DEAL_FLOOR, CAP_MET, SIZE, Code, code_of
 from snapbid.operations.explain.search import NO_RATE
 
-SAMPLE = 20  # how many campaigns of a group are named: those with the highest prices
+SAMPLE = 20  # campaigns named per group: those with the highest prices
 
 CAPPED = "frequency cap reached"
 PACED = "budget spent for now (even pacing)"
 SPENT = "budget spent"
-UNCONFIRMED = "budget not confirmed yet"
-CAPS_AWAY = "frequency caps away"
+UNCONFIRMED = "budget not restored yet"
+CAPS_AWAY = "frequency caps unavailable"
 TOO_DEAR = "cost over 1,000,000 USD"
 _LIMITS = {CAPPED, CAPS_AWAY, PACED, SPENT, UNCONFIRMED}
 
@@ -31,7 +31,7 @@ _LIMITS = {CAPPED, CAPS_AWAY, PACED, SPENT, UNCONFIRMED}
 class Group(msgspec.Struct, frozen=True):
     """`count` campaigns refused by the same rule; `campaigns` names the first of them.
 
-    `limited`: refused for what they have spent or shown, not because of the request.
+    `limited`: refused by budget or caps, not because of the request.
     """
 
     rule: str
@@ -55,7 +55,7 @@ class Groups:
     """Collects the campaigns (by rank, highest price first) that may not bid on an impression.
 
     `floor` is in micro-USD; `deals` come with their floors; `rivals` are the advertisers that have
-    others of its pod.
+    other impressions of its pod.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Groups:
         self._ids: dict[int, str] = {}
 
     def refuse(self, rank: int, refusal: Refusal, name: str | None) -> None:
-        """Record the matcher's verdict on a campaign; `name` is that of a dimension, if any."""
+        """Record the matcher's verdict on a campaign; `name`: the dimension, if any."""
         if refusal == Refusal.NOT_REFUSED:
             return
         label, code = name or LABELS[refusal], code_of(refusal, name)
@@ -88,7 +88,7 @@ class Groups:
         self._add(rank, label, code, name)
 
     def limit(self, rank: int, verdict: str, document: CampaignPayload) -> None:
-        """Record the ledger's verdict (a BidVerdict) on a campaign that it does not let bid."""
+        """Record the ledger's verdict (a BidVerdict) on a campaign that may not bid."""
         if verdict == BidVerdict.OVER_CAP:
             self._add(rank, CAPPED, CAP_MET)
         elif verdict == BidVerdict.CAPS_AWAY:
@@ -116,17 +116,17 @@ class Groups:
         return any(creative.mtype == BANNER for creative in document.creatives)
 
     def samples(self) -> list[str]:
-        """The ids of the campaigns to name."""
+        """Return the ids of the campaigns to name."""
         for group in self._found.values():
             for rank in group.ranks:
                 if rank not in self._ids:
                     self._ids[rank] = decode_payload(self._index.payload(rank)).cid
         return list(self._ids.values())
 
-    def told(
+    def described(
         self, request: BidRequest, has: Carried, campaigns: Mapping[str, Campaign]
     ) -> list[Group]:
-        """The groups, largest first; `campaigns` are the documents of the samples."""
+        """Return the groups, largest first; `campaigns` are the documents of the samples."""
         groups = []
         for label, group in self._found.items():
             ids = [self._ids[rank] for rank in group.ranks]
@@ -184,14 +184,14 @@ _WHY = {
     TOO_DEAR: "no win may cost more: cpm / 1000, times qty.multiplier",
     SPENT: "what is left does not pay for one more bid",
     PACED: "what the day allows until now is used",
-    CAPS_AWAY: "the shard that has this user's impressions is away",
+    CAPS_AWAY: "the shard that has this user's impressions is unavailable",
     UNCONFIRMED: "Redis has started: the drain has yet to say what was spent",
     "no recognised user": "campaigns with frequency caps need one",
 }
 
 
 def _targeted(dimension: str, has: Carried, campaigns: Sequence[Campaign]) -> str:
-    """`request country DEU; campaigns want USA, CAN`."""
+    """Return `request country DEU; campaigns want USA, CAN`."""
     if dimension in has:
         parts = [f"request {dimension} {words.some(has[dimension])}"]
     else:

@@ -1,8 +1,8 @@
-"""One request and all campaigns: who wins each impression, and why the others do not.
+"""Explains one request over all campaigns: who wins each impression, and why the others do not.
 
 The request is decoded, its features are read and the index is searched as for a bid; the ledger
-says which of the campaigns so found have budget left and are within their caps. For every other
-campaign the matcher's own `Query.explain` names the first rule that refuses it.
+tells which of the campaigns found have headroom and are within their caps. For every other campaign
+the matcher's own `Query.explain` names the first rule that refuses it.
 """
 
 import json
@@ -47,13 +47,13 @@ Documents = Callable[[Sequence[str]], Awaitable[Mapping[str, Campaign]]]
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A bid that would be made; `price` is in USD CPM."""
+    """A bid that would be made; `price` is a CPM in USD."""
 
     campaign: str
     creative: str
     deal: str | None
     price: float
-    code: Code | None = None  # why it lost, if it did
+    code: Code | None = None  # the reason of a loss
 
 
 class Impression(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class Impression(msgspec.Struct, frozen=True):
     id: str
     asks: str
     floor: str
-    floor_usd: float | None  # None: it has no exchange rate
+    floor_usd: float | None  # None: no exchange rate
     campaigns: int
     eligible: int
     winner: Offer | None
@@ -76,12 +76,12 @@ class Impression(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request, and why; `withheld` says why user data was not used, `currency` is
-    that of the bids (prices here are in USD).
+    """The answer to a request, and its reasons; `withheld` says why user data was not used,
+    `currency` is that of the bids (prices here are in USD).
 
-    `campaigns_from`: the warehouse, or a server's catalog that has all of it. `unread`: campaigns
-    of the warehouse that cannot bid because their documents are invalid. `away`: shards of the
-    ledger that are away; auctions there get no bid.
+    `campaigns_from`: the warehouse, or a server's catalog of the same revision. `unread`: campaigns
+    of the warehouse that cannot bid because their documents are invalid. `away`: unavailable shards
+    of the ledger; auctions there get no bid.
     """
 
     ssp: str
@@ -99,11 +99,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     campaigns_from: Literal["warehouse", "catalog"] = "warehouse"
     unread: list[str] = []
     away: list[int] = []
-    left_out: int = 0  # impressions beyond the first 100, which are not looked at
+    left_out: int = 0  # impressions beyond the first 100, which are ignored
 
 
 class MatchableRequest(NamedTuple):
-    """A request that can be matched."""
+    """A valid request, ready to be matched."""
 
     request: BidRequest
     situation: Situation
@@ -115,7 +115,7 @@ def read(
 ) -> MatchableRequest | Explanation:
     """Check the request as the endpoint does, in the same order, before any campaign is matched.
 
-    Without a snapshot the SSP is not registered.
+    `snapshot` is None if the SSP is not registered.
     """
     if snapshot is None:
         return Explanation(
@@ -141,7 +141,7 @@ def read(
 
 
 def _left_out(request: BidRequest, body: bytes) -> int:
-    """How many impressions the body has beyond those of the request."""
+    """Return how many impressions the body has beyond those of the request."""
     if len(request.imp or ()) < MAX_IMPRESSIONS:
         return 0
     sent = [imp for imp in json.loads(body)["imp"] if imp not in (None, "", [])]
@@ -157,7 +157,7 @@ async def explain(
 ) -> Explanation:
     """Explain every impression: its winner, and the refused campaigns by rule.
 
-    `cpu_ms`: the processor time that a live request may take. `rivals` of the situation are noted.
+    `cpu_ms`: the processor time that a live request may take. Fills in `rivals` of the situation.
     """
     request, situation, left_out = of
     ssp, canonical, now_ms, lookups, why, _, rivals, _ = situation
@@ -206,7 +206,7 @@ async def explain(
 
 
 def without(of: MatchableRequest, away: list[int]) -> Explanation | None:
-    """The answer while shards of the ledger are away; None where the auction's own is there."""
+    """Return the answer if the auction's shard is unavailable, else None."""
     request, situation, _ = of
     shard = shard_of(str(request.id).encode(), situation.shards)
     if shard not in away:
@@ -215,7 +215,7 @@ def without(of: MatchableRequest, away: list[int]) -> Explanation | None:
     return Explanation(
         ssp=situation.ssp,
         status=204,
-        reason=f"no bid ({reason} away)",
+        reason=f"no bid ({reason} unavailable)",
         id=str(request.id),
         canonical=situation.canonical,
         at=words.time(situation.now_ms),
@@ -264,11 +264,11 @@ class _ImpressionExplainer:
     async def explain(self, imp: Imp) -> Impression:
         lookups = self._lookups
         floor = floor_of(imp, lookups)
-        told = words.floor(floor, imp.bidfloor, imp.bidfloorcur)
+        terms = words.floor(floor, imp.bidfloor, imp.bidfloorcur)
         usd = None if floor == NO_RATE else floor / 1_000_000
         total, quantity = len(self._index), quantity_of(self._request, imp)
         base = Impression(
-            str(imp.id), asked(imp), told, usd, total, 0, None, None, "", [], quantity
+            str(imp.id), asked(imp), terms, usd, total, 0, None, None, "", [], quantity
         )
         if quantity > lookups.max_quantity:
             why = f"imp.qty.multiplier is over the {lookups.max_quantity} that one may stand for"
@@ -277,7 +277,7 @@ class _ImpressionExplainer:
         if rivals:
             self._rivals[imp.id] = rivals
         if not self._search.impression(imp):
-            return msgspec.structs.replace(base, summary=f"every campaign: {told}")
+            return msgspec.structs.replace(base, summary=f"every campaign: {terms}")
         if not can_be_notified(str(imp.id)):
             why = "imp.id is over 512 bytes, its notifications could not be taken"
             return msgspec.structs.replace(base, summary=why)
@@ -291,7 +291,7 @@ class _ImpressionExplainer:
         best, eligible = await self._eligible(imp, quantity, groups)
         names = groups.samples()
         campaigns = await self._documents(names) if names else {}
-        refused = groups.told(self._request, self._search.carried(), campaigns)
+        refused = groups.described(self._request, self._search.carried(), campaigns)
         runner_up = best[1] if len(best) > 1 else None
         if runner_up is not None:
             code = HIGHER_BID if runner_up.price <= best[0].price else DEAL_BID
@@ -307,7 +307,7 @@ class _ImpressionExplainer:
         )
 
     def _ranks(self) -> Iterable[int]:
-        """All ranks, highest price first; the overlay's ranks follow the base's."""
+        """Return all ranks, highest price first; the overlay's ranks follow the base's."""
         base = self._snapshot.catalog.base
         if base is None:
             return range(len(self._index))
@@ -315,11 +315,11 @@ class _ImpressionExplainer:
         return merge(*parts, key=lambda rank: -self._index.price(rank))
 
     def _is_hidden(self, rank: int) -> bool:
-        """Whether the overlay replaces or removes the campaign."""
+        """Return whether the overlay replaces or removes the campaign."""
         return self._index.rank(self._document(rank).cid) != rank
 
     async def _eligible(self, imp: Imp, quantity: float, groups: Groups) -> tuple[list[Offer], int]:
-        """The best two bids, in the order of the search, and the number of all."""
+        """Return the best two bids, in the order of the search, and the number of all bids."""
         choices = []
         while (choice := self._search.query.next()) is not None:
             choices.append(choice)
@@ -332,7 +332,7 @@ class _ImpressionExplainer:
         return [self._offer(imp, *choice) for choice in kept[:2]], len(kept)
 
     async def _refused(self, imp: Imp, quantity: float, ranks: Sequence[int]) -> dict[int, str]:
-        """The ledger's verdict on each campaign that is out of budget or over a cap."""
+        """Return the ledger's verdict on each campaign that is out of budget or over a cap."""
         limited: dict[int, LedgerBid] = {}
         refused: dict[int, str] = {}
         for rank in ranks:
@@ -364,7 +364,7 @@ class _ImpressionExplainer:
 
 
 def _summary(refused: list[Group], total: int) -> str:
-    """`31 of 40: country; 6: size; 2: floor 1.20 > 0.90; 1: budget spent`."""
+    """Return `31 of 40: country; 6: size; 2: floor 1.20 > 0.90; 1: budget spent`."""
     parts = [f"{group.count}: {group.rule}" for group in refused]
     if parts:
         parts[0] = f"{refused[0].count} of {total}: {refused[0].rule}"

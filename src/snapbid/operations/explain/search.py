@@ -1,4 +1,4 @@
-"""The live search, as explanations use it; they reach it only through this module."""
+"""The live search for explanations, which use it only through this module."""
 
 from collections.abc import Mapping
 from math import inf
@@ -17,10 +17,10 @@ from snapbid.operations.explain.carried import Carried, in_words
 
 
 class Situation(NamedTuple):
-    """The SSP, the time and the lookups of a request; `withheld` is why user data is not used.
+    """The SSP, the time and the lookups of a request; `withheld`: why user data is not used.
 
-    `rivals`: by impression, the advertisers that had others of its pods when it was decided;
-    `suspensions`: by campaign and creative, what is suspended at the SSP.
+    `rivals`: by impression, the advertisers that had other impressions of its pods when it was
+    decided; `suspensions`: those at the SSP, by campaign and creative.
     """
 
     ssp: str
@@ -43,7 +43,7 @@ class Search:
 
     @property
     def user(self) -> str | None:
-        """The user recognised for frequency caps."""
+        """Return the user recognised for frequency caps."""
         return self.query.user
 
     def impression(self, imp: Imp) -> bool:
@@ -51,12 +51,12 @@ class Search:
         return self.query.impression(imp, self._rivals.get(imp.id))
 
     def explain(self, rank: int) -> tuple[Refusal, str | None]:
-        """The first rule that refuses a campaign, with the dimension's name for targeting."""
+        """Return the first rule that refuses a campaign, and the dimension if it is targeting."""
         refusal, dimension = self.query.explain(rank)
         return refusal, dimension_name(dimension) if dimension >= 0 else None
 
     def carried(self) -> Carried:
-        """The values of the request, and of the current impression, that targeting can match."""
+        """Return the values of the request and current impression that targeting can match."""
         values = {dimension_name(key): own for key, own in self.query.carried().items()}
         return in_words(values, self.query.point)
 
@@ -64,7 +64,7 @@ class Search:
 def ask(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> tuple[Refusal, str | None] | None:
-    """The first refusal and its dimension; None where the floor has no rate."""
+    """Return the first refusal and its dimension; None if the floor has no exchange rate."""
     search = Search(index_of(campaign), request, situation)
     return search.explain(0) if search.impression(imp) else None
 
@@ -72,18 +72,18 @@ def ask(
 def undecided(
     request: BidRequest, situation: Situation, snapshot: CatalogSnapshot, processor_s: float
 ) -> int:
-    """How many impressions, the last ones, the live search would not decide in this time here."""
+    """Return how many of the last impressions the live search would not decide in this time."""
     ssp, _, now_ms, *_ = situation
     decision = bid.search(request, ssp, snapshot, now_ms, inf, bid.SEARCHING * processor_s)
     return (decision if isinstance(decision, bid.NoBid) else decision.query).undecided
 
 
 def floor_of(asking: Imp | Deal, lookups: Lookups) -> int:
-    """The floor of an impression or a deal in micro-USD, or NO_RATE."""
+    """Return the floor of an impression or a deal in micro-USD, or NO_RATE."""
     return lookups.floor_micros(asking.bidfloor, asking.bidfloorcur)
 
 
 def deals_of(imp: Imp, lookups: Lookups) -> list[tuple[Deal, int]]:
-    """The deals offered, with their floors."""
+    """Return the deals offered, with their floors."""
     offered = (imp.pmp.deals if imp.pmp is not None else None) or ()
     return [(deal, floor_of(deal, lookups)) for deal in offered]

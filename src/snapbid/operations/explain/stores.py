@@ -1,4 +1,4 @@
-"""The data behind `snapbid explain`: a worker's snapshot, read from the stores."""
+"""Reads the data of `snapbid explain` from the stores: a worker's snapshot, budgets and caps."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -35,15 +35,15 @@ from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.warehouse import away, campaigns, persons, registry, suspensions
 
-BATCH: Final = 1000  # bids in one look
+BATCH: Final = 1000  # bids in one request for verdicts
 _CAPS: Final[dict[str, tuple[str, Code | None]]] = {
     BidVerdict.OVER_CAP: ("the user has seen it so often", CAP_MET),
-    BidVerdict.CAPS_AWAY: ("the shard that has this user's impressions is away", None),
+    BidVerdict.CAPS_AWAY: ("the shard that has this user's impressions is unavailable", None),
 }
 
 
 class LedgerUnavailable(Exception):
-    """Redis, or the part of it that has the auction, does not answer."""
+    """Redis, or the shard that has the auction, does not answer."""
 
 
 class Stores:
@@ -54,7 +54,7 @@ class Stores:
         self._settings = settings
         self._redis = connection.connect(settings.redis_url)
         self._budgets = Budgets(self._redis, settings.ledger_shards, time)
-        self.unread: dict[str, str] = {}  # campaign -> what is wrong with its document
+        self.unread: dict[str, str] = {}  # campaign -> the mistake in its document
 
     async def __aenter__(self) -> "Stores":
         self._warehouse = await asyncpg.connect(self._settings.database_url, timeout=away.CONNECT_S)
@@ -70,7 +70,7 @@ class Stores:
         await self._redis.aclose()
 
     async def snapshot(self, ssp: str) -> CatalogSnapshot | None:
-        """All campaigns, as the workers have them; None if the SSP is not registered."""
+        """Return all campaigns as the workers have them; None if the SSP is not registered."""
         ssps = await registry.fetch_numbered(self._warehouse)
         if ssp not in ssps:
             return None
@@ -87,7 +87,7 @@ class Stores:
         return CatalogSnapshot(catalog, lookups, settings.ledger_shards)
 
     async def _published(self, ssps: dict[str, tuple[str, int]]) -> Catalog | None:
-        """Return the catalog that a server of this home has published, if it is current."""
+        """Return the catalog published by a server of this home, if it is current."""
         try:
             catalog = Catalog.open(self._settings.catalog_path)
         except (OSError, CatalogError):
@@ -105,7 +105,7 @@ class Stores:
         return catalog if is_current else None
 
     async def _built(self, ssps: dict[str, tuple[str, int]]) -> Catalog:
-        """Build a catalog from the warehouse, as the publisher would now."""
+        """Build a catalog from the warehouse, as the publisher would."""
         builder = Builder()
 
         def take(rows: list[campaigns.CampaignRow]) -> None:
@@ -115,7 +115,7 @@ class Stores:
                         row.content, is_normalised=row.is_normalised, is_active=row.is_active
                     )
                     put(builder, campaign, row.number, row.created_at_ms)
-                except ValueError as error:  # written past the import, by hand
+                except ValueError as error:  # written by SQL, not by the import
                     self.unread[row.id.decode()] = str(error)
 
         async with self._warehouse.transaction(isolation="repeatable_read", readonly=True):
@@ -126,7 +126,7 @@ class Stores:
         return Catalog(b"".join(made))
 
     async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:
-        """The campaigns with these ids whose documents are valid."""
+        """Return the campaigns with these ids whose documents are valid."""
         parsed = {}
         for stored in await campaigns.fetch_some(self._warehouse, ids):
             with contextlib.suppress(ValueError):
@@ -158,7 +158,7 @@ class Stores:
         }
 
     def _quantity(self, campaign: Campaign, request: BidRequest, imp: Imp) -> list[RuleCheck]:
-        """Check how many impressions one stands for, where it does."""
+        """Check the limit of `qty.multiplier`, if the impression has one."""
         quantity, most = quantity_of(request, imp), self._settings.max_quantity
         if quantity == 1:
             return []
@@ -187,9 +187,9 @@ class Stores:
             verdict = await self.look(auction, bids, None)
             carries = _spent(money)
             if spending.away:
-                carries += f"; without {parts.names(spending.away)}, away"
+                carries += f"; without {parts.names(spending.away)}, unavailable"
             if verdict == BidVerdict.UNCONFIRMED:
-                carries += "; not confirmed by the drain since Redis started"
+                carries += "; not restored by the drain since Redis started"
             rows.append(RuleCheck("budget", _budget(money), carries, verdict == BidVerdict.KEPT))
         user = Search(index_of(campaign), request, of).user
         if campaign.frequency_caps and user is not None:
@@ -201,14 +201,14 @@ class Stores:
         return rows
 
     async def away(self) -> list[int]:
-        """The shards of the ledger that are away. Raises LedgerUnavailable where all are."""
+        """Return the unavailable shards of the ledger. Raises LedgerUnavailable if all are."""
         try:
             return await parts.fetch_away(self._redis, self._settings.ledger_shards)
         except (RedisError, OSError) as error:
             raise LedgerUnavailable from error
 
     async def look(self, auction_id: bytes, bids: list[LedgerBid], user: str | None) -> str:
-        """The BidVerdict of each bid, were it made now. Raises LedgerUnavailable."""
+        """Return the BidVerdict of each bid if it were made now. Raises LedgerUnavailable."""
         verdicts = ""
         for start in range(0, len(bids), BATCH):
             some = bids[start : start + BATCH]
@@ -219,7 +219,7 @@ class Stores:
 
 
 def _parse(stored: campaigns.StoredCampaign) -> Campaign:
-    """Raises ValueError for a document that was written past the import, by hand."""
+    """Parse a document. Raises ValueError for an invalid one, written by SQL."""
     return document.parse(document.decode(stored.document))
 
 

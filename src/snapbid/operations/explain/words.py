@@ -1,4 +1,4 @@
-"""Campaigns and requests in plain words."""
+"""Texts that describe campaigns and requests."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -13,24 +13,24 @@ from snapbid.campaigns.native import NativeAd
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.operations.explain.carried import asked, shown_hour
 
-SHOWN: Final = 8  # of a list
-LONGEST: Final = 60  # characters of one value
+SHOWN: Final = 8  # values of a list
+LONGEST: Final = 60  # characters of a value
 NOTHING: Final = "nothing"
 
 
 def usd(micros: int) -> str:
-    """A CPM with at least two decimals: `1.25 USD`."""
+    """Return a CPM with at least two decimals: `1.25 USD`."""
     return f"{amount(micros)} USD"
 
 
 def amount(micros: int) -> str:
-    """A CPM without its currency."""
+    """Return a CPM without its currency."""
     whole, rest = divmod(micros, 1_000_000)
     return f"{whole}.{f'{rest:06}'.rstrip('0').ljust(2, '0')}"
 
 
 def some(values: Iterable[object]) -> str:
-    """The first `SHOWN` values, and the number of all if there are more."""
+    """List the first `SHOWN` values, and their total number if there are more."""
     texts = [str(value) for value in values if value is not None and value != ""]
     short = (text if len(text) <= LONGEST else f"{text[:LONGEST]}…" for text in texts[:SHOWN])
     shown = ", ".join(short)
@@ -38,36 +38,36 @@ def some(values: Iterable[object]) -> str:
 
 
 def entries(dimension: str, values: Sequence[str | int]) -> str:
-    """The entries of a campaign's dimension."""
+    """List the entries of a campaign's dimension."""
     if dimension == "hour":
         return some(shown_hour(int(value)) for value in values)
     return some(codes.in_words(dimension, value) for value in values)
 
 
 def lists(**named: Sequence[object] | None) -> str:
-    """The non-empty lists of a request, by name."""
+    """List the non-empty lists of a request, by name."""
     return "; ".join(f"{name} {some(values)}" for name, values in named.items() if values)
 
 
 def categories(request: BidRequest) -> str:
-    """The request's limits of categories."""
+    """List the request's allowed and blocked categories."""
     taxonomy = "" if request.cattax is None else f"; cattax {request.cattax}"
     return lists(bcat=request.bcat, acat=request.acat) + taxonomy
 
 
 def time(ms: int) -> str:
-    """A UTC time to the second."""
+    """Format a UTC time to the second."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def span(starts_ms: int | None, ends_ms: int | None) -> str:
-    """A period, open at either end."""
+    """Describe a period, which may be open at either end."""
     parts = [f"from {time(starts_ms)}"] if starts_ms is not None else []
     return " ".join([*parts, f"until {time(ends_ms)}"] if ends_ms is not None else parts)
 
 
 def floor(micros: int, value: float | None, currency: str | None) -> str:
-    """The floor of an impression or a deal, with the original amount if not in USD."""
+    """Describe the floor of an impression or a deal, with the original amount if not in USD."""
     named = f"{str(value).removesuffix('.0')} {currency}"
     if micros == NO_RATE:
         return f"floor {named}, which has no exchange rate"
@@ -77,7 +77,7 @@ def floor(micros: int, value: float | None, currency: str | None) -> str:
 
 
 def deal(offered: Deal, micros: int) -> str:
-    """A deal's terms."""
+    """Describe a deal's terms."""
     terms = [
         floor(micros, offered.bidfloor, offered.bidfloorcur),
         by_duration(offered),
@@ -88,7 +88,7 @@ def deal(offered: Deal, micros: int) -> str:
 
 
 def by_duration(of: Video | Audio | Deal) -> str:
-    """What creatives cost at least by their duration, in the currency of the floor."""
+    """Describe minimum prices by duration, in the currency of the floor."""
     spans = [
         f"{0 if span.mindur is None else span.mindur} to"
         f" {'any' if span.maxdur is None else span.maxdur} s {span.bidfloor:g}"
@@ -100,35 +100,35 @@ def by_duration(of: Video | Audio | Deal) -> str:
 
 
 def rivals(advertisers: Iterable[str]) -> str:
-    """Which advertisers have other impressions of a pod."""
+    """List the advertisers that have other impressions of a pod."""
     return f"other impressions of its pod have {some(sorted(set(advertisers)))}"
 
 
 def declared(own: Declaration | None) -> str:
-    """What a campaign declares under the Digital Services Act."""
+    """Describe a campaign's declaration under the Digital Services Act."""
     if own is None:
         return "declares nothing"
     return "declares" if own.adrender is None else f"declares, adrender {own.adrender}"
 
 
 def declaring(asks: Dsa) -> str:
-    """What a request asks campaigns to declare."""
+    """Describe the declaration that a request asks for."""
     required = f"dsarequired {asks.dsarequired}"
     return required if asks.pubrender is None else f"{required}, pubrender {asks.pubrender}"
 
 
 def suspension(of: CreativeSuspension) -> str:
-    """Why and until when a creative suspensions."""
+    """Describe why and until when a creative is suspended."""
     return f"{of.losses} losses at {of.ssp}, until {time(of.until * 1000)}"
 
 
 def creative(of: Creative) -> str:
-    """A creative's format, with a banner's size."""
+    """Describe a creative's format, with a banner's size."""
     return f"{of.media} {of.w}x{of.h}" if of.media == "banner" else of.media
 
 
 def assets(ad: NativeAd | None) -> str:
-    """What a native creative has."""
+    """List the assets of a native creative."""
     if ad is None:
         return NOTHING
     parts = [f"a title of {len(ad.title)}"] if ad.title is not None else []
@@ -138,7 +138,7 @@ def assets(ad: NativeAd | None) -> str:
 
 
 def required_assets(native: Native) -> str:
-    """What a native impression requires."""
+    """List the assets that a native impression requires."""
     request = NATIVE_REQUESTS.read(native.request, native.ver)
     if request is None:
         return "a native request that cannot be read"
@@ -158,7 +158,7 @@ def _required_asset(asset: AssetAsked) -> str:
 
 
 def misfit(of: Creative, cause: str) -> str:
-    """The creative's side of a rule (`cause`) that keeps it from an impression."""
+    """Describe the creative's side of a rule (`cause`) that keeps it from an impression."""
     match cause:
         case "secure":
             return "not secure"
@@ -190,7 +190,7 @@ def _stated(name: str, value: bool | None) -> str:
 
 
 def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
-    """The impression's side of such a rule."""
+    """Describe the impression's side of such a rule."""
     stream: Any = getattr(imp, of.media)
     match cause:
         case "secure":
@@ -198,9 +198,9 @@ def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
         case "attributes":
             return lists(battr=stream.battr)
         case "duration":
-            told = _asks(stream, "minduration", "maxduration", "poddur")
+            bounds = _asks(stream, "minduration", "maxduration", "poddur")
             exact = lists(rqddurs=stream.rqddurs)
-            return ", ".join([*told, exact] if exact else told)
+            return ", ".join([*bounds, exact] if exact else bounds)
         case "linear":
             return ", ".join(_asks(stream, "linearity"))
         case "skippable":
@@ -228,5 +228,5 @@ def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
 
 
 def _asks(stream: Any, *names: str) -> list[str]:
-    """The fields of an impression's medium that are present."""
+    """List the fields of an impression's medium that are present."""
     return [f"{name} {value}" for name in names if (value := getattr(stream, name)) is not None]

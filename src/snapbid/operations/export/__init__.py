@@ -1,6 +1,6 @@
 """Files for operators: dashboard, alert rules, units, container file, examples.
 
-They are package data, in which `read` fills in what depends on the installation.
+They are package data; `read` fills in what depends on the installation.
 """
 
 import sys
@@ -32,10 +32,10 @@ PRIVATE: Final = frozenset({"snapbid.env", "snapbid-serve.env"})
 
 
 def read(name: str, *, program: Path | None = None, runbook: str | None = None) -> str:
-    """The content of one of `FILES`.
+    """Return the content of one of `FILES`.
 
-    Units name `program`, else the `snapbid` of this environment; alerts lead to `runbook`, a URL,
-    else to the page that is installed here. Raises UnreachableError.
+    Units start `program`, else the `snapbid` of this environment; alerts link to `runbook`, a URL,
+    else to the page installed here. Raises UnreachableError.
     """
     if name in examples.NAMES:
         return examples.read_example(name)

@@ -1,4 +1,4 @@
-"""The campaign examples as files: the blocks of the page about them, and that page."""
+"""The campaign examples as files, taken from the page about them, and that page."""
 
 import re
 from importlib import resources
@@ -22,6 +22,6 @@ _BLOCK: Final = re.compile(r"^`([\w.]+)`:\n\n```jsonl?\n(.*?)^```", re.MULTILINE
 
 
 def read_example(name: str) -> str:
-    """The content of one of `NAMES`."""
+    """Return the content of one of `NAMES`."""
     page = resources.files("snapbid.campaigns").joinpath("EXAMPLES.md").read_text(encoding="utf-8")
     return page if name == PAGE else dict(_BLOCK.findall(page))[name]

@@ -1,4 +1,4 @@
-"""Whether a confined service, run as another user, can execute a program."""
+"""Checks that a confined service of another user can execute a program."""
 
 import stat
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ HIDDEN: Final = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tm
 
 
 class UnreachableError(Exception):
-    """The units cannot name a program that they could not execute; the message says why."""
+    """A unit could not execute the program; the message says why."""
 
 
 def check(program: Path) -> None:
-    """Raise UnreachableError where a unit could not execute a program.
+    """Raise UnreachableError if a unit could not execute a program.
 
-    One that does not exist here is meant for another machine: only its place counts.
+    Of one that does not exist here, meant for another machine, only the path is checked.
     """
     for path in _needed(program):
         hidden = next((place for place in HIDDEN if place in path.parents), None)
@@ -28,7 +28,7 @@ def check(program: Path) -> None:
 
 
 def _needed(program: Path) -> Iterator[Path]:
-    """A program and, for a script, its interpreter, each with what a link leads to."""
+    """Yield a program and, for a script, its interpreter, each with the targets of its links."""
     yield program
     yield program.resolve()
     try:

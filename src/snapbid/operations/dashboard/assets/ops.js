@@ -61,7 +61,7 @@ function table(id, head, rows, empty) {
     else [made.textContent, made.className] = Array.isArray(content) ? content : [content, ""];
     return made;
   };
-  const more = (row) => {  // what a row leads on to, in a line of its own
+  const more = (row) => {  // a row's details, in a line of their own
     const made = element("tr", undefined, "more");
     const own = element("td");
     own.colSpan = row.length;
@@ -263,14 +263,14 @@ function ssps(data) {
 
 const said = (reason) => reason.replaceAll("_", " ");
 
-// Where on this page a reason leads on.
+// Links from a reason to the section of this page that explains it.
 const LEADS = {
   no_campaign: ["suspensions", "suspended creatives"], limited: ["budgets", "budgets"],
   late: ["latency", "latency"], overload: ["latency", "latency"], cut_short: ["latency", "latency"],
   store_down: ["behind", "what is behind the bids"],
 };
 
-// Fills an element anew only where its content changes, so that links keep the focus.
+// Refills an element only if its content changed, so that links keep the focus.
 const shownNow = {};
 
 function renew(id, content, make) {
@@ -280,7 +280,7 @@ function renew(id, content, make) {
   at(id).replaceChildren(...make(content));
 }
 
-// -- campaigns: each leads on to its limits, its suspended creatives and what to ask
+// -- campaigns: each unfolds to its limits, its suspended creatives and useful commands
 
 const opened = new Set();
 
@@ -319,7 +319,7 @@ function details(one, data) {
   return made;
 }
 
-// A word of a shell's command.
+// Quotes a word of a shell command.
 const quoted = (text) => (/^[\w./:@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 function budgets(data) {
@@ -339,7 +339,7 @@ function unlimited(data) {
   ], "none has bid today");
 }
 
-// A table of campaigns that fold out; it keeps the focus, and waits while it is being copied.
+// A table of campaigns that unfold; it keeps the focus, and is not redrawn while text is selected.
 function campaigns(id, head, data, cells, empty) {
   const chosen = document.getSelection();
   if (!chosen.isCollapsed && at(id).contains(chosen.anchorNode)) return;
