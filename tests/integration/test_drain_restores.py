@@ -451,7 +451,7 @@ class TestAnotherLedger:
             assert await stores.sell(ledger, 3, own) == 3
         await stores.drain()
         stores.restore_ledger(copy)
-        with pytest.raises(UnrelatedStoresError, match="one that this warehouse had before"):
+        with pytest.raises(UnrelatedStoresError, match="an earlier one of this warehouse"):
             await stores.drain()
         async with stores.ledger() as ledger:
             await stores.own(ledger)
@@ -563,7 +563,7 @@ class TestAnotherLedger:
         for program in (("drain",), ("serve",), ("forget", "--id", "u"), ("events", "replay")):
             done = await stores.command(*program)
             assert done.returncode != 0, program
-            assert "one that this warehouse had before" in done.stderr
+            assert "an earlier one of this warehouse" in done.stderr
 
 
 class TestAnotherWarehouse:

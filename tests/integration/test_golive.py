@@ -139,7 +139,7 @@ def test_what_an_ssp_does_wrong(stack: Stack) -> None:
     document = await_states(stack, "acme", *wanted, evidence="on 1 of 4 requests")
     _, content_type, answers, win, _, fields = document["items"]
     untyped, other = content_type["evidence"]
-    assert untyped.startswith("missing, and read as JSON all the same, on 1 of 4 requests, the l")
+    assert untyped.startswith("missing (the body was still read as JSON) on 1 of 4 requests, the l")
     assert other.startswith("another one, which is refused, on 1 of 4 requests, the latest at 20")
     assert "Content-Type: application/json" in content_type["fix"]
     problems = [line.split(": ", 1)[1] for line in answers["evidence"][2:]]
@@ -191,8 +191,8 @@ def test_ids_that_are_not_registered_are_told(stack: Stack) -> None:
     first, *strays = judged(stack, "nova")["items"][0]["evidence"]
     assert first.startswith("no request to ")
     assert sorted(line.split(", ")[0] for line in strays) == [
-        "a request came to the id 'Nova'",
-        "a request came to the id '{sspId}'",
+        "a request to the unregistered id 'Nova'",
+        "a request to the unregistered id '{sspId}'",
     ]
 
 
@@ -220,4 +220,4 @@ def test_a_country_that_is_none_is_not_included(stack: Stack) -> None:
     item = document["items"][5]
     strange = "device.geo.country is no country of ISO 3166-1, and counts as absent: 2"
     assert item["evidence"][-1] == strange
-    assert item["fix"].endswith("as a country's code (USA, not United States)")
+    assert item["fix"].endswith("a country as its ISO 3166-1 code (USA, not United States)")

@@ -61,7 +61,7 @@ def test_the_latest_answers_decide() -> None:
 
 def test_our_own_fault_is_not_the_ssps() -> None:
     item = items(counts={"status:500": 1}, answers=[(NOW, 500)])[2]
-    assert (item.state, item.fix[:30]) == ("fail", "a status from 500 on is the bi")
+    assert (item.state, item.fix[:30]) == ("fail", "a status of 500 or above is th")
 
 
 def test_only_all_is_100_percent() -> None:

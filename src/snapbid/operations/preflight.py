@@ -1,6 +1,6 @@
-"""Whether the stores keep what they acknowledge, and belong together: before a start, and after it.
+"""Checks at start, and then every minute, that the stores are durable and belong together.
 
-A store that does not answer is not judged: what needs it says so, and waits for it.
+A store that does not answer is skipped: whoever needs it logs that, and waits for it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from snapbid.warehouse import fence, leases
 from snapbid.warehouse import risks as warehouse_risks
 from snapbid.warehouse.away import AWAY
 
-PATIENCE_S: Final = 3.0  # with a store
+PATIENCE_S: Final = 3.0  # timeout of a store
 EVERY_S: Final = 60.0
 AGAIN_S: Final = 0.25
 LEDGER: Final = "ledger"  # the name of a risk
@@ -34,13 +34,13 @@ NAMES: Final = "set SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL to stores that be
 
 
 class VolatileStoreError(RuntimeError):
-    """A store is configured to lose what it acknowledges: one line for each reason."""
+    """A store may lose what it acknowledges, or is another's; one line per reason."""
 
-    status = 2  # with which the process exits
+    status = 2  # exit status of the process
 
 
 async def examine(settings: StoreSettings) -> dict[StoreName, list[Risk]]:
-    """Ask both stores; one that does not answer is left out."""
+    """Return the risks of both stores, leaving out one that does not answer."""
     redis, warehouse = await asyncio.gather(
         _of_redis(settings), _of_warehouse(settings.database_url)
     )
@@ -51,9 +51,9 @@ async def examine(settings: StoreSettings) -> dict[StoreName, list[Risk]]:
 
 
 async def check(settings: StoreSettings, log: RiskLog) -> None:
-    """Log the risks. Raises VolatileStoreError where they forbid a start."""
+    """Log the risks. Raises VolatileStoreError if they forbid a start."""
     risks = await examine(settings)
-    until = monotonic() + PATIENCE_S  # for a drain that takes a new ledger over
+    until = monotonic() + PATIENCE_S  # for a drain to take over a new ledger
     while any(risk.name == LEDGER for risk in risks.get("redis", ())) and monotonic() < until:
         await asyncio.sleep(AGAIN_S)
         risks = await examine(settings)
@@ -72,7 +72,7 @@ async def check(settings: StoreSettings, log: RiskLog) -> None:
 
 
 async def watch(settings: StoreSettings, log: RiskLog) -> None:
-    """Look again each minute, for ever."""
+    """Check and log again every minute, forever."""
     while True:
         await asyncio.sleep(EVERY_S)
         for store, risks in (await examine(settings)).items():
@@ -80,7 +80,7 @@ async def watch(settings: StoreSettings, log: RiskLog) -> None:
 
 
 async def fetch_redis_risks(settings: StoreSettings) -> list[Risk]:
-    """Ask Redis and the ledger in it for their risks. Raises RedisError or OSError."""
+    """Return the risks of Redis and the ledger in it. Raises RedisError or OSError."""
     url = settings.redis_url
     risks = await arrangement.fetch_risks(url, settings.redis_replicas)
     if any(risk.name == "arrangement" for risk in risks):
@@ -102,7 +102,7 @@ async def _of_redis(settings: StoreSettings) -> list[Risk] | None:
 
 
 async def _note_format(url: str) -> None:
-    """Note in the ledger who uses it; a Redis that does not take it is not asked again."""
+    """Record our format in the ledger; not retried if Redis does not accept it."""
     redis = connection.connect(url)
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -114,13 +114,13 @@ async def _note_format(url: str) -> None:
 
 
 async def check_ledger(settings: StoreSettings) -> None:
-    """Raise VolatileStoreError where the ledger is not the warehouse's own."""
+    """Raise VolatileStoreError if the ledger does not belong to the warehouse."""
     for risk in await _of_ledger(settings):
         raise VolatileStoreError(str(risk))
 
 
 async def _of_ledger(settings: StoreSettings) -> list[Risk]:
-    """Whether the ledger is the warehouse's own, as far as both answer."""
+    """Return the risk that the ledger does not belong to the warehouse, if both answer."""
     redis = Connections(settings.redis_url, settings.redis_replicas).client()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -150,9 +150,9 @@ async def _of_warehouse(dsn: str) -> list[Risk] | None:
 
 
 class Ledger(NamedTuple):
-    """What Redis has: the epoch of each shard, "" of one without data or away.
+    """The ledger in Redis: the epoch of each shard, "" if it is empty or unavailable.
 
-    `shards`: how many the ledger has by its own account, 0 where it does not say.
+    `shards`: the number of shards that the ledger records, 0 if none.
     """
 
     epochs: Sequence[str]
@@ -161,7 +161,7 @@ class Ledger(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What is wrong with a ledger, "" if nothing is; and whether it may be taken over as new."""
+    """The problem of a ledger, "" if there is none; and whether it may be taken over as new."""
 
     problem: str
     is_new: bool = False
@@ -180,7 +180,7 @@ def judge(ledger: Ledger, own: Sequence[str], former: set[int]) -> Finding:
         return Finding(_shards(count, len(own)))
     if any(n in former and pair[0] != pair[1] for n, pair in enumerate(pairs)):
         return Finding(
-            "the ledger in Redis is one that this warehouse had before, and does not know what was"
+            "the ledger in Redis is an earlier one of this warehouse, and does not know what was"
             f" spent since: {NAMES}, {ADOPT}"
         )
     return Finding("", is_new=not is_own)
@@ -194,10 +194,10 @@ def _shards(configured: int, known: int) -> str:
 
 
 async def find_ledger(connection: asyncpg.Connection, redis: Redis, shards: int) -> Finding:
-    """Look whether the ledger may be used, which changes nothing.
+    """Check whether the ledger may be used, without changing it.
 
-    One of another warehouse is left to those that use it (ledger/bids/shard.py, fence.py), and one
-    that is closed. Raises what the stores raise.
+    One that belongs to another warehouse or is closed gives no finding: its users handle it
+    (ledger/bids/shard.py, fence.py). Raises what the stores raise.
     """
 
     async def look(number: int) -> list[str]:
@@ -220,11 +220,11 @@ async def find_ledger(connection: asyncpg.Connection, redis: Redis, shards: int)
 async def compare_ledger(
     connection: asyncpg.Connection, ledger: Ledger, known: Sequence[str]
 ) -> Finding:
-    """Compare a ledger with the one that is known to be the warehouse's own."""
+    """Compare a ledger with the one known to belong to the warehouse."""
     finding = judge(ledger, known, await fence.former(connection, ledger.epochs))
     if finding.is_new and (await leases.look(connection)).others:
         return finding._replace(
-            problem="the ledger in Redis is new, and a drain carries another one into this"
+            problem="the ledger in Redis is new, and a drain carries another one to this"
             f" warehouse: {NAMES}"
         )
     return finding

@@ -1,7 +1,7 @@
-"""What campaigns have spent and hold at the moment, for the operator.
+"""The current spend and holds of campaigns, for operators.
 
 Only campaigns with a budget are listed. A document that cannot be parsed, such as one written by
-hand in SQL, counts as one without a budget.
+SQL, counts as one without a budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from snapbid.warehouse.campaigns import StoredCampaign
 class Spending(msgspec.Struct, frozen=True):
     """One campaign's money in USD; days are UTC, None means unlimited.
 
-    `allowed_today` is what pacing allows until now. The remaining amounts subtract spend and holds.
+    `allowed_today` is what pacing allows up to now. The remaining amounts subtract spend and holds.
     """
 
     id: str
@@ -43,7 +43,7 @@ class Spending(msgspec.Struct, frozen=True):
 
 
 class SpendingReport(NamedTuple):
-    """Spending by campaign; `away`: shards whose part is unknown, or as it was last known."""
+    """Spending by campaign; `away`: unavailable shards, whose part is missing or the last known."""
 
     campaigns: dict[str, Spending]
     away: list[int]
@@ -60,9 +60,9 @@ async def fetch(settings: Settings, stored: Sequence[StoredCampaign]) -> Spendin
 
 
 class SpendingReader:
-    """Reads spending again and again, at most `batch_size` campaigns a script call.
+    """Reads spending repeatedly, at most `batch_size` campaigns per script call.
 
-    Of a shard that is away it has what was known last.
+    An unavailable shard keeps its last known figures.
     """
 
     def __init__(self, redis: Redis, shards: int, batch_size: int = BATCH) -> None:

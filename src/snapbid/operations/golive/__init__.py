@@ -1,1 +1,1 @@
-"""Is an SSP ready to go live? Document 2's checklist, judged from what it has really sent."""
+"""The go-live check: document 2's checklist, judged from an SSP's actual traffic."""

@@ -1,4 +1,4 @@
-"""Document 2's go-live checklist, judged from what an SSP has really sent.
+"""Document 2's go-live checklist, judged from an SSP's actual traffic.
 
 An item without any evidence is "not seen yet". The texts say what was seen and what to fix; the
 operator can forward them to the SSP unchanged.
@@ -14,7 +14,7 @@ from snapbid.operations.golive.store import SspEvidence
 State = Literal["pass", "fail", "not seen yet"]
 
 GOOD: Final = (200, 204)
-ENOUGH: Final = 10  # notices of one kind, after which one of the other should have come
+ENOUGH: Final = 10  # notices of one kind, after which one of the other kind is due
 SHOWN: Final = 5  # answers, problems, strays in the evidence
 NO_COUNTRY: Final = "no country of ISO 3166-1"
 REQUIRED: Final = {"country": "device.geo.country", "ua": "device.ua", "ip": "device.ip"}
@@ -31,7 +31,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 def judge(seen: SspEvidence, ssp: str, base_url: str) -> list[Item]:
-    """The six items, in the order of document 2."""
+    """Judge the six items, in the order of document 2."""
     url = f"{base_url}/api/v1/openrtb2/{ssp}/bid"
     return [
         _path(seen, url),
@@ -54,7 +54,7 @@ def _path(seen: SspEvidence, url: str) -> Item:
     title = "The assigned SSP id is placed in the endpoint path."
     total = _total(seen)
     strays = sorted(seen.strays.items(), key=lambda stray: -stray[1])[:SHOWN]
-    strange = [f"a request came to the id {id!a}, not registered, at {shown_time(at)}"
+    strange = [f"a request to the unregistered id {id!a} at {shown_time(at)}"
                for id, at in strays if at >= seen.since]  # fmt: skip
     if not total:
         fix = f"send bid requests with POST to {url}"
@@ -67,7 +67,7 @@ def _path(seen: SspEvidence, url: str) -> Item:
         "pass",
         (
             f"{_many(total, 'request')} to {url}, the latest at {shown_time(latest)}",
-            f"the first one ever at {shown_time(first)}",
+            f"the first one at {shown_time(first)}",
         ),
     )
 
@@ -84,7 +84,7 @@ def _content_type(seen: SspEvidence) -> Item:
         f"{what} {count:,} of {_many(total, 'request')}, the latest at "
         + shown_time(seen.last_at[name])
         for name, count, what in (
-            ("untyped", missing, "missing, and read as JSON all the same, on"),
+            ("untyped", missing, "missing (the body was still read as JSON) on"),
             ("content_type", other, "another one, which is refused, on"),
         )
         if count
@@ -119,13 +119,13 @@ def _answers(seen: SspEvidence) -> Item:
     if not wrong:
         return Item(3, title, "pass", tuple(evidence))
     ours = any(status >= 500 for status in wrong)
-    fix = "correct the requests as the errors above say; judged are the latest answers"
+    fix = "correct the requests as the errors above say; the latest answers are judged"
     return Item(
         3,
         title,
         "fail",
         tuple(evidence),
-        "a status from 500 on is the bidder's own fault: see its log" if ours else fix,
+        "a status of 500 or above is the bidder's own fault: see its log" if ours else fix,
     )
 
 
@@ -138,7 +138,7 @@ def _notices(
     own: tuple[str, str],
     other: tuple[str, str],
 ) -> Item:
-    """`own` and `other`: a kind of notice in the ledger's counters, and of test bids."""
+    """Judge a kind of notice; `own`, `other`: names in the ledger's counters and of test bids."""
     title = f"{name} notification firing is confirmed."
     kind, of_tests = own
     counted, tested = seen.notices.get(kind, 0), seen.counts.get(of_tests, 0)
@@ -165,10 +165,10 @@ def _losses(seen: SspEvidence) -> list[str]:
     losses, unsaid = seen.notices.get("l", 0), seen.notices.get("l:-1", 0)
     if not losses:
         return []
-    told = f"{_many(losses, 'loss notice')} (optional)"
+    text = f"{_many(losses, 'loss notice')} (optional)"
     if unsaid:
-        told += f", {unsaid:,} of them without a reason: replace ${{AUCTION_LOSS}} in the lurl"
-    return [told]
+        text += f", {unsaid:,} of them without a reason: replace ${{AUCTION_LOSS}} in the lurl"
+    return [text]
 
 
 def _fields(seen: SspEvidence) -> Item:
@@ -191,7 +191,7 @@ def _fields(seen: SspEvidence) -> Item:
         return Item(6, title, "pass", tuple(evidence))
     fix = f"include {' and '.join(lacking)} in every bid request"
     if strange:
-        fix += "; as a country's code (USA, not United States)"
+        fix += "; a country as its ISO 3166-1 code (USA, not United States)"
     return Item(6, title, "fail", tuple(evidence), fix)
 
 
@@ -200,7 +200,7 @@ def _total(seen: SspEvidence) -> int:
 
 
 def _share(part: int, whole: int) -> str:
-    """In percent, rounded down, so that only all is 100."""
+    """Format a share in percent, rounded down, so that only the whole is 100.0%."""
     return f"{part * 1000 // whole / 10:.1f}%"
 
 

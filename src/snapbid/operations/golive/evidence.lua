@@ -1,14 +1,14 @@
--- Writes down what SSPs have sent since the last time (evidence.py has the keys).
+-- Adds a worker's batch of request statistics of SSPs (store.py describes the keys).
 --
 -- KEYS[1]  {golive}:; KEYS[2] {golive}:none
--- ARGV     1 now (epoch s); 2 how many answers and problems are kept; 3 how long a minute is kept
---          (s); 4 an hour, or a day; 5 today, YYYY-MM-DD; 6 writer; 7 number of its batch; then for
---          each SSP: number, how many counts, each name and increment, how many answers, each, how
---          many problems, each
+-- ARGV     1 now (epoch s); 2 answers and problems to keep; 3 TTL of a minute (s); 4 TTL of an hour
+--          and of a day (s); 5 today, YYYY-MM-DD; 6 writer; 7 number of its batch; then for each
+--          SSP: number, count of counters, name and increment of each, count of answers, the
+--          answers, count of problems, the problems
 local now, kept, at = tonumber(ARGV[1]), tonumber(ARGV[2]), 8
 local day, writer, number = ARGV[5], KEYS[1] .. 'w:' .. ARGV[6], tonumber(ARGV[7])
 if tonumber(redis.call('GET', writer) or 0) >= number then
-  return -- the answer was lost, and the batch comes again
+  return -- already added: the answer was lost, so the writer sent the batch again
 end
 redis.call('SET', writer, number, 'EX', 3600)
 redis.call('SETNX', KEYS[1] .. 'source', ARGV[5] .. ' ' .. redis.call('TIME')[2])

@@ -1,8 +1,8 @@
-"""Evidence of what each SSP sends, for the go-live checklist (document 2) and the diagnosis.
+"""Request statistics of each SSP, for the go-live checklist (document 2) and the diagnosis.
 
 A worker counts every request in memory, at a few tenths of a microsecond, and adds its counts to
-Redis every second (`operations/golive/store.py`). So evidence outlives a worker, except for the
-last second before a kill.
+Redis every second (`operations/golive/store.py`). So they outlive a worker, except for the last
+second before a kill.
 
 The ledger does not remember test bids, so their notices look like those of unknown auctions. Redis
 therefore keeps the ids of test auctions for some minutes, and notices of unknown auctions are
@@ -27,10 +27,10 @@ from snapbid.operations.golive.examination import Sample, examine
 from snapbid.operations.golive.store import EvidenceStore
 
 WRITE_S: Final = 4 * BEAT_S
-EXAMINING_S: Final = 0.005  # of processor time, of each write
-LOOKS: Final = 3  # writes during which an unknown notice is looked for among the tests
+EXAMINING_S: Final = 0.005  # processor time for each write
+LOOKS: Final = 3  # writes during which an unknown notice is looked up among the tests
 MAX_TESTS: Final = 200  # impressions of test requests, recorded in one write
-MAX_UNKNOWN: Final = 1000  # notices that are looked for
+MAX_UNKNOWN: Final = 1000  # notices looked up at a time
 MAX_STRAYS: Final = 20
 MAX_STRAY: Final = 64  # characters
 NOTICES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
@@ -43,7 +43,7 @@ Growth: TypeAlias = Iterable[tuple[str, str, int]]
 
 
 class _Notice(NamedTuple):
-    """A notice of an unknown auction; `looks` are left."""
+    """A notice of an unknown auction; `looks`: look-ups left."""
 
     kind: int
     digest: bytes
@@ -51,9 +51,9 @@ class _Notice(NamedTuple):
 
 
 class Evidence:
-    """All SSPs' request_stats in this worker. `clock` gives epoch seconds.
+    """All SSPs' request statistics in this worker. `clock` gives epoch seconds.
 
-    `outcomes` tells by how much each SSP's answers by outcome have grown since it was last asked.
+    `outcomes` yields the growth of each SSP's answers by outcome since the last call.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Evidence:
         self._numbers: dict[str, int] = {}
         self._ssps: dict[int, RequestStats] = {}
         self._unsent: dict[int, RequestTotals] = {}
-        self._batch: dict[int, RequestTotals] = {}  # on its way
+        self._batch: dict[int, RequestTotals] = {}  # being written
         self._writer = secrets.token_hex(6)
         self._number = 0  # of the batch
         self._tested: list[tuple[bytes, int]] = []
@@ -77,35 +77,35 @@ class Evidence:
         self._task: asyncio.Task[None] | None = None
 
     def of(self, number: int, ssp: str = "") -> RequestStats:
-        """Return the request_stats of an SSP, by its number; `ssp` is the name in metrics."""
+        """Return the request statistics of an SSP, by its number; `ssp`: its name in metrics."""
         self._numbers[ssp] = number
         return self._ssps.setdefault(number, RequestStats())
 
     def stray(self, ssp: str) -> None:
-        """Note a bid request to an id that is not registered."""
+        """Record a bid request to an unregistered id."""
         if len(self._strays) < MAX_STRAYS and len(ssp) <= MAX_STRAY and ssp.isprintable():
             self._strays.add(ssp)
 
     def unknown_notice(self, kind: int, auction_id: bytes, imp_id: bytes) -> None:
-        """Note a notice of an unknown auction, which may have been a test."""
+        """Record a notice of an unknown auction, which may have been a test."""
         if len(self._unknown) < MAX_UNKNOWN:
             self._unknown.append(_Notice(kind, bid_digest(auction_id, imp_id), LOOKS))
 
-    # -- the way to Redis ----------------------------------------------------------------------
+    # -- writing to Redis ----------------------------------------------------------------------
 
     def start(self) -> None:
         """Start writing periodically; needs a running loop."""
         self._task = asyncio.get_running_loop().create_task(self._keep_writing())
 
     async def stop(self) -> None:
-        """Write what is left, unless Redis is away."""
+        """Write the rest, unless Redis is unavailable."""
         if self._task is not None:
             await end(self._task)
         with contextlib.suppress(RedisError, OSError):
             await self.write()
 
     async def write(self) -> None:
-        """Write once; keep what Redis does not accept. Raises RedisError, OSError."""
+        """Write once; keep what Redis does not accept. Raises RedisError or OSError."""
         now = int(self._clock())
         await self._examine()
         for number, request_stats in self._ssps.items():
@@ -133,7 +133,7 @@ class Evidence:
             self._batch = {}
 
     async def _examine(self) -> None:
-        """Examine samples of all SSPs in turns, within the time, with other tasks in between."""
+        """Examine samples of all SSPs round robin, within the time, yielding to other tasks."""
         taken = [(own, own.take_samples(SAMPLED)) for own in self._ssps.values()]
         until = thread_time() + EXAMINING_S
         for nth in range(SAMPLED):
@@ -163,9 +163,9 @@ class Evidence:
             try:
                 await self.write()
             except (RedisError, OSError):
-                pass  # others report that Redis is away
+                pass  # others log that Redis is unavailable
             except Exception:
-                logger.exception("what SSPs have sent could not be written down")
+                logger.exception("failed to write request statistics of SSPs; retrying")
 
 
 def _digest(auction: str, imp: str) -> bytes:

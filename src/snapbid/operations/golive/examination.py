@@ -1,7 +1,7 @@
-"""What a sample of an SSP's requests tells: what nobody has time for on the bid path.
+"""Examines a sample of an SSP's requests, off the bid path, where there is no time for it.
 
-Of a request that no campaign answers, the last rule that stood; of any, what it holds that cannot
-be used. Such a request is not refused, and nothing else shows that its sender meant more.
+Of a request without a matching campaign it finds the last rule that refused; of any request, the
+values that cannot be used. Such a request is not refused, and only this shows the sender's mistake.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ UNMATCHED: Final = "unmatched"
 
 
 class Sample(NamedTuple):
-    """A request as `RequestCounts.take_samples` has it; `reason` is that for no bid."""
+    """A request from `RequestCounts.take_samples`; `reason`: of the no-bid."""
 
     body: bytes
     request: BidRequest
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 
 
 def examine(sample: Sample) -> Iterator[str]:
-    """Yield the names of the counts that a sample raises."""
+    """Yield the names of the counters that a sample increments."""
     yield EXAMINED
     if sample.reason is Reason.NO_CAMPAIGN:
         yield UNMATCHED
@@ -42,7 +42,7 @@ def examine(sample: Sample) -> Iterator[str]:
 
 
 def _faults(sample: Sample) -> Iterator[str]:
-    """Paths without indices and rules, as in a refusal's detail."""
+    """Yield paths (without indices) and rules of what cannot be used, as in a refusal's detail."""
     for imp in sample.request.imp or ():
         native = imp.native
         if native is not None and NATIVE_REQUESTS.read(native.request, native.ver) is None:

@@ -1,4 +1,4 @@
-"""Answers to each SSP by outcome, as the worker's metrics have counted them."""
+"""Answers to each SSP by outcome, from the worker's metrics."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,11 +10,11 @@ METRIC: Final = "snapbid_bid_requests_total"
 
 
 class Outcomes:
-    """Gives, at each call, what has been counted since the one before."""
+    """Yields, at each call, the growth since the call before."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._seen = metrics.values(METRIC)  # of earlier processes
+        self._seen = metrics.values(METRIC)  # counted by earlier processes
 
     def __call__(self) -> Iterator[tuple[str, str, int]]:
         """Yield SSP, outcome and growth of each series that has grown."""

@@ -1,4 +1,4 @@
-"""What SSPs have sent, as recorded by the workers for the go-live check and the diagnosis.
+"""Request statistics of SSPs in Redis, written by workers for the go-live check and diagnosis.
 
     {golive}:N:m:MINUTE  counts of the SSP with this number, by minute since the epoch
     {golive}:N:h:HOUR    the same by hour
@@ -7,19 +7,19 @@
     {golive}:N:answers   the latest answers, newest first: `EPOCH_S STATUS`
     {golive}:N:problems  the latest refusals, newest first: `EPOCH_S STATUS DETAIL`
     {golive}:N:examples  broken rule -> the detail of the latest refusal for it
-    {golive}:changed     `N YYYY-MM-DD`: days that have changed since the drain looked
-    {golive}:taken       those that the drain is carrying to the warehouse
+    {golive}:changed     `N YYYY-MM-DD`: days that have changed since the drain took them
+    {golive}:taken       days that the drain is carrying to the warehouse
     {golive}:source      names this data set, for the warehouse
     {golive}:t:DIGEST    number of the SSP whose test request had this auction and impression
     {golive}:w:WRITER    the number of the last batch of a worker
-    {golive}:strays      unregistered ids in paths, by when each last came
-    {golive}:none        never exists: keeps the script away while the slot moves
+    {golive}:strays      unregistered ids in paths, by the time each was last seen
+    {golive}:none        never exists: makes the script fail while the slot moves
 
-This is evidence, not accounting: what a worker has counted in its last second may be lost. But no
-batch counts twice: where the answer to one was lost it is sent again, with its number. Notices of
-remembered bids are read from the ledger's own counters, and when these last grew from `{sbN}:seen`
-(drain/counters.py). To the minutes, the drain adds what it has carried of notices: `notice:w`,
-`notice:l:-1` (losses without a reason, which are in `notice:l`, too), `anomaly:21`.
+This is evidence, not accounting: a worker's counts of its last second may be lost. But no batch
+counts twice: if the answer to one is lost, it is sent again under the same number. Notices of
+remembered bids are read from the ledger's own counters, and the times of their last growth from
+`{sbN}:seen` (drain/counters.py). The drain adds the notices that it carries to the minutes:
+`notice:w`, `notice:l:-1` (losses without a reason, also in `notice:l`), `anomaly:21`.
 """
 
 from collections import Counter
@@ -42,18 +42,18 @@ MINUTES_KEPT_S: Final = 2 * HOUR_S
 HOURS_KEPT_S: Final = 8 * 24 * HOUR_S
 TEST_KEPT_S: Final = 900
 MAX_STRAYS: Final = 100
-NOTICE_DAYS: Final = 3  # UTC, today among them: as long as the ledger's counters stay in Redis
-NO_REASON: Final = -1  # of a loss: a macro left in place, say
+NOTICE_DAYS: Final = 3  # UTC, including today: as long as the ledger's counters stay in Redis
+NO_REASON: Final = -1  # a loss without a valid reason, such as a macro left in place
 _REASONS: Final = range(NO_REASON, 10_000)
 
 
 class SspEvidence(msgspec.Struct, frozen=True):
-    """The record of an SSP from `since` until `until` (epoch s).
+    """The statistics of an SSP from `since` until `until` (epoch s).
 
     `last_at`: count -> when it last grew, at any time; `answers` (when, status) and `problems`
     (when, status, detail) come newest first. `notices`: the ledger's counters b, w, i and l
     of the days that `noticed_in` names, with `l:-1` for losses without a reason; `noticed_at`: when
-    w, i and l last grew. `strays`: unregistered ids, with when each last came.
+    w, i and l last grew. `strays`: unregistered ids, with the time each was last seen.
     """
 
     since: int
@@ -69,7 +69,7 @@ class SspEvidence(msgspec.Struct, frozen=True):
 
 
 class RecentEvidence(NamedTuple):
-    """Counts of some minutes, and the rest as in `SspEvidence`; `examples` by broken rule."""
+    """Counts of some minutes, the rest as in `SspEvidence`; `examples` by broken rule."""
 
     counts: dict[str, int]
     last_at: dict[str, int]
@@ -79,7 +79,7 @@ class RecentEvidence(NamedTuple):
 
 
 class DayEvidence(NamedTuple):
-    """An SSP's counts of a day, YYYY-MM-DD, and examples by broken rule."""
+    """An SSP's counts of a day (YYYY-MM-DD), and examples by broken rule."""
 
     number: int
     day: str
@@ -88,7 +88,7 @@ class DayEvidence(NamedTuple):
 
 
 class EvidenceStore:
-    """The evidence kept in Redis. All methods raise RedisError."""
+    """The request statistics in Redis. All methods raise RedisError."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -100,7 +100,7 @@ class EvidenceStore:
     ) -> None:
         """Add what each SSP, by number, has sent up to now (epoch s).
 
-        This is the batch with that number of a writer, and is added once however often it comes.
+        `number` is that of the writer's batch, which is added once however often it is sent.
         """
         packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S, _day(now), writer, number]
         for ssp, totals in sent.items():
@@ -120,7 +120,7 @@ class EvidenceStore:
                 await pipe.execute()
 
     async def write_notices(self, grown: Mapping[Any, int], now: int) -> None:
-        """Add what was counted of notices, by (number of the SSP, kind, code): drain/names.py."""
+        """Add counts of notices, by (number of the SSP, kind, code), as in drain/names.py."""
         async with self._redis.pipeline(transaction=False) as pipe:
             for (number, kind, code), more in grown.items():
                 key = f"{GOLIVE}{number}:m:{now // MINUTE_S}"
@@ -147,12 +147,12 @@ class EvidenceStore:
             await pipe.execute()
 
     async def testers(self, digests: Sequence[bytes]) -> list[int | None]:
-        """The number of the SSP that sent each test request; None for anything else."""
+        """Return the number of the SSP that sent each test request; None for other digests."""
         numbers: Any = await self._redis.mget([_test(digest) for digest in digests])
         return [None if number is None else int(number) for number in numbers]
 
     async def read(self, number: int, shards: int, minutes: int, now: int) -> SspEvidence:
-        """What the SSP has sent in the last minutes; in whole hours if these are more than 60."""
+        """Read an SSP's statistics of the last minutes, in whole hours if more than 60."""
         unit, name = (MINUTE_S, "m") if minutes <= HOUR_S // MINUTE_S else (HOUR_S, "h")
         first, last = (now - minutes * MINUTE_S) // unit + 1, now // unit
         own = f"{GOLIVE}{number}:"
@@ -183,7 +183,7 @@ class EvidenceStore:
     async def read_recent(
         self, numbers: Sequence[int], minutes: int, now: int
     ) -> dict[int, RecentEvidence]:
-        """Read what SSPs have sent, without what the ledger has counted of notices."""
+        """Read SSPs' statistics of the last minutes, without the ledger's counts of notices."""
         last = now // MINUTE_S
         async with self._redis.pipeline(transaction=False) as pipe:
             for number in numbers:
@@ -207,12 +207,12 @@ class EvidenceStore:
             )  # fmt: skip
         return recent
 
-    # -- the way to the warehouse --------------------------------------------------------------
+    # -- carrying to the warehouse -------------------------------------------------------------
 
     async def take_days(self) -> tuple[str, list[DayEvidence]]:
-        """Take the days that have changed, and the name of their data set.
+        """Take the changed days, and the name of their data set.
 
-        They are taken again until `release_days`.
+        Further calls return them again until `release_days`.
         """
         async with self._redis.pipeline(transaction=False) as pipe:
             pipe.renamenx(f"{GOLIVE}changed", f"{GOLIVE}taken")
@@ -237,7 +237,7 @@ class EvidenceStore:
         return (source or b"").decode(), found
 
     async def release_days(self) -> None:
-        """Forget the days that were taken: the warehouse has them."""
+        """Release the taken days once the warehouse has them."""
         await self._redis.delete(f"{GOLIVE}taken")
 
     async def _notices(

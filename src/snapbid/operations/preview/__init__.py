@@ -1,8 +1,8 @@
 """`snapbid campaign check --preview`: a page that shows each creative in a frame of its size.
 
-Markup is shown as a browser shows it, in sandboxed frames that know nothing of the page. VAST is
-played by vast-client-js (ATTRIBUTION.md), which tracks no event here; other markup loads what it
-loads anywhere, its pixels included. The bidder's macros are filled in with sample values.
+Markup is rendered by the browser, in sandboxed frames without access to the page. VAST is played by
+vast-client-js (ATTRIBUTION.md), which fires no tracking events here; other markup loads what it
+loads anywhere, including its pixels. The bidder's macros are filled in with sample values.
 """
 
 import base64
@@ -31,7 +31,7 @@ _META: Final = '<meta charset="utf-8"><meta name="viewport" content="width=devic
 
 @contextlib.contextmanager
 def preview(folder: Path) -> Iterator["Preview"]:
-    """A page in this folder, which is made if it is not there. Raises OSError."""
+    """Write a page into this folder, which is created if needed. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PLAYER).write_text(_player(), encoding="utf-8")
     with (folder / "index.html").open("w", encoding="utf-8") as page:
@@ -46,7 +46,7 @@ def preview(folder: Path) -> Iterator["Preview"]:
 
 
 class Preview:
-    """A page that is being written, creative by creative."""
+    """A page to which creatives are added one by one."""
 
     def __init__(self, page: TextIO) -> None:
         self._page = page
@@ -59,7 +59,7 @@ class Preview:
         says: dict[str, str],
         warnings: Sequence[str],
     ) -> None:
-        """Add a creative: the kind of its markup, what that says, and what is warned of."""
+        """Add a creative: the kind of its markup, the fields derived from it, and the warnings."""
         facts = "".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
             for name, value in says.items()
@@ -107,7 +107,7 @@ def _frame(title: str, size: tuple[int, int], attributes: dict[str, str]) -> str
 
 
 def filled(text: str, campaign: str, creative: str) -> str:
-    """The markup with the bidder's macros filled in, as in a bid."""
+    """Fill in the bidder's macros, as in a bid."""
     values = {
         "auction_id": "preview",
         "imp_id": "1",
@@ -120,7 +120,7 @@ def filled(text: str, campaign: str, creative: str) -> str:
 
 
 def native_page(native: NativeAd, fill: Any) -> str:
-    """The assets of a native creative in a plain template."""
+    """Render the assets of a native creative in a plain template."""
     parts = [f'<!doctype html><html lang="en"><head>{_META}<title>Native</title>'
              f"<style>{_asset('frame.css')}</style></head><body><main>"]  # fmt: skip
     data = {kind: escape(fill(text)) for kind, text in native.data.items()}
@@ -146,7 +146,7 @@ def native_page(native: NativeAd, fill: Any) -> str:
 
 
 def _player() -> str:
-    """The page of a player, with the library in it: it has an origin of its own, and no files."""
+    """Return the player's page with the library inlined: its sandboxed origin can load no files."""
     library = base64.b64encode(LIBRARY.read_bytes()).decode()
     load = (
         f'const {{VASTClient, VASTParser}} = await import("data:text/javascript;base64,{library}");'

@@ -1,1 +1,1 @@
-"""`snapbid reconcile`: an SSP's own log against the auction log and the report (contract 11)."""
+"""`snapbid reconcile`: compares an SSP's log with the auction log and the report (contract 11)."""

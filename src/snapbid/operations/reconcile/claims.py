@@ -1,7 +1,6 @@
-"""What an SSP's log says: a claim per line, however the SSP exports it (contract 11).
+"""Reads the claims of an SSP's log, one per line, in any of its formats (contract 11).
 
-Columns have names that are guessed, or are named by the operator. How their texts are read stands
-in claims.sql.
+Columns are recognised by common names, or named by the operator. claims.sql parses their texts.
 """
 
 import re
@@ -19,7 +18,7 @@ BILLING: Final = "billing"
 LOSS: Final = "loss"
 BID: Final = "bid"
 
-FIELDS: Final[Mapping[str, tuple[str, ...]]] = {  # what columns are called, the likeliest first
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {  # names of columns, the likeliest first
     "auction": ("auctionid", "bidrequestid", "requestid", "transactionid", "auction", "aid", "id"),
     "imp": ("impid", "impressionid", "imp", "slotid"),
     "time": ("time", "timestamp", "ts", "eventtime", "datetime", "date", "createdat"),
@@ -37,7 +36,7 @@ KINDS: Final = {
 }
 SCALES: Final = {"cpm": 1_000_000, "impression": 1_000_000_000, "micros": 1}  # to micros of a CPM
 
-BATCH: Final = 10_000  # lines that are added at once
+BATCH: Final = 10_000  # lines added at once
 WHITE: Final = "".join(filter(str.isspace, map(chr, range(0x3001))))
 
 _LINES: Final = f"""
@@ -55,17 +54,17 @@ _TELLS: Final = {
 
 
 class Form(NamedTuple):
-    """How to read a log: names of columns by field, and what stands where a column is missing."""
+    """How to read a log: names of columns by field, and defaults for missing columns."""
 
-    columns: Mapping[str, str]  # "": no column, whatever could be guessed
+    columns: Mapping[str, str]  # "": ignore the field's column
     kind: str = WIN
     currency: str = "USD"
     scale: int = SCALES["cpm"]
-    zone: tzinfo = UTC  # of times that say none
+    zone: tzinfo = UTC  # of times without a zone
 
 
 class Seen(NamedTuple):
-    """What was seen of a log: names of columns by field, those of no use, and what is odd."""
+    """What was found in a log: columns by field, unused columns, and notes on oddities."""
 
     columns: dict[str, str]
     unused: list[str]
@@ -73,11 +72,11 @@ class Seen(NamedTuple):
 
 
 def load(database: Any, path: Path, form: Form) -> Seen:
-    """Make the view `claims_of_all_days` of a log. Raises LogError or OSError."""
+    """Create the view `claims_of_all_days` of a log. Raises LogError or OSError."""
     database.execute(_LINES)
     with opened(path) as export:
-        places = _places(export.names, form.columns)
-        _add_lines(database, export.lines, places)
+        indices = _indices(export.names, form.columns)
+        _add_lines(database, export.lines, indices)
     variables = {"kind": form.kind, "currency": form.currency, "scale": form.scale, "white": WHITE}
     set_variables(database, variables)
     names = [list(KINDS), list(KINDS.values())]
@@ -85,18 +84,18 @@ def load(database: Any, path: Path, form: Form) -> Seen:
     database.execute(f"SET TimeZone = '{form.zone}'")
     run(database, "claims.sql")
     notes = []
-    for field in _wrong_guesses(database, places.keys() - form.columns):
-        name = export.names[places.pop(field)]
+    for field in _wrong_guesses(database, indices.keys() - form.columns):
+        name = export.names[indices.pop(field)]
         notes.append(f"the column {name!a} has no {field} that can be read")
         database.execute(f"UPDATE lines SET {field} = NULL")
     notes += [f"{count} lines {what}" for what, count in export.odd.items()]
-    used = {field: export.names[at] for field, at in places.items()}
-    unused = [name for at, name in enumerate(export.names) if at not in places.values()]
+    used = {field: export.names[at] for field, at in indices.items()}
+    unused = [name for at, name in enumerate(export.names) if at not in indices.values()]
     return Seen(used, unused, notes)
 
 
 def run(database: Any, name: str) -> None:
-    """Run a file of this package."""
+    """Run an SQL file of this package."""
     database.execute(files(__package__).joinpath(name).read_text("utf-8"))
 
 
@@ -105,12 +104,12 @@ def set_variables(database: Any, values: Mapping[str, object]) -> None:
         database.execute(f"SET VARIABLE {name} = $1", [value])
 
 
-def _add_lines(database: Any, lines: Iterator[Line], places: Mapping[str, int]) -> None:
-    readable = database.appender("lines", columns=["line", *places])
+def _add_lines(database: Any, lines: Iterator[Line], indices: Mapping[str, int]) -> None:
+    readable = database.appender("lines", columns=["line", *indices])
     unreadable = database.appender("lines", columns=["line", "auction", "unreadable"])
     while batch := list(islice(lines, BATCH)):
         readable.append_rows(
-            (number, *[values[at] for at in places.values()])
+            (number, *[values[at] for at in indices.values()])
             for number, values in batch
             if values is not None
         )
@@ -120,19 +119,19 @@ def _add_lines(database: Any, lines: Iterator[Line], places: Mapping[str, int]) 
 
 
 def _wrong_guesses(database: Any, guessed: Collection[str]) -> list[str]:
-    """The fields of whose first values none can be read as what they were taken for."""
+    """Return the guessed fields of whose first values none can be parsed."""
     wrong = []
     for field, is_right in _TELLS.items():
         first = f"FROM readings WHERE {field} <> '' LIMIT 1000"
-        (told,) = database.execute(f"SELECT bool_or({is_right}) FROM ({first})").fetchone()
-        if field in guessed and told is False:
+        (fits,) = database.execute(f"SELECT bool_or({is_right}) FROM ({first})").fetchone()
+        if field in guessed and fits is False:
             wrong.append(field)
     return wrong
 
 
-def _places(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
-    """Where each field stands. Raises LogError."""
-    places = {}
+def _indices(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
+    """Return the index of each field's column. Raises LogError."""
+    indices = {}
     plain: dict[str, int] = {}
     for at, name in enumerate(names):
         plain.setdefault(re.sub(r"[^a-z0-9]", "", name.lower()), at)
@@ -142,11 +141,11 @@ def _places(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
         if field in columns:
             if columns[field] not in names:
                 raise LogError(f"there is no column {columns[field]!a} among {', '.join(names)}")
-            places[field] = names.index(columns[field])
+            indices[field] = names.index(columns[field])
         else:
             guessed = next((plain[guess] for guess in guesses if guess in plain), None)
-            if guessed is not None and guessed not in places.values():
-                places[field] = guessed
-    if "auction" not in places:
+            if guessed is not None and guessed not in indices.values():
+                indices[field] = guessed
+    if "auction" not in indices:
         raise LogError(f"which column has auction ids? --column auction=NAME ({', '.join(names)})")
-    return places
+    return indices

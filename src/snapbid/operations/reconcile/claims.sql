@@ -1,7 +1,7 @@
--- The claims of an SSP's log, of the texts in `lines`: null where there is no such column.
--- Variables: kind and currency of lines that say none, scale of prices to micros of a CPM, `white`,
--- all white space, and the first and last day compared, null where there is no such bound. Times
--- without a zone are in the session's.
+-- Parses the claims of an SSP's log from the texts in `lines`, null for a missing column.
+-- Variables: `kind` and `currency` of lines without one, `scale` of prices to micros of a CPM,
+-- `white` (all white space), `first_day` and `last_day` compared, null for no bound. Times without
+-- a zone are in the session's.
 
 CREATE MACRO day_of(time_ms) AS DATE '1970-01-01' + (time_ms // 86400000)::INTEGER;
 CREATE MACRO stripped(text) AS trim(text, getvariable('white'));
@@ -13,7 +13,7 @@ CREATE MACRO price_of(text) AS (
         CASE WHEN contains(text, '.') THEN text ELSE replace(text, ',', '.') END
     ) AS price)
 );
--- Epoch seconds, ms, µs or ns, told by their size, or RFC 3339; a day alone is one by UTC.
+-- Epoch seconds, ms, µs or ns, distinguished by magnitude, or RFC 3339; a day alone is a UTC day.
 CREATE MACRO time_of(text, number) AS round_even(CASE
     WHEN number IS NULL AND length(text) <= 10 THEN epoch_ms(try_cast(text AS DATE))
     WHEN number IS NULL THEN epoch_us(coalesce(
@@ -66,7 +66,7 @@ SELECT
     END AS mistake
 FROM readings;
 
--- The claims of the days compared, and of those beside them, which may claim what counts on these.
+-- The claims of the days compared and of the adjacent days, which may claim what counts on these.
 CREATE VIEW claims_of_days AS
 SELECT *, is_compared(day) AS is_inside FROM claims_of_all_days
 WHERE is_inside OR is_compared(day - 1) OR is_compared(day + 1);

@@ -5,12 +5,12 @@ day and at the same price. Everything else is a dispute, with one of the causes 
 have two. What counts is the rule of contract 5: a notice belongs to the day of its bid, or, where
 that was closed, to the day of its row in the log (`late` there).
 
-Where only some days are compared the lines of the days beside them are looked at as well: they may
-claim what was counted here on one of these days. A line without an impression claims any of its
-auction that counts and that no other line claims. A column of which nothing fits is named once.
+If only some days are compared, lines of the adjacent days are read as well: they may claim what was
+counted here on one of these days. A line without an impression claims any counted one of its
+auction that no other line claims. A column without any matching value is reported once.
 
 All of this is SQL: claims.sql reads their lines, own.sql ours, compare.sql compares them. DuckDB
-keeps on disk what does not fit into memory.
+spills to disk what does not fit into memory.
 """
 
 from collections import Counter
@@ -29,23 +29,23 @@ from snapbid.operations.reconcile.claims import Form, Seen, set_variables
 from snapbid.warehouse.registry import FamilySpan
 
 CAUSES: Final = {
-    "no_id_fits": "nothing in a column of the SSP's log is ours: another one may have the ids",
+    "no_id_fits": "no value in a column of the SSP's log is ours: another column may have the ids",
     "unreadable": "the line cannot be read",
-    "unknown_ssp": "the line names an endpoint that is none of this SSP's",
+    "unknown_ssp": "the line names an endpoint that is not this SSP's",
     "unknown_currency": "there is no exchange rate for the line's currency",
     "not_won_here": "no bid of ours in this auction for this impression",
     "test": "our bid answered a test request, which is not counted",
-    "notice_missing": "we have bid, and no notice reached us",
-    "late": "the notice came when the bid was no longer remembered",
-    "pending": "the notice waits in a spool until Redis is back",
+    "notice_missing": "we bid, but received no notice",
+    "late": "the notice came after the bid had expired",
+    "pending": "the notice is spooled until Redis is back",
     "duplicate": "the auction is in the SSP's log more often than it was counted",
     "price_differs": "the prices differ",
     "other_day": "it was counted on another UTC day",
-    "not_in_their_log": "counted here, and not in the SSP's log",
-    "in_a_gap": "our log has a gap at that time, so this cannot be told",
+    "not_in_their_log": "counted here, but not in the SSP's log",
+    "in_a_gap": "our log has a gap at that time, so this is unknown",
 }
 GAP_MARGIN_MS: Final = 5_000  # by which the SSP's clock may differ from ours
-FEW: Final = 10  # lines, of which none may fit by chance
+FEW: Final = 10  # lines, below which none may fit by chance
 _CONFIG: Final[dict[str, Any]] = {
     "threads": 1,
     "memory_limit": "250MB",
@@ -58,8 +58,8 @@ Convert: TypeAlias = Callable[[str, date], Fraction | None]
 
 
 class Terms(NamedTuple):
-    """How to compare. `tolerance` is in micros of a CPM; `descriptors` are the SSP's endpoints, and
-    `family` the days on which they are: all days where it is empty.
+    """How to compare. `tolerance` is in micros of a CPM; `descriptors` are the SSP's endpoints,
+    `family` the days on which they belong to it, all days if empty.
     """
 
     ssp: str
@@ -72,16 +72,16 @@ class Terms(NamedTuple):
 
     @property
     def spans(self) -> Sequence[FamilySpan]:
-        """The days on which bids of the descriptors are the SSP's."""
+        """The days on which bids of the descriptors belong to the SSP."""
         return self.family or [FamilySpan(name, date.min, date.max) for name in self.descriptors]
 
     def rate(self, currency: str, day: date) -> Fraction | None:
-        """USD per unit of a currency on a day; None if that is not known."""
+        """Return USD per unit of a currency on a day; None if unknown."""
         return Fraction(1) if currency == "USD" else self.convert(currency, day)
 
 
 class Dispute(NamedTuple):
-    """An auction in dispute; `line` is None where the SSP's log has none. Prices in micros."""
+    """A disputed auction; `line` is None if the SSP's log has none. Prices in micros."""
 
     cause: str
     kind: str
@@ -99,7 +99,7 @@ class Dispute(NamedTuple):
 
 
 class LogGap(NamedTuple):
-    """Rows that are missing, at most so many; None: unknown."""
+    """A gap in the auction log; at most `missing` rows, None: unknown."""
 
     since_ms: int
     until_ms: int
@@ -107,9 +107,9 @@ class LogGap(NamedTuple):
 
 
 class DayTotals(NamedTuple):
-    """One kind on one day: what they claim, and what the auction log counts, with its money.
+    """One kind on one day: their claims, and the auction log's count and money.
 
-    `price_nanos` is what their prices come to in nano-USD, as far as there are rates.
+    `price_nanos` is the sum of their prices in nano-USD, of those with an exchange rate.
     """
 
     theirs: int
@@ -123,7 +123,7 @@ _Days: TypeAlias = Counter[tuple[str, date | None]]
 
 
 class Comparison:
-    """The result so far; complete once `disputes` has been read to its end."""
+    """The result; complete once `disputes` is exhausted."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
@@ -131,7 +131,7 @@ class Comparison:
         self.causes: Counter[str] = Counter()
         self.kinds: set[str] = set()
         self.lines = self.outside = 0
-        self.without_price = self.without_time = 0  # of the lines that should have one
+        self.without_price = self.without_time = 0  # among the lines that should have one
         self.first, self.last = terms.first, terms.last
         self.gaps: list[LogGap] = []
         self._theirs: _Days = Counter()
@@ -141,7 +141,7 @@ class Comparison:
         self._price: _Days = Counter()
 
     def totals(self) -> dict[tuple[str, date | None], DayTotals]:
-        """By kind and day; None: of lines without a time."""
+        """Return totals by kind and day, None for lines without a time."""
         keys = {*self._theirs, *self._agreed, *self._ours}
         counted = self._theirs, self._agreed, self._ours, self._cost, self._price
         return {
@@ -194,9 +194,9 @@ class Comparison:
                 self._price[kind, day] += round(price * usd)
 
     def _strange_columns(self, database: Any) -> dict[str, str]:
-        """The fields of which nothing in their log fits, each with what is said of it."""
+        """Return the fields without any matching value in their log, with a note on each."""
         strange: dict[str, str] = {}
-        if self.gaps:  # what is missing may have been ours
+        if self.gaps:  # the missing rows might match
             return strange
         for field, (sql, what) in _FITS.items():
             number, fitting = database.execute(sql).fetchone()
@@ -209,7 +209,7 @@ class Comparison:
         return strange
 
     def _compare(self, database: Any, ignored: dict[str, str]) -> Iterator[Dispute]:
-        """Compare, as if there were no columns of the ignored fields."""
+        """Compare as if the ignored fields had no columns."""
         for field in ignored:
             database.execute(f"UPDATE claims SET {field} = NULL")
         self._add_rates(database)
@@ -238,7 +238,7 @@ class Comparison:
                     rates.append_rows((*row, float(usd)) for *row, usd in known if usd is not None)
 
     def _is_in_gap(self, time_ms: int | None, left: list[int | None]) -> bool:
-        """Whether a claim may be what a gap is about; no more of them than it has rows."""
+        """Return whether a claim may be in a gap, for at most as many claims as it has rows."""
         if time_ms is None:
             return False
         for number, gap in enumerate(self.gaps):

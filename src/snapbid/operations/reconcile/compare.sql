@@ -1,5 +1,6 @@
--- What agrees and what is in dispute, of `claims` (claims.sql), `bids` and `notices` (own.sql), and
--- `rates`, USD for a unit of a currency on a day. Variables: tolerance, in micros, and descriptors.
+-- Finds what agrees and what is in dispute, from `claims` (claims.sql), `bids` and `notices`
+-- (own.sql), and `rates`: USD per unit of a currency on a day. Variables: `tolerance` (micros) and
+-- `descriptors`.
 
 -- Each bid or notice that counts, with the bid that it counts for. A repeat says that the first one
 -- was counted, in a gap or when a replay was interrupted.

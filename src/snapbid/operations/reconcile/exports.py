@@ -1,7 +1,7 @@
-"""The text in an SSP's log: CSV (comma, semicolon, tab or bar), JSON Lines or Parquet.
+"""Reads the texts of an SSP's log: CSV (comma, semicolon, tab or bar), JSON Lines or Parquet.
 
-Each may be gzipped; which it is, is told by the content. A log may come from anybody: its lines,
-columns and size are bounded.
+Each may be gzipped; the content decides which it is. Logs are untrusted: their lines, columns and
+size are limited.
 """
 
 import csv
@@ -20,7 +20,7 @@ import msgspec
 
 MOST_BYTES: Final = 16 << 30  # decompressed
 MOST_OF_LINE: Final = 1 << 20  # characters, or bytes
-MOST_OF_VALUE: Final = 64 << 10  # in Parquet, whose texts may be repeated
+MOST_OF_VALUE: Final = 64 << 10  # in Parquet, where one stored text may occur in many rows
 MOST_COLUMNS: Final = 1_000
 NOT_UTF8: Final = "are not UTF-8: convert them (iconv -f latin1 -t utf-8), their ids may not fit"
 MARKED: Final = "begin with a second byte order mark, which is ignored"
@@ -37,15 +37,15 @@ FROM parquet_file_metadata($1), parquet_metadata($1)
 """
 
 Line: TypeAlias = tuple[int, Sequence[str] | None]
-"""A line's number, from 1, and its values; None where it cannot be read."""
+"""A line's number, from 1, and its values; None if it cannot be read."""
 
 
 class LogError(ValueError):
-    """A log that cannot be read at all; the text says why and what to name."""
+    """A log that cannot be read at all; the text says why and what to do."""
 
 
 class Export(NamedTuple):
-    """The names of a log's columns, its lines, and how many of these are odd in which way."""
+    """The names of a log's columns, its lines, and the number of odd lines by oddity."""
 
     names: list[str]
     lines: Iterator[Line]
@@ -53,7 +53,7 @@ class Export(NamedTuple):
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that refuses to give more than `MOST_BYTES`."""
+    """A stream that raises LogError beyond `MOST_BYTES`."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -105,7 +105,7 @@ def _csv(text: io.TextIOWrapper) -> Export:
 
 
 def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
-    """The lines of a text, without marks before them. Raises LogError."""
+    """Yield the lines of a text, without byte order marks. Raises LogError."""
     while line := text.readline(MOST_OF_LINE + 1):
         if len(line) > MOST_OF_LINE:
             raise LogError(f"a line is over {MOST_OF_LINE >> 20} MiB")
@@ -119,7 +119,7 @@ def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
 
 def _check_columns(names: list[str]) -> None:
     if len(names) > MOST_COLUMNS:
-        raise LogError(f"it has {len(names)} columns, {MOST_COLUMNS} at most")
+        raise LogError(f"it has {len(names)} columns; at most {MOST_COLUMNS} are allowed")
 
 
 def _csv_lines(reader: Any, width: int) -> Iterator[Line]:
@@ -136,14 +136,14 @@ def _csv_lines(reader: Any, width: int) -> Iterator[Line]:
 
 def _json_lines(stream: io.BufferedReader) -> Export:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    names: dict[str, None] = {}  # of the first lines: one alone may lack what is null
+    names: dict[str, None] = {}  # of the first lines: a single one may omit null fields
     odd: Counter[str] = Counter()
     first = _unmarked(stream.peek(1 << 20))
     for line in first[: first.rfind(b"\n") + 1 or None].split(b"\n")[:1_000]:
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
             names |= dict.fromkeys(decode(line))
     if not names:
-        raise LogError("the first lines are no JSON objects")
+        raise LogError("the first lines are not JSON objects")
     _check_columns(list(names))
 
     def lines() -> Iterator[Line]:
@@ -171,7 +171,7 @@ def _json_lines(stream: io.BufferedReader) -> Export:
 
 
 def _unmarked(text: bytes) -> bytes:
-    """A text without the byte order marks before it."""
+    """Remove leading byte order marks."""
     while text.startswith(_MARK):
         text = text.removeprefix(_MARK)
     return text
@@ -210,7 +210,7 @@ def _parquet(database: Any, path: Path) -> Export:
 
 
 def _text_of(name: str, kind: str) -> str:
-    """SQL for a column's text; nested values have none, and times without a zone are UTC."""
+    """Return SQL for a column's text, empty for nested values; times without a zone are UTC."""
     column = '"' + name.replace('"', '""') + '"'
     if kind.endswith(("]", ")")) and not kind.startswith("DECIMAL"):
         return "''"

@@ -1,4 +1,4 @@
-"""What the auction log says of one SSP: bids, and notices of all, as tables; see own.sql."""
+"""Loads the auction log's bids of one SSP, and all notices, as tables (own.sql)."""
 
 import glob
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from snapbid.warehouse.registry import FamilySpan
 
 
 def load(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan]) -> None:
-    """Make the tables of own.sql from the log's files."""
+    """Create the tables of own.sql from the log's files."""
     database.execute("CREATE TABLE family (descriptor VARCHAR, first_day DATE, last_day DATE)")
     database.executemany("INSERT INTO family VALUES ($1, $2, $3)", family)
     if paths:
@@ -27,7 +27,7 @@ def load(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan]) -> 
 
 
 def files(directory: Path, first: date | None, last: date | None) -> list[Path]:
-    """The files of some days, and of those beside them."""
+    """Return the files of some days and of the adjacent ones."""
     since = (first - timedelta(days=1)).isoformat() if first else ""
     until = (last + timedelta(days=1)).isoformat() if last else "9999-12-31"
     return [

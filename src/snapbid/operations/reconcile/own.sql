@@ -1,5 +1,5 @@
--- The auction log's `rows`: bids of the SSP's `family` of descriptors, on their days, notices of the
--- kinds that `claims` has, and gaps.
+-- Tables of the auction log's `rows`: bids of the SSP's `family` of descriptors on their days,
+-- notices of the kinds in `claims`, and gaps.
 
 CREATE TABLE bids AS
 SELECT
@@ -9,7 +9,7 @@ FROM rows SEMI JOIN family ON rows.descriptor = family.descriptor
     AND day_of(epoch_ms(time)) BETWEEN family.first_day AND family.last_day
 WHERE kind = 'bid';
 
--- A notice that came from a spool has a key in place of its ids: those of the row that was spooled.
+-- A notice replayed from a spool has a key instead of ids, which are in the row of its spooling.
 CREATE TABLE notices AS
 WITH logged AS NOT MATERIALIZED (
     SELECT

@@ -1,4 +1,4 @@
-"""The result of a comparison: a CSV of the disputes, and a page, both to be sent to the SSP."""
+"""The result of a comparison as a CSV of the disputes and a page, both to send to the SSP."""
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ _SHOWN: Final = ("cause", "auction", "your log", "our log", "detail")
 
 
 class ReportedDay(NamedTuple):
-    """What the report has for a kind on a day; None where it has no such figure."""
+    """The report's figures for a kind on a day; None if it has no such figure."""
 
     number: int
     cost_nanos: int | None
@@ -53,9 +53,9 @@ Reported = dict[tuple[str, date], ReportedDay]
 
 
 class TotalsRow(NamedTuple):
-    """A kind on a day: lines of theirs, those that agree, what the log and the report count.
+    """A kind on a day: their lines, those that agree, and the counts of our log and the report.
 
-    Their money is None where no price is known.
+    Their money is None if no price is known.
     """
 
     kind: str
@@ -70,14 +70,14 @@ class TotalsRow(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether the auction log and the report do."""
+        """Whether the auction log and the report differ."""
         return self.reported is not None and (
             self.logged != self.reported or self.logged_usd != self.reported_usd
         )
 
 
 def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]:
-    """Every day of the comparison, with the report's figures unless it was not compared."""
+    """Return the rows of all days, with the report's figures if it was compared."""
     rows = []
     known = comparison.totals()
     for kind, day in sorted({*known, *(reported or ())}, key=lambda key: (key[0], str(key[1]))):
@@ -93,7 +93,7 @@ def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]
 
 
 def write_csv(path: Path, disputes: Iterable[Dispute]) -> Iterator[Dispute]:
-    """Write disputes as they pass. Raises OSError."""
+    """Write disputes to a file while passing them on. Raises OSError."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
@@ -103,7 +103,7 @@ def write_csv(path: Path, disputes: Iterable[Dispute]) -> Iterator[Dispute]:
 
 
 def cells(dispute: Dispute) -> tuple[object, ...]:
-    """The values of a dispute under COLUMNS. Ids that a spreadsheet would run get a quote."""
+    """Return a dispute's values for COLUMNS; ids that a spreadsheet would execute are quoted."""
     d = dispute
     return (
         d.cause, d.kind, _inert(d.auction), _inert(d.imp or ""),
@@ -114,7 +114,7 @@ def cells(dispute: Dispute) -> tuple[object, ...]:
 
 
 class Coverage(NamedTuple):
-    """What was compared: columns by field, those of no use, what was not, and what is odd."""
+    """What was compared: columns by field, unused columns, what was not compared, and notes."""
 
     columns: dict[str, str]
     unused: list[str]
@@ -122,7 +122,7 @@ class Coverage(NamedTuple):
     notes: list[str]
 
     def lines(self) -> Iterator[str]:
-        """What to tell, a line each."""
+        """Yield the coverage as lines of text."""
         taken = ", ".join(f"{name!a} as {field}" for field, name in self.columns.items())
         yield f"columns: {taken}"
         if self.unused:
@@ -132,7 +132,7 @@ class Coverage(NamedTuple):
 
 
 def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
-    """What was compared; `prices` and `times`: these were to be."""
+    """Describe what was compared; `prices` and `times`: whether they should be."""
     missing, seen = [], comparison.seen
     for is_wanted, what, lacking in (
         (prices, "price", comparison.without_price),
@@ -152,7 +152,7 @@ def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
 
 
 def is_complete(comparison: Comparison, *, prices: bool, times: bool) -> bool:
-    """Whether all was compared that was to be, and nothing in the log is odd."""
+    """Return whether everything requested was compared, and nothing in the log is odd."""
     lacking = (prices and comparison.without_price) or (times and comparison.without_time)
     return not (lacking or comparison.seen.notes)
 
@@ -164,7 +164,7 @@ def page(
     shown: list[Dispute],
     covered: Coverage | None = None,
 ) -> str:
-    """The page: totals, causes, and the first disputes. It loads nothing."""
+    """Render the self-contained page: totals, causes, and the first disputes."""
     title = f"Reconciliation with {ssp}"
     total = sum(comparison.causes.values())
     parts = [
@@ -189,7 +189,7 @@ def page(
 
 
 def _brief(dispute: Dispute) -> tuple[str, ...]:
-    """A dispute under _SHOWN."""
+    """Return a dispute's values for _SHOWN."""
     d = dispute
     line = "" if d.line is None else f"line {d.line}"
     theirs = line, _time(d.their_ms), _priced(d.their_price, d.their_currency)
@@ -207,7 +207,7 @@ def _priced(micros: int | None, currency: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
-    """A table; on a phone each row is a list, whose entries have the columns' names."""
+    """Yield a table; on a phone each row is a list, whose entries have the columns' names."""
     yield "<table><thead><tr>" + "".join(f"<th scope=col>{head}" for head in heads) + "<tbody>"
     for row in rows:
         yield "<tr>"

@@ -2,9 +2,9 @@
 
     {"at": epoch ms, "ssp": descriptor, "request": the scrubbed bid request}
 
-A sampled request is copied as it arrives; a thread parses, scrubs and writes it. Large requests,
-and those that the thread cannot keep up with, are left out. All workers of a machine append to the
-same file, which never grows beyond its limit.
+A sampled request is copied as it arrives; a thread parses, scrubs and writes it. Large requests are
+skipped, and so are all while the thread cannot keep up. All workers of a machine append to the same
+file, which never grows beyond its limit.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from snapbid.base.http import (
 )
 from snapbid.operations.recording.scrub import Scrubber
 
-MAX_BODY: Final = 65_536  # bytes; parsing more would hold the interpreter lock for too long
+MAX_BODY: Final = 65_536  # bytes; parsing more would hold the GIL for too long
 MAX_WAITING: Final = 64
 CLOSE_S: Final = 5.0
 
@@ -54,7 +54,7 @@ def open_file(path: Path) -> int:
 
 
 class Recorder:
-    """Records a share of the requests of the handlers that it wraps.
+    """Records a share of the requests to the handlers that it wraps.
 
     `vendor` is our id in the IAB Global Vendor List. Raises OSError if the file cannot be opened
     for appending.
@@ -122,11 +122,11 @@ class Recorder:
             except (Problem, ValueError, RecursionError):
                 continue  # not a bid request
             except Exception as error:  # a failure here must not affect serving
-                logger.error("a request was not recorded: %s", where(error))
+                logger.error("skipped recording a request: %s", where(error))
         os.close(self._file)
 
     def _line(self, sample: SampledRequest) -> bytes:
-        """Raises Problem, ValueError or RecursionError for anything but a bid request."""
+        """Return a line of the file. Raises Problem, ValueError or RecursionError if invalid."""
         body = sample.body
         if encoding := encoding_of(sample.encoding):
             body = inflate(body, MAX_BODY, encoding)
@@ -140,6 +140,6 @@ class Recorder:
     def _write(self, line: bytes) -> None:
         if os.fstat(self._file).st_size + len(line) > self._max_bytes:
             self._full = True
-            logger.warning("%s has reached %d bytes: recording ends", self._path, self._max_bytes)
+            logger.warning("stopped recording: %s reached %d bytes", self._path, self._max_bytes)
             return
         os.write(self._file, line)

@@ -1,11 +1,10 @@
-"""What a recording keeps of a bid request: what a bidder reads of it and no person is known by.
+"""Removes personal data from recorded bid requests, keeping what a bidder reads.
 
-Only fields that the structs of a request have are kept, at every depth, and of texts only those
-that are listed here as harmless: a field that nobody has thought about is left out. Identifiers
-become keyed hashes of the same form: a user remains recognisable as the same user, and without the
-key the original can't be recovered by trying. Where a request opts out, nothing is left of the
-user's and the device's ids, of segments and positions. Consent strings stay, since they decide
-whether user data may be used.
+Only fields of the request's structs are kept, at every depth, and of texts only those listed here
+as harmless: unknown fields are dropped. Identifiers become keyed hashes of the same form: a user
+remains recognisable as the same user, but without the key the original cannot be found by trying.
+If a request opts out, the ids of user and device, segments and positions are removed. Consent
+strings stay, since they decide whether user data may be used.
 """
 
 import re
@@ -65,8 +64,8 @@ CHANGED: Final = {
 }
 """Fields that identify somebody or somewhere, each with a form of its own (`Scrubber`)."""
 
-MAX_TEXT: Final = 4_096  # characters; consent strings are the longest
-DEGREE_DECIMALS: Final = 1  # of a position: some 10 km
+MAX_TEXT: Final = 4_096  # characters, enough for consent strings
+DEGREE_DECIMALS: Final = 1  # decimals of a position: some 10 km
 _PERSONAL: Final = re.compile(r"@|%40|\A\s*\+|[\x00-\x1f]", re.IGNORECASE)  # an address, a phone
 _NUMBER: Final = re.compile(r"\s*-?\d{1,15}(\.\d{1,15})?\s*|true|false")  # as text
 _SHORT_ID: Final = re.compile(r"\d{1,4}")  # of an impression
@@ -80,7 +79,7 @@ Document = dict[str, Any]
 
 
 class _Field(NamedTuple):
-    """What a struct has under a name: objects of another struct, texts, or numbers."""
+    """A struct's field: objects of another struct, texts, or numbers."""
 
     struct: type[Struct] | None
     is_text: bool
@@ -108,14 +107,14 @@ class Scrubber:
         }
 
     def scrub(self, request: Document) -> Document:
-        """Return what may be kept of a request. Raises RecursionError for a deep one."""
+        """Return what may be kept of a request. Raises RecursionError if nested too deeply."""
         kept = self._object(request, BidRequest)
         if self._opts_out(request):
             _remove_ids(kept)
         return kept
 
     def _opts_out(self, request: Document) -> bool:
-        """Whether its user data may not be used, or that cannot be told."""
+        """Return whether its user data must not be used, also if that is unknown."""
         try:
             read = decode_tolerantly(msgspec.json.encode(request).decode(), BidRequest)
         except (BadRequest, ValueError, OverflowError):
@@ -135,7 +134,7 @@ class Scrubber:
         return kept
 
     def _value(self, value: Any, field: _Field, struct: str, name: str) -> Any:
-        """What is kept of a field's value, or of each in a list; None for nothing."""
+        """Return what is kept of a field's value, or of each in a list; None for nothing."""
         if isinstance(value, list):
             kept = [self._single(item, field, struct, name) for item in value]
             return [item for item in kept if item is not None]
@@ -158,7 +157,7 @@ class Scrubber:
     # -- what is changed ---------------------------------------------------------------------------
 
     def _native_request(self, value: Any) -> Any:
-        """The request in the form in which it was sent: JSON as text, or an object."""
+        """Scrub a native request, in the form in which it was sent: JSON as text, or an object."""
         if isinstance(value, dict):
             return self._object(value, NativeMarkup)
         try:
@@ -177,23 +176,23 @@ class Scrubber:
         return self._hash(value).hex()
 
     def _like(self, value: Any) -> str | None:
-        """A hash in the form of the id: an all-zero id is kept, a UUID remains a UUID."""
+        """Hash an id in its form: an all-zero id is kept, a UUID remains a UUID."""
         text = str(value)
         if not text.strip("0-"):
             return text or None
         return str(uuid.UUID(bytes=self._hash(text))) if text.count("-") == 4 else self._hex(text)
 
     def _address4(self, value: Any) -> str:
-        """An address of a private network (RFC 1918), which identifies nobody."""
+        """Map to an address of a private network (RFC 1918), which identifies nobody."""
         return str(IPv4Address(_NETWORK4 | int.from_bytes(self._hash(value)[:3])))
 
     def _address6(self, value: Any) -> str:
-        """An address of a private network (RFC 4193)."""
+        """Map to an address of a private network (RFC 4193)."""
         return str(IPv6Address(_NETWORK6 | int.from_bytes(self._hash(value)[:15])))
 
 
 def _remove_ids(kept: Document) -> None:
-    """Remove what a request without user data does not carry (contract 3, "Privacy"), and more."""
+    """Remove at least what the bidder must not use without consent (contract 3, "Privacy")."""
     for of, names in (("user", _USER_IDS), ("device", _DEVICE_IDS)):
         for part in _objects(kept.get(of)):
             for name in names:
@@ -210,12 +209,12 @@ def _objects(value: Any) -> list[Document]:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a harmless field holds what belongs there, as far as can be told."""
+    """Return whether a harmless field seems to hold what belongs there."""
     return len(text) <= MAX_TEXT and not _PERSONAL.search(text)
 
 
 def _origin(value: Any) -> str | None:
-    """A page's address without user, path, query and fragment."""
+    """Return a page's address without user, path, query and fragment."""
     try:
         parts = urlsplit(str(value))
         host = parts.hostname
