@@ -190,7 +190,7 @@ def test_ids_that_are_not_registered_are_told(stack: Stack) -> None:
     eventually(lambda: len(judged(stack, "nova")["seen"]["strays"]) == 2, "two strays")
     first, *strays = judged(stack, "nova")["items"][0]["evidence"]
     assert first.startswith("no request to ")
-    assert sorted(line.split(", ")[0] for line in strays) == [
+    assert sorted(line.split(" at ")[0] for line in strays) == [
         "a request to the unregistered id 'Nova'",
         "a request to the unregistered id '{sspId}'",
     ]

@@ -1,1 +1,1 @@
-"""What partners read of the bidder: API pages, diagnosis, demand signals."""
+"""What partners can read: API documentation, diagnosis, demand signals."""

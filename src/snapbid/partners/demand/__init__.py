@@ -1,1 +1,1 @@
-"""Which of an SSP's traffic could be bid on at all, computed from the campaigns (contract 11)."""
+"""Demand signals: the traffic of an SSP that any campaign could bid on (contract 11)."""

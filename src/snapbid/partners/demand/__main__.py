@@ -18,14 +18,14 @@ def _exit_with_stdin() -> None:
 
 
 def main() -> None:
-    """Make the signals once; exit status 1 where the warehouse is away."""
+    """Make the signals once; exit status 1 if the warehouse is unavailable."""
     dsn = sys.stdin.buffer.readline().decode().strip()
     threading.Thread(target=_exit_with_stdin, daemon=True).start()
     os.nice(10)
     try:
         asyncio.run(make(dsn))
     except AWAY:
-        sys.exit(1)  # the drain says so
+        sys.exit(1)  # the drain logs it
 
 
 if __name__ == "__main__":

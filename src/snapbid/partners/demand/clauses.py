@@ -1,8 +1,8 @@
-"""Conditions without which no campaign bids, of which an SSP can judge each by its request.
+"""Necessary conditions of a bid, reduced to those that an SSP can check on its requests.
 
-A clause is a box: an impression that is outside of all clauses gets no bid, whatever else it has.
-Conditions that an SSP cannot judge (segments, budgets), or should not be told (publishers,
-domains), are left out: a clause may be too wide and is never too narrow.
+A clause is a box: an impression outside all clauses gets no bid, whatever else it has. Conditions
+that an SSP cannot check (segments, budgets) or should not learn (publishers, domains) are left out:
+a clause may be too wide but is never too narrow.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from snapbid.campaigns.campaign import Campaign, Creative, Values
 
-AHEAD_MS: Final = 3_600_000  # campaigns that start so soon count already
-MOST: Final = 20_000  # clauses; beyond, they are widened
+AHEAD_MS: Final = 3_600_000  # campaigns that start within this time already count
+MOST: Final = 20_000  # clauses; more are merged into wider ones
 MOST_COMPARED: Final = 2_000  # of one media and size
 _STEPS: Final = (100, 125, 160, 200, 250, 320, 400, 500, 640, 800)  # hundredths
 
@@ -20,7 +20,7 @@ Entries: TypeAlias = frozenset[str | int]
 
 
 class Clause(NamedTuple):
-    """What an impression must be. None: anything.
+    """Conditions on an impression; None: any value.
 
     `size` (banners) is `WxH`; a request must have one of the `inventories` (site, app, dooh), be
     from one of the `countries` (alpha-3) and have one of the `devices` (`device.devicetype`); an
@@ -35,7 +35,7 @@ class Clause(NamedTuple):
     deals: Entries | None
 
     def covers(self, other: "Clause") -> bool:
-        """Whether all that the other admits is admitted."""
+        """Return whether this clause admits everything that the other admits."""
         return (
             self.media == other.media
             and self.size in (None, other.size)
@@ -51,13 +51,13 @@ Clauses: TypeAlias = dict[Clause, int]
 
 
 def admits(campaign: Campaign, descriptors: Mapping[str, str]) -> bool:
-    """Whether requests to any of some descriptors (to canonical id) may get bids of a campaign."""
+    """Return whether a campaign may bid on requests to any of the descriptors (to canonical id)."""
     values = campaign.targeting.get("ssp")
     return any(_admits(values, {name, id}) for name, id in descriptors.items())
 
 
 def clauses_of(campaign: Campaign, now_ms: int) -> Iterator[tuple[Clause, int]]:
-    """Yield the clauses of a campaign, for SSPs that it admits."""
+    """Yield the clauses of a campaign for SSPs that it targets."""
     if campaign.status != "active" or not _runs(campaign, now_ms):
         return
     targeting = campaign.targeting
@@ -78,7 +78,7 @@ def clauses_of(campaign: Campaign, now_ms: int) -> Iterator[tuple[Clause, int]]:
 
 
 def reduced(clauses: Iterable[tuple[Clause, int]]) -> Clauses:
-    """Leave out what other clauses cover; widen clauses where there are too many."""
+    """Drop clauses that others cover; widen clauses if there are too many."""
     highest: Clauses = {}
     for clause, micros in clauses:
         highest[clause] = max(highest.get(clause, 0), micros)
@@ -99,7 +99,7 @@ def reduced(clauses: Iterable[tuple[Clause, int]]) -> Clauses:
 
 
 def ceiling(micros: int) -> int:
-    """Round a price up to one of ten steps to its tenfold, so that no price is told."""
+    """Round a price up to one of ten steps per decade, so that no exact price is disclosed."""
     power = 1
     while True:
         for step in _STEPS:
@@ -147,7 +147,10 @@ def _included(targeting: Mapping[str, Values], dimension: str) -> Entries | None
 
 
 def _inventories(targeting: Mapping[str, Values]) -> Entries | None:
-    """A request may have several, so the conditions of several dimensions do not meet in one."""
+    """Return the inventories to which a campaign is limited; None if to none.
+
+    A request may have several, so conditions on different dimensions cannot be combined.
+    """
     named = _included(targeting, "inventory")
     if named is not None:
         return named
@@ -159,7 +162,7 @@ def _inventories(targeting: Mapping[str, Values]) -> Entries | None:
 
 
 def _countries(targeting: Mapping[str, Values]) -> Entries | None:
-    """A region is one of the country that the request names."""
+    """Return the countries that a campaign targets, those of its regions included."""
     countries, regions = _included(targeting, "country"), _included(targeting, "region")
     if regions is None:
         return countries

@@ -1,6 +1,6 @@
-"""`GET /api/v1/ssp/{sspId}/demand` over HTTP (contract 11): the rules as the drain has made them.
+"""`GET /api/v1/ssp/{sspId}/demand` over HTTP (contract 11): the rules that the drain has made.
 
-Token and order of checks are those of the report, the rate limit is one of its own.
+Token and order of checks are those of the report; the rate limit is separate.
 """
 
 import logging
@@ -34,7 +34,8 @@ class DemandEndpoint:
         try:
             signal = await demand.fetch(self._pool, ssp, TIMEOUT_S)
         except AWAY as error:
-            logger.warning("the warehouse did not answer: %s", str(error) or type(error).__name__)
+            why = str(error) or type(error).__name__
+            logger.warning("failed to read demand rules of %s from the warehouse: %s", ssp, why)
             detail = "the rules cannot be read now; retry after a short delay"
             raise Problem(detail, fields) from error
         if signal is None:
@@ -51,6 +52,6 @@ class DemandEndpoint:
 
 
 def _known(scope: Scope) -> list[bytes]:
-    """The tags of `If-None-Match` (RFC 9110, 13.1.2)."""
+    """Return the tags of `If-None-Match` (RFC 9110, 13.1.2)."""
     given = b",".join(value for name, value in scope["headers"] if name == b"if-none-match")
     return [tag.strip().removeprefix(b"W/") for tag in given.split(b",")]

@@ -17,7 +17,7 @@ from snapbid.warehouse.demand import DemandSignal
 
 
 async def make(dsn: str) -> None:
-    """Make and store the signals of all canonical ids. Raises what the warehouse raises."""
+    """Make and store the rules of all canonical ids. Raises what the warehouse raises."""
     connection = await asyncpg.connect(dsn)
     try:
         ssps = await registry.fetch_all(connection)
@@ -37,7 +37,7 @@ async def make(dsn: str) -> None:
 async def _read(
     connection: asyncpg.Connection, families: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Clauses]:
-    """Read the clauses of some families of descriptors, by the key of each."""
+    """Return the clauses of families of descriptors, by the key of each family."""
     now_ms = int(time() * 1000)
     of_all: Clauses = {}
     own: dict[str, Clauses] = {name: {} for name in families}
@@ -53,7 +53,7 @@ async def _read(
                 row.content, is_normalised=row.is_normalised, is_active=row.is_active
             )
         except ValueError:
-            return  # it does not bid, either
+            return  # it does not bid either
         if "ssp" in campaign.targeting:
             targets = [own[name] for name, family in families.items() if admits(campaign, family)]
         else:

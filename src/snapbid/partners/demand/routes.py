@@ -1,4 +1,4 @@
-"""The path of the demand signals, and the name under which requests for them are counted."""
+"""The path of the demand signals, and the label of their metric."""
 
 from typing import Final
 
@@ -11,10 +11,10 @@ ROUTE: Final = "demand"
 
 
 def demand_path(ssp: str) -> str:
-    """The path of an SSP's demand signals."""
+    """Return the path of an SSP's demand signals."""
     return f"{PREFIX}{ssp}{SUFFIX}"
 
 
 def is_demand_path(path: str) -> bool:
-    """Whether `DemandEndpoint` answers this path."""
+    """Return whether `DemandEndpoint` answers this path."""
     return ssp_of(path, SUFFIX) is not None

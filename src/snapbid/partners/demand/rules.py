@@ -1,4 +1,4 @@
-"""Clauses as plain JSON rules that an SSP filters by.
+"""Renders clauses as plain JSON rules by which an SSP can filter.
 
 A request may be dropped if all its impressions may; an impression may be dropped if no entry of
 `accept` takes it. A native impression must ask for assets, and a floor must have an exchange rate.
@@ -19,7 +19,7 @@ VALID_FOR_S: Final = 3600
 
 
 class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Impressions that could be bid on; empty lists ask for nothing.
+    """Impressions that could be bid on; an empty list sets no condition.
 
     `sizes` of a banner, or of one of its formats; one of `inventories` (site, app, dooh) in the
     request; its country and `device.devicetype`; one of `deals` offered. `max_floor` (USD) is the
@@ -36,7 +36,7 @@ class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class DemandRules(msgspec.Struct, frozen=True, rename="camel"):
-    """What could be bid on of an SSP's traffic, in `valid_for_s` seconds from when it was read.
+    """The part of an SSP's traffic that could be bid on, valid for `valid_for_s` from reading.
 
     `currencies` have the USD of a unit. A request whose `cur` has none of them may be dropped, too.
     """
@@ -48,9 +48,9 @@ class DemandRules(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def rules_of(ssp: str, clauses: Clauses, usd: Mapping[str, Fraction]) -> DemandRules:
-    """The rules of a canonical id or descriptor; equal clauses make equal rules.
+    """Return the rules of a canonical id or descriptor; equal clauses make equal rules.
 
-    `usd`: of a unit of each currency.
+    `usd`: USD per unit of each currency.
     """
     sizes: dict[tuple[Any, ...], list[str]] = {}
     for clause, micros in clauses.items():

@@ -1,1 +1,1 @@
-"""What an SSP may see of its own traffic: outcomes, mistakes, notices (contract 11)."""
+"""The diagnosis: an SSP's view of its own traffic: outcomes, mistakes, notices (contract 11)."""

@@ -1,4 +1,4 @@
-"""The diagnosis of an SSP, from counts: a function of values."""
+"""Computes the diagnosis of an SSP from counts, without I/O."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _REASONS: Final = {reason.value: NO_BID[reason] for reason in Reason}
 
 
 class OutcomeShare(Struct, frozen=True):
-    """Requests that ended so, and what that means."""
+    """The number of requests with an outcome, and its meaning."""
 
     code: str
     requests: int
@@ -34,9 +34,9 @@ class OutcomeShare(Struct, frozen=True):
 
 
 class RuleShare(Struct, frozen=True):
-    """Requests without a campaign, by the last rule that stood; `requests` of those without one.
+    """Requests without a matching campaign, by the last rule that refused.
 
-    It follows from a sample; `sampled` of it were so.
+    `requests` is extrapolated from a sample, of which `sampled` were refused by the rule.
     """
 
     rule: str
@@ -46,7 +46,7 @@ class RuleShare(Struct, frozen=True):
 
 
 class FieldFault(Struct, frozen=True):
-    """A field that requests lack or break; `example`: its path in one of them, without values."""
+    """A missing or invalid field; `example`: its path in one of the requests, without values."""
 
     field: str
     rule: str
@@ -57,8 +57,8 @@ class FieldFault(Struct, frozen=True):
 class NoticeCounts(Struct, frozen=True):
     """Notices of one kind. `late`, part of `counted`: counted on another day than their bid's.
 
-    `unknown`: for a bid that is no longer remembered. What names no bid at all names no SSP either.
-    `altered`: whose URL was not the bid's, and was put right.
+    `unknown`: for an expired bid (a notice without any bid belongs to no SSP). `altered`: the URL
+    differed from the bid's, and the bid's values were used.
     """
 
     counted: int
@@ -80,7 +80,7 @@ class DiagnosisDay(Struct, frozen=True, rename="camel"):
 
 
 class Diagnosis(Struct, frozen=True, rename="camel"):
-    """What an SSP is shown. `checklist` is null where what it is judged from cannot be read."""
+    """The document for an SSP. `checklist` is null if its request statistics cannot be read."""
 
     ssp: str
     from_: datetime = msgspec.field(name="from")
@@ -112,9 +112,9 @@ def diagnose(
     recent: Mapping[str, RecentEvidence] | None,
     base_url: str,
 ) -> Diagnosis:
-    """The diagnosis of the canonical id `ssp`.
+    """Return the diagnosis of the canonical id `ssp`.
 
-    `recent` by descriptor, None while Redis is away; `history` counts only where there are days.
+    `recent` by descriptor, None while Redis is unavailable; `history` is used only for days.
     """
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
@@ -192,7 +192,7 @@ def _outcomes(counts: Mapping[str, int]) -> Counter[str]:
 
 
 def _shares(outcomes: Mapping[str, int], meanings: Mapping[str, str]) -> list[OutcomeShare]:
-    """The outcomes with a meaning, the most frequent first."""
+    """Return the outcomes with a meaning, the most frequent first."""
     shares = [
         OutcomeShare(code, outcomes[code], meaning)
         for code, meaning in meanings.items()
@@ -202,7 +202,7 @@ def _shares(outcomes: Mapping[str, int], meanings: Mapping[str, str]) -> list[Ou
 
 
 def _rules(counts: Mapping[str, int], requests: int) -> list[RuleShare]:
-    """The rules that stood last, the most frequent first, as the samples have them."""
+    """Return the rules that refused last in the samples, the most frequent first."""
     examined = counts.get(UNMATCHED, 0)
     shares = [
         RuleShare(rule, round(requests * by / examined), by, rule_meaning(rule))
@@ -227,7 +227,7 @@ def _lacking(counts: Mapping[str, int]) -> list[FieldFault]:
 
 
 def _unused(counts: Mapping[str, int], requests: int) -> list[FieldFault]:
-    """What requests hold that cannot be used: of samples, as shares of all requests."""
+    """Return values in requests that cannot be used, extrapolated from samples."""
     faults = []
     if strange := counts.get("strange_country", 0):
         field = REQUIRED["country"]
@@ -278,7 +278,7 @@ def _days(days: Iterable[date], history: DayHistory) -> list[DiagnosisDay]:
 
 
 def _notices_of_minutes(counts: Mapping[str, int]) -> Counter[str]:
-    """As the warehouse names them."""
+    """Return the minutes' counts of notices under the warehouse's names."""
     notices: Counter[str] = Counter({"bids": counts.get("status:200", 0)})
     for kind, (code, letter) in KINDS.items():
         notices[kind] = counts.get(f"notice:{letter}", 0)
@@ -298,7 +298,7 @@ def _evidence(
     recent: Mapping[str, RecentEvidence],
     noticed_in: str,
 ) -> SspEvidence:
-    """The family as one SSP. Unregistered ids in paths may be another's mistake: they stay out."""
+    """Merge the family into one SSP; without unregistered ids, which may be another's mistake."""
     last_at: Counter[str] = Counter()
     for own in recent.values():
         last_at |= Counter(own.last_at)

@@ -1,7 +1,7 @@
 """`GET /api/v1/ssp/{sspId}/diagnosis` over HTTP (contract 11): JSON, or a page for browsers.
 
-Token, rate limit and order of checks are those of the report. The rate limit is one of its own, so
-that looking at the diagnosis leaves the report's quota alone.
+Token and order of checks are those of the report. The rate limit is separate, so that reading the
+diagnosis does not use up the report's quota.
 """
 
 from base64 import b64encode
@@ -25,7 +25,7 @@ _VARY: Final = (b"vary", b"accept")
 
 
 class DiagnosisEndpoint:
-    """Answers diagnoses. Raises Problem for an error answer; see `TokenGate` for the arguments."""
+    """Answers with diagnoses. Raises Problem for an error; see `TokenGate` for the arguments."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class DiagnosisEndpoint:
 
 
 def _wants_page(scope: Scope) -> bool:
-    """Whether a browser asks: they all list text/html first."""
+    """Return whether the client is a browser: they all list text/html first."""
     accepted = b",".join(value for name, value in scope["headers"] if name == b"accept")
     types = [item.partition(b";")[0].strip().lower() for item in accepted.split(b",")]
     if b"text/html" not in types:

@@ -1,4 +1,4 @@
-"""The diagnosis as a page, made from its JSON alone: no scripts, plots as SVG."""
+"""Renders the diagnosis as a page, from its JSON alone: no scripts, plots as SVG."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,12 +12,12 @@ STYLE: Final = (
 
 _PLOT_HEIGHT: Final = 120
 _BAR: Final = 44
-_MOST_DAYS: Final = 7  # of a window: a bar is as wide when there are fewer
+_MOST_DAYS: Final = 7  # days of a full window, which sets the width of a bar
 _STATES: Final = {"pass": "good", "fail": "bad", "not seen yet": "open"}
 
 
 def page(body: bytes) -> str:
-    """The whole page."""
+    """Render the page."""
     seen = json.loads(body)
     title = f"Diagnosis of {seen['ssp']}"
     return "".join(
@@ -101,7 +101,7 @@ def _rules(seen: dict[str, Any]) -> Iterator[str]:
 def _shares(
     name: tuple[str, str], shares: Sequence[dict[str, Any]], part: str, whole: int
 ) -> Iterator[str]:
-    """A table of shares with their meanings; `name` is the first column's head and field."""
+    """Yield a table of shares with their meanings; `name` is the first column's head and field."""
     head, field = name
     yield from _table(
         (head, "requests", "share", "what it means"),
@@ -173,7 +173,7 @@ def _checklist(items: Sequence[dict[str, Any]] | None) -> Iterator[str]:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A table; on a phone each row is a list, whose entries have the columns' names."""
+    """Yield a table; on a phone each row is a list, whose entries have the columns' names."""
     yield "<table><thead><tr>"
     yield from (f"<th scope=col>{head}" for head in heads)
     yield "<tbody>"

@@ -1,4 +1,4 @@
-"""The path of the diagnosis, and the name under which its requests are counted."""
+"""The path of the diagnosis, and the label of its metric."""
 
 from typing import Final
 
@@ -11,10 +11,10 @@ ROUTE: Final = "diagnosis"
 
 
 def diagnosis_path(ssp: str) -> str:
-    """The path of an SSP's diagnosis."""
+    """Return the path of an SSP's diagnosis."""
     return f"{PREFIX}{ssp}{SUFFIX}"
 
 
 def is_diagnosis_path(path: str) -> bool:
-    """Whether `DiagnosisEndpoint` answers this path."""
+    """Return whether `DiagnosisEndpoint` answers this path."""
     return ssp_of(path, SUFFIX) is not None

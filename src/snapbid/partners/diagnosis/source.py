@@ -1,7 +1,7 @@
-"""Diagnoses as JSON, from the cache or else from warehouse and Redis.
+"""Reads diagnoses as JSON, from the cache or else from warehouse and Redis.
 
 Days come from the warehouse, the last minutes from Redis, which has the latest answers and examples
-for both. Without Redis, days have no checklist, and there are no last minutes.
+of both. Without Redis, days have no checklist, and the last minutes are unavailable.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from snapbid.warehouse.away import AWAY
 from snapbid.warehouse.diagnosis import DayHistory
 from snapbid.warehouse.reports import TIMEOUT_S
 
-LAST_TTL_S: Final = 10  # the last minutes are asked for to see what was just changed
+LAST_TTL_S: Final = 10  # short, since partners read the last minutes to see the effect of a change
 ANSWER_TIMEOUT_S: Final = 0.5
 
 Numbers = Callable[[], Mapping[str, int]]
@@ -48,7 +48,7 @@ class DiagnosisSource:
         self._last = ReportCache(redis, LAST_TTL_S)
 
     def ttl_s(self, window: DiagnosisWindow) -> int:
-        """For how long a diagnosis is cached."""
+        """Return how long to cache a diagnosis (s)."""
         return self._cache(window).ttl_s
 
     async def get(
@@ -60,7 +60,7 @@ class DiagnosisSource:
         *,
         use_cache: bool,
     ) -> FetchedReport:
-        """The diagnosis of a canonical id and its descriptors. Raises Problem."""
+        """Return the diagnosis of a canonical id and its descriptors. Raises Problem."""
         cache, key = self._cache(window), f"{REPORT_CACHE}{ssp}:diagnosis:{window.key}"
         cached = await cache.get(key) if use_cache else None
         if cached is not None:

@@ -1,4 +1,4 @@
-"""What a diagnosis covers: up to 7 UTC days as the report does, or the last 10 minutes."""
+"""The window of a diagnosis: up to 7 UTC days, as in the report, or the last 10 minutes."""
 
 from datetime import date
 from typing import Final, NamedTuple
@@ -10,17 +10,17 @@ from snapbid.report.window import ReportWindow
 
 MINUTES: Final = 10
 LAST: Final = f"{MINUTES}m"
-_SHOWN_CHARACTERS: Final = 40  # of an invalid value
+_SHOWN_CHARACTERS: Final = 40  # characters of an invalid value
 
 
 class DiagnosisWindow(NamedTuple):
-    """UTC days; None: the last minutes."""
+    """A window of UTC days; None: the last minutes."""
 
     days: ReportWindow | None
 
     @property
     def key(self) -> str:
-        """The window in the name of a cache entry."""
+        """The window's part of a cache key."""
         return f"{self.days.first}:{self.days.last}" if self.days else LAST
 
 

@@ -1,4 +1,4 @@
-"""What becomes of every attribute that a bid request may have: the table "What we honour".
+"""The table "What we honour": how the bidder treats every attribute of a bid request.
 
 `attributes.json` has the attributes of OpenRTB 2.6 (202606), of the Native Ads API 1.2, of the
 Digital Services Act's extension, and AdCOM's lists, by object: an attribute's status and a note.
@@ -24,7 +24,7 @@ INTRODUCTION: Final = (
 
 
 class Attribute(NamedTuple):
-    """An attribute of an object, what becomes of it (one of the STATUSES), and how or why not."""
+    """An attribute of an object, its treatment (one of the STATUSES), and how or why not."""
 
     object: str
     name: str
@@ -45,7 +45,7 @@ ATTRIBUTES: Final = _load()
 
 
 def document() -> dict[str, Any]:
-    """The table as an OpenAPI document without operations, for the page that shows it."""
+    """Return the table as an OpenAPI document without operations, for its page."""
     text = "\n".join(_lines())
     return {
         "openapi": "3.1.0",

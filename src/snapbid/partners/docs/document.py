@@ -36,7 +36,7 @@ response's body, `code` the error code in it; `faulty` bodies hold an event that
 
 _LIMIT: Final = re.compile(r"{{(\w+)}}")
 _WRAP: Final = re.compile(r"(?<!\n)\n(?!\n)")
-_HEADER_NAMES: Final = {  # whose usual spelling is not title case
+_HEADER_NAMES: Final = {  # headers not spelled in title case
     "etag": "ETag",
     "ratelimit": "RateLimit",
     "ratelimit-policy": "RateLimit-Policy",
@@ -45,7 +45,7 @@ _HEADER_NAMES: Final = {  # whose usual spelling is not title case
 
 
 def document(settings: Settings) -> dict[str, Any]:
-    """The document for a server with these settings."""
+    """Return the document for a server with these settings."""
     known = limits(settings)
     api = filled(tomllib.loads(AUTHORED.read_text(encoding="utf-8")), known)
     writer = OperationWriter(api, problems(settings))
@@ -69,7 +69,7 @@ def document(settings: Settings) -> dict[str, Any]:
 
 
 def limits(settings: Settings) -> dict[str, Any]:
-    """What `{{name}}` stands for."""
+    """Return the values of the placeholders `{{name}}`."""
     return {
         "base_url": settings.base_url,
         "bid_max_bytes": settings.bid_max_bytes,
@@ -87,7 +87,7 @@ def limits(settings: Settings) -> dict[str, Any]:
 
 
 def filled(value: Any, known: Mapping[str, Any]) -> Any:
-    """The value with its limits, and paragraphs in one line."""
+    """Fill in the placeholders of a value, and join the lines of paragraphs."""
     if isinstance(value, dict):
         return {name: filled(inner, known) for name, inner in value.items()}
     if isinstance(value, list):
@@ -100,7 +100,7 @@ def filled(value: Any, known: Mapping[str, Any]) -> Any:
 
 
 class OperationWriter:
-    """Writes operations of an API in full, from those that `api.toml` has in short."""
+    """Expands the abbreviated operations of `api.toml`."""
 
     def __init__(self, api: dict[str, Any], problems: dict[str, dict[str, Answer]]) -> None:
         self._conditions: dict[str, dict[str, str]] = api["errors"]
@@ -108,7 +108,7 @@ class OperationWriter:
         self._problems = problems
 
     def operation(self, own: Fragment, examples: list[Fragment]) -> Fragment:
-        """The operation with bodies, examples and errors."""
+        """Return the operation with bodies, examples and errors."""
         full = own | {"responses": {}, EXAMPLES: examples}
         if "body" in own:
             sent = {each["name"]: shown(each["summary"], each["body"]) for each in examples
@@ -136,7 +136,7 @@ class OperationWriter:
         return {_HEADER_NAMES.get(name, name.title()): self._headers[name] for name in names}
 
     def _failures(self, section: str) -> Fragment:
-        """Error responses by status: conditions from `api.toml`, the rest from the answers."""
+        """Return error responses by status: conditions from `api.toml`, the rest from the code."""
         by_status: dict[int, list[tuple[str, str, Answer]]] = {}
         for name, when, answer in self._errors(section):
             by_status.setdefault(answer.start["status"], []).append((name, when, answer))
@@ -163,7 +163,7 @@ class OperationWriter:
 
 
 def _error_schema(bodies: list[dict[str, Any]]) -> Schema:
-    """The schema of these error bodies, narrowed to their codes."""
+    """Return the schema of these error bodies, narrowed to their codes."""
     if bodies[0].keys() == {"error"}:
         return ref("RateError")
     name, tag = ("EventError", "code") if "code" in bodies[0] else ("Error", "error")
@@ -180,5 +180,5 @@ def _content(schema: Schema, examples: dict[str, Fragment]) -> Fragment:
 
 
 def shown(summary: str, value: Any) -> Fragment:
-    """An example of a body."""
+    """Return a body as an OpenAPI example."""
     return {"summary": summary, "value": value}

@@ -1,8 +1,8 @@
 """`/openapi.json`, and the pages at `/docs`, which show it with Scalar (`assets/ATTRIBUTION.md`).
 
-Bodies are made at the first request, in a thread: bids are served meanwhile, and a worker that is
-never asked loads neither the modules nor the text. Assets have the hash of their text or their
-version in their names, so that browsers may keep them for good.
+Bodies are built at the first request, in a thread: bids are served meanwhile, and a worker without
+such requests loads neither the modules nor the text. The names of assets contain a hash or version,
+so that browsers may cache them forever.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from snapbid.partners.docs import routes
 HTML: Final = b"text/html; charset=utf-8"
 SCRIPT: Final = b"text/javascript; charset=utf-8"
 STYLE: Final = b"text/css; charset=utf-8"
-# Scalar adds its style sheet to the page by script, and shows images that are answered as blobs.
+# Scalar adds its style sheet to the page by script, and shows image responses as blobs.
 POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
     b"img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -51,7 +51,7 @@ PAGE: Final = """<!doctype html>
 _RENEWED: Final = (b"cache-control", b"public, max-age=300")
 _KEPT: Final = (b"cache-control", b"public, max-age=31536000, immutable")
 _COMMON: Final = ((b"vary", b"accept-encoding"), (b"x-content-type-options", b"nosniff"))
-# The document is no secret, and tools in a browser may want to read it.
+# The document is public; browser-based tools may read it.
 _SHARED: Final = (b"access-control-allow-origin", b"*")
 _GUARDED: Final = ((b"content-security-policy", POLICY), (b"referrer-policy", b"no-referrer"))
 
@@ -59,14 +59,14 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class PackedBody(NamedTuple):
-    """A gzipped body; its plain form has the same ETag but for the last letter."""
+    """A gzipped body; its plain form has the same ETag except for the last letter."""
 
     gzipped: bytes
     tag: str
 
 
 class DescriptionPage:
-    """A document, a page or an asset; `pack` gives the body, gzipped."""
+    """A document, a page or an asset; `pack` builds the gzipped body."""
 
     def __init__(
         self, pack: Callable[[], bytes], media_type: bytes, *headers: tuple[bytes, bytes]
@@ -108,14 +108,14 @@ class DescriptionPage:
 
 
 async def lead_to_docs(scope: Scope, receive: Receive) -> Answer:
-    """Answer GET and HEAD of the first page that somebody looks at."""
+    """Redirect GET and HEAD of the root to the documentation."""
     if scope["method"] not in ("GET", "HEAD"):
         raise await refused(MethodNotAllowed("GET, HEAD"), receive)
     return answer(302, headers=((b"location", routes.DOCS.encode()), _RENEWED))
 
 
 def pages(settings: Settings) -> dict[str, Callable[[Scope, Receive], Awaitable[Answer]]]:
-    """The handlers by path."""
+    """Return the handlers by path."""
     style, script = (ASSETS.joinpath(name).read_bytes() for name in ("docs.css", "docs.js"))
     style_path, script_path = _hashed(style, "css"), _hashed(script, "js")
 

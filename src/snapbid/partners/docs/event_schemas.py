@@ -87,14 +87,14 @@ VALUES: Final[dict[str, Schema]] = {
 
 
 def component(event: str) -> str:
-    """The name of an event's schema: `LoginEvent`."""
+    """Return the name of an event's schema: `LoginEvent`."""
     return "".join(part.capitalize() for part in event.split("_")) + "Event"
 
 
 def event_schemas(notes: Notes) -> dict[str, Schema]:
-    """The schemas of all events, of their union and of the values in them.
+    """Return the schemas of all events, of their union and of the values in them.
 
-    `notes` say what fields mean about which the catalog has no more to say.
+    `notes` describe fields for which the catalog has no description.
     """
     mapping = {name: ref(component(name))["$ref"] for name in EVENTS}
     union = {
@@ -160,7 +160,7 @@ def _context(event: Event, notes: Notes) -> Schema:
 
 
 def _private(schema: Schema) -> Schema:
-    """Allow personal data only as hashes, under unknown keys too."""
+    """Allow personal data only as hashes, also under unknown keys."""
     return schema | {
         "patternProperties": {f"{HASH_SUFFIX}$": optional(ref("Sha256"))},
         "propertyNames": {"not": {"pattern": f"^({_PLAINTEXT})$"}},

@@ -11,12 +11,12 @@ NULL: Final[Schema] = {"type": "null"}
 
 
 def ref(name: str) -> Schema:
-    """A reference to a schema of the document."""
+    """Return a reference to a schema of the document."""
     return {"$ref": REF.format(name=name)}
 
 
 def optional(schema: Schema) -> Schema:
-    """The schema or null, which counts as absent."""
+    """Return a schema that also allows null, which counts as absent."""
     if "$ref" in schema:
         return {"anyOf": [schema, NULL]}
     if "enum" in schema:

@@ -1,4 +1,4 @@
-"""The answers to what goes wrong, as the code gives them, by section and name in `api.toml`."""
+"""The code's error responses, by section and name in `api.toml`."""
 
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ _INTERNAL: Final = "the request could not be served"
 
 
 def problems(settings: Settings) -> dict[str, dict[str, Answer]]:
-    """Section -> name -> answer, for a server with these settings."""
+    """Return section -> name -> answer for a server with these settings."""
     raised: dict[str, dict[str, Problem]] = {
         "bid": _bid(settings),
         "notice": _notice(),
@@ -86,7 +86,7 @@ def _notice() -> dict[str, Problem]:
 
 
 def _report() -> dict[str, Problem]:
-    """Errors of what an SSP reads with its report token."""
+    """Return the errors of endpoints that take a report token."""
     limited = f"more than {REQUESTS} requests of this token in {WINDOW_S} seconds"
     long = f"the window is {MAX_DAYS + 1} days long, more than {MAX_DAYS}"
     return {

@@ -1,4 +1,4 @@
-"""The paths at which the API is described, and the name under which their requests are counted."""
+"""The paths of the API documentation, and the label of their metric."""
 
 from typing import Final
 

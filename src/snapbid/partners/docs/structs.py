@@ -1,4 +1,4 @@
-"""Schemas from the structs that decode requests and encode answers."""
+"""Generates schemas from the structs that decode requests and encode responses."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,7 +17,7 @@ _ID: Final[Schema] = {"type": ["string", "integer"], "minLength": 1}
 
 
 def struct_schemas(notes: Mapping[str, Mapping[str, str]]) -> dict[str, Schema]:
-    """The schemas by name; `notes` say of a schema's fields what they mean."""
+    """Return the schemas by name; `notes` describe their fields."""
     made = _requests() | _components(Diagnosis) | _components(DemandRules) | _findings()
     for name, fields in notes.items():
         for field, note in fields.items():
@@ -28,13 +28,13 @@ def struct_schemas(notes: Mapping[str, Mapping[str, str]]) -> dict[str, Schema]:
 
 def _components(struct: type[msgspec.Struct]) -> dict[str, Schema]:
     _, schemas = msgspec.json.schema_components([struct], ref_template=REF)
-    # Lists, too, are JSON: the defaults of tuples are none.
+    # The round trip turns defaults that are tuples into lists.
     plain: dict[str, Schema] = msgspec.json.decode(msgspec.json.encode(schemas))
     return plain
 
 
 def _requests() -> dict[str, Schema]:
-    """A bid request and all objects in it."""
+    """Return the schemas of a bid request and all objects in it."""
     schemas = _components(BidRequest)
     for name, schema in schemas.items():
         _refine(name, schema)
@@ -76,7 +76,7 @@ def _plain(schema: Schema) -> Schema:
 
 
 def _findings() -> dict[str, Schema]:
-    """What is wrong with events, or worth a look."""
+    """Return the schemas of errors and warnings about events."""
     made = _components(RejectedEvent)
     failed = made["RejectedEvent"] | {"title": "Failed"}
     failed["properties"]["violations"]["items"] = ref("Finding")
