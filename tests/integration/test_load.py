@@ -173,7 +173,7 @@ def test_a_scenario_runs_its_phases(load: Any, tmp_path: Path) -> None:
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nrat = 2", "unknown field `rat`"),
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nmeasured = false", "no phase is"),
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nfrom = 1", "from must differ"),
-        (f"{PHASE}\nfaults = {{slow = 0.6, hang_up = 0.6}}", "must be 1 together at most"),
+        (f"{PHASE}\nfaults = {{slow = 0.6, hang_up = 0.6}}", "must sum to at most 1"),
         (f"{PHASE}\nfaults = {{slow = 2}}", "$.phase[0].faults.slow"),
         ("[[phase", "scenario.toml: "),
     ],
@@ -384,7 +384,7 @@ def test_a_recording_is_replayed_as_it_is(load: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("", "holds no request"), ("{", "line 1: is not JSON"), ("\n[]", "line 2: is no bid request"),
+    [("", "contains no request"), ("{", "line 1: is not JSON"), ("\n[]", "line 2: is not a bid"),
      ('{"id":"1","imp":[{"id":"1","bidfloor":{}}]}', "request 1: imp[0].bidfloor"),
      ('{"ssp":"a\\r\\nb","request":{"imp":[{}]}}', "line 1: ssp must be an SSP id")],
 )  # fmt: skip

@@ -91,7 +91,7 @@ def test_a_page_has_both_runs(compare: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("b", "words"),
     [
-        ({"phases": []}, "b.json is no result of snapbid load --json"),
+        ({"phases": []}, "b.json is not a result of snapbid load --json"),
         (result(phase("load", 1.0, measured=False)), "has no measured phase"),
     ],
 )

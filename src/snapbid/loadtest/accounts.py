@@ -1,15 +1,15 @@
-"""The client's own accounts: what the report must show for what was sent and acknowledged.
+"""The client's own accounts: what the report must show for acknowledged requests.
 
-Requests that were sent and never answered may or may not count, so they are kept apart. Without
-any, both sides must be equal; with some, the report must lie within the bounds that they leave.
+Requests that were sent and never answered may or may not count, so they are counted separately.
+Without any, both sides must be equal; with some, the report must lie within the bounds they leave.
 """
 
 from msgspec import Struct
 
 
 class Account(Struct):
-    """One SSP's counts. `cpm_micros` sums the costs of wins; `maybe_…` counts the unanswered, and
-    what was rounded off prices in other currencies than USD.
+    """One SSP's counts. `cpm_micros` sums the costs of wins; `maybe_…` counts unanswered requests,
+    and what rounding took off prices in other currencies than USD.
     """
 
     bids: int = 0

@@ -1,6 +1,6 @@
 """Bid requests ready to send: the bytes around the auction id, and the limits on an answer.
 
-Each request is sent many times, under a new id each time: the bidder's ledger would count two bids
+Each request is sent many times, each time under a new id: the bidder's ledger would count two bids
 under one id as one.
 """
 
@@ -21,7 +21,7 @@ from snapbid.reference.rates import Rates
 MAX_LINE: Final = 1 << 20
 MAX_REQUESTS: Final = 200_000
 ID_LENGTH: Final = 18
-DEFAULT_SSP: Final = "acme"  # of the demo data
+DEFAULT_SSP: Final = "acme"  # in the demo data
 SSP_FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 
 
@@ -40,7 +40,7 @@ class Auction(NamedTuple):
 
 
 class AuctionSource:
-    """Cycles through the auctions, giving each an id that no other run uses."""
+    """Cycles through the auctions, giving each an id that is unique across runs."""
 
     def __init__(self, auctions: Sequence[Auction]) -> None:
         self._auctions = auctions
@@ -62,8 +62,8 @@ def prepare(
 ) -> list[Auction]:
     """Build auctions from requests, drawing an SSP for each by these weights.
 
-    Without weights a request keeps the SSP it was recorded with, else it gets `DEFAULT_SSP`. Raises
-    ReplayError for a request that does not decode.
+    Without weights a request keeps its recorded SSP, else it gets `DEFAULT_SSP`. Raises ReplayError
+    for a request that does not decode.
     """
     random = Random(seed)
     names, cumulative = list(ssps), list(accumulate(ssps.values()))
@@ -106,7 +106,7 @@ def read_recording(path: Path) -> list[tuple[str | None, dict[str, Any]]]:
     except OSError as error:
         raise ReplayError(f"{path} cannot be read: {error.strerror}") from error
     if not requests:
-        raise ReplayError(f"{path} holds no request")
+        raise ReplayError(f"{path} contains no request")
     return requests
 
 
@@ -123,5 +123,5 @@ def _read_line(line: bytes, number: int) -> tuple[str | None, dict[str, Any]]:
         if not isinstance(ssp, str) or not SSP_FORM.fullmatch(ssp):
             raise ReplayError(f"line {number}: ssp must be an SSP id")
     if not isinstance(document, dict) or not document.get("imp"):
-        raise ReplayError(f"line {number}: is no bid request: imp is required")
+        raise ReplayError(f"line {number}: is not a bid request: imp is required")
     return ssp, document

@@ -1,4 +1,4 @@
-"""Sends the bid requests of one phase, checks their answers and enters them in the accounts."""
+"""Sends the bid requests of one phase, checks their answers and updates the accounts."""
 
 from collections.abc import Mapping
 from random import Random
@@ -43,7 +43,7 @@ class BidSender:
         self.tally.end(call.due, now, self._judge(call, status, body, now))
 
     def _judge(self, call: Call, status: int, body: bytes, now: float) -> str:
-        """Check an answer; return the kind of its request."""
+        """Check an answer; return the kind under which its request counts."""
         tally = self.tally
         if status == 204:
             kind = NO_BID

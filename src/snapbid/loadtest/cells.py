@@ -1,11 +1,11 @@
-"""Numbers and tables of the load test's pages, as HTML."""
+"""Renders numbers and tables of the load test's pages as HTML."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
 
 def number(value: float) -> str:
-    """A number as HTML, to three digits and with thousands separators: 12,345 or 26.1."""
+    """Format a number as HTML, to three digits and with thousands separators: 12,345 or 26.1."""
     text = rounded(value)
     if float(text.replace(",", "")) == value:
         return text
@@ -13,7 +13,7 @@ def number(value: float) -> str:
 
 
 def rounded(value: float) -> str:
-    """A number to three digits, or to its integer part."""
+    """Round a number to three digits, or to its integer part."""
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return (
@@ -28,7 +28,7 @@ def rounded(value: float) -> str:
 def table(
     name: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], note: str = ""
 ) -> str:
-    """A section with a table. Cells are HTML already; the first of a row is its heading.
+    """Render a section with a table. Cells are HTML already; the first of a row is its heading.
 
     On a phone each row is a list, whose entries have the columns' names.
     """

@@ -1,7 +1,7 @@
 """Checks an answer against its request (document 2; contract 3 and 4; OpenRTB 2.6, 4.2).
 
-The request's limits are read here a second time, in the plainest way, independently of the bidder's
-matcher. A failed check names the rule, under which failures are counted, and the details.
+The request's limits are parsed here in the plainest way, independently of the bidder's matcher. A
+failed check names the rule, under which failures are counted, and the details.
 """
 
 import math
@@ -26,7 +26,7 @@ _BASE: Final = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?", re.ASCII)
 
 
 class ReceivedBid(Struct, gc=False):
-    """A bid of an answer; decoding checks that the required fields are present."""
+    """A bid of an answer; decoding it checks that the required fields are present."""
 
     id: str
     impid: str
@@ -61,14 +61,14 @@ class ReceivedResponse(Struct, gc=False):
 
 
 class BrokenRule(NamedTuple):
-    """A rule that an answer breaks, and how."""
+    """A rule that an answer breaks, and the details."""
 
     rule: str
     detail: str
 
 
 class DealLimits(NamedTuple):
-    """What a deal requires; the floor as in `ImpLimits`."""
+    """The requirements of a deal; the floor as in `ImpLimits`."""
 
     floor_micros: int | None
     by_duration: list[DurationFloor]
@@ -77,25 +77,25 @@ class DealLimits(NamedTuple):
 
 
 class ImpLimits(NamedTuple):
-    """What an impression requires; the floor in millionths of the bids' currency, None if its own
-    has no rate.
+    """The requirements of an impression; the floor is in millionths of the bids' currency, None if
+    its own currency has no rate.
     """
 
-    query: str  # its id as notification URLs carry it
+    query: str  # its id, escaped as in notification URLs
     floor_micros: int | None
     sizes: frozenset[tuple[int | None, int | None]]
     blocked_attributes: dict[int, frozenset[int]]  # by media type; its keys are the media offered
     by_duration: dict[int, list[DurationFloor]]  # by media type
     deals: dict[str, DealLimits]
     private: bool
-    media: dict[int, MediaLimits]  # by media type, where there are any
+    media: dict[int, MediaLimits]  # by media type, if there are any
     pods: tuple[tuple[str, str], ...]  # medium and `podid`
-    quantity: Fraction | int  # how many impressions it stands for
+    quantity: Fraction | int  # the number of impressions it stands for
 
 
 class RequestLimits(NamedTuple):
-    """What a request requires of its answer. `currency`: that of the bids, None if none of those it
-    takes has a rate; `usd_per_unit`: the rate of it.
+    """The requirements of a request on its answer. `currency`: of the bids, None if no currency
+    that it accepts has a rate; `usd_per_unit`: its rate.
     """
 
     imps: dict[str, ImpLimits]
@@ -112,7 +112,7 @@ _decoder: Final = msgspec.json.Decoder(ReceivedResponse)
 
 
 def request_limits(request: BidRequest, rates: Rates) -> RequestLimits:
-    """Collect what a request requires of its answer."""
+    """Collect the requirements of a request on its answer."""
     currency = _currency(request.cur, rates)
     unit = 1 if currency in (None, "USD") else rates.usd[currency]
     return RequestLimits(
@@ -135,7 +135,7 @@ def _needs_dsa(request: BidRequest) -> bool:
 
 
 def _currency(cur: Any, rates: Rates) -> str | None:
-    """The currency of the bids: USD where it is taken, else the first that has a rate."""
+    """Return the currency of the bids: USD if it is accepted, else the first with a rate."""
     codes = [code.upper() for code in _texts(cur)]
     if not codes or "USD" in codes:
         return "USD"
@@ -185,7 +185,7 @@ def _quantity(request: BidRequest, imp: Imp) -> Fraction | int:
 
 
 def _pods(imp: Imp) -> Iterator[tuple[str, str]]:
-    """A video pod and an audio pod are two, also under the same id."""
+    """Yield the pods by medium: a video and an audio pod are two, even with the same id."""
     if imp.video is not None:
         yield from (("video", id) for id in _texts([imp.video.podid]))
     if imp.audio is not None:
@@ -210,7 +210,7 @@ def _numbers(values: Any) -> frozenset[int]:
 
 
 def parse(body: bytes) -> ReceivedResponse | BrokenRule:
-    """The bid response of a body, or why it holds none."""
+    """Decode a body as a bid response, or return the rule that it breaks."""
     try:
         return _decoder.decode(body)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -219,7 +219,7 @@ def parse(body: bytes) -> ReceivedResponse | BrokenRule:
 
 
 def check(response: ReceivedResponse, auction: str, limits: RequestLimits) -> BrokenRule | None:
-    """The first rule that an answer breaks. `auction` needs no escaping in a URL."""
+    """Return the first rule that an answer breaks. `auction` must need no escaping in a URL."""
     if response.id != auction:
         return BrokenRule("id", f"{response.id!r} answers {auction!r}")
     if response.cur != limits.currency:
@@ -248,14 +248,14 @@ def check(response: ReceivedResponse, auction: str, limits: RequestLimits) -> Br
 
 
 def price_micros(bid: ReceivedBid) -> int:
-    """The CPM in millionths of its currency; prices have at most 6 decimals (contract 2)."""
+    """Return the CPM in millionths of its currency; prices have up to 6 decimals (contract 2)."""
     return round(bid.price * MICROS)
 
 
 def cost_micros(bid: ReceivedBid, limits: RequestLimits) -> tuple[int, int]:
-    """The least and the most that a thousand such wins may cost in micro-USD: of a price that was
-    converted, the rest was rounded off. An impression that stands for several costs as many times
-    its price.
+    """Return the least and the most that a thousand such wins may cost in micro-USD, since
+    converted prices are rounded. An impression that stands for several costs as many times its
+    price.
     """
     price, unit = price_micros(bid), limits.usd_per_unit
     quantity = limits.imps[bid.impid].quantity
@@ -280,7 +280,7 @@ def _check_price(
         if bid.mtype in imp_limits.by_duration:
             by_duration = by_duration + deal.by_duration
     elif imp_limits.private:
-        return BrokenRule("deal", "a private auction, and a bid without a deal")
+        return BrokenRule("deal", "a bid without a deal in a private auction")
     price = price_micros(bid)
     if price <= 0 or floor is None or price < floor:
         return BrokenRule("price", f"{bid.price} {currency}, the floor is {_amount(floor)}")
@@ -325,7 +325,7 @@ def _check_blocks(bid: ReceivedBid, limits: RequestLimits) -> BrokenRule | None:
 def _check_pods(
     bid: ReceivedBid, imp_limits: ImpLimits, seen: set[tuple[str, str, str]]
 ) -> BrokenRule | None:
-    """No advertiser has two impressions of a pod; `seen` are those of the bids before."""
+    """Check that no advertiser has two impressions of a pod; `seen` are those of earlier bids."""
     own = {(*pod, domain.lower()) for pod in imp_limits.pods for domain in bid.adomain}
     if not seen.isdisjoint(own):
         return BrokenRule("pod", f"{bid.adomain} has two impressions of a pod")
@@ -334,7 +334,7 @@ def _check_pods(
 
 
 def _within(domain: str, listed: frozenset[str]) -> bool:
-    """Whether the domain or one of its parents is listed."""
+    """Return whether the domain or one of its parents is listed."""
     name = domain.lower()
     while name:
         if name in listed:

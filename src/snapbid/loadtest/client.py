@@ -1,8 +1,8 @@
 """Keep-alive HTTP/1.1 connections for load: prebuilt bytes out, status and body back.
 
 A call takes the connection that has been idle longest. If none is idle, it waits for one, and is
-dropped when its patience ends. A call that is not answered in time keeps its connection until the
-answer comes or is given up on: only then is it known what the server did.
+dropped after its timeout. A call that is not answered in time keeps its connection until the answer
+comes or is given up on: only then is the outcome known.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from enum import Enum
 from time import perf_counter
 from typing import Any, Final, Protocol
 
-GIVE_UP_S: Final = 10.0  # how long to wait for an answer beyond a call's patience
+GIVE_UP_S: Final = 10.0  # how long to wait for an answer beyond a call's timeout
 PAUSE_S: Final = 1.0  # between the halves of a slow request
 REOPEN_S: Final = 0.1  # pause after a failed connection attempt
 MAX_HEAD: Final = 65_536
@@ -19,15 +19,15 @@ HEAD_END: Final = b"\r\n\r\n"
 
 
 class CallListener(Protocol):
-    """Hears exactly once how a call ended; `now` is a time of perf_counter."""
+    """Notified exactly once of how a call ended; `now` is a time of perf_counter."""
 
     def answered(self, call: "Call", status: int, body: bytes, now: float) -> None: ...
 
     def dropped(self, call: "Call", now: float) -> None:
-        """The call was never sent: no connection was free in time."""
+        """Handle a call that was never sent: no connection was free in time."""
 
     def lost(self, call: "Call", now: float) -> None:
-        """The call was sent and not answered: the connection ended or was given up."""
+        """Handle a call that was sent and not answered: the connection ended or was given up."""
 
 
 class Manner(Enum):
@@ -39,9 +39,8 @@ class Manner(Enum):
 
 
 class Call:
-    """A request: its bytes, its scheduled time, its listener and what that needs to know.
-
-    The scheduled time of a slow one is that of its second half.
+    """A request: its bytes, scheduled time (of its second half if slow), listener, and the
+    listener's context.
     """
 
     __slots__ = ("context", "due", "listener", "manner", "wire")
@@ -62,7 +61,7 @@ class Call:
 
 
 class ClientConnection(asyncio.Protocol):
-    """A connection of a client; carries a single call at a time."""
+    """A connection of a client; carries one call at a time."""
 
     def __init__(self, client: "LoadClient") -> None:
         self._client = client
@@ -92,7 +91,7 @@ class ClientConnection(asyncio.Protocol):
             asyncio.get_running_loop().call_later(PAUSE_S, self._send_rest, call, wire[middle:])
 
     def _send_rest(self, call: Call, rest: bytes) -> None:
-        if self.call is call:  # else it was answered, or the connection has ended
+        if self.call is call:  # otherwise it was answered, or the connection has ended
             self._write(rest)
 
     def data_received(self, data: bytes) -> None:
@@ -127,7 +126,7 @@ class ClientConnection(asyncio.Protocol):
 
 
 def _parse(data: bytes) -> tuple[int, bytes, bool] | None:
-    """Status, body and whether the connection closes; None while the answer is incomplete.
+    """Return status, body and whether the connection closes; None while the answer is incomplete.
 
     Raises ValueError for anything but an HTTP/1.1 answer.
     """
@@ -147,7 +146,7 @@ def _parse(data: bytes) -> tuple[int, bytes, bool] | None:
 
 
 def _body(data: bytes, head: int) -> bytes | None:
-    """The body of an answer in a less usual form; None while it is incomplete."""
+    """Return the body of an answer, chunked or not; None while it is incomplete."""
     headers: dict[bytes, bytes] = {}
     for line in data[:head].split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
@@ -174,7 +173,7 @@ def _chunked(rest: bytes) -> bytes | None:
 
 
 class LoadClient:
-    """`size` connections to one address; `patience_s` is how long a call waits for one."""
+    """`size` connections to one address; a call waits for one up to `patience_s`."""
 
     def __init__(self, host: str, port: int, size: int, patience_s: float) -> None:
         self._host = host
@@ -210,7 +209,7 @@ class LoadClient:
 
     @property
     def busy(self) -> int:
-        """How many calls wait for a connection or for an answer."""
+        """Return how many calls wait for a connection or an answer."""
         return len(self._waiting) + sum(connection.call is not None for connection in self._all)
 
     def submit(self, call: Call) -> None:
@@ -223,7 +222,7 @@ class LoadClient:
         self._waiting.append(call)
 
     def release(self, connection: ClientConnection, now: float) -> None:
-        """Give a free connection to the next call that still waits."""
+        """Give a free connection to the next waiting call."""
         waiting = self._waiting
         while waiting:
             call = waiting.popleft()
@@ -252,7 +251,7 @@ class LoadClient:
                 await asyncio.sleep(REOPEN_S)
 
     def sweep(self, now: float) -> None:
-        """Drop calls that have waited too long and give up on those that will not be answered."""
+        """Drop calls that have waited too long, and give up on overdue answers."""
         waiting = self._waiting
         while waiting and now - waiting[0].due > self._patience_s:
             call = waiting.popleft()

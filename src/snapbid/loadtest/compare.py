@@ -1,6 +1,6 @@
-"""Two results of load tests beside each other: phase by phase, as text and as a page.
+"""Compares two results of load tests phase by phase, as text and as a page.
 
-Phases are paired by name, or else in their order; only measured ones are compared.
+Phases are paired by name, otherwise by order; only measured ones are compared.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ HEADS: Final = ("", "A", "B", "change")
 
 
 class ResultError(ValueError):
-    """A file that is no result; the message names it and says why."""
+    """A file that is not a result; the message names it and says why."""
 
 
 class Difference(NamedTuple):
-    """A figure of two runs; `is_worse` where B's is more than a twentieth worse than A's."""
+    """A figure of two runs; `is_worse` if B's is more than 5% worse than A's."""
 
     name: str
     a: float
@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
     @property
     def change(self) -> str:
-        """By how much B differs from A, in percent of A."""
+        """The difference of B from A, in percent of A."""
         if self.a == self.b:
             return "same"
         return f"{100 * (self.b - self.a) / self.a:+.1f}%" if self.a else "new"
@@ -55,11 +55,11 @@ def read(path: Path) -> LoadResult:
     except OSError as error:
         raise ResultError(f"{path} cannot be read: {error.strerror}") from error
     except msgspec.DecodeError as error:
-        raise ResultError(f"{path} is no result of snapbid load --json: {error}") from error
+        raise ResultError(f"{path} is not a result of snapbid load --json: {error}") from error
 
 
 def pairs(a: LoadResult, b: LoadResult) -> list[PhasePair]:
-    """The phases that can be compared. Raises ResultError where there is none."""
+    """Return the phases that can be compared. Raises ResultError if there are none."""
     measured_a, measured_b = ([phase for phase in run.phases if phase.measured] for run in (a, b))
     by_name = {phase.name: phase for phase in measured_b}
     found = [
@@ -78,7 +78,7 @@ def pairs(a: LoadResult, b: LoadResult) -> list[PhasePair]:
 
 
 def differences(pair: PhasePair) -> list[Difference]:
-    """The figures of a phase in both runs."""
+    """Return the figures of a phase in both runs."""
 
     def of(name: str, a: float, b: float, *, more_is_worse: bool | None) -> Difference:
         worse = more_is_worse is not None and (b > 1.05 * a if more_is_worse else b < 0.95 * a)
@@ -101,7 +101,7 @@ def differences(pair: PhasePair) -> list[Difference]:
 
 
 def unlike(a: LoadResult, b: LoadResult) -> list[str]:
-    """What besides the server differs between the runs, so that figures may differ for it."""
+    """Return what differs between the runs besides the server, and may explain differences."""
     given = [("target", a.target, b.target), ("version", a.version, b.version)]
     given.append(("seed", str(a.seed), str(b.seed)))
     for name in dict.fromkeys([*a.settings, *b.settings]):
@@ -110,7 +110,7 @@ def unlike(a: LoadResult, b: LoadResult) -> list[str]:
 
 
 def text(a: LoadResult, b: LoadResult) -> str:
-    """The comparison for a terminal."""
+    """Render the comparison for a terminal."""
     lines = [f"A: {a.target}, {a.started}", f"B: {b.target}, {b.started}"]
     lines += [f"differs: {line}" for line in unlike(a, b)]
     for pair in pairs(a, b):
@@ -126,7 +126,7 @@ def text(a: LoadResult, b: LoadResult) -> str:
 
 
 def page(a: LoadResult, b: LoadResult) -> str:
-    """The comparison as a self-contained page."""
+    """Render the comparison as a self-contained page."""
     return "\n".join([start("Two load tests"), *_main(a, b), "</main></body></html>", ""])
 
 

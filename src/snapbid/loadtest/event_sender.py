@@ -1,6 +1,6 @@
-"""Sends event batches beside the bids (document 3), at a separate rate.
+"""Sends event batches alongside the bids (document 3), at a separate rate.
 
-Each batch is sent many times, with new ids each time, so that none of its events is a repeat.
+Each batch is sent many times, each time with new ids, so that none of its events is a duplicate.
 """
 
 import secrets
@@ -30,7 +30,7 @@ class EventSender:
     ) -> None:
         self._client = client
         self._gap = 1 / rate
-        self._number = secrets.randbits(31)  # unlike those of other runs
+        self._number = secrets.randbits(31)  # unique across runs
         self.due = float("inf")
         self.sent = 0
         self.accepted = 0
@@ -81,7 +81,7 @@ class EventSender:
 
 
 def _wire(host: str, key: str, size: int, seed: int, now_ms: int) -> tuple[bytes, bytes]:
-    """Head and body; the head states the length of the body once its numbers are filled in."""
+    """Return head and body; the head has the length of the body with its numbers filled in."""
     body = events.encode(events.generate(size, seed, now_ms))
     length = len(body) + body.count(_IDS) * len(_NUMBER % 0)
     head = (

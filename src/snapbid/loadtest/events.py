@@ -189,7 +189,7 @@ _NAMES: Final = Pool([(name, weight) for name, (weight, _) in _EVENTS.items()])
 
 
 def generate(count: int, seed: int, now_ms: int) -> list[dict[str, Any]]:
-    """Valid envelopes from the time before `now_ms`, each event type at its share of traffic."""
+    """Generate valid envelopes from before `now_ms`, each event type at its share of traffic."""
     random = EventRandom(seed)
     random.now_ms = now_ms
     return [_envelope(random) for _ in range(count)]
@@ -209,5 +209,5 @@ def _envelope(random: EventRandom) -> dict[str, Any]:
 
 
 def encode(events: Any) -> bytes:
-    """JSON as a partner's serialiser writes it, with spaces."""
+    """Encode as JSON with spaces, as a partner's serialiser does."""
     return json.dumps(events).encode()

@@ -1,6 +1,6 @@
-"""Requests that a scenario spoils on purpose, and how each of them may end.
+"""Requests that a scenario makes faulty on purpose, and how each of them may end.
 
-What is spoilt is of a kind of its own (see `tally`), and takes no part in the bid rate.
+Faulty requests count under kinds of their own (see `tally`), not in the bid rate.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ Judge = Callable[[Call, int, bytes, float], str]
 class Faults(Struct, frozen=True, forbid_unknown_fields=True):
     """Shares of the requests.
 
-    `malformed` ones end before their JSON does, and want a 400. Of `slow` ones the second half
-    comes a second after the first. With a `hang_up` the connection ends amid the request.
+    `malformed` ones have truncated JSON, and expect a 400. The second half of `slow` ones comes a
+    second after the first. With a `hang_up` the connection ends amid the request.
     """
 
     malformed: Share = 0.0
@@ -31,11 +31,11 @@ class Faults(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.malformed + self.slow + self.hang_up > 1:
-            raise ValueError("shares of faults must be 1 together at most")
+            raise ValueError("shares of faults must sum to at most 1")
 
 
 class FaultMaker:
-    """Makes a share of one phase's requests faulty; `bids` hears of those that are slow."""
+    """Makes a share of one phase's requests faulty."""
 
     def __init__(self, faults: Faults, tally: Tally, random: Random) -> None:
         self._faults = faults
@@ -47,7 +47,10 @@ class FaultMaker:
     def call(
         self, wire: bytes, due: float, bids: CallListener, judge: Judge, context: object
     ) -> Call | None:
-        """Return the faulty call in place of a good one; None where the good one is to be sent."""
+        """Return a faulty call to send instead; None to send the good one.
+
+        `bids` is the listener of slow ones.
+        """
         faults, drawn = self._faults, self._random.random()
         if drawn < faults.malformed:
             return Call(wire[:-1] + b" ", due, self._malformed, None)
@@ -60,7 +63,7 @@ class FaultMaker:
 
 
 class MalformedListener:
-    """Records how requests ended whose JSON does not: they want status 400."""
+    """Records how requests with truncated JSON ended: they expect status 400."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -79,14 +82,14 @@ class MalformedListener:
 
 
 class HungUpListener(MalformedListener):
-    """Records requests whose connection the client has ended: there is no answer to await."""
+    """Records requests whose connection the client has ended: no answer is expected."""
 
     def lost(self, call: Call, now: float) -> None:
         self._tally.hang_up()
 
 
 class SlowListener:
-    """Records requests that came in two halves; latency counts from the second."""
+    """Records requests sent in two halves; latency counts from the second."""
 
     def __init__(self, tally: Tally, bids: CallListener, judge: Judge) -> None:
         self._tally = tally

@@ -1,7 +1,7 @@
 """Latencies in the buckets of an HdrHistogram (hdrhistogram.org): 3 digits, from 1 µs up.
 
-Each microsecond up to 2047 µs has a bucket; above, each doubling has 1024. Only buckets that were
-hit are stored, so that keeping a histogram for every second is cheap.
+Each microsecond up to 2047 µs has a bucket; above, each doubling has 1024. Only non-empty buckets
+are stored, so that a histogram per second is cheap.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ class LatencyHistogram:
         self.max_us = 0
 
     def record(self, seconds: float) -> None:
-        """Count a value; below zero counts as zero, over an hour as an hour."""
+        """Count a value, clamped to 0 and an hour."""
         value = int(seconds * 1e6)
         if value > self.max_us:
             self.max_us = value = min(value, MAX_US)
@@ -37,18 +37,18 @@ class LatencyHistogram:
         self.count += 1
 
     def add(self, other: "LatencyHistogram") -> None:
-        """Count all values of another histogram, too."""
+        """Add all values of another histogram."""
         for bucket, count in other.buckets.items():
             self.buckets[bucket] = self.buckets.get(bucket, 0) + count
         self.count += other.count
         self.max_us = max(self.max_us, other.max_us)
 
     def percentile(self, percent: float) -> float:
-        """The value in ms that `percent` of all values do not exceed; 0 without values."""
+        """Return the value in ms that `percent` of all values do not exceed; 0 without values."""
         return self.percentiles([percent])[0]
 
     def percentiles(self, percents: Iterable[float]) -> list[float]:
-        """Several percentiles in one pass; `percents` must ascend."""
+        """Return several percentiles in one pass; `percents` must ascend."""
         values: list[float] = []
         buckets = iter(sorted(self.buckets.items()))
         bucket, seen = -1, 0
@@ -62,13 +62,13 @@ class LatencyHistogram:
 
 
 def _upper_us(bucket: int) -> int:
-    """The highest value of a bucket."""
+    """Return the highest value of a bucket."""
     shift = max(0, (bucket >> (_DIGITS - 1)) - 1)
     return ((bucket - (shift << (_DIGITS - 1)) + 1) << shift) - 1 if shift else bucket
 
 
 def merged(histograms: Iterable[LatencyHistogram]) -> LatencyHistogram:
-    """A histogram of all the values of several."""
+    """Merge several histograms into one."""
     total = LatencyHistogram()
     for histogram in histograms:
         total.add(histogram)

@@ -1,4 +1,4 @@
-"""Turns a phase's tally into its result."""
+"""Computes a phase's result from its tally."""
 
 import time
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from snapbid.loadtest.result import (
 )
 from snapbid.loadtest.tally import BID, DROPPED, HUNG_UP, LOST, NO_BID, Tally
 
-# The client was the limit if it used this much of its core, or if it sent late: by at least
+# The client was the bottleneck if it used this much of its core, or if it sent late: by at least
 # LATE_MS, and by at least this share of the measured p99.
 BUSY_PERCENT: Final = 90.0
 LATE_MS: Final = 5.0
@@ -43,12 +43,12 @@ class ClockReading(NamedTuple):
         return cls(time.perf_counter(), time.process_time(), _waited_s())
 
     def since(self, before: "ClockReading") -> "ClockReading":
-        """The time that passed between two readings."""
+        """Return the time that passed since an earlier reading."""
         return ClockReading(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 def _waited_s() -> float:
-    """How long this process was runnable while others ran; 0 if the kernel does not tell."""
+    """Return how long this process was runnable while others ran; 0 if the kernel does not say."""
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -56,7 +56,7 @@ def _waited_s() -> float:
 
 
 def latencies(histogram: LatencyHistogram) -> dict[str, float]:
-    """Latencies in ms by percentile, and the maximum."""
+    """Return latencies in ms by percentile, and the maximum."""
     names = (f"p{percent:g}" for percent in PERCENTILES)
     by_percentile = dict(zip(names, histogram.percentiles(PERCENTILES), strict=True))
     return by_percentile | {"max": histogram.max_us / 1000}
@@ -65,7 +65,7 @@ def latencies(histogram: LatencyHistogram) -> dict[str, float]:
 def result(
     phase: Phase, tally: Tally, clocks: ClockReading, objectives: Sequence[Objective]
 ) -> tuple[PhaseResult, list[ObjectiveResult]]:
-    """The phase's result and, if the phase is measured, how it met its objectives."""
+    """Return the phase's result and, if the phase is measured, those of its objectives."""
     histogram = tally.histogram
     valid = tally.kinds[BID] + tally.kinds[NO_BID]
     answered = tally.done - sum(tally.kinds[kind] for kind in (DROPPED, LOST, HUNG_UP))
@@ -114,7 +114,7 @@ def _client(tally: Tally, clocks: ClockReading, p99_ms: float) -> ClientFigures:
     lag_ms = tally.lag.percentile(99.0)
     why = ""
     if percent >= BUSY_PERCENT:
-        why = "the client itself was the limit: the server may hold more"
+        why = "the client itself was the bottleneck: the server may sustain more"
     elif lag_ms >= max(LATE_MS, LATE_SHARE * p99_ms):
         why = "the client itself sent late, waiting for a processor: latencies include that"
     waited = 100 * clocks.waited_s / max(clocks.seconds, 1e-9)

@@ -1,7 +1,7 @@
-"""Checks what a video or audio bid says of its media against the impression (OpenRTB 2.6, 3.2.7).
+"""Checks the media of a video or audio bid against the impression (OpenRTB 2.6, 3.2.7).
 
-What the bid's fields do not tell is read from its markup, as far as that has it: a wrapper's media
-are elsewhere.
+What the bid's fields do not state is read from its markup, if it is there: a wrapper's media are
+elsewhere.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from snapbid.bidding.request import Audio, Video
 
 SKIP_BUTTON: Final = 16  # the creative attribute
-_DELIVERY: Final = {"streaming": 1, "progressive": 2}  # as VAST says it: AdCOM's Delivery Methods
+_DELIVERY: Final = {"streaming": 1, "progressive": 2}  # VAST's names of AdCOM's Delivery Methods
 _MODES: Final = {1: re.compile(r"<Linear\b"), 2: re.compile(r"<NonLinear\b")}
 _FILE = re.compile(r"<MediaFile\b([^>]*)>")
 _BITRATE = re.compile(r"""\bbitrate\s*=\s*["'](\d+)["']""")
@@ -18,18 +18,18 @@ _METHOD = re.compile(r"""\bdelivery\s*=\s*["'](\w+)["']""")
 
 
 class MediaLimits(NamedTuple):
-    """What an impression requires of media; None, 0 and no methods where it does not matter."""
+    """The requirements of an impression on media; None, 0 or no methods mean no requirement."""
 
     linearity: int | None
     skip: bool
     minbitrate: int  # kbit/s
     maxbitrate: int
     delivery: frozenset[int]
-    player: tuple[int, int] | None  # pixels, where media may not be boxed
+    player: tuple[int, int] | None  # pixels, if media may not be boxed
 
 
 def media_limits(medium: Video | Audio) -> MediaLimits | None:
-    """Collect what an impression requires; None if it requires nothing."""
+    """Collect the requirements of an impression; None if it has none."""
     delivery = frozenset(method for method in medium.delivery or () if method)
     rates = medium.minbitrate or 0, medium.maxbitrate or 0
     limits = MediaLimits(None, True, *rates, delivery, None)
@@ -46,7 +46,7 @@ _NONE: Final = MediaLimits(None, True, 0, 0, frozenset(), None)
 def misfit(
     limits: MediaLimits, adm: str, attr: list[int], w: int | None, h: int | None
 ) -> tuple[str, str] | None:
-    """Return the first attribute of the impression that the media break, and how."""
+    """Return the first attribute of the impression that the media violate, and how."""
     if not limits.skip and (SKIP_BUTTON in attr or "skipoffset" in adm):
         return "skip", "a video that can be skipped"
     if limits.player is not None and (w is None or h is None or not _fills(w, h, limits.player)):
@@ -63,7 +63,7 @@ def misfit(
 
 
 def _fills(w: int, h: int, player: tuple[int, int]) -> bool:
-    """Whether media are no larger than the player, and of its ratio but for less than a pixel."""
+    """Return whether media fit into the player with its aspect ratio, to within a pixel."""
     width, height = player
     if (width and w > width) or (height and h > height):
         return False

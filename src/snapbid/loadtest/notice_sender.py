@@ -1,7 +1,7 @@
 """Fires win, billing and loss notices at given rates and delays, as SSPs do (document 2, Events).
 
-The auction among bidders is simulated: a bid wins at one rate, a win is billed at another, and some
-of the other bids are told why they lost. All notices go to the target's address, whatever host
+The auction among bidders is simulated: a bid wins at one rate, a win is billed at another, and a
+share of the other bids gets a loss notice. All notices go to the target's address, whatever host
 their URLs name.
 """
 
@@ -41,8 +41,8 @@ class NoticeHabits(NamedTuple):
 
 
 class PlannedNotice(NamedTuple):
-    """A notice to fire, the account it belongs to, and the cost of its bid: the least that it may
-    be, in micro-USD of a CPM, and how much more the most is (see `check.cost_micros`).
+    """A notice to fire, its account, and the cost of its bid: the least in micro-USD of a CPM, and
+    how much more it may be (see `check.cost_micros`).
     """
 
     kind: str
@@ -71,7 +71,7 @@ class NoticeSender:
     def plan(
         self, response: ReceivedResponse, limits: RequestLimits, account: Account, now: float
     ) -> None:
-        """Decide at random what happens to each bid."""
+        """Schedule the notices of each bid, at random."""
         habits, random = self._habits, self._random.random
         for seatbid in response.seatbid:
             for bid in seatbid.bid:
@@ -97,7 +97,7 @@ class NoticeSender:
         heapq.heappush(self._waiting, (at, self._number, notice))
 
     def elsewhere(self, authority: str) -> str:
-        """The host that the URLs name if it differs from `authority`, else an empty string."""
+        """Return the host in the URLs if it differs from `authority`, else an empty string."""
         host = urlsplit(self._first_url).netloc
         return "" if host == authority else host
 

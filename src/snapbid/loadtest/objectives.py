@@ -1,4 +1,4 @@
-"""What a run must reach: `p99=50ms`, `errors=0.1%`, `bid-rate=20%`."""
+"""The objectives of a run: `p99=50ms`, `errors=0.1%`, `bid-rate=20%`."""
 
 import re
 from collections.abc import Sequence
@@ -46,10 +46,10 @@ def parse(text: str) -> Objective:
 
 
 def steady(objectives: Sequence[Objective], first: PhaseResult) -> Objective | None:
-    """An objective that holds later phases to nearly the bid rate of the first.
+    """Return an objective that requires nearly the bid rate of the first phase of later ones.
 
     None if the objectives already bound the bid rate. A bidder that sheds load answers 204 in time,
-    which no other objective notices.
+    which no other objective detects.
     """
     if any(objective.name == "bid-rate" for objective in objectives):
         return None

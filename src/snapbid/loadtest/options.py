@@ -1,7 +1,7 @@
-"""The options of a run, parsed and validated (contract 9).
+"""Parses and validates the options of a run (contract 9).
 
 A load test names its target, ends by itself, stays below a rate, and refuses to load another
-machine unless told that it belongs to the operator.
+machine unless the operator states that they own it.
 """
 
 import re
@@ -51,7 +51,7 @@ class EventLoad(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """What is sent: weights of SSPs, and recorded requests instead of generated ones."""
+    """The requests to send: weights of SSPs, and recorded requests instead of generated ones."""
 
     ssps: dict[str, float]
     replay: Path | None
@@ -62,7 +62,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     target: Target
     canonical: dict[str, str]  # canonical id by descriptor
-    rates: list[float]  # the steps, or where the search starts
+    rates: list[float]  # the steps, or the start of the search
     find_capacity: bool
     max_rate: float
     duration_s: float  # of each step or trial
@@ -73,9 +73,9 @@ class Options(Struct, frozen=True, kw_only=True):
     timeout_s: float
     objectives: list[Objective]
     abort_on: list[Objective]
-    phases: list[Phase]  # of a scenario; none: of the rates
-    mixes: list[Mix]  # by their numbers in the phases
-    requests: int  # how many distinct ones to generate
+    phases: list[Phase]  # of a scenario; empty: from the rates
+    mixes: list[Mix]  # by their number in the phases
+    requests: int  # number of distinct ones to generate
     habits: NoticeHabits
     events: EventLoad | None
     tokens: dict[str, str] | None  # by canonical id; None means no reconciliation
@@ -122,7 +122,7 @@ def delay(name: str, text: str) -> Delay:
     least, dash, most = text.partition("-")
     bounds = [duration(name, part, most=600) for part in ((least, most) if dash else (text, text))]
     if bounds[0] > bounds[1]:
-        raise OptionError(f"{name} must not run backwards, found {text!r}")
+        raise OptionError(f"{name} must be an ascending range, found {text!r}")
     return Delay(*bounds)
 
 
@@ -162,11 +162,11 @@ def rates(text: str) -> list[float]:
 
 
 def refuse_misuse(options: Options, owned: bool) -> None:
-    """Raise OptionError for runs that could do harm or would measure nothing (contract 9)."""
+    """Raise OptionError for runs that could do harm or measure nothing (contract 9)."""
     address = options.target
     if not address.loopback and not owned:
         raise OptionError(
-            f"{address.url} is not this machine: say --i-own-this-target if it is yours to load"
+            f"{address.url} is not this machine: give --i-own-this-target if it is yours"
         )
     if options.find_capacity and len(options.rates) > 1:
         raise OptionError("--find-capacity and --steps exclude each other")

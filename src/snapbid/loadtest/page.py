@@ -1,7 +1,7 @@
-"""The result as a self-contained HTML page: the verdict at a glance, then all details.
+"""Renders the result as a self-contained HTML page: the verdict at a glance, then all details.
 
-Its numbers are those of the JSON file, rounded by `number` and never computed again; a rounded one
-carries the exact one, which is shown on hover.
+Its numbers are those of the JSON file, rounded by `number` and never recomputed; the exact one is
+shown on hover.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ SHOWN = ("p50", "p90", "p99", "p99.9", "p99.99", "max")
 
 
 def page(result: LoadResult) -> str:
-    """The whole page."""
+    """Render the page."""
     return "\n".join(
         [
             start(f"Load test of {result.target}, {result.started}"),
@@ -42,7 +42,7 @@ def page(result: LoadResult) -> str:
 
 
 def start(title: str) -> str:
-    """The beginning of a page, up to its `main`."""
+    """Return the beginning of a page, up to its `main`."""
     style = files("snapbid.loadtest").joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -80,7 +80,7 @@ def _measured(result: LoadResult) -> list[PhaseResult]:
 
 
 def _tiles(result: LoadResult) -> Iterator[str]:
-    """The key figures of the last measured phase, or of the one at capacity."""
+    """Yield the key figures of the last measured phase, or of the one at capacity."""
     phases = _measured(result)
     if not phases:
         return
@@ -117,7 +117,7 @@ def _plots(result: LoadResult) -> Iterator[str]:
         (start + point.at_s, point)
         for start, phase in zip(starts, result.phases, strict=False)
         for point in phase.series
-        if point.at_s + 1 <= phase.seconds + 1e-9  # a partial second is no rate
+        if point.at_s + 1 <= phase.seconds + 1e-9  # a partial second gives no rate
     ]
     time = plots.linear(max(starts[-1], 1.0), "seconds", exact=True)
     latest = [point.p99_ms for _, point in points if point.offered]
@@ -161,7 +161,7 @@ def _percentile_plot(phases: Sequence[PhaseResult]) -> str:
 
 
 def _kinds_plot(result: LoadResult) -> str:
-    """A bar for each phase, divided by kind."""
+    """Render a bar for each phase, divided by kind."""
     phases = result.phases[-MAX_LINES:]
     kinds = list(dict.fromkeys(kind for phase in phases for kind in phase.kinds))
     styles = {kind: _style(kind, index) for index, kind in enumerate(kinds)}
@@ -215,7 +215,7 @@ def _held(phase: PhaseResult) -> str:
 
 
 def _kinds(result: LoadResult) -> str:
-    """The numbers behind the bars."""
+    """Render the numbers behind the bars."""
     kinds = list(dict.fromkeys(kind for phase in result.phases for kind in phase.kinds))
     rows = (
         (escape(phase.name), *(number(phase.kinds.get(kind, 0)) for kind in kinds))

@@ -17,9 +17,9 @@ MAX_TRIALS: Final = 14
 
 
 class Phase(NamedTuple):
-    """Seconds at a constant rate (requests a second), or one rising evenly from `rate_from`.
+    """A time at a constant rate (requests a second), or one rising evenly from `rate_from`.
 
-    `mix` numbers the requests to send, of which `faults` are shares.
+    `mix` is the number of the mix to send, `faults` the shares of faulty requests.
     """
 
     name: str
@@ -35,16 +35,17 @@ Plan: TypeAlias = Generator[Phase, PhaseResult, None]
 
 
 def fixed(warmup_s: float, ramp_s: float, rates: list[float], seconds: float) -> Plan:
-    """Warm-up and ramp, which are shown but not measured, then each rate in turn."""
+    """Plan warm-up and ramp, which are shown but not measured, then each rate in turn."""
     yield from _unmeasured(warmup_s, ramp_s, rates[0])
     for number, rate in enumerate(rates, 1):
         yield Phase(f"step {number}" if len(rates) > 1 else "load", seconds, rate)
 
 
 def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: float) -> Plan:
-    """Trials from `rate` up: doubled while they hold, then bisected (on a log scale).
+    """Plan trials from `rate` up: doubled while they pass, then bisected (on a log scale).
 
-    A trial in which the client was the limit ends the search: it says nothing about the server.
+    A trial in which the client was the bottleneck ends the search: it says nothing about the
+    server.
     """
     yield from _unmeasured(warmup_s, ramp_s, rate)
     held, missed = 0.0, float("inf")
@@ -71,7 +72,7 @@ def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: 
 
 
 def given(phases: list[Phase]) -> Plan:
-    """The phases of a scenario."""
+    """Plan the phases of a scenario."""
     for phase in phases:  # noqa: UP028 - the iterator of a list is sent no results
         yield phase
 
@@ -92,8 +93,8 @@ class Schedule:
         self._phase = phase
         self._random = random
         self._even = even
-        # The area under the rate over time, in requests. Even ones are due in the middle of their
-        # gaps, so that their number does not depend on how the last one is rounded.
+        # The area under the rate over time, in requests. Evenly spaced ones are due in the middle
+        # of their gaps, so that their number does not depend on how the last one is rounded.
         self._area = -0.5 if even else 0.0
         self.due = start
         self.advance()

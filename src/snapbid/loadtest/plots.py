@@ -1,4 +1,4 @@
-"""Plots as self-contained inline SVG: no scripts, no fonts."""
+"""Renders plots as self-contained inline SVG: no scripts, no fonts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
@@ -11,7 +11,7 @@ LEFT: Final = 52
 RIGHT: Final = 20
 TOP: Final = 14
 BOTTOM: Final = 38
-MAX_SPOTS: Final = 240  # places of a plot that tell their values
+MAX_SPOTS: Final = 240  # columns of a plot that show their values
 
 
 class Line(NamedTuple):
@@ -30,7 +30,7 @@ class Tick(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """`share` maps a value to its position on the axis, 0 to 1."""
+    """An axis; `share` maps a value to its position, 0 to 1."""
 
     share: Callable[[float], float]
     ticks: Sequence[Tick]
@@ -47,7 +47,7 @@ class Band(NamedTuple):
 
 
 def linear(most: float, title: str, *, exact: bool = False) -> Axis:
-    """From 0 to `most`, or to a round number above it."""
+    """Return a linear axis from 0 to `most`, or to a round number above it."""
     step = _step(most / 4)
     top = most if exact else step * max(1, ceil(most / step - 1e-9))
     ticks = [Tick(n * step, _short(n * step)) for n in range(floor(top / step + 1e-9) + 1)]
@@ -55,7 +55,7 @@ def linear(most: float, title: str, *, exact: bool = False) -> Axis:
 
 
 def logarithmic(least: float, most: float, title: str) -> Axis:
-    """From and to 1, 2 or 5 times a power of ten; ticks at powers alone if there are many."""
+    """Return a log axis between 1, 2 or 5 times powers of ten; ticks only at powers if many."""
     low = _step(max(least, 1e-3), up=False)
     high = max(_step(max(most, 1e-3)), 10 * low)
     width = log10(high / low)
@@ -68,7 +68,7 @@ def logarithmic(least: float, most: float, title: str) -> Axis:
 
 
 def tail(title: str) -> Axis:
-    """Percentiles by the share beyond them: 90, 99, 99.9 … are evenly spaced, up to 100."""
+    """Return an axis of percentiles on which 90, 99, 99.9 … are evenly spaced, up to 100."""
     decades = 5.0
 
     def share(percent: float) -> float:
@@ -80,7 +80,7 @@ def tail(title: str) -> Axis:
 
 
 def plot(title: str, x: Axis, y: Axis, lines: Sequence[Line], bands: Sequence[Band] = ()) -> str:
-    """A figure with plot and legend."""
+    """Render a figure with plot and legend."""
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
         *(_band(band, x) for band in bands),
@@ -142,7 +142,7 @@ def _line(line: Line, x: Axis, y: Axis) -> str:
 
 
 def _spots(lines: Sequence[Line], x: Axis) -> Iterator[str]:
-    """Columns that show the lines' values where the pointer is, without a script."""
+    """Yield columns that show the lines' values under the pointer, without a script."""
     places = sorted({at for line in lines for at, _ in line.points})
     places = places[:: ceil(len(places) / MAX_SPOTS) or 1]
     values = [(line.label, dict(line.points)) for line in lines]
@@ -152,9 +152,9 @@ def _spots(lines: Sequence[Line], x: Axis) -> Iterator[str]:
         least = (edges[number - 1] + here) / 2 if number else here
         most = (edges[number + 1] + here) / 2 if number + 1 < len(edges) else here
         anchor, aside = ("start", 6) if here < WIDTH / 2 else ("end", -6)
-        told = [f"{at:g}", *(f"{label}: {own[at]:,.4g}" for label, own in values if at in own)]
+        shown = [f"{at:g}", *(f"{label}: {own[at]:,.4g}" for label, own in values if at in own)]
         texts = "".join(
-            f'<tspan x="{here + aside}" dy="1.25em">{escape(text)}</tspan>' for text in told
+            f'<tspan x="{here + aside}" dy="1.25em">{escape(text)}</tspan>' for text in shown
         )
         yield (
             f'<g class="spot"><rect x="{least:.1f}" y="{TOP}" width="{most - least:.1f}" '
@@ -165,7 +165,7 @@ def _spots(lines: Sequence[Line], x: Axis) -> Iterator[str]:
 
 
 def _step(rough: float, *, up: bool = True) -> float:
-    """The next 1, 2 or 5 times a power of ten, above or below."""
+    """Return the next 1, 2 or 5 times a power of ten, above or below."""
     if rough <= 0:
         return 1.0
     power: float = 10.0 ** floor(log10(rough) + 1e-9)

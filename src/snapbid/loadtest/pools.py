@@ -20,17 +20,17 @@ class Pool(Generic[T]):
         return random.choices(self.values, cum_weights=self._cumulative)[0]
 
     def draw_several(self, random: Random, most: int) -> list[T]:
-        """Up to `most` distinct values, at least one."""
+        """Draw up to `most` distinct values, at least one."""
         drawn = random.choices(self.values, cum_weights=self._cumulative, k=random.randint(1, most))
         return list(dict.fromkeys(drawn))
 
 
 def shares(text: str) -> Pool[str]:
-    """A pool from `value weight value weight …`."""
+    """Parse a pool from `value weight value weight …`."""
     words = text.split()
     return Pool(zip(words[::2], map(float, words[1::2]), strict=True))
 
 
 def zipf(values: Sequence[T], exponent: float = 1.1) -> Pool[T]:
-    """A pool with weights by Zipf's law; the first value is the most popular."""
+    """Return a pool with weights by Zipf's law; the first value is the most popular."""
     return Pool((value, 1 / rank**exponent) for rank, value in enumerate(values, 1))

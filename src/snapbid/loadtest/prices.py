@@ -1,6 +1,6 @@
-"""Floors of impressions and deals, as answers are checked: exact, in the currency of the bids.
+"""Exact floors of impressions and deals in the currency of the bids, to check answers.
 
-`unit` is the rate of that currency: USD for one of it.
+`unit` is the rate of that currency: USD per unit.
 """
 
 import math
@@ -13,7 +13,7 @@ from snapbid.reference.rates import MICROS, Rates
 
 class DurationFloor(NamedTuple):
     """A floor for creatives of these durations in seconds, both ends included, in millionths of the
-    bids' currency, or for each of their seconds; None if its own has no rate.
+    bids' currency, or per second; None if its own currency has no rate.
     """
 
     shortest: int
@@ -25,7 +25,7 @@ class DurationFloor(NamedTuple):
 def floor_of(
     amount: float | None, currency: str | None, rates: Rates, unit: Fraction | int
 ) -> int | None:
-    """A floor in millionths of the bids' currency, rounded up; None if its own has no rate."""
+    """Return a floor in millionths of the bids' currency, rounded up; None without a rate."""
     if not amount or not amount > 0:
         return 0
     exact = _exact(amount, currency, rates, unit)
@@ -42,7 +42,7 @@ def _exact(
 def floors_by_duration(
     place: Video | Audio | Deal, currency: str | None, rates: Rates, unit: Fraction | int
 ) -> list[DurationFloor]:
-    """The floors for durations; one that is not above 0 limits nothing."""
+    """Return the floors for durations, ignoring those not above 0."""
     spans = [(span.mindur or 0, span.maxdur, span.bidfloor) for span in place.durfloors or ()]
     floors = [(0, None, place.mincpmpersec, True), *((*span, False) for span in spans)]
     return [
@@ -58,7 +58,7 @@ def floors_by_duration(
 
 
 def is_paid(price: int, seconds: int | None, limit: DurationFloor) -> bool:
-    """Whether a price (in millionths) suffices for a creative of so many seconds."""
+    """Return whether a price (in millionths) suffices for a creative of so many seconds."""
     shortest, longest, floor, is_per_second = limit
     if longest is not None and longest < shortest:
         return True

@@ -1,6 +1,6 @@
 """Reads the report before and after a run and reconciles the difference (document 1).
 
-A report may come from a cache of 5 minutes, and tells its `Age`. One that is too old is requested
+A report may come from a cache of 5 minutes, and states its `Age`. One that is too old is requested
 again with an earlier first day, which is a different entry of that cache.
 """
 
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 
 class ReportError(RuntimeError):
-    """The report cannot be read; the message gives the reason."""
+    """The report cannot be read; the message says why."""
 
 
 class DateRange(NamedTuple):
@@ -41,7 +41,7 @@ class DateRange(NamedTuple):
 
 
 class ReportRow(msgspec.Struct):
-    """The compared fields of a report's row; money stays the decimal that was sent."""
+    """The compared fields of a report's row; money stays the decimal text received."""
 
     date: str
     bids: int
@@ -51,7 +51,7 @@ class ReportRow(msgspec.Struct):
 
 
 class ReceivedReport(msgspec.Struct):
-    """The body of a report."""
+    """The body of a report response."""
 
     days: list[ReportRow]
 
@@ -76,7 +76,7 @@ class ReportReader:
         self._first = datetime.now(UTC).date()
 
     async def fetch_all(self) -> dict[str, SspTotals]:
-        """The totals of every SSP, none older than this call."""
+        """Fetch the totals of every SSP, none older than this call."""
         return {ssp: await self._fetch(ssp) for ssp in self._tokens}
 
     async def _fetch(self, ssp: str) -> SspTotals:
@@ -98,7 +98,7 @@ class ReportReader:
         raise ReportError(f"{ssp}: no fresh report within {PATIENCE_S:.0f} s")
 
     def _get(self, ssp: str, days: DateRange) -> tuple[ReceivedReport, int]:
-        """A report and its age in seconds, rounded up; 0 if it did not come from the cache."""
+        """Fetch a report and its age in seconds, rounded up; 0 if it is not from the cache."""
         for _ in range(TRIES):
             status, headers, body = self._request(ssp, days)
             if status == 200:
@@ -126,7 +126,7 @@ class ReportReader:
 
 
 def _ranges(first: date) -> Iterator[DateRange]:
-    """Ranges that include every day from `first` to today."""
+    """Yield ranges that include every day from `first` to today."""
     today = datetime.now(UTC).date()
     for days in range(MAX_DAYS - (today - first).days):
         yield DateRange(first - timedelta(days), today)
@@ -155,7 +155,7 @@ async def reconcile(
     accounts: Mapping[str, Account],
     say: Say,
 ) -> Reconciliation:
-    """Compare until both sides agree or the time is up: the drain needs some seconds."""
+    """Compare until both sides agree or the time is up, since the drain takes some seconds."""
     rows: list[ComparedFigure] = []
     for wait_s in WAITS_S:
         await asyncio.sleep(wait_s)
@@ -169,7 +169,7 @@ async def reconcile(
         ]  # fmt: skip
         if all(row.agrees for row in rows) or any(_exceeds(row) for row in rows):
             break
-        say("the report does not agree yet: trying again")
+        say("the report does not agree yet: retrying")
     return summarise(rows)
 
 
@@ -201,12 +201,12 @@ def compare(
 
 
 def _exceeds(row: ComparedFigure) -> bool:
-    """Whether more is reported than was sent, which waiting cannot change."""
+    """Return whether more is reported than was sent, which waiting cannot change."""
     return not row.agrees and row.reported > row.sent + row.unanswered
 
 
 def summarise(rows: list[ComparedFigure]) -> Reconciliation:
-    """The status that follows from all rows."""
+    """Derive the status from all rows."""
     wrong = [row for row in rows if not row.agrees]
     if wrong:
         row = wrong[0]

@@ -1,4 +1,4 @@
-"""The result of a run, which the terminal, the JSON file and the page present."""
+"""The result of a run, shown on the terminal, in the JSON file and on the page."""
 
 from msgspec import Struct, field
 
@@ -6,18 +6,18 @@ from msgspec import Struct, field
 class ClientFigures(Struct, frozen=True):
     """How busy the client was in a phase, in percent of a core, and how late it sent.
 
-    For `waited_percent` of the time it was ready to run, but other processes had the processors.
+    `waited_percent`: the time in which it was runnable, but other processes had the processors.
     """
 
     cpu_percent: float
     waited_percent: float
     lag_p99_ms: float
-    limited: bool  # whether the client was the limit
+    limited: bool  # whether the client was the bottleneck
     why: str  # in words, or empty
 
 
 class BrokenRuleCount(Struct, frozen=True):
-    """A rule that answers broke, how often, and the first case."""
+    """A rule that answers broke, the number of times, and the first case."""
 
     rule: str
     count: int
@@ -37,7 +37,7 @@ class SeriesPoint(Struct, frozen=True):
 class PhaseResult(Struct, frozen=True):
     """A phase. Every offered request is in exactly one of `kinds`.
 
-    All but those `hung up` are in `latency_ms`, which is by percentile, from the scheduled time.
+    All except `hung up` ones are in `latency_ms`, by percentile, from the scheduled time.
     `answered` includes late answers.
     """
 
@@ -77,11 +77,11 @@ class NoticeFigures(Struct, frozen=True):
     failed: dict[str, int]
     latency_ms: dict[str, float]
     example: str
-    elsewhere: str  # the host that the URLs name, if it is not the target
+    elsewhere: str  # the host in the URLs, if it is not the target
 
 
 class EventFigures(Struct, frozen=True):
-    """Event batches sent beside the bids."""
+    """Event batches sent alongside the bids."""
 
     batches: int
     events_accepted: int
@@ -102,7 +102,7 @@ class ComparedFigure(Struct, frozen=True):
 
 
 class Reconciliation(Struct, frozen=True):
-    """`status` is exact, within bounds (that unanswered requests leave), different, or not done."""
+    """`status`: exact, within bounds (left by unanswered requests), different, or not done."""
 
     status: str
     rows: list[ComparedFigure]
@@ -110,7 +110,7 @@ class Reconciliation(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """`reason` says in a line why the run failed; empty if it passed."""
+    """Whether the run passed; `reason` says in a line why it failed, empty if it passed."""
 
     ok: bool
     reason: str

@@ -1,4 +1,4 @@
-"""A run from its options to its result: phases, pacing, accounts, reconciliation, verdict."""
+"""Runs a load test, from options to result: phases, pacing, accounts, reconciliation, verdict."""
 
 import asyncio
 import gc
@@ -32,11 +32,11 @@ from snapbid.loadtest.tally import Tally
 from snapbid.loadtest.verdict import judge
 from snapbid.reference import rates
 
-AT_ONCE: Final = 32  # sends in a row before answers are read
+AT_ONCE: Final = 32  # sends before answers are read
 SWEEP_S: Final = 0.05
 PROGRESS_S: Final = 0.25
-JUDGE_S: Final = 1.0  # between looks at what a run is to be aborted on
-LEAST: Final = 50  # requests that have ended before a run is aborted
+JUDGE_S: Final = 1.0  # between checks of `--abort-on`
+LEAST: Final = 50  # completed requests before a run may be aborted
 SIDE_CONNECTIONS: Final = 16  # for notices and event batches
 
 
@@ -54,7 +54,7 @@ class Progress(Protocol):
 
 
 def load_auctions(options: Options) -> list[list[Auction]]:
-    """The bid requests to send, by mix. Raises ReplayError."""
+    """Return the bid requests to send, by mix. Raises ReplayError."""
     prepared: dict[str, list[Auction]] = {}
     for mix in options.mixes:
         if str(mix) not in prepared:
@@ -132,7 +132,7 @@ class LoadRun:
         sweeper = asyncio.create_task(self._sweep())
         gc.collect()
         gc.freeze()
-        gc.disable()  # requests make no reference cycles; collections would only delay some
+        gc.disable()  # requests make no cycles; collections would only delay some of them
         try:
             pacer.start()
             return await self._phases(self._plan())
@@ -172,7 +172,7 @@ class LoadRun:
         return results
 
     def _hold_to_first(self, results: list[PhaseResult]) -> None:
-        """After the first measured phase, hold the later ones to its bid rate."""
+        """After the first measured phase, require its bid rate of the later ones."""
         if results[-1].measured and sum(phase.measured for phase in results) == 1:
             bid_rate = steady(self._objectives, results[-1])
             if bid_rate is not None:
@@ -215,7 +215,7 @@ class LoadRun:
         return result
 
     def _abort_if_missed(self, phase: Phase, tally: Tally, before: measure.ClockReading) -> None:
-        """End the run where an objective of `--abort-on` is missed by what has ended so far."""
+        """End the run if the completed requests miss an objective of `--abort-on`."""
         if not (self._options.abort_on and phase.measured) or tally.done < LEAST:
             return
         clocks = measure.ClockReading.read().since(before)
@@ -226,7 +226,7 @@ class LoadRun:
             self._stopped.set()
 
     async def _settle(self, tally: Tally) -> None:
-        """Wait until all offered requests have ended, as each does within its timeouts."""
+        """Wait until all offered requests have ended, at the latest by their timeouts."""
         while tally.pending:
             await asyncio.sleep(SWEEP_S / 5)
 
@@ -324,7 +324,7 @@ class LoadRun:
         )
 
 
-def _told(options: Options, mix: Mix) -> tuple[str, str]:
+def _traffic(options: Options, mix: Mix) -> tuple[str, str]:
     weights = ", ".join(f"{ssp}={weight:g}" for ssp, weight in mix.ssps.items())
     if mix.replay is not None:
         return weights or "as recorded", f"replay of {mix.replay.name}"
@@ -332,12 +332,12 @@ def _told(options: Options, mix: Mix) -> tuple[str, str]:
 
 
 def described(options: Options) -> dict[str, str]:
-    """The options as the result lists them."""
+    """Return the options as listed in the result."""
     habits = options.habits
-    told = [_told(options, mix) for mix in options.mixes]
+    traffic = [_traffic(options, mix) for mix in options.mixes]
     settings = {
-        "ssps": "; then ".join(dict.fromkeys(ssps for ssps, _ in told)),
-        "traffic": "; then ".join(dict.fromkeys(sent for _, sent in told)),
+        "ssps": "; then ".join(dict.fromkeys(ssps for ssps, _ in traffic)),
+        "traffic": "; then ".join(dict.fromkeys(sent for _, sent in traffic)),
         "arrivals": "even" if options.even else "random (Poisson)",
         "connections": f"{options.connections} for bids, {SIDE_CONNECTIONS} for the rest",
         "timeout": f"{options.timeout_s * 1000:g} ms (given up {GIVE_UP_S:g} s later)",

@@ -1,4 +1,4 @@
-"""A scenario of one's own: the phases of a run, each with its rate, its mix and its faults.
+"""Reads a scenario: the phases of a run, each with its rate, its mix and its faults.
 
 A TOML file of `[[phase]]` tables, checked as a whole before anything is sent.
 """
@@ -22,9 +22,9 @@ Weight = Annotated[float, Meta(gt=0, lt=1e9)]
 
 
 class ScenarioPhase(Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
-    """A phase as the file has it; with `from_` the rate rises or falls evenly to `rate`.
+    """A phase of the file; with `from_` the rate rises or falls evenly to `rate`.
 
-    `ssps` are weights, and `replay` a recording beside the file; the options' where absent.
+    `ssps` are weights, `replay` is a recording beside the file; both default to the options.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=60)]
@@ -38,7 +38,7 @@ class ScenarioPhase(Struct, frozen=True, forbid_unknown_fields=True, rename={"fr
 
 
 class Scenario(Struct, frozen=True, forbid_unknown_fields=True, rename={"phases": "phase"}):
-    """The file."""
+    """The contents of the file."""
 
     phases: Annotated[list[ScenarioPhase], Meta(min_length=1, max_length=MAX_PHASES)]
 
@@ -65,13 +65,13 @@ def read(path: Path) -> list[ScenarioPhase]:
 
 
 def _seconds(phase: ScenarioPhase) -> float:
-    """How long a phase is. Raises OptionError."""
+    """Return the duration of a phase. Raises OptionError."""
     name = f"--scenario: {phase.name}: duration"
     return duration(name, phase.duration, least=0.1, most=MAX_PHASE_S)
 
 
 def planned(scenario: list[ScenarioPhase], default: Mix) -> tuple[list[Phase], list[Mix]]:
-    """The phases as they run, and the mix of each, by its number."""
+    """Return the phases to run, and their mixes by number."""
     mixes = [
         Mix(phase.ssps or default.ssps, Path(phase.replay) if phase.replay else default.replay)
         for phase in scenario

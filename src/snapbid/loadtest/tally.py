@@ -2,7 +2,7 @@
 
 Every request that was due has exactly one kind and is in the histogram, unless the client hung up.
 An answered one counts with the time since it was scheduled, a dropped or lost one with the time
-until it was given up on: no percentile improves because an answer never came.
+until it was given up on: missing answers never improve a percentile.
 """
 
 from collections import Counter
@@ -12,8 +12,8 @@ from snapbid.loadtest.check import BrokenRule
 from snapbid.loadtest.histogram import LatencyHistogram, merged
 
 BID, NO_BID = "bid", "no bid"
-REFUSED: Final = "refused"  # a malformed request, as it should be
-SLOW: Final = "slow"  # a request in two halves, answered as any other
+REFUSED: Final = "refused"  # a malformed request, refused as expected
+SLOW: Final = "slow"  # a request in two halves, answered normally
 HUNG_UP: Final = "hung up"  # by the client, amid the request
 WRONG, TIMEOUT, LOST, DROPPED = "wrong answer", "timeout", "lost", "dropped"
 VALID: Final = (BID, NO_BID, REFUSED, SLOW, HUNG_UP)
@@ -21,7 +21,7 @@ MAX_EXAMPLE: Final = 300  # characters
 
 
 class SecondTally:
-    """The requests that were scheduled in a second of a phase."""
+    """The requests scheduled in one second of a phase."""
 
     __slots__ = ("bad", "histogram", "offered")
 
@@ -55,7 +55,7 @@ class Tally:
 
     @property
     def bad(self) -> int:
-        """Requests without a valid answer in time."""
+        """The number of requests without a valid answer in time."""
         return self.done - sum(self.kinds[kind] for kind in VALID)
 
     def offer(self, due: float, now: float) -> None:
@@ -65,7 +65,7 @@ class Tally:
         self._second(due).offered += 1
 
     def end(self, due: float, now: float, kind: str) -> None:
-        """Count how a request ended; an answer after the timeout is a timeout, whatever it says."""
+        """Count how a request ended; any answer after the timeout is a timeout."""
         took = now - due
         if took > self.timeout_s and kind in (*VALID, WRONG):
             kind = TIMEOUT

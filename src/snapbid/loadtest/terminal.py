@@ -8,7 +8,7 @@ from snapbid.loadtest.plan import Phase
 from snapbid.loadtest.result import LoadResult, PhaseResult
 from snapbid.loadtest.tally import Tally
 
-EVERY_S = 5.0  # between two lines of plain progress
+EVERY_S = 5.0  # between lines of plain progress
 
 
 class PlainProgress:
@@ -64,7 +64,7 @@ class LiveProgress:
 
 
 def progress() -> PlainProgress | LiveProgress:
-    """The progress that suits standard output."""
+    """Return the kind of progress that suits standard output."""
     return LiveProgress() if sys.stdout.isatty() else PlainProgress()
 
 
@@ -89,7 +89,7 @@ def _ended(result: PhaseResult) -> str:
 
 
 def summary(result: LoadResult) -> str:
-    """The result as text."""
+    """Render the result as text."""
     return "\n".join(_summary(result))
 
 

@@ -49,7 +49,7 @@ _DEVICES: Final = {"web_phone": 4, "web_desktop": 2, "web_tablet": 5, "app_andro
 
 
 def generate(count: int, seed: int) -> list[Request]:
-    """`count` requests, the same ones for the same seed."""
+    """Generate `count` requests, the same ones for the same seed."""
     generator = _RequestGenerator(seed)
     return [generator.request() for _ in range(count)]
 
@@ -93,7 +93,7 @@ class _RequestGenerator:
         return f"{self._random.getrandbits(4 * length):0{length}x}"
 
     def request(self) -> Request:
-        """A request of a realistic size."""
+        """Generate a request of a realistic size."""
         kind = self._draw("classes")
         inventory = self._inventory(kind)
         country = self._draw("countries")
@@ -207,7 +207,7 @@ class _RequestGenerator:
         return {"mimes": mimes, "maxduration": 60, "protocols": [2, 3, 9, 10], **rates}
 
     def _media(self, least: tuple[int, ...], most: tuple[int, ...]) -> Request:
-        """Limits of media; bit rates in kbit/s."""
+        """Generate limits of media; bit rates in kbit/s."""
         limits: Request = {}
         if self._chance(0.6):
             limits["delivery"] = self._random.choice(([2], [1, 2]))

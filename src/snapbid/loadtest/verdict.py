@@ -20,9 +20,9 @@ def judge(
     reconciliation: Reconciliation,
     ended_early: str,
 ) -> Verdict:
-    """The verdict, with the first reason; a search for the capacity may miss objectives.
+    """Return the verdict with the first reason; a search for the capacity may miss objectives.
 
-    `ended_early` says why the run ended before its time; empty if it did not.
+    `ended_early` says why the run was aborted; empty if it was not.
     """
     measured = [phase for phase in phases if phase.measured]
     if ended_early or not measured:

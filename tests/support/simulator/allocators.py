@@ -66,7 +66,7 @@ class Allocator(AllocatorThread):
         self._called = set()
         self._fresh = {}
         self._unknown = {}
-        self._away = set()
+        self._unavailable = set()
         self._ahead_s = 0.0
         self._loop = trade.loop
 

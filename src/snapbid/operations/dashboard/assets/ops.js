@@ -250,14 +250,14 @@ function ssps(data) {
   renew("meanings", reasons.filter((reason) => data.meanings[reason]).map((reason) =>
     [reason, ...data.meanings[reason], worst(reason).ssp]), (known) => known.flatMap(
     ([reason, means, remedy, ssp]) => {
-      const told = element("dd", `${means}. To do: ${remedy.replace(/\bSSP\b/g, ssp)}.`);
+      const meaning = element("dd", `${means}. To do: ${remedy.replace(/\bSSP\b/g, ssp)}.`);
       if (LEADS[reason]) {
         const [section, title] = LEADS[reason];
         const link = element("a", title);
         link.href = `#${section}`;
-        told.append(" See ", link, ".");
+        meaning.append(" See ", link, ".");
       }
-      return [element("dt", said(reason)), told];
+      return [element("dt", said(reason)), meaning];
     }));
 }
 
@@ -391,11 +391,11 @@ function behind(data) {
 
 let last = null;
 
-function tell(wrong) {
+function showUpdate(wrong) {
   const time = last ? new Date(last * 1000).toISOString().slice(11, 19) : null;
-  at("told").textContent = wrong
+  at("updated").textContent = wrong
     ? `no figures ${time ? `since ${time} UTC` : "yet"}: ${wrong}` : `${time} UTC`;
-  at("told").className = wrong ? "bad" : "";
+  at("updated").className = wrong ? "bad" : "";
   document.body.className = wrong ? "stale" : "";
 }
 
@@ -406,9 +406,9 @@ async function read() {
     const data = await answer.json();
     last = data.at;
     for (const part of [stores, verdict, tiles, charts, latency, notices, ssps, budgets, unlimited, suspensions, events, behind]) part(data);
-    tell(null);
+    showUpdate(null);
   } catch (error) {
-    tell(error instanceof TypeError ? "the server does not answer" : error.message);
+    showUpdate(error instanceof TypeError ? "the server does not answer" : error.message);
   }
 }
 
