@@ -184,7 +184,7 @@ def test_without_redis_the_rest_is_shown(
     first, cause, remedy, *_ = told.stdout.splitlines()
     assert first.startswith("not bidding since ")
     assert cause.startswith("  Redis does not answer")
-    assert remedy.startswith("    to do: look at Redis")
+    assert remedy.startswith("    to do: check Redis")
     assert seen["warehouse"] is True
     eventually(lambda: data(stack)["campaigns"] == 1, "the campaign to be counted")
     assert samples(stack)["snapbid_store_up"][(("store", "redis"),)] == 0
