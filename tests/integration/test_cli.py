@@ -250,7 +250,7 @@ def test_migrate(postgres: Postgres, database: str) -> None:
     assert done(result) == "the schema is up to date\n"
     unmigrated = {"SNAPBID_DATABASE_URL": postgres.dsn_of("postgres")}
     (rule,) = refused(run(unmigrated, "ssp", "list"))
-    assert rule == "the warehouse has another schema than this program: run snapbid migrate"
+    assert rule == "the warehouse's schema does not fit this program: run snapbid migrate"
 
 
 def test_the_embedded_instance_is_found(database: str, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ async def test_a_warehouse_that_is_frozen_is_not_waited_for(monkeypatch: Any) ->
             assert isinstance(error, TimeoutError)
             assert (
                 away.describe(error, dsn)
-                == f"the warehouse is away: {server} does not answer in time"
+                == f"the warehouse is unavailable: {server} does not answer in time"
             )
 
 

@@ -274,7 +274,7 @@ async def test_an_empty_last_batch_has_a_number(
         assert (await shard.fetch_state()).read == batch - 1
         await bench.ledger.count(day, {f"l:1:{reason}": 1 for reason in range(size)})
         reading = await shard.read(batch)
-        while reading.place != START:
+        while reading.cursor != START:
             batch += 1
             reading = await shard.read(batch, reading)
             empty += not reading.size
@@ -294,7 +294,7 @@ async def test_what_was_not_read_is_not_removed(
     await shard.claim()
     await bench.ledger.count(DAY, {f"l:1:{reason}": 1 for reason in range(300)})
     first = await shard.read(1)
-    assert first.place != START
+    assert first.cursor != START
     restarted = first._replace(run=b"f" * 40)
     with pytest.raises(SupersededError):
         await shard.read(2, restarted)
@@ -334,7 +334,7 @@ async def test_a_shard_that_is_away_holds_up_no_other(bench: Bench) -> None:
         await drain_of(nowhere, [away], bench.metrics, bench.clock).round(bench.connection)
 
 
-async def test_what_the_warehouse_cannot_hold_is_said_once(
+async def test_what_the_warehouse_cannot_hold_is_logged_once(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not with each round, four times a second for ever; the others are carried."""

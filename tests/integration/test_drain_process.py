@@ -183,7 +183,7 @@ async def test_a_second_drain_waits_and_takes_over(
     await ledger.count(DAY, {"b:1": 1})
     await await_drained(ledger, stores, first)
     second = start()
-    await await_text(second, "another drain is at work")
+    await await_text(second, "on standby for draining counters")
     choose = random.Random(2)
     for _ in range(20):
         await ledger.count(DAY, some_counts(choose))
@@ -202,7 +202,7 @@ async def test_two_that_share_the_shards_are_killed_in_turn(
     choose = random.Random(seed)
     drains = [start(SNAPBID_LEDGER_SHARDS="4") for _ in range(2)]
     for drain in drains:
-        await await_text(drain, "the drain carries shards")
+        await await_text(drain, "draining counters of shards")
     sent = set[str]()
     for victim in (0, 1):
         for count in range(40):
@@ -213,9 +213,9 @@ async def test_two_that_share_the_shards_are_killed_in_turn(
         await await_drained(ledger, stores, *drains)
         await await_stored(stores, sent)
         drains[victim] = start(SNAPBID_LEDGER_SHARDS="4")
-        await await_text(drains[victim], "the drain carries shards")
+        await await_text(drains[victim], "draining counters of shards")
     for drain in drains:
-        await await_text(drain, "the drain carries events of shards")
+        await await_text(drain, "draining events of shards")
 
 
 async def queue_events(ledger: Ledger, choose: random.Random, sent: set[str]) -> None:
@@ -241,7 +241,7 @@ async def await_stored(stores: Stores, sent: set[str]) -> None:
     assert sorted(row["event_id"] for row in rows) == sorted(sent)
 
 
-async def test_stores_that_are_away_are_told_once(
+async def test_unavailable_stores_are_logged_once(
     stores: Stores, ledger: Ledger, start: Start
 ) -> None:
     drain = start()
@@ -249,18 +249,18 @@ async def test_stores_that_are_away_are_told_once(
     await await_drained(ledger, stores, drain)
     stores.kill(stores.postgres)
     await ledger.count(DAY, {"b:1": 1})
-    await await_text(drain, "the warehouse is away")
+    await await_text(drain, "the warehouse is unavailable")
     stores.postgres.start()
     await await_drained(ledger, stores, drain)
     stores.kill(stores.redis)
-    await await_text(drain, "Redis is away")
+    await await_text(drain, "Redis is unavailable")
     stores.redis.start()
     await ledger.redis.connection_pool.disconnect()
     await ledger.count(DAY, {"b:1": 1})
     await await_drained(ledger, stores, drain)
     assert drain.stop() == 0
-    assert len(re.findall("is away", drain.output)) == 2, drain.output
-    assert len(re.findall("is at work again", drain.output)) == 2, drain.output
+    assert len(re.findall("paused draining counters", drain.output)) == 2, drain.output
+    assert len(re.findall("resumed draining counters", drain.output)) == 2, drain.output
     assert "Traceback" not in drain.output
 
 
@@ -269,9 +269,9 @@ async def test_it_starts_before_the_stores_do(stores: Stores, ledger: Ledger, st
     stores.kill(stores.redis)
     stores.kill(stores.postgres)
     drain = start()
-    await await_text(drain, "the warehouse is away")
+    await await_text(drain, "the warehouse is unavailable")
     stores.postgres.start()
-    await await_text(drain, "Redis is away")
+    await await_text(drain, "Redis is unavailable")
     stores.redis.start()
     await ledger.redis.connection_pool.disconnect()
     await await_drained(ledger, stores, drain)
@@ -281,7 +281,7 @@ async def test_a_stop_while_a_store_is_away(stores: Stores, ledger: Ledger, star
     stores.kill(stores.postgres)
     try:
         drain = start()
-        await await_text(drain, "the warehouse is away")
+        await await_text(drain, "the warehouse is unavailable")
         assert drain.stop() == 0
     finally:
         stores.postgres.start()

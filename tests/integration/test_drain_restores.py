@@ -213,7 +213,7 @@ class TestOlderLedger:
         await stores.drain()
         stores.restore_ledger(copy)
         await stores.drain(2)
-        assert caplog.text.count("older than the warehouse: what was counted") == 1
+        assert caplog.text.count("older than the warehouse (batch") == 1
 
 
 class TestReplacedLedger:
@@ -516,7 +516,7 @@ class TestAnotherLedger:
             await stores.sell(ledger, 2)
             await drain()
         assert (await stores.wins(), await stores.bids()) == (5, 5)
-        assert caplog.text.count("it is this warehouse's own from now on") == 1
+        assert caplog.text.count("it belongs to this warehouse from now on") == 1
 
     async def test_a_shard_whose_data_was_lost(self, stores: Stores) -> None:
         stores.shards = 3

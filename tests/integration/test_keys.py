@@ -126,7 +126,7 @@ def test_keys_are_listed_and_revoked(cli: Cli) -> None:
     for given in (keys["a"], ids["b"], "sbk_none", "", ids["c"][:6], "%", "a" * 5000):
         done = cli("key", "revoke", "--", given)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == "KEY_OR_ID is no key that holds: see snapbid key list\n"
+        assert done.stderr == "KEY_OR_ID matches no valid key: see snapbid key list\n"
     left = {
         (key["product"], key["rate"]) for key in json.loads(cli("key", "list", "--json").stdout)
     }

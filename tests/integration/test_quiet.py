@@ -16,7 +16,7 @@ from support.soak.scenario import alarms
 from support.stack import execute
 
 from snapbid.drain import run
-from snapbid.drain.run import EVIDENCE, Process
+from snapbid.drain.run import REQUEST_STATS, Process
 
 ENDED = 30  # connections, of which some are a worker's, some the operator's page's
 
@@ -42,7 +42,7 @@ async def test_a_drain_with_nothing_to_do_keeps_its_session(
     monkeypatch.setattr(run, "SILENT_S", 1.0)
     monkeypatch.setattr(run, "PAUSE_S", 0.1)
     stopping, idle = asyncio.Event(), Idle()
-    process = asyncio.create_task(Process(EVIDENCE, idle, database, stopping).run())
+    process = asyncio.create_task(Process(REQUEST_STATS, idle, database, stopping).run())
     async with asyncio.timeout(60):
         while idle.rounds < 40:  # several times as long as an idle session lives
             await asyncio.sleep(0.05)

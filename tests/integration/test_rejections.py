@@ -9,7 +9,7 @@ import pytest
 from support.remembered import Clock, remember, remembering, segment_of, until
 
 from snapbid.campaigns.suspensions import marks_of
-from snapbid.drain.suspensions import SuspensionKeeper
+from snapbid.drain.suspensions import SuspensionRounds
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN, marked
 from snapbid.warehouse import campaigns, registry
@@ -111,7 +111,7 @@ async def test_what_is_rolled_back_rejects_nothing(ledger: Ledger, traffic: Traf
     assert traffic.counts()["r168.203:7:3"] == 1
 
 
-KEEPER = SuspensionKeeper(SuspensionRule(3, 0.2), 3600)
+KEEPER = SuspensionRounds(SuspensionRule(3, 0.2), 3600)
 
 
 @pytest.mark.parametrize(

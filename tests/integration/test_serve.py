@@ -316,7 +316,7 @@ def test_a_warehouse_without_schema_is_said_once_and_migrated_meanwhile(
         drain = stack.enter_context(contextlib.closing(Stack(own, "drain")))
         for process in (serve, drain):
             process.launch()
-        said = "the warehouse has another schema than this program: run snapbid migrate"
+        said = "the warehouse's schema does not fit this program: run snapbid migrate"
         eventually(lambda: said in serve.output and said in drain.output, "word of the schema")
         eventually(lambda: b"campaigns" in serve.get("/readyz")[1], "an answer")
         snapbid(database, "migrate")

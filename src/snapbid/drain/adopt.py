@@ -1,12 +1,12 @@
-"""`snapbid ledger adopt`: the ledger that is there becomes the warehouse's own, as it is or empty.
+"""`snapbid ledger adopt`: make the present ledger the warehouse's own, with its data or emptied.
 
-One that the warehouse had before, or a restored copy of its own, keeps what it has. Before budgets
-bid, the drain adds what others have spent since (spend.py). Holds wait for no process of before,
-since none of these is there any more.
+A former ledger of this warehouse, or a restored copy of its own, keeps its data. Before campaigns
+with a budget bid, the drain adds what was spent elsewhere meanwhile (spend.py). Holds no longer
+wait for the processes registered in the ledger: none of them runs any more.
 
-Numbers in a ledger stand for SSPs and campaigns of one warehouse. What one of another warehouse has
-cannot be told from ours, so it is removed: records of bids, holds, budgets, counters, and the
-evidence of what SSPs have sent. Server events on their way stay.
+A ledger names SSPs and campaigns by the numbers of one warehouse. In another warehouse the same
+numbers would mean others, so the data of its ledger is removed: records of bids, holds, budgets,
+counters and request statistics. Server events that are still queued stay.
 """
 
 import secrets
@@ -25,9 +25,9 @@ BATCH: Final = 1000
 
 
 class Adopted(NamedTuple):
-    """How many shards were another warehouse's, and how many changed counters of it are dropped.
+    """The number of shards that belonged to another warehouse, and of their counters dropped.
 
-    `is_returned`: the warehouse had another ledger meanwhile.
+    `dropped` counts those not drained yet. `is_returned`: the warehouse had another ledger since.
     """
 
     shards: int
@@ -36,9 +36,9 @@ class Adopted(NamedTuple):
 
 
 async def adopt(settings: StoreSettings) -> Adopted:
-    """Give up what the shards of other warehouses have. Raises what the stores raise.
+    """Adopt the ledger, emptying shards of other warehouses. Raises what the stores raise.
 
-    Replicas have it then: else the shards of a primary that is lost would be the former's again.
+    Waits for the replicas: otherwise a failover would bring the former owner's shards back.
     """
     connection = await asyncpg.connect(settings.database_url, timeout=away.CONNECT_S)
     connections = Connections(settings.redis_url, settings.redis_replicas)
@@ -63,14 +63,14 @@ async def adopt(settings: StoreSettings) -> Adopted:
 
 
 async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str) -> int | None:
-    """Return how many counters were dropped; None for a shard that is ours or has no owner."""
+    """Return the number of dropped counters; None for a shard that is ours or has no owner."""
     owner: Any = await redis.hget(keys.state, "warehouse")
     if owner is None or owner.decode() == warehouse:
         await redis.hdel(keys.state, "carried", "confirmed")
         await redis.delete(keys.processes)
         return None
     dropped: Any = await redis.scard(keys.changed) + await redis.scard(keys.taken)
-    # The state goes last: no worker bids before, and the command can be repeated.
+    # The state is removed last: until then no worker bids, and the command can be repeated.
     kept = {keys.state.encode(), keys.events.encode()}
     for prefix in (keys.prefix, GOLIVE):
         async for batch in _batches(redis, prefix):

@@ -1,8 +1,8 @@
-"""Lets budgeted campaigns bid in the segments that have begun (contract 5, point 3).
+"""Restores budgets, so that budgeted campaigns bid in new segments (contract 5, point 3).
 
-Where a shard's data is what it was, that is its own matter. Where it was lost, or is an older copy,
-what the warehouse knows to be spent is first added to budgets, in all shards (spend.py): by one
-drain at a time, after the others have carried what their shards had counted.
+A shard whose data is intact needs nothing. Where data was lost, or replaced by an older copy, the
+spend that the warehouse has recorded is first added to the budgets of all shards (spend.py). One
+drain at a time does so, after the others have drained their shards.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from snapbid.ledger.bids.segment import ShardState
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.warehouse import leases
 
-OTHERS_S: Final = 10.0  # for rounds of other drains
-LOOK_S: Final = 0.1
+OTHERS_S: Final = 10.0  # to wait for rounds of other drains
+LOOK_S: Final = 0.1  # between polls
 
 
 async def confirm(
@@ -30,10 +30,10 @@ async def confirm(
     absorb: Callable[[], Awaitable[object]],
     now: float,
 ) -> None:
-    """Confirm the segments of `states`, which are of the shards that this drain carries.
+    """Mark budgets as restored in the segments of `states`, those of the shards that we drain.
 
-    `absorb` brings to the warehouse what was counted in these. Raises ShardsAwayError where other
-    shards, which are needed for what was lost, cannot be read or are not carried.
+    `absorb` drains these shards once more. Raises ShardsAwayError if other shards are needed to
+    find what was lost, and cannot be read or are not drained.
     """
     carried = all(state.is_carried for state in states.values())
     if not carried:
@@ -52,7 +52,7 @@ async def _carry(
     absorb: Callable[[], Awaitable[object]],
     now: float,
 ) -> bool:
-    """Whether budgets have what the warehouse knows; not while another drain sees to that."""
+    """Add missing spend to budgets; False while another drain does so."""
     others = [shard for shard in shards if shard.number not in states]
 
     async def absorb_all() -> None:
@@ -79,10 +79,10 @@ async def _states_of(shards: Sequence[ShardCounters]) -> dict[int, ShardState]:
 
 
 async def _await_others(shards: Sequence[ShardCounters]) -> None:
-    """Wait until each shard has been carried by a round that began after now.
+    """Wait until a round that began after this call has drained each shard.
 
-    The second that ends has begun after the first one did. By changes alone: the clocks of two
-    machines need not agree.
+    The second round to finish from now on is one. Only changes of the recorded time count: the
+    clocks of two machines need not agree.
     """
     try:
         async with asyncio.timeout(OTHERS_S):
@@ -92,5 +92,5 @@ async def _await_others(shards: Sequence[ShardCounters]) -> None:
                     while await shard.drained_at() == at:
                         await asyncio.sleep(LOOK_S)
     except TimeoutError as error:
-        why = RedisError("no drain carries what was counted")
+        why = RedisError(f"not drained for {OTHERS_S:.0f} s by the drain that should")
         raise ShardsAwayError({shard.number: why for shard in shards}) from error

@@ -1,11 +1,12 @@
-"""One shard's counters in Redis, as the drain sees them (`base/redis_keys.py` has the keys).
+"""One shard's counters in Redis, as the drain reads them (`base/redis_keys.py` lists the keys).
 
-Counters are read after their names were moved aside, so that what changes later is named anew.
+Names of changed counters are set aside before the counters are read, so a later change adds the
+name again.
 
-Each batch of counters has a number. Redis keeps the number of the last batch that was read, and of
-the last one whose names were removed; the warehouse keeps that of the last one that it absorbed
-(fence.py). A number is written after the counters were read, so data that has the number has all
-that the warehouse can have absorbed by then.
+Batches of counters are numbered. Redis keeps the number of the last batch that was read and of the
+last one whose names were removed; the warehouse keeps the number of the last one absorbed
+(fence.py). The number is written after the counters are read, so a data set with that number has
+everything that the warehouse can have absorbed by then.
 """
 
 import secrets
@@ -23,10 +24,10 @@ from snapbid.drain.names import parse_field, parse_head
 from snapbid.ledger.bids.segment import ShardState, fetch_segments, segment_script
 from snapbid.warehouse.absorb import CounterValue
 
-BATCH: Final = 5_000  # counters; a script that reads more would hold bids up
-START: Final = b"0"  # of a scan, and its end
+BATCH: Final = 5_000  # counters; a script that reads more would delay bids
+START: Final = b"0"  # the cursor at the start of a scan, and at its end
 
-# Change the state of a segment that is still the one that is counted in.
+# Set fields of the shard's state, provided that the segment is still current.
 _CHANGE: Final = """
 if redis.call('HGET', KEYS[1], 'segment') ~= ARGV[1] then
   return 0
@@ -43,11 +44,11 @@ return 1
 
 
 class SupersededError(Exception):
-    """Another drain has taken over, or Redis has other data than before: begin anew."""
+    """Another drain has taken over, or the data in Redis was replaced: start over."""
 
 
 class ShardsAwayError(RedisError):
-    """Some shards cannot be read; the others were."""
+    """Some shards could not be read; the others were."""
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
         reasons = (f"shard {number}: {error}" for number, error in sorted(errors.items()))
@@ -62,21 +63,21 @@ class SegmentReading(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A batch of counters of one data set, all read in one moment.
+    """A batch of counters of one data set, read atomically.
 
-    `segment` was counted in then. `size` names were read, of which `strangers` are of no counter.
-    The next batch begins at `place`, in this `run` of Redis only; `is_left`: the names had been
-    moved aside before, and more may have changed since.
+    `segment` was current then. `size` names were read, of which `malformed` name no counter. The
+    next batch begins at `cursor`, which holds for this `run` of Redis only. `is_left`: the names
+    had been set aside by an earlier round, and more may have changed since.
     """
 
     epoch: str
     segments: list[SegmentReading]
     segment: str = ""
     run: bytes = b""
-    place: bytes = START
+    cursor: bytes = START
     size: int = 0
     is_left: bool = False
-    strangers: Sequence[bytes] = ()
+    malformed: Sequence[bytes] = ()
 
 
 NOTHING: Final = Reading("", [])
@@ -84,10 +85,10 @@ Check = Callable[[Sequence[CounterValue]], Awaitable[list[int]]]
 
 
 class ShardCounters:
-    """The counters of one shard, for one drain, which `claim` must announce first.
+    """The counters of one shard, read by one drain, which must call `claim` first.
 
-    `replicate` waits until replicas have what was written: before the warehouse takes what a
-    primary that fails could take back (Connections.replicate).
+    `replicate` waits until replicas have what was written (Connections.replicate): a failover must
+    not roll back what the warehouse has absorbed.
     """
 
     def __init__(
@@ -109,62 +110,62 @@ class ShardCounters:
         self._change = redis.register_script(_CHANGE)
 
     async def claim(self) -> None:
-        """Announce this drain as the one at work."""
+        """Register this drain as the shard's owner."""
         await self._redis.set(self._keys.owner, self._token)
 
     async def probe(self) -> None:
-        """Raise RedisError where the shard cannot be read."""
+        """Raise RedisError if the shard cannot be read."""
         await self._redis.get(self._keys.epoch)
 
     async def fetch_state(self) -> ShardState:
-        """Fetch the state, after a segment has begun for this run of Redis."""
+        """Fetch the state, beginning a segment if this run of Redis has none yet."""
         return ShardState.parse(await self._begin(keys=self._keys.script_keys))
 
     # -- a round -----------------------------------------------------------------------------
 
     async def finish(self, taken_at: float) -> None:
-        """Note that all that had changed by then (epoch s) is in the warehouse."""
+        """Record that all changes up to then (epoch s) are in the warehouse."""
         await self._redis.set(self._keys.drained_at, f"{taken_at:.3f}")
 
     async def drained_at(self) -> object:
-        """What `finish` noted last, whichever drain it was."""
+        """The time that any drain recorded last by `finish`."""
         at: Any = await self._redis.get(self._keys.drained_at)
         return at
 
     async def read(self, batch: int, after: Reading = NOTHING) -> Reading:
-        """Read what has changed, as batch number `batch`; `after`: it goes on after this one.
+        """Read changed counters as batch number `batch`, continuing where `after` ended.
 
-        Names that are aside still come first; counters that are gone are left out. Raises
-        SupersededError where the data is not that of the batch before.
+        Names that an earlier round set aside come first; counters that no longer exist are left
+        out. Raises SupersededError if the data is not that of the batch before.
         """
         keys = self._keys
         reply: Any = await self._read(
             keys=[*keys.script_keys, keys.changed, keys.taken, keys.state, keys.generations],
-            args=[batch, BATCH, after.place, after.run],
+            args=[batch, BATCH, after.cursor, after.run],
         )
         if reply is None:
-            raise SupersededError(f"shard {self.number} has other data than before")
+            raise SupersededError(f"the data of shard {self.number} was replaced")
         await self._await_replicas()
-        epoch, own, run, place, is_left, count, strangers, *hashes = reply
+        epoch, own, run, cursor, is_left, count, malformed, *hashes = reply
         segments: dict[str, SegmentReading] = {}
         for head, generation, fields, values in hashes:
             where, number = parse_head(head), int(generation)
             if where is None:
-                strangers += (head + b" " + field for field in fields)
+                malformed += (head + b" " + field for field in fields)
                 continue
             segment, day = where
             reading = segments.setdefault(segment, SegmentReading(segment, []))
             for field, parsed, value in zip(fields, map(parse_field, fields), values, strict=True):
                 if parsed is None:
-                    strangers.append(head + b" " + field)
+                    malformed.append(head + b" " + field)
                 elif value:
                     reading.counters.append(CounterValue(day, number, *parsed, int(value)))
         found = [segment for segment in segments.values() if segment.counters]
-        more = run, place, count, bool(is_left), strangers
+        more = run, cursor, count, bool(is_left), malformed
         return Reading(epoch.decode(), found, own.decode(), *more)
 
     async def note_seen(self, reading: Reading, now: float) -> None:
-        """Note of which SSPs notices were counted until now (epoch s), for the go-live check."""
+        """Record the SSPs whose notices were counted up to now (epoch s), for the go-live check."""
         seen: dict[Any, Any] = {
             f"{counter.kind}:{counter.number}": int(now)
             for segment in reading.segments
@@ -177,8 +178,8 @@ class ShardCounters:
     async def release(
         self, last: Reading, count: int, absorbed: int, again: Sequence[bytes] = ()
     ) -> None:
-        """Remove the names aside, `count` in all, once the warehouse has them up to the `last`
-        batch, number `absorbed`; those of `again` come back in a later round.
+        """Remove the `count` names set aside, once the warehouse has absorbed the `last` batch,
+        number `absorbed`; the names in `again` are kept for a later round.
 
         Raises SupersededError, with nothing removed, if this drain has been superseded.
         """
@@ -186,12 +187,14 @@ class ShardCounters:
             await self._redis.sadd(self._keys.changed, *again)
         keys = [*self._keys.script_keys, self._keys.owner, self._keys.taken, self._keys.state]
         if not await self._release(keys=keys, args=[self._token, absorbed, last.run, count]):
-            raise SupersededError(f"shard {self.number} has another drain, or new data")
+            raise SupersededError(
+                f"shard {self.number} was taken over by another drain, or its data was replaced"
+            )
 
     # -- segments ----------------------------------------------------------------------------
 
     async def change(self, segment: str, **fields: str | int) -> None:
-        """Set fields of the state; "" removes a field.
+        """Set fields of the shard's state; "" removes a field.
 
         Raises SupersededError if another segment has begun since.
         """
@@ -199,19 +202,19 @@ class ShardCounters:
         for name, value in fields.items():
             args += (name, value)
         if not await self._change(keys=[self._keys.state], args=args):
-            raise SupersededError(f"shard {self.number} has begun another segment")
+            raise SupersededError(f"a new segment has begun in shard {self.number}")
 
     async def add_spend(self, segment: str, day: int, rows: Iterable[tuple[int, int, int]]) -> None:
-        """Add to budgets: (campaign, nano-USD in all, and of a day since 1970-01-01) each.
+        """Add spend to budgets: rows of (campaign, nano-USD in total, nano-USD of the day).
 
-        Raises SupersededError where another segment has begun since.
+        `day` counts from 1970-01-01. Raises SupersededError if another segment has begun since.
         """
         args: list[str | int] = [segment, day, *(value for row in rows for value in row)]
         if not await self._carry(keys=self._keys.script_keys, args=args):
-            raise SupersededError(f"shard {self.number} has begun another segment")
+            raise SupersededError(f"a new segment has begun in shard {self.number}")
 
     async def begin_segment(self, segment: str) -> ShardState:
-        """Begin another segment after this one, though Redis is the same; give the state.
+        """End this segment and begin another in the same run of Redis; return the new state.
 
         Raises SupersededError if another segment has begun since.
         """
@@ -219,13 +222,13 @@ class ShardCounters:
         return await self.fetch_state()
 
     async def forget_processes(self) -> None:
-        """Have holds wait for no process of before; each that is there announces itself again."""
+        """Clear the processes that holds wait for; those that run register again."""
         await self._redis.delete(self._keys.processes)
 
     async def read_when_left(self, segment: str) -> int:
-        """The number of the last batch that was read before another segment followed this one.
+        """The number of the last batch read in this segment before the next one began.
 
-        -1 of a segment that this data never had.
+        -1 if this data set never had the segment.
         """
         number: Any = await self._redis.hget(self._keys.left, segment)
         return -1 if number is None else int(number)
@@ -235,7 +238,7 @@ class ShardCounters:
         return await fetch_segments(self._redis, self._keys)
 
     async def drop_segments(self, segments: Iterable[str]) -> None:
-        """Remove segments without counters from the list, together with their generations."""
+        """Remove segments without counters from the list, and their generations with them."""
         gone = set(segments)
         kept: Any = await self._redis.hkeys(self._keys.generations)
         fields = [field for field in kept if field.decode().rpartition(" ")[0] in gone]
@@ -259,10 +262,10 @@ class ShardCounters:
                     await self._redis.sadd(self._keys.changed, *names)
 
     async def remove_day(self, segment: str, day: date, epoch: str, check: Check) -> int | None:
-        """Remove a day's counters if nothing of them is left to absorb: give their generation.
+        """Remove a day's counters once all are absorbed, and return their generation.
 
-        `check` gives the places of those that are; they are named again, and None is given, as
-        where somebody changed them meanwhile.
+        `check` returns the indices of those that are not: these are marked as changed, and None is
+        returned, as when a counter changed meanwhile.
         """
         text = day.isoformat()
         key = self._keys.counters(segment, text)
@@ -284,7 +287,7 @@ class ShardCounters:
                         counters.append(CounterValue(day, generation, *parsed, int(value)))
                 left = await check(counters)
                 if left:
-                    await self._redis.sadd(self._keys.changed, *(names[place] for place in left))
+                    await self._redis.sadd(self._keys.changed, *(names[index] for index in left))
                     return None
             pipe.multi()  # type: ignore[no-untyped-call]
             pipe.hincrby(self._keys.generations, which, 1)

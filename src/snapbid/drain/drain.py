@@ -1,4 +1,4 @@
-"""The rounds of the drain, over one connection to the warehouse that holds its leases."""
+"""The rounds that drain counters, over the one warehouse connection that holds the leases."""
 
 import asyncio
 import contextlib
@@ -31,35 +31,35 @@ from snapbid.warehouse.absorb import Absorbed, SourceCounters
 from snapbid.warehouse.fence import Batch
 
 TIDY_EVERY_S: Final = 600.0
-SUMMED: Final = 4  # shards in one statement
-LANES: Final = 2  # groups of them: one is written, the other read meanwhile
+SUMMED: Final = 4  # shards in one statement: a group
+GROUPS: Final = 2  # at a time: one is written while the other is read
 
 logger = logging.getLogger("snapbid")
 repeated = RepeatedLog(logger)
 
 
 class _ShardRound:
-    """A shard in a round."""
+    """The progress of one shard in a round."""
 
     def __init__(self, shard: ShardCounters) -> None:
         self.shard = shard
         self.reading = NOTHING  # the last batch
         self.batch = Batch(0, "")
-        self.count = 0  # of the names aside, as far as they were read
-        self.is_left = False  # more may have changed than was aside
-        self.waiting: list[bytes] = []
+        self.count = 0  # names read so far, of those set aside
+        self.is_left = False  # more may have changed than was set aside
+        self.deferred: list[bytes] = []
         self.unknown = 0
 
     @property
     def has_more(self) -> bool:
-        """Whether there is another batch, of what is aside or changed since."""
-        return self.reading.place != START or self.is_left
+        """Whether there is another batch, of names set aside or changed since."""
+        return self.reading.cursor != START or self.is_left
 
 
 class Drain:
-    """Carries what the shards have counted; `clock` gives epoch seconds.
+    """Drains the counters of shards into the warehouse; `clock` returns epoch seconds.
 
-    `evidence` is given what has been counted of notices, for the last minutes' diagnosis.
+    Counted notices are also added to `evidence`, for the diagnosis of the last minutes.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Drain:
         self._budgets = budgets
         self._clock = clock
         self._fence = Fence()
-        self._is_own = self._was_own = False  # the ledger is the warehouse's; it was before
-        self._writing = asyncio.Lock()  # the connection is one group's at a time
+        self._is_own = self._was_own = False  # whether the ledger belongs to the warehouse
+        self._writing = asyncio.Lock()  # one group at a time uses the connection
         self._sources: dict[tuple[str, str, int], int] = {}
         self._sources_of: datetime.date | None = None
         self._taken_at: dict[int, float] = {}
@@ -86,11 +86,11 @@ class Drain:
         self._leases = Leases(shards)
         self._leased_before: frozenset[int] = frozenset()
         self._rounds = metrics.counter("snapbid_drain_rounds_total")
-        self._carried = metrics.counter("snapbid_drain_counters_total")
+        self._drained = metrics.counter("snapbid_drain_counters_total")
         self._lag = metrics.histogram("snapbid_drain_lag_seconds", LAGS)
 
     async def begin(self) -> None:
-        """Take nothing for granted; before the first round, and after any failure."""
+        """Reset to unknown, before the first round and after any failure."""
         self._sources.clear()
         self._fence.reset()
         self._is_own = False
@@ -105,7 +105,7 @@ class Drain:
     async def _each(
         self, shards: Iterable[ShardCounters], work: Callable[[ShardCounters], Awaitable[object]]
     ) -> dict[int, RedisError]:
-        """Do something with each shard, whichever of them are away; give their errors."""
+        """Apply `work` to each shard; return the errors of those that are unavailable."""
         errors = {}
         for shard in shards:
             try:
@@ -116,11 +116,11 @@ class Drain:
         return errors
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Absorb all that has changed until now in this drain's shards; give how many counters.
+        """Absorb all changes so far in this drain's shards; return the number of changed counters.
 
-        Raises what Redis and the warehouse raise, SupersededError and UnrelatedStoresError; `begin`
-        again then. Raises IdleError where other drains have all shards, ShardsAwayError where only
-        some shards are away: the next round tries them again.
+        Raises what Redis and the warehouse raise, SupersededError and UnrelatedStoresError: call
+        `begin` then. Raises IdleError if other drains have all shards, and ShardsAwayError if only
+        some shards are unavailable: the next round tries them again.
         """
         if not self._is_own:
             await own(connection, self._shards, is_known=self._was_own)
@@ -137,22 +137,22 @@ class Drain:
             self._is_own = False
             await leases.release(connection, self._leased_before)
             return await self.round(connection)
-        carried, more = await self._drain_all(connection, [s for s in shards if s.number in states])
+        drained, more = await self._drain_all(connection, [s for s in shards if s.number in states])
         errors |= more
         self._leases.note({shard.number for shard in shards} - errors.keys(), errors)
         if shards and len(errors) == len(shards):
             raise errors[shards[0].number]
-        if away := {**self._leases.lost, **errors}:  # a budget is spent in all shards
+        if unavailable := {**self._leases.lost, **errors}:  # a budget is spent in all shards
             states = {n: s for n, s in states.items() if n not in errors and s.is_carried}
         if not all(state.is_confirmed for state in states.values()):
             await self._confirm(connection, shards, states)
-        if away:
-            raise ShardsAwayError(away)
+        if unavailable:
+            raise ShardsAwayError(unavailable)
         await self._tidy_sometimes(connection, shards)
-        return carried
+        return drained
 
     async def _leased(self, connection: asyncpg.Connection) -> list[ShardCounters]:
-        """The shards that this drain carries."""
+        """The shards whose leases this drain holds."""
         numbers = await self._leases.share(connection)
         for number in numbers - self._leased_before:  # another drain may have had them
             self._unclaimed.add(number)
@@ -177,41 +177,41 @@ class Drain:
     async def _drain_all(
         self, connection: asyncpg.Connection, shards: Sequence[ShardCounters]
     ) -> tuple[int, dict[int, RedisError]]:
-        """Absorb what has changed in groups of shards, some of which are read while others are
-        written; give as `_drain`.
+        """Absorb changes in groups of shards, reading one group while another is written; return
+        what `_drain` returns, for all groups.
         """
         starts = range(0, len(shards), SUMMED)
         groups = iter([shards[start : start + SUMMED] for start in starts])
-        carried, errors = 0, dict[int, RedisError]()
+        drained, errors = 0, dict[int, RedisError]()
 
         async def work() -> None:
-            nonlocal carried
+            nonlocal drained
             for group in groups:
-                more, away = await self._drain(connection, group)
-                carried += more
-                errors.update(away)
+                more, unavailable = await self._drain(connection, group)
+                drained += more
+                errors.update(unavailable)
 
-        lanes = [asyncio.create_task(work()) for _ in range(LANES)]
+        tasks = [asyncio.create_task(work()) for _ in range(GROUPS)]
         try:
-            await asyncio.gather(*lanes)
+            await asyncio.gather(*tasks)
         finally:
-            await end(*lanes)
-        return carried, errors
+            await end(*tasks)
+        return drained, errors
 
     async def _drain(
         self, connection: asyncpg.Connection, shards: Sequence[ShardCounters]
     ) -> tuple[int, dict[int, RedisError]]:
-        """Absorb what has changed in some shards, summed; give how many counters had changed, and
-        the errors of shards that are away.
+        """Absorb the changes of some shards, summed; return the number of changed counters, and
+        the errors of shards that are unavailable.
         """
         started, taken_at = monotonic(), self._clock()
         parts = {shard.number: _ShardRound(shard) for shard in shards}
-        carried, oldest = 0, started
+        drained, oldest = 0, started
 
         async def read(shard: ShardCounters) -> None:
             part = parts[shard.number]
             number = self._fence.next_batch(shard.number)
-            is_first = part.reading.place == START
+            is_first = part.reading.cursor == START
             part.reading = await shard.read(number, part.reading)
             part.batch = Batch(number, part.reading.segment)
             part.count += part.reading.size
@@ -221,16 +221,16 @@ class Drain:
 
         async def release(shard: ShardCounters) -> None:
             part = parts[shard.number]
-            _report_strangers(part.reading.strangers)
-            if part.reading.place == START:
-                await shard.release(part.reading, part.count, part.batch.number, part.waiting)
-                part.unknown += len(part.waiting)
-                part.count, part.waiting = 0, []
+            _log_malformed(shard.number, part.reading.malformed)
+            if part.reading.cursor == START:
+                await shard.release(part.reading, part.count, part.batch.number, part.deferred)
+                part.unknown += len(part.deferred)
+                part.count, part.deferred = 0, []
 
         async def finish(shard: ShardCounters) -> None:
             await shard.finish(taken_at)
             self._taken_at[shard.number] = started
-            self._report_unknown(shard.number, parts[shard.number].unknown)
+            self._log_unknown(shard.number, parts[shard.number].unknown)
 
         errors, active = dict[int, RedisError](), list(shards)
         while active:
@@ -240,20 +240,20 @@ class Drain:
                 changed = await self._absorb_parts(connection, [parts[s.number] for s in active])
             if changed:
                 oldest = min([oldest, *(self._taken_at[shard.number] for shard in active)])
-            carried += changed
+            drained += changed
             errors |= await self._each(active, release)
             active = [s for s in active if s.number not in errors and parts[s.number].has_more]
-        if carried:
+        if drained:
             self._rounds.inc()
-            self._carried.inc(carried)
+            self._drained.inc(drained)
             self._lag.observe(monotonic() - oldest)
         errors |= await self._each([s for s in shards if s.number not in errors], finish)
-        return carried, errors
+        return drained, errors
 
     async def _absorb_parts(
         self, connection: asyncpg.Connection, parts: Sequence["_ShardRound"]
     ) -> int:
-        """Absorb what was read of each part; give how many counters had changed."""
+        """Absorb what was read of each part; return the number of changed counters."""
         read = []
         for part in parts:
             for segment in part.reading.segments:
@@ -263,10 +263,10 @@ class Drain:
                 read.append(SourceCounters(source, part.batch, segment.counters))
         done = await self._absorb(connection, read) if read else Absorbed(0, [], is_stored=False)
         if done.grown and self._evidence is not None:
-            with contextlib.suppress(RedisError):  # in another slot, and no accounting
+            with contextlib.suppress(RedisError):  # in another slot, and not accounting
                 await self._evidence.write_notices(done.grown, int(self._clock()))
         if done.unknown:
-            _keep(parts, done.unknown)
+            _defer(parts, done.unknown)
         for part in parts:
             is_stored = done.is_stored and bool(part.reading.segments)
             await self._fence.pass_batch(
@@ -277,14 +277,16 @@ class Drain:
     async def _absorb(
         self, connection: asyncpg.Connection, read: Sequence[SourceCounters]
     ) -> Absorbed:
-        """As `absorb.absorb`; what the warehouse refuses is kept back, alone."""
+        """Call `absorb.absorb`; halve what the warehouse refuses until the counter is found."""
         try:
             return await absorb.absorb(connection, read)
         except asyncpg.DataError as error:
             count = sum(len(each.counters) for each in read)
             if count == 1:
                 (counter,) = (counter for each in read for counter in each.counters)
-                repeated.error("the warehouse cannot hold %s: %s", counter, error)
+                repeated.error(
+                    "deferred 1 counter: the warehouse cannot hold %s: %s", counter, error
+                )
                 return Absorbed(0, [0], is_stored=False)
         half = count // 2
         first = await self._absorb(connection, _part_of(read, 0, half))
@@ -323,20 +325,18 @@ class Drain:
     def _today(self) -> datetime.date:
         return datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
 
-    # -- what is told ------------------------------------------------------------------------
-
-    def _report_unknown(self, shard: int, unknown: int) -> None:
+    def _log_unknown(self, shard: int, unknown: int) -> None:
         if unknown and unknown != self._unknown.get(shard):
             logger.warning(
-                "%d counters of shard %d wait: the warehouse does not know their numbers",
+                "deferred %d counters of shard %d: SSP or campaign unknown to the warehouse",
                 unknown,
                 shard,
             )
         self._unknown[shard] = unknown
 
 
-def _keep(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
-    """Let the counters of these places, among all of the parts in a row, wait."""
+def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
+    """Leave the counters at these indices, over all parts, to a later round."""
     counters = [
         (part, segment.segment, counter)
         for part in parts
@@ -346,11 +346,11 @@ def _keep(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
     for index in indices:
         part, segment, counter = counters[index]
         field = format_field(CounterField(counter.kind, counter.number, counter.reason))
-        part.waiting.append(join(segment, counter.day.isoformat(), field))
+        part.deferred.append(join(segment, counter.day.isoformat(), field))
 
 
 def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[SourceCounters]:
-    """The counters of these places, among all in a row."""
+    """The counters with indices from `start` to before `end`, over all sources."""
     part = []
     for each in read:
         counters = each.counters[max(start, 0) : max(end, 0)]
@@ -360,6 +360,11 @@ def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[Sourc
     return part
 
 
-def _report_strangers(strangers: Sequence[bytes]) -> None:
-    if strangers:
-        repeated.error("%d names are no counters: %a", len(strangers), strangers[0][:60])
+def _log_malformed(shard: int, names: Sequence[bytes]) -> None:
+    if names:
+        repeated.error(
+            "dropped %d malformed counter names of shard %d, the first %a",
+            len(names),
+            shard,
+            names[0][:60],
+        )

@@ -1,9 +1,9 @@
-"""How long events are kept, and the partitions that hold them (contract 7).
+"""Retention of events, and the partitions that hold them (contract 7).
 
-Where events are kept for some days a partition is for a day, and dropped with the ids of its events
-when all of that day is older. Where they are kept for ever it is for a month, of which PostgreSQL
-can have some hundred before plain queries run out of locks. What cannot be made or dropped is tried
-again later, and stops no event.
+If events are kept for a number of days, each partition holds one day, and is dropped with the ids
+of its events once the whole day is older. If they are kept for ever, each holds a month: PostgreSQL
+can have some hundred of them before plain queries run out of locks. A partition that cannot be
+created or dropped is tried again later, and events are stored meanwhile.
 """
 
 import logging
@@ -20,26 +20,26 @@ from snapbid.warehouse.partitions import Span
 AHEAD_DAYS: Final = 7
 BEHIND_DAYS: Final = 31  # events received longer ago, by whatever clock, get no partition
 LOOK_S: Final = 60.0
-DELETE_S: Final = 1.0  # of a round
+DELETE_S: Final = 1.0  # spent on deleting, per round
 
 logger = logging.getLogger("snapbid")
 
 
 class EventDays:
-    """Keeps events for so many days, None: for ever; `clock` gives epoch seconds."""
+    """Keeps events for `keep_days`, or for ever if None; `clock` returns epoch seconds."""
 
     def __init__(self, keep_days: int | None, clock: Callable[[], float] = time) -> None:
         self._keep_days = keep_days
         self._clock = clock
         self._spans: list[Span] = []
-        self._is_stuck = False  # until the next look
+        self._is_stuck = False  # something failed; wait for the next look
         self._look_at = 0.0  # monotonic
         self._horizon: datetime | None = None
 
     async def look(self, connection: asyncpg.Connection, *, keeps: bool = True) -> None:
-        """Make the next days' partitions and drop the oldest, once a minute.
+        """Create the next days' partitions and drop the oldest, once a minute.
 
-        `keeps`: this drain is the one that does so; others look at what there is.
+        Only the drain with `keeps` does so; others just read which partitions exist.
         """
         if monotonic() >= self._look_at:
             self._look_at = monotonic() + LOOK_S
@@ -57,10 +57,10 @@ class EventDays:
                 await self._delete(connection, self._horizon)
             except asyncpg.PostgresError as error:
                 self._horizon = None
-                self._tell(connection, "what is older than SNAPBID_EVENTS_DAYS", "deleted", error)
+                self._note_failure(connection, "delete events past SNAPBID_EVENTS_DAYS", error)
 
     async def prepare(self, connection: asyncpg.Connection, moments: Iterable[datetime]) -> None:
-        """Make the partitions in which events are received; far days go to `events_other`."""
+        """Create the partitions for events received then; remote days go to `events_other`."""
         now = self._now()
         first, last = now - timedelta(days=BEHIND_DAYS), now + timedelta(days=AHEAD_DAYS + 1)
         for moment in moments:
@@ -72,11 +72,11 @@ class EventDays:
             try:
                 await partitions.make(connection, span, self._spans)
             except asyncpg.PostgresError as error:
-                self._tell(connection, f"the partition {span.name}", "made", error)
+                self._note_failure(connection, f"create the partition {span.name}", error)
             self._spans = await partitions.fetch_spans(connection)
 
     async def _drop(self, connection: asyncpg.Connection) -> None:
-        """Drop what is older by this clock and by the warehouse's."""
+        """Drop partitions that are too old by both our clock and the warehouse's."""
         assert self._keep_days is not None
         now = min(self._now(), await partitions.now(connection))
         horizon = partitions.day(now - timedelta(days=self._keep_days)).first
@@ -86,14 +86,18 @@ class EventDays:
             try:
                 await partitions.drop(connection, span)
             except asyncpg.PostgresError as error:
-                self._tell(connection, f"the partition {span.name}", "dropped", error)
+                self._note_failure(connection, f"drop the partition {span.name}", error)
             else:
                 self._spans.remove(span)
-                logger.info("events received before %s are dropped", span.next.date())
+                logger.info(
+                    "dropped the partition %s: events received before %s",
+                    span.name,
+                    span.next.date(),
+                )
         self._horizon = horizon
 
     async def _delete(self, connection: asyncpg.Connection, horizon: datetime) -> None:
-        """Delete what has no partition of its own, and ids when their events are gone."""
+        """Delete old rows that have no partition of their own, and ids of dropped events."""
         until = monotonic() + DELETE_S
         oldest = min([horizon, *(span.first for span in self._spans)])
         tables = (("events_other", horizon), ("event_conflicts", horizon), ("event_ids", oldest))
@@ -109,10 +113,10 @@ class EventDays:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
 
-    def _tell(
-        self, connection: asyncpg.Connection, what: str, done: str, error: asyncpg.PostgresError
+    def _note_failure(
+        self, connection: asyncpg.Connection, what: str, error: asyncpg.PostgresError
     ) -> None:
         if connection.is_closed():
             raise error
         self._is_stuck = True
-        logger.warning("%s cannot be %s yet: %s", what, done, type(error).__name__)
+        logger.warning("failed to %s: %s, retrying in %.0f s", what, type(error).__name__, LOOK_S)

@@ -1,17 +1,17 @@
-"""Accepted events from the streams into the warehouse, exactly once (contract 7).
+"""Drains accepted events from the streams into the warehouse, exactly once (contract 7).
 
-A round takes requests of each stream that this drain carries, of the products in turns, enriches
+A round takes requests from each of this drain's streams, alternating between products. It enriches
 their events, stores them in one transaction together with the flags of their sequences, and then
-deletes the entries. Whatever dies in between, the next round does the same again: the warehouse
+deletes the stream entries. A round that is interrupted anywhere is simply repeated: the warehouse
 keeps the first event of each id, so storing it again changes nothing.
 
-What the warehouse refuses is found by halving, and goes to the dead letters, alone. So does what
-fails in any other way, slowly or with the connection: its products are carried apart from others
-from then on, and in halves of what has failed twice (suspects.py). That is the events' doing only
-where the warehouse takes a plain event at the same time.
+An event that the warehouse refuses is found by halving, and dead-lettered alone. So is one that
+fails in any other way, by a timeout or with the connection: from then on its products are drained
+apart from others, and whatever fails twice in halves (suspects.py). The events are blamed only if
+the warehouse can store a plain event at the same time.
 
-Events of one product are stored by one drain at a time. They may be in several streams where the
-number of shards was changed, and of a sequence each drain must see what the other has stored.
+One drain at a time stores events of a product: after the number of shards has changed, a product
+may have events in several streams, and each drain must see what another has stored of a sequence.
 """
 
 import logging
@@ -42,12 +42,12 @@ from snapbid.warehouse import events, persons, rates
 from snapbid.warehouse.events import DeadLetter, EventRow
 
 ROWS: Final = 1_000  # in one transaction
-ROUND_S: Final = 3.0  # then others have their turn, whatever is left
-REVISE_S: Final = 1.0  # of a round, for cash-outs that are flagged anew
-STATEMENT_S: Final = 3.0  # in a transaction, once it has its locks
-DATA_ERRORS: Final = ("22", "23", "54", "P0")  # SQLSTATE classes that are about the row itself
+ROUND_S: Final = 3.0  # after which a round ends, whatever is left
+REVISE_S: Final = 1.0  # spent on flagging cash-outs again, per round
+STATEMENT_S: Final = 3.0  # for a statement, once its transaction has the locks
+DATA_ERRORS: Final = ("22", "23", "54", "P0")  # SQLSTATE classes of errors in the row itself
 STORE_ERRORS: Final = frozenset(("25006", "53100", "53300", "57P01", "57P02", "57P03", "58030"))
-"""SQLSTATEs that are about no row: read only, disk full, too many connections, ending, I/O."""
+"""SQLSTATEs that no row causes: read-only, disk full, too many connections, shutdown, I/O error."""
 
 _CONNECTION_ENDED: Final = (asyncpg.InterfaceError, asyncpg.PostgresConnectionError)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -71,7 +71,7 @@ class Queued(NamedTuple):
 
 
 class EventDrain:
-    """Carries the streams; `clock` gives epoch seconds, events are kept for `keep_days`."""
+    """Drains the streams; `clock` returns epoch seconds, events are kept for `keep_days`."""
 
     def __init__(
         self,
@@ -101,72 +101,75 @@ class EventDrain:
         self._lag = metrics.histogram("snapbid_event_lag_seconds", LAGS)
 
     async def begin(self) -> None:
-        """Take nothing for granted that is in memory; entries are deleted by name."""
+        """Forget what was read of the streams."""
         self._streams.forget()
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Carry what is there, for some seconds at most; give how many events.
+        """Drain what is queued, for some seconds at most; return the number of events.
 
-        Raises what Redis and the warehouse raise; it can be repeated then. Raises IdleError where
-        other drains have all streams, ShardsAwayError where only some streams are away.
+        Raises what Redis and the warehouse raise; it can be repeated then. Raises IdleError if
+        other drains have all streams, and ShardsAwayError if only some streams are unavailable.
         """
         streams = await self._streams.share(connection)
         await self._days.look(connection, keeps=any(stream.number == 0 for stream in streams))
         await self._look_at_rates(connection)
-        carried, errors, left = 0, dict[int, RedisError](), streams
+        drained, errors, left = 0, dict[int, RedisError](), streams
         until = monotonic() + ROUND_S
-        while left and monotonic() < until:  # all of them in turn, whichever has the most
+        while left and monotonic() < until:  # round-robin, however full one of them is
             busy = []
             for stream in left:
                 try:
-                    count = await self._carry_some(connection, stream)
+                    count = await self._drain_some(connection, stream)
                 except RedisError as error:
                     stream.forget()
                     errors[stream.number] = error
                     continue
                 if count is not None:
-                    carried += count
+                    drained += count
                     busy.append(stream)
             left = busy
         await self._revise(connection)
         self._streams.note(streams, errors)
-        return carried
+        return drained
 
-    async def _carry_some(self, connection: asyncpg.Connection, stream: EventStream) -> int | None:
-        """Carry some of what waits; give how many events that were, None where nothing waits."""
+    async def _drain_some(self, connection: asyncpg.Connection, stream: EventStream) -> int | None:
+        """Drain some of a stream; return the number of events, None if the stream is empty."""
         await stream.look()
         requests = await stream.take(ROWS, self._suspects.products)
-        count = await self._carry_or_put_back(connection, stream, requests)
+        count = await self._drain_or_put_back(connection, stream, requests)
         suspect = self._suspects.next_of(stream.waits)
         if suspect is None:
             return count if requests else None
         more = await stream.take_of(suspect, ROWS)
-        return count + await self._carry_or_put_back(connection, stream, more)
+        return count + await self._drain_or_put_back(connection, stream, more)
 
-    async def _carry_or_put_back(
+    async def _drain_or_put_back(
         self, connection: asyncpg.Connection, stream: EventStream, requests: Sequence[Waiting]
     ) -> int:
-        """Carry requests; where they fail though the warehouse is well they wait, apart."""
+        """Drain requests; put back those that fail on a healthy warehouse, as suspects."""
         products = {request.product for request in requests}
         try:
-            count = await self._carry(connection, requests)
+            count = await self._drain(connection, requests)
         except Exception as error:
             stream.put_back(requests)
             is_new = not products <= self._suspects.products.keys()
             self._suspects.add(products)
             if connection.is_closed():
                 raise
-            await self._take_a_plain_event(connection)
+            await self._probe_with_plain_event(connection)
             if is_new:
-                name = type(error).__name__
-                logger.warning("storing %d requests failed, trying parts: %s", len(requests), name)
+                logger.warning(
+                    "failed to store %d event requests: %s, retrying in smaller parts",
+                    len(requests),
+                    type(error).__name__,
+                )
             return 0
         self._suspects.clear(products)
         await stream.finish(requests)
         return count
 
-    async def _take_a_plain_event(self, connection: asyncpg.Connection) -> None:
-        """Raise what the warehouse raises where it takes no event at all; nothing is stored."""
+    async def _probe_with_plain_event(self, connection: asyncpg.Connection) -> None:
+        """Raise what the warehouse raises if it can store no event at all; stores nothing."""
         now = _moment(round(self._clock() * 1000))
         context = {"bonus_id": "plain"}
         sequence = sequences.digest("", sequences.CLAIMED, context)
@@ -186,7 +189,7 @@ class EventDrain:
                 await transaction.rollback()
 
     async def _revise(self, connection: asyncpg.Connection) -> None:
-        """Flag cash-outs anew, in pages; those that fail, at last alone, keep their flags."""
+        """Flag cash-outs again, in pages; one that fails even alone keeps its flags."""
         until = monotonic() + REVISE_S
         more = 1
         while more and monotonic() < until:
@@ -197,11 +200,14 @@ class EventDrain:
                 self._revisions_failed += 1
                 if connection.is_closed():
                     raise
-                await self._take_a_plain_event(connection)
+                await self._probe_with_plain_event(connection)
                 if self._revisions_failed < TWICE:
                     continue
                 if rows == 1:
-                    logger.error("an event keeps its flags: %s", type(error).__name__)
+                    logger.error(
+                        "failed to flag 1 cash-out again: %s, it keeps its flags",
+                        type(error).__name__,
+                    )
                     await sequences.skip(connection)
                 self._revised_at_once = max(1, rows // 2)
                 self._revisions_failed = 0
@@ -216,7 +222,7 @@ class EventDrain:
             self._enricher = self._enricher._replace(rates=daily)
             self._rates_revision = revision
 
-    async def _carry(self, connection: asyncpg.Connection, requests: Sequence[Waiting]) -> int:
+    async def _drain(self, connection: asyncpg.Connection, requests: Sequence[Waiting]) -> int:
         letters: list[DeadLetter] = []
         queued = [event for request in requests for event in _read(request, letters)]
         for start in range(0, len(queued), ROWS):
@@ -227,10 +233,10 @@ class EventDrain:
             await self._days.prepare(connection, {row.received_at for _, row in rows})
             await self._store(connection, rows, letters)
         if letters:
-            new = await events.bury(connection, letters)
+            new = await events.dead_letter(connection, letters)
             self._dead.inc(new)
             logger.error(
-                "%d events cannot be stored and are in event_dead_letters: %s",
+                "dead-lettered %d events: %s; see the table event_dead_letters",
                 len(letters),
                 ", ".join(sorted({letter.reason for letter in letters})),
             )
@@ -248,7 +254,7 @@ class EventDrain:
     async def _suppress(
         self, connection: asyncpg.Connection, rows: Sequence[EventRow]
     ) -> list[EventRow]:
-        """Empty the events of persons who are forgotten, whatever happens in the meantime."""
+        """Empty the events of forgotten persons; holds off `forget` until the transaction ends."""
         await persons.hold_erasure(connection)
         mark = await persons.fetch_mark(connection)
         if mark != self._suppression_mark:
@@ -264,7 +270,7 @@ class EventDrain:
         rows: Sequence[tuple[Queued, EventRow]],
         letters: list[DeadLetter],
     ) -> None:
-        """Store in one transaction; halve what is refused, or has failed often enough before."""
+        """Store rows in one transaction; halve what is refused or has failed often enough."""
         if not rows:
             return
         ids = [row.event_id for _, row in rows]
@@ -272,7 +278,7 @@ class EventDrain:
             await self._store_halves(connection, rows, letters, reason)
             return
         if self._suspects.has_failed(ids):
-            await self._take_a_plain_event(connection)
+            await self._probe_with_plain_event(connection)
         try:
             await self._store_all(connection, [row for _, row in rows])
         except Exception as error:
@@ -310,7 +316,7 @@ class EventDrain:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Whether an error is about the data of a row."""
+    """Whether an error is caused by the data of a row."""
     state = error.sqlstate if isinstance(error, asyncpg.PostgresError) else None
     return (state or "")[:2] in DATA_ERRORS
 
@@ -366,7 +372,7 @@ def _row(event: Queued, enricher: Enricher) -> EventRow:
 
 
 def _is_of(row: EventRow, suppression: Suppression) -> bool:
-    """Whether any id of the event, or any text of its context, is that of a forgotten person."""
+    """Whether any id of the event, or any text in its context, belongs to a forgotten person."""
     ids = (row.client_user_id, row.anonymous_id, row.click_id)
     named = (*filter(None, ids), *texts(msgspec.json.decode(row.context)))
     return any(map(suppression.has_id, named))

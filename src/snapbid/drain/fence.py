@@ -1,25 +1,24 @@
-"""Whether the ledger's data and the warehouse belong together (contract 5, point 3).
+"""Fences the drain against a restored ledger or warehouse (contract 5, point 3).
 
-Either may have been replaced: the ledger by an older copy of its data (a restored file, a replica
-that lagged), the warehouse by a backup of itself or by another one. Batches of counters tell. Each
-has a number that no other one has of its segment (ledger/scripts/segment.lua). The ledger has that
-of the last batch that was read of its counters (R), and of the last one whose names were removed
-from it (D); the warehouse the last one that it absorbed (A, and the segment that was counted in
-then).
+Either store may have been replaced: the ledger by an older copy of its data (a restored file, a
+lagging replica), the warehouse by a backup of itself or by another one. The numbers of counter
+batches reveal it. A number is unique within its segment (ledger/scripts/segment.lua). The ledger
+keeps the last batch that was read (R) and the last one whose names were removed (D); the warehouse
+keeps the last one that it absorbed (A), and the segment that was current then.
 
-Data that was replaced begins another segment, so that no two ledgers ever count on in the same one.
-Let L be the last batch that this ledger has read of the segment that A names: R, or what that was
-when another segment followed; none where it never had that segment. Then
+Replaced data begins another segment, so two ledgers never go on counting in the same one. Let L be
+the last batch that this ledger has read in A's segment: R, or the value of R when that segment
+ended; none if the ledger never had it. Then
 
     A > L             the ledger lacks what was absorbed: its data is older than the warehouse
-    D > min(A, L)     the warehouse lacks what the ledger has no names of any more: it is older, or
-                      both are what became of two copies; all counters are named, and so compared
+    D > min(A, L)     the warehouse lacks counters whose names the ledger has removed: it is older,
+                      or the two stem from different copies; all counters are named and compared
 
 The next batch is always number R + 1, and begins with all names that were not removed.
 
-A restored warehouse gives no number to another campaign or SSP than the later state did that is
-lost: numbers are made from names (`number_of` in warehouse/schema). What counts for a number that
-it does not know waits, and is that campaign's if it is added again.
+A restored warehouse never gives a number to another campaign or SSP than the lost state did:
+numbers are derived from names (`number_of` in warehouse/schema). Counters of an unknown number are
+deferred, and count for their campaign once it is added again.
 """
 
 import logging
@@ -36,31 +35,31 @@ logger = logging.getLogger("snapbid")
 
 
 class UnrelatedStoresError(Exception):
-    """The ledger is not the warehouse's own; the message says whose, and what to do."""
+    """The ledger does not belong to the warehouse; the message names its owner and the remedy."""
 
 
 class OtherLedgerError(RedisError):
-    """A shard has another data set than the warehouse's own ledger: ownership.py decides."""
+    """A shard's data set is not the one that the warehouse owns: ownership.py decides."""
 
 
 class Fence:
-    """Compares both sides of each shard, and counts the batches."""
+    """Compares ledger and warehouse shard by shard, and numbers the batches."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[str, Batch]] = {}  # shard -> epoch, last batch read
 
     def reset(self) -> None:
-        """Compare anew what the stores have; either may be another one than before."""
+        """Compare both stores again; either may have been replaced."""
         self._known.clear()
 
     def reset_shard(self, shard: int) -> None:
-        """The same for one shard."""
+        """Compare one shard again."""
         self._known.pop(shard, None)
 
     async def check(self, connection: asyncpg.Connection, shard: ShardCounters) -> ShardState:
-        """Make what both sides know of a shard fit, and give the state of its ledger.
+        """Reconcile both stores' records of a shard, and return its state in the ledger.
 
-        Raises UnrelatedStoresError where it never will.
+        Raises UnrelatedStoresError if the shard belongs to another warehouse.
         """
         state = await shard.fetch_state()
         await self._check_identity(connection, shard, state)
@@ -70,14 +69,14 @@ class Fence:
         return state
 
     def next_batch(self, shard: int) -> int:
-        """Give the number of the next batch of a shard."""
+        """The number of the shard's next batch."""
         _, last = self._known[shard]
         return last.number + 1
 
     async def pass_batch(
         self, connection: asyncpg.Connection, shard: int, batch: Batch, *, is_absorbed: bool
     ) -> None:
-        """Go on to the next batch; `is_absorbed`: the warehouse has this one's number already."""
+        """Move on to the next batch; `is_absorbed`: the warehouse has recorded this one already."""
         epoch, _ = self._known[shard]
         if not is_absorbed:
             await fence.set_batch(connection, epoch, shard, batch)
@@ -86,19 +85,19 @@ class Fence:
     async def _check_identity(
         self, connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
     ) -> None:
-        # Also what notices, in each round, that the connection is gone and the warehouse another.
+        # In each round: this also notices a lost connection, and another warehouse behind it.
         identity, epoch = await fence.owner(connection, shard.number)
         check_warehouse(state, identity)
         if epoch == "":
             await fence.set_shard(connection, shard.number, state.epoch)
         elif epoch != state.epoch:
-            raise OtherLedgerError("its data is not that of the warehouse's own ledger")
+            raise OtherLedgerError("its data set is not the one that the warehouse owns")
         if not state.warehouse:
             await shard.change(state.segment, warehouse=identity)
 
 
 def check_warehouse(state: ShardState, identity: str) -> None:
-    """Raise UnrelatedStoresError where the ledger is another warehouse's than that of this id."""
+    """Raise UnrelatedStoresError if the ledger belongs to a warehouse other than `identity`."""
     if state.warehouse not in ("", identity):
         raise UnrelatedStoresError(
             f"the ledger belongs to the warehouse {state.warehouse} and this one is"
@@ -114,9 +113,9 @@ def _read(state: ShardState) -> tuple[str, Batch]:
 async def _compare(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
 ) -> ShardState:
-    """Have the warehouse go on after what the ledger has read; give the ledger's state then."""
+    """Align the warehouse with the last batch that the ledger has read; return the new state."""
     absorbed = await fence.absorbed_batch(connection, state.epoch, shard.number)
-    # A backup may be from before the ledger's data turned out to be older.
+    # A backup may predate the discovery that the ledger's data is older.
     await fence.outdate(connection, state.epoch, shard.number, state.outdated)
     last = state.read  # of that segment
     if absorbed.segment not in ("", state.segment):
@@ -127,8 +126,8 @@ async def _compare(
         state = await _outdate(connection, shard, state, absorbed.number)
     elif lacks_names:
         logger.warning(
-            "shard %d: the warehouse is older than the ledger: figures of the last days are"
-            " absorbed again, older ones are as in the backup",
+            "absorbing all counters of shard %d again: the warehouse is older than the ledger;"
+            " recent days are corrected, earlier ones stay as in the backup",
             shard.number,
         )
     if lacks_names:
@@ -142,16 +141,16 @@ async def _compare(
 async def _outdate(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState, absorbed: int
 ) -> ShardState:
-    """Keep older data of the ledger from taking figures back, or from being counted again."""
+    """Keep older data of the ledger from lowering figures, or from being counted twice."""
     logger.warning(
-        "shard %d: the ledger's data is older than the warehouse: what was counted since is kept,"
-        " bids made since are forgotten (batch %d was absorbed, its last one is %d)",
+        "fenced shard %d: the ledger's data is older than the warehouse (batch %d absorbed, batch"
+        " %d last read); figures are kept, bids made since are forgotten",
         shard.number,
         absorbed,
         state.read,
     )
     known = await absorb.sources_of(connection, state.epoch, shard.number)
-    if state.segment in known:  # it went on, and the warehouse has what it counted then
+    if state.segment in known:  # the lost data went on in it, and was absorbed
         state = await shard.begin_segment(state.segment)
     outdated = sorted({*known, *await shard.fetch_segments()} - {state.segment})
     await fence.outdate(connection, state.epoch, shard.number, outdated)

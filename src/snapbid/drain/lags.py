@@ -1,4 +1,4 @@
-"""Buckets of the histograms that say how late the drain is (s)."""
+"""Buckets of the drain's lag histograms (s)."""
 
 from typing import Final
 

@@ -1,10 +1,10 @@
-"""Which shards this drain carries: its share of those that it can read (contract 10).
+"""Shares the shards between drains by leases (contract 10).
 
-A drain that can read all shards is able. Each may have as many shards as there are for an able
-one; who has more gives some up, and who has fewer takes what is free. So drains come and go
-without a leader, and one alone has all shards. A shard that this drain cannot read for GIVEN_UP_S
-is given up, and not taken again before it was read: meanwhile this drain is not able, and the
-others take its part over.
+A drain that can read all shards is able. Each drain may hold an equal share of the shards per able
+drain: one with more releases some, one with fewer takes free ones. So drains come and go without a
+leader, and a single one has all shards. A shard that a drain could not read for GIVEN_UP_S is
+released, and not taken again before it could be read; until then this drain is not able, and others
+take over its share.
 """
 
 import asyncio
@@ -17,26 +17,26 @@ from redis.exceptions import RedisError
 
 from snapbid.warehouse import leases
 
-GIVEN_UP_S: Final = 5.0  # without Redis, or a part of it, the place is left to another drain
+GIVEN_UP_S: Final = 5.0  # without Redis, or a part of it, before the lease goes to another drain
 
 logger = logging.getLogger("snapbid")
 
 
 class IdleError(Exception):
-    """Other drains carry all that there is."""
+    """Other drains hold all leases."""
 
 
 class Leased(Protocol):
-    """A part of the ledger that one drain at a time carries, by the number of its shard."""
+    """A part of the ledger that one drain at a time works on, by the number of its shard."""
 
     number: int
 
     async def probe(self) -> None:
-        """Raise RedisError where it cannot be read."""
+        """Raise RedisError if it cannot be read."""
 
 
 class Leases:
-    """The leases of one drain, of a kind. Every shard is to be read once before it is taken."""
+    """One drain's leases of a kind. A shard must be read once before its lease is taken."""
 
     def __init__(self, shards: Sequence[Leased], kind: int = leases.COUNTERS) -> None:
         self._shards = shards
@@ -45,12 +45,12 @@ class Leases:
         self._unread: dict[int, tuple[float, RedisError]] = {
             shard.number: (float("-inf"), unread) for shard in shards
         }
-        self._told: frozenset[int] | None = None
+        self._logged: frozenset[int] | None = None
         self.lost: dict[int, RedisError] = {}
-        """Shards that this drain gave up, or never had, and that no other has; and why."""
+        """Shards that we could not read and no other drain holds, each with its error."""
 
     def note(self, read: Iterable[int], errors: Mapping[int, RedisError]) -> None:
-        """Take note of which shards were read, and which could not be."""
+        """Record which shards were read, and which could not be."""
         now = asyncio.get_running_loop().time()
         for number in read:
             self._unread.pop(number, None)
@@ -59,9 +59,9 @@ class Leases:
             self._unread[number] = since, error
 
     async def share(self, connection: asyncpg.Connection) -> frozenset[int]:
-        """Take and give up leases; give those that this drain has.
+        """Take and release leases; return those that this drain holds.
 
-        Raises RedisError where it can read nothing, IdleError where others have everything.
+        Raises RedisError if it can read nothing, IdleError if other drains hold everything.
         """
         look = await leases.look(connection, self._kind)
         await self._probe(self._given_up())
@@ -77,7 +77,7 @@ class Leases:
         if free and len(mine) < share:
             wanted = sorted(free)[: share - len(mine)]
             mine |= await leases.take(connection, wanted, self._kind)
-        self._tell(mine)
+        self._log(mine)
         self.lost = {number: self._unread[number][1] for number in given_up - look.others}
         if len(given_up) == len(self._shards):
             raise self._unread[min(given_up)][1]
@@ -90,7 +90,7 @@ class Leases:
         return {n for n, (since, _) in self._unread.items() if now - since >= GIVEN_UP_S}
 
     async def _probe(self, numbers: set[int]) -> None:
-        """Look whether shards can be read again."""
+        """Check whether shards can be read again."""
         shards = [shard for shard in self._shards if shard.number in numbers]
         answers = await asyncio.gather(*(shard.probe() for shard in shards), return_exceptions=True)
         errors = {}
@@ -101,10 +101,9 @@ class Leases:
                 raise answer
         self.note(numbers - errors.keys(), errors)
 
-    def _tell(self, mine: frozenset[int]) -> None:
-        if mine != self._told and len(self._shards) > 1:
+    def _log(self, mine: frozenset[int]) -> None:
+        if mine != self._logged and len(self._shards) > 1:
+            kind = "events" if self._kind == leases.EVENTS else "counters"
             numbers = ", ".join(map(str, sorted(mine)))
-            carried = f"shards {numbers}" if mine else "no shard"
-            of = "events of " if self._kind == leases.EVENTS else ""
-            logger.info("the drain carries %s%s", of, carried)
-        self._told = mine
+            logger.info("draining %s of %s", kind, f"shards {numbers}" if mine else "no shard")
+        self._logged = mine

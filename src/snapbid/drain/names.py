@@ -1,12 +1,20 @@
 """Names of changed counters: `SEGMENT 2026-05-31 w:7`, `SEGMENT 2026-05-31 l:7:102`.
 
-Of an SSP, `b` counts answers with bids, `w`, `p` and `i` wins, their CPM and billing notices, `l`
-losses by reason, `n` anomalies by code (`anomaly_daily`): the notice's kind, 1 win, 2 billing or
-4 loss, and 10 where it was late, 20 repeated, 30 later than bids are remembered; 40 a bid on a pair
-of auction and impression that the SSP had used before, 41 one on another SSP's; 50 with the kind a
-notice whose URL was altered, 60 a loss beside a win or billing notice of the same bid. Of a
-campaign, `B`, `W`, `P`, `I`; and by SSP, `r168.202`: how often it has rejected the creative with
-that mark, for that loss reason, and `q168`: how many bids it got of it since it first did.
+Of an SSP (KIND:NUMBER, or KIND:NUMBER:REASON):
+
+    b           answers with bids
+    w, p, i     wins, the sum of their CPMs, billing notices
+    l           losses, by reason
+    n           anomalies, by code (`anomaly_daily`): the notice (1 win, 2 billing, 4 loss) plus
+                10 late, 20 repeated, 30 past the time that bids are remembered, 50 altered URL;
+                40 bid on an auction and impression that the SSP had used before, 41 on one of
+                another SSP; 60 a loss and a win or billing notice of the same bid
+
+Of a campaign:
+
+    B, W, P, I  bids, and the same as w, p, i
+    r168.202    rejections, by the SSP as REASON, of the creative with mark 168 for loss reason 202
+    q168        bids with that creative for that SSP since its first rejection
 """
 
 import datetime
@@ -24,16 +32,16 @@ _KINDS: Final = {kind.encode(): kind for kind in "bwpiBWPIln"}
 
 
 class SegmentDay(NamedTuple):
-    """The counters of a day in a segment, which are one hash in Redis."""
+    """A day of a segment, whose counters are one hash in Redis."""
 
     segment: str
     day: datetime.date
 
 
 class CounterField(NamedTuple):
-    """A counter in its hash; `number` is that of its SSP or campaign.
+    """A field of the hash; `number` is that of its SSP or campaign.
 
-    `reason` is a loss's, an anomaly's code, or the number of the SSP that has rejected a creative.
+    `reason` is a loss reason, an anomaly's code, or the number of the SSP that rejected a creative.
     """
 
     kind: str
@@ -43,7 +51,7 @@ class CounterField(NamedTuple):
 
 @lru_cache(64)
 def parse_head(head: bytes) -> SegmentDay | None:
-    """Where a counter is; None for what cannot be a place of the ledger's."""
+    """Parse a name's segment and day; None if malformed."""
     if not _WHERE.fullmatch(head):
         return None
     segment, _, day = head.decode().rpartition(" ")
@@ -55,7 +63,7 @@ def parse_head(head: bytes) -> SegmentDay | None:
 
 @lru_cache(1 << 17)  # the same ones change again and again, in each shard
 def parse_field(field: bytes) -> CounterField | None:
-    """The parts of a field; None for what cannot be a counter of the ledger."""
+    """Parse a field; None if malformed."""
     match = _FIELD.fullmatch(field)
     if not match:
         return None
@@ -68,7 +76,7 @@ def parse_field(field: bytes) -> CounterField | None:
 
 
 def format_field(field: CounterField) -> bytes:
-    """The field of these parts."""
+    """Format a field as `parse_field` reads it."""
     kind, number, reason = field
     has_reason = kind[0] in "lnrq"
     return (f"{kind}:{number}:{reason}" if has_reason else f"{kind}:{number}").encode()

@@ -1,16 +1,16 @@
-"""Which ledger is the warehouse's own (contract 5, point 3).
+"""Decides which ledger is the warehouse's own (contract 5, point 3).
 
-The warehouse keeps the data set (epoch) of each shard, and so how many there are. A ledger is
+The warehouse records the data set (epoch) of each shard, and so the number of shards. A ledger is
 
-    own       if some shard is what it was: of others the data was lost, and is new
+    own       if some shard has the recorded data set; others may have lost their data
     moved     if it was filled from the warehouse's own (ledger/admin/moving.py)
-    new       if the warehouse knows none of its data sets: all was lost, or this is another one
-    former    if the warehouse has absorbed some of them, and has another one now
+    new       if the warehouse knows none of its data sets: all was lost, or this is another ledger
+    former    if the warehouse has absorbed some of its data sets, and owns another ledger now
 
-The drain takes a moved one over, and a new one if no other drain is at work, which may have the
-other one; what the warehouse knows to be spent is added to its budgets then (spend.py). A former
-one does not know what others have spent since: it is refused, until `snapbid ledger adopt`
-(adopt.py) makes it the warehouse's own again.
+The drain takes over a moved ledger, and a new one unless another drain is running, which may have
+the other one; the spend that the warehouse has recorded is then added to its budgets (spend.py). A
+former ledger lacks what was spent since, and is refused until `snapbid ledger adopt` (adopt.py)
+makes it the warehouse's own again.
 """
 
 import logging
@@ -31,11 +31,11 @@ logger = logging.getLogger("snapbid")
 async def own(
     connection: asyncpg.Connection, shards: Sequence[ShardCounters], *, is_known: bool = False
 ) -> None:
-    """Have the warehouse own the ledger, if it may.
+    """Make the ledger the warehouse's own, if that is allowed.
 
-    Raises UnrelatedStoresError if not, and RedisError where all shards are away, or where that
-    cannot be known while some are. `is_known`: it was this drain's before its data changed, which
-    other drains have yet to notice.
+    Raises UnrelatedStoresError if not, and RedisError if all shards are unavailable, or those that
+    would decide it. `is_known`: this drain owned the ledger before its data changed, which other
+    drains have yet to notice.
     """
     states, error = await _states(shards)
     if not states:
@@ -53,14 +53,17 @@ async def own(
     known = await fence.own_ledger(connection)
     finding = await compare_ledger(connection, ledger, known)
     if finding.is_new and finding.problem and is_known:
-        away = RedisError("its data is new, which other drains have yet to notice")
-        raise ShardsAwayError({shard.number: away for shard in shards})
+        why = RedisError("its data is new, which other drains have yet to notice")
+        raise ShardsAwayError({shard.number: why for shard in shards})
     if finding.problem:
         raise UnrelatedStoresError(finding.problem)
     if finding.is_new:
         if error is not None:
             raise error
-        logger.warning("the ledger in Redis is new: it is this warehouse's own from now on")
+        logger.warning(
+            "took over a new ledger of %d shards: it belongs to this warehouse from now on",
+            len(shards),
+        )
     if len(known) == len(epochs):
         epochs = [epoch or before for epoch, before in zip(epochs, known, strict=True)]
     if epochs != known:
@@ -73,11 +76,11 @@ async def own(
 async def _states(
     shards: Sequence[ShardCounters],
 ) -> tuple[dict[int, ShardState], RedisError | None]:
-    """The states of the shards that answer, and the error of one that does not."""
+    """Fetch the states of the shards that answer, and the error of one that does not."""
     states, error = dict[int, ShardState](), None
     for shard in shards:
         try:
             states[shard.number] = await shard.fetch_state()
-        except RedisError as away:
-            error = away
+        except RedisError as unavailable:
+            error = unavailable
     return states, error

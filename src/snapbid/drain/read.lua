@@ -1,27 +1,27 @@
--- Reads a batch of the changed counters, and numbers it. What has changed is moved aside before the
--- first batch, unless names are there still.
+-- Reads and numbers a batch of changed counters. Before the first batch the names of changed counters
+-- are set aside, unless an earlier round has left some there.
 --
--- KEYS     1 and 2 those of each script (`ShardKeys.script_keys`); 3 {sbN}:d; 4 {sbN}:d:taken;
+-- KEYS     1 and 2 as in every script (`ShardKeys.script_keys`); 3 {sbN}:d; 4 {sbN}:d:taken;
 --          5 {sbN}:segment; 6 {sbN}:g
--- ARGV     1 the batch's number; 2 about how many counters; 3 the place where the batch before has
---          ended, 0 for the first one; 4 the run of Redis that it was read in: another one has
---          other places
--- Returns nothing where the data is another than that of the batch before: no two batches have the same
--- number. Else the epoch, the segment that is counted in, the run, where this batch has ended (0: it is
--- the last one), whether names were there still, how many names it has, those of no counter, and for
--- each hash what stands before the fields, its generation, the fields and their values. A first batch
--- without names has no number.
-local SOME = 4000 -- what `unpack` takes
+-- ARGV     1 the batch's number; 2 the approximate number of counters; 3 the cursor where the
+--          previous batch ended, 0 for the first; 4 the run of Redis in which it was read: cursors
+--          hold for one run only
+-- Returns  false if the data is not that of the previous batch, so that batch numbers stay unique.
+--          Else: the epoch; the current segment; the run; the cursor (0: this was the last batch);
+--          whether names had been left; the number of names; the malformed ones; and for each hash:
+--          segment and day, the generation, the fields, their values. A first batch without names
+--          takes no number.
+local SOME = 4000 -- arguments that `unpack` can pass
 
 local run = redis.call('INFO', 'server'):match('run_id:(%x+)')
 local epoch = redis.call('GET', KEYS[1])
 local state = redis.call('HMGET', KEYS[5], 'segment', 'read')
 local number = tonumber(ARGV[1])
-local place, is_left = ARGV[3], 0
-if not epoch or tonumber(state[2] or 0) ~= number - 1 or place ~= '0' and ARGV[4] ~= run then
+local cursor, is_left = ARGV[3], 0
+if not epoch or tonumber(state[2] or 0) ~= number - 1 or cursor ~= '0' and ARGV[4] ~= run then
   return false
 end
-if place == '0' then
+if cursor == '0' then
   is_left = redis.call('EXISTS', KEYS[4])
   if is_left == 0 and redis.call('EXISTS', KEYS[3]) == 1 then
     redis.call('RENAME', KEYS[3], KEYS[4])
@@ -29,10 +29,10 @@ if place == '0' then
 end
 local names
 repeat
-  place, names = unpack(redis.call('SSCAN', KEYS[4], place, 'COUNT', ARGV[2]))
-until place == '0' or #names > 0
+  cursor, names = unpack(redis.call('SSCAN', KEYS[4], cursor, 'COUNT', ARGV[2]))
+until cursor == '0' or #names > 0
 
-local strangers, fields_of, hashes = {}, {}, {}
+local malformed, fields_of, hashes = {}, {}, {}
 for _, name in ipairs(names) do
   local head, field = name:match('^(.*) (.*)$')
   local fields = fields_of[head]
@@ -44,12 +44,12 @@ for _, name in ipairs(names) do
       local key = KEYS[1]:sub(1, -6) .. 'c:' .. segment .. ':' .. day
       table.insert(hashes, {head, key, fields})
     else
-      fields, field = strangers, name
+      fields, field = malformed, name
     end
   end
   fields[#fields + 1] = field
 end
-local reply = {epoch, state[1], run, place, is_left, #names, strangers}
+local reply = {epoch, state[1], run, cursor, is_left, #names, malformed}
 for _, hash in ipairs(hashes) do
   local head, key, fields = unpack(hash)
   local values = {}

@@ -1,4 +1,4 @@
-"""`snapbid events replay`: dead letters go back into a stream, for the drain to try again."""
+"""`snapbid events replay`: put dead letters back into a stream, for the drain to try again."""
 
 import asyncpg
 
@@ -12,10 +12,11 @@ BATCH = 200
 
 
 async def replay(settings: Settings) -> int:
-    """Send all of them again, oldest first; give how many.
+    """Replay all dead letters, oldest first; return their number.
 
-    A letter is removed in a transaction that ends after Redis has it: what dies in between leaves
-    it there as well, and the warehouse keeps one of each event id. Raises what the stores raise.
+    A letter is removed in a transaction that commits once Redis has it. A crash in between leaves
+    it in both, which is harmless: the warehouse stores an event id once. Raises what the stores
+    raise.
     """
     assert settings.redis_url is not None
     stores = Connections(settings.redis_url, settings.redis_replicas)
@@ -26,7 +27,7 @@ async def replay(settings: Settings) -> int:
         newest = await events.newest_dead_letter(connection)
         while True:
             async with connection.transaction():
-                payloads = await events.dig_up(connection, newest, BATCH)
+                payloads = await events.take_dead_letters(connection, newest, BATCH)
                 if payloads:
                     await redis.execute_command(*queue.add(payloads, keys.events))  # type: ignore[no-untyped-call]
                     await stores.replicate(redis, keys)

@@ -1,4 +1,4 @@
-"""Says every few seconds how this drain is (ledger/admin/drains.py)."""
+"""Reports this drain's health to Redis every few seconds (ledger/admin/drains.py)."""
 
 import asyncio
 import contextlib
@@ -19,9 +19,9 @@ EVERY_S: Final = 2.0
 
 
 async def report(redis: Redis, troubles: Mapping[Any, str]) -> None:
-    """Report until cancelled; `troubles` are what keeps each duty, and change meanwhile.
+    """Report until cancelled; `troubles` has what holds up each duty, and changes meanwhile.
 
-    While Redis is away nothing is said, which it is not for the drain to tell.
+    While Redis is unavailable there is no report; other processes notice that themselves.
     """
     try:
         while True:

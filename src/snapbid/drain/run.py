@@ -1,4 +1,4 @@
-"""`snapbid drain`: the process, which outlasts its stores and leaves its place to another."""
+"""`snapbid drain`: the process, which survives outages of its stores and hands over its leases."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,14 @@ from snapbid.base.settings import StoreSettings
 from snapbid.base.tasks import end
 from snapbid.base.version import version
 from snapbid.drain.counters import ShardCounters, ShardsAwayError, SupersededError
-from snapbid.drain.demand import DemandMaker
+from snapbid.drain.demand import DemandBuilder
 from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
-from snapbid.drain.evidence import EvidenceDrain
 from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.drain.leases import GIVEN_UP_S, IdleError
 from snapbid.drain.reporter import report
-from snapbid.drain.suspensions import SuspensionKeeper
+from snapbid.drain.request_stats import RequestStatsDrain
+from snapbid.drain.suspensions import SuspensionRounds
 from snapbid.drain.watch import APPLICATION, WatchedConnection, connect, watch
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.metrics import Metrics
@@ -41,7 +41,7 @@ from snapbid.warehouse import demand, diagnosis, events, suspensions
 from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
 from snapbid.warehouse.suspensions import SuspensionRule
 
-# What it needs of the settings; `load` compares the two ports.
+# The settings that the drain needs; `load` compares the two ports.
 SETTINGS: Final = frozenset(
     {
         "redis_url",
@@ -59,16 +59,16 @@ SETTINGS: Final = frozenset(
         "allow_volatile",
     }
 )
-PAUSE_S: Final = 0.5  # between rounds, and between looks whether the other drain has gone
+PAUSE_S: Final = 0.5  # between rounds, and between attempts to acquire the lease
 RETRY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 CONNECT_S: Final = 5.0
-COMMAND_S: Final = 60.0  # however busy the warehouse is with it
-FROZEN_S: Final = 10.0  # amid a transaction, whose locks others wait for
-SILENT_S: Final = 30.0  # between statements, after which PostgreSQL ends the session
-KEPT_ALIVE: Final = 3  # statements in that time, where there is nothing to do
-YIELDED_S: Final = 2 * PAUSE_S  # in which it can take it
+COMMAND_S: Final = 60.0  # for a statement, however busy the warehouse is
+FROZEN_S: Final = 10.0  # idle in a transaction, before PostgreSQL ends the session and its locks
+SILENT_S: Final = 30.0  # idle between statements, before PostgreSQL ends the session
+KEPT_ALIVE: Final = 3  # statements in that time when there is nothing to do
+YIELDED_S: Final = 2 * PAUSE_S  # for another drain to take the lease that this one released
 WAREHOUSE: Final = "the warehouse"
-LAST_ROUND_S: Final = 20.0  # when told to stop, however busy machine and disk are
+LAST_ROUND_S: Final = 20.0  # for the last round after a signal, however busy the machine is
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ repeated = RepeatedLog(logger)
 
 
 class Rounds(Protocol):
-    """What is done over and over on a connection to the warehouse: `Drain`, `EventDrain`, …"""
+    """Work done in rounds on a connection to the warehouse: `Drain`, `EventDrain`, …"""
 
     async def begin(self) -> None: ...
 
@@ -85,57 +85,25 @@ class Rounds(Protocol):
 
 
 class Duty(NamedTuple):
-    """What one drain at a time carries: how to become that one, and what the log says of it.
+    """A task of the drain: how to acquire its lease, and how the log names it.
 
-    Counters and events are shared shard by shard (leases.py): nobody is the only one to carry them.
+    Counters and events are shared shard by shard (leases.py): no single drain has their lease.
     """
 
-    become: Callable[[asyncpg.Connection], Awaitable[bool]] | None
-    waits: str  # formatted with the name of the store
-    another: str
-    again: str
-    quotes: bool  # whether an error's text may be told: it may hold what partners sent
+    acquire: Callable[[asyncpg.Connection], Awaitable[bool]] | None
+    name: str
+    quotes: bool  # whether an error's text may be logged: it may quote what partners sent
 
 
-COUNTERS: Final = Duty(
-    None,
-    "%s is away, the drain waits",
-    "another drain is at work, this one waits",
-    "the drain is at work again",
-    quotes=True,
-)
-EVENTS: Final = Duty(
-    events.join,
-    "%s does not answer, events wait",
-    "another drain carries events, this one waits",
-    "events are carried again",
-    quotes=False,
-)
-EVIDENCE: Final = Duty(
-    diagnosis.become_the_drain,
-    "%s does not answer, the SSPs' diagnosis waits",
-    "another drain carries the SSPs' diagnosis, this one waits",
-    "the SSPs' diagnosis is carried again",
-    quotes=False,
-)
-DEMAND: Final = Duty(
-    demand.become_the_maker,
-    "%s does not answer, demand signals wait",
-    "another drain makes demand signals, this one waits",
-    "demand signals are made again",
-    quotes=False,
-)
-SUSPENSIONS: Final = Duty(
-    suspensions.acquire_lease,
-    "%s does not answer, rejected creatives go on",
-    "another drain suspends rejected creatives, this one waits",
-    "rejected creatives are suspended again",
-    quotes=False,
-)
+COUNTERS: Final = Duty(None, "draining counters", quotes=True)
+EVENTS: Final = Duty(events.join, "draining events", quotes=False)
+REQUEST_STATS: Final = Duty(diagnosis.acquire_lease, "draining request statistics", quotes=False)
+DEMAND: Final = Duty(demand.acquire_lease, "building demand signals", quotes=False)
+SUSPENSIONS: Final = Duty(suspensions.acquire_lease, "suspending rejected creatives", quotes=False)
 
 
 def run(settings: StoreSettings, metrics: Path) -> int:
-    """Drain until SIGTERM, SIGINT or SIGHUP: the exit status."""
+    """Drain until SIGTERM, SIGINT or SIGHUP; return the exit status."""
     log_to_stderr()
     try:
         counts = Metrics(metrics)
@@ -163,11 +131,11 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks for
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             loop.add_signal_handler(number, stopping.set)
     risks = RiskLog()
     await preflight.check(settings, risks)
-    logger.info("the drain of snapbid %s begins", version())
+    logger.info("started the drain of snapbid %s", version())
     looking = asyncio.create_task(preflight.watch(settings, risks))
     stores = ledger.Connections(settings.redis_url, settings.redis_replicas)
     redis = stores.client()
@@ -176,11 +144,11 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
         shards = [ShardCounters(redis, number, stores.replicate) for number in numbers]
         budgets = Budgets(redis, len(shards), time)
         evidence = EvidenceStore(redis)
-        keeper = SuspensionKeeper(
+        suspending = SuspensionRounds(
             SuspensionRule(settings.suspend_losses, settings.suspend_share), settings.suspend_s
         )
         counters = Drain(shards, budgets, metrics, evidence=evidence)
-        carried = EventDrain(
+        event_drain = EventDrain(
             redis,
             metrics,
             geo,
@@ -196,19 +164,19 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
 
         async with asyncio.TaskGroup() as group:
             group.create_task(process(COUNTERS, counters).run())
-            group.create_task(process(EVENTS, carried).outlast())
-            group.create_task(process(EVIDENCE, EvidenceDrain(evidence)).outlast())
-            group.create_task(process(SUSPENSIONS, keeper).outlast())
-            group.create_task(process(DEMAND, DemandMaker(dsn)).outlast())
+            group.create_task(process(EVENTS, event_drain).outlast())
+            group.create_task(process(REQUEST_STATS, RequestStatsDrain(evidence)).outlast())
+            group.create_task(process(SUSPENSIONS, suspending).outlast())
+            group.create_task(process(DEMAND, DemandBuilder(dsn)).outlast())
     finally:
         await end(looking, reporting)
         await redis.aclose()
 
 
 class Process:
-    """Runs a drain whenever both stores are there and no other drain is at work.
+    """Runs a duty's rounds whenever both stores are available and the lease is free.
 
-    What keeps it from that is in `troubles` meanwhile.
+    While something prevents that, `troubles` says what.
     """
 
     def __init__(
@@ -225,43 +193,43 @@ class Process:
         self._dsn = dsn
         self._stopping = stopping
         self._failures = 0
-        self._told: str | None = None
+        self._logged: str | None = None
 
     async def outlast(self) -> None:
-        """As `run`, and again whatever happens: this part must not take the other with it."""
+        """Call `run` again after any error: one duty must not take the others down."""
         while not self._stopping.is_set():
             try:
                 await self.run()
             except Exception as error:
-                repeated.error("%s; trying again", where(error))
+                repeated.error("failed at %s: %s, retrying", self._duty.name, where(error))
                 await self._pause(RETRY_S[-1])
 
     async def run(self) -> None:
-        """Return when `stopping` is set, what is under way being finished."""
+        """Run until `stopping` is set and the round under way has finished."""
         while not self._stopping.is_set():
             try:
-                async with self._place() as connection:
+                async with self._leased_connection() as connection:
                     if connection is not None:
                         await self._drain_on(connection)
                 await self._pause(YIELDED_S)
             except SupersededError as error:
-                logger.info("%s: beginning anew", error)
+                logger.info("restarted %s: %s", self._duty.name, error)
                 await self._pause(PAUSE_S)
             except AWAY as error:
                 await self._fail(WAREHOUSE, error)
 
     @contextlib.asynccontextmanager
-    async def _place(self) -> AsyncIterator[WatchedConnection | None]:
-        """A connection that holds the drain's place; None where it is time to stop."""
+    async def _leased_connection(self) -> AsyncIterator[WatchedConnection | None]:
+        """A connection that holds the duty's lease; None when it is time to stop."""
         connection = await self._unless_stopped(self._connect())
         if connection is None:
             yield None
             return
         watching = asyncio.create_task(watch(connection, self._dsn))
         try:
-            become = self._duty.become
-            while become is not None and not await become(connection):
-                self._tell(self._duty.another, logging.INFO)
+            acquire = self._duty.acquire
+            while acquire is not None and not await acquire(connection):
+                self._stand_by()
                 await self._pause(PAUSE_S)
                 if self._stopping.is_set():
                     yield None
@@ -278,8 +246,8 @@ class Process:
             command_timeout=COMMAND_S,
             server_settings={
                 "application_name": APPLICATION,
-                "plan_cache_mode": "force_custom_plan",  # ten counters or thousands: each its plan
-                # So that the place of one that is frozen, or whose machine has gone, becomes free.
+                "plan_cache_mode": "force_custom_plan",  # batches are of ten counters or thousands
+                # These free the leases of a drain that hangs, or whose machine is gone.
                 "idle_in_transaction_session_timeout": f"{FROZEN_S * 1000:.0f}",
                 "idle_session_timeout": f"{SILENT_S * 1000:.0f}",
                 "tcp_keepalives_idle": "10",
@@ -289,8 +257,8 @@ class Process:
         )
 
     async def _drain_on(self, connection: WatchedConnection) -> None:
-        """Do rounds until told to stop, or until Redis was away for so long that another drain,
-        which may reach it, had better have the place.
+        """Do rounds until stopped, or until Redis was unavailable for GIVEN_UP_S: another drain,
+        which may reach it, should get the lease then.
         """
         now = asyncio.get_running_loop().time
         begun, read_at = False, now()
@@ -308,9 +276,9 @@ class Process:
             except RedisError as error:
                 if last:
                     return
-                if isinstance(error, ShardsAwayError):  # the others were carried
+                if isinstance(error, ShardsAwayError):  # the others were drained
                     read_at = now()
-                    self._tell(self._duty.waits % "a part of Redis", logging.WARNING, str(error))
+                    self._log_pause("part of Redis", str(error))
                     await self._pause(PAUSE_S)
                 else:
                     begun = False
@@ -320,14 +288,14 @@ class Process:
                 if last:
                     return
                 read_at = now()
-                self._tell(self._duty.another, logging.INFO)
+                self._stand_by()
                 await self._pause(PAUSE_S)
                 continue
             except UnrelatedStoresError as error:
                 if last:
                     return
                 begun = False
-                self._tell(str(error), logging.ERROR)
+                self._log(f"paused {self._duty.name}: {error}", logging.ERROR)
                 await self._pause(PAUSE_S)
                 continue
             await connection.keep_alive(SILENT_S / KEPT_ALIVE)
@@ -338,7 +306,7 @@ class Process:
     # -- waiting -----------------------------------------------------------------------------
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """The result of `work`, or None where it is time to stop before."""
+        """Await `work`; None if it is time to stop before it is done."""
         task = asyncio.create_task(work)
         stop = asyncio.create_task(self._stopping.wait())
         try:
@@ -352,20 +320,20 @@ class Process:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _fail(self, store: str, error: Exception) -> None:
-        """Tell once what is away, and wait a little longer each time."""
+        """Log once which store is unavailable, and pause a little longer each time."""
         if isinstance(error, OUTDATED):
-            if self._duty.quotes:  # the other duty need not say it again
-                self._tell(NO_SCHEMA, logging.WARNING)
+            if self._duty.quotes:  # one duty logs it for all
+                self._log(f"paused {self._duty.name}: {NO_SCHEMA}", logging.WARNING)
         elif not self._stopping.is_set():
-            self._tell(self._duty.waits % store, logging.WARNING, self._why(store, error))
+            self._log_pause(store, self._why(store, error))
         pause = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
         self._failures += 1
         await self._pause(pause)
 
     def _recover(self) -> None:
         if self._failures:
-            logger.info(self._duty.again)
-        self._failures, self._told = 0, None
+            logger.info("resumed %s", self._duty.name)
+        self._failures, self._logged = 0, None
         self._troubles.pop(self._duty, None)
 
     def _why(self, store: str, error: Exception) -> str:
@@ -373,12 +341,19 @@ class Process:
             return type(error).__name__
         return reason(error, self._dsn) if store == WAREHOUSE else str(error)
 
-    def _tell(self, what: str, level: int, why: str = "") -> None:
-        text = f"{what}: {why}" if why else what
+    def _stand_by(self) -> None:
+        self._log(f"on standby for {self._duty.name}: another drain has the lease", logging.INFO)
+
+    def _log_pause(self, store: str, why: str) -> None:
+        self._log(f"paused {self._duty.name}: {store} is unavailable", logging.WARNING, why)
+
+    def _log(self, what: str, level: int, why: str = "") -> None:
+        """Log `what` unless it was logged last, whatever the reason `why`."""
+        text = f"{what} ({why}), retrying" if why else what
         if level >= logging.WARNING:
             self._troubles[self._duty] = text
         else:
             self._troubles.pop(self._duty, None)
-        if self._told != what:
-            self._told = what
+        if self._logged != what:
+            self._logged = what
             logger.log(level, "%s", text)

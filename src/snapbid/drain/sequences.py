@@ -1,16 +1,16 @@
-"""The event sequences of document 3: events out of order or inconsistent (contract 7).
+"""Flags events that are out of order, or inconsistent with their sequence (document 3; contract 7).
 
 Events arrive in any order, so none is refused. An event without its reference is flagged
 `reference_missing`, and `out_of_order` once the reference has arrived after it; the reference
 itself is never flagged. An event that contradicts its reference is flagged `currency_mismatch`,
-`value_mismatch` or `exceeds_max`. Amounts are equal up to the rounding errors of doubles.
+`value_mismatch` or `exceeds_max`. Amounts are compared up to the rounding errors of doubles.
 
     bonus_offered <- bonus_claimed <- bonus_completed <- bonus_cashed_out (also <- bonus_claimed)
     deposit_initiated <- deposit, deposit_failed
 
-An id has one event of each name, but any number of cash-outs. These are flagged as they come, and
-anew in pages, in transactions of their own, once the claim or the completion follows them: however
-many there are, no transaction has more than a page. Of one bonus `MEMBERS` are flagged anew.
+An id has one event of each name, but any number of cash-outs. These are flagged on arrival, and
+again once a claim or completion arrives after them: page by page, each in a transaction of its own,
+so that no transaction grows with their number. At most `MEMBERS` of a bonus are flagged again.
 """
 
 import json
@@ -49,7 +49,7 @@ FLAGS: Final[tuple[str, ...]] = (
 _BONUS: Final = (OFFERED, CLAIMED, COMPLETED, CASHED_OUT)
 _DEPOSIT: Final = (INITIATED, "deposit", "deposit_failed")
 _IDS: Final = dict.fromkeys(_BONUS, "bonus_id") | dict.fromkeys(_DEPOSIT, "transaction_id")
-MEMBERS: Final = 100_000  # cash-outs of a bonus that are flagged anew
+MEMBERS: Final = 100_000  # cash-outs of a bonus that are flagged again
 AT_ONCE: Final = 100  # bonuses in a page
 
 _TOLERANCE: Final = Decimal("1e-9")  # relative
@@ -65,7 +65,7 @@ class Step(NamedTuple):
 
 
 def flags(steps: Sequence[Step]) -> dict[str, list[str]]:
-    """The flags of every event of a sequence, in the order of `FLAGS`."""
+    """Return the flags of each event of a sequence, in the order of `FLAGS`."""
     first: dict[str, Step] = {}
     for step in sorted(steps, key=lambda step: step.arrival):
         first.setdefault(step.event, step)
@@ -88,7 +88,7 @@ def _order(step: Step, first: Mapping[str, Step]) -> set[str]:
 
 
 def _misfits(step: Step, first: Mapping[str, Step]) -> set[str]:
-    """How the event contradicts its offer or, later in the sequence, its claim."""
+    """The flags of an event that contradicts its offer or, later in the sequence, its claim."""
     reference = first.get(OFFERED if step.event == CLAIMED else CLAIMED)
     if reference is None or step.event not in (CLAIMED, COMPLETED, CASHED_OUT):
         return set()
@@ -113,7 +113,7 @@ def _misfits(step: Step, first: Mapping[str, Step]) -> set[str]:
 
 def _number(context: Mapping[str, Any], name: str) -> Decimal:
     value = context.get(name)
-    return value if isinstance(value, Decimal) else Decimal(0)  # of a row inserted by hand
+    return value if isinstance(value, Decimal) else Decimal(0)  # in a row inserted by hand
 
 
 def _equal(a: Decimal, b: Decimal) -> bool:
@@ -124,9 +124,9 @@ def _equal(a: Decimal, b: Decimal) -> bool:
 
 
 def digest(product: str, event: str, context: Mapping[str, Any]) -> bytes | None:
-    """What the events of a sequence have in common; None for an event of none.
+    """The key of an event's sequence; None if it belongs to none.
 
-    Cash-outs of a bonus, which may be many, have one of their own.
+    Cash-outs of a bonus, which may be many, share a key of their own.
     """
     if event not in _IDS:
         return None
@@ -165,7 +165,7 @@ async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None
 
 
 async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) -> int:
-    """Flag some cash-outs anew, `rows` at most, in a transaction; give of how many bonuses."""
+    """Flag up to `rows` cash-outs again in a transaction; return the number of their bonuses."""
     async with connection.transaction():
         await persons.hold_erasure(connection)
         await events.limit_statements(connection, statement_s)
@@ -177,7 +177,7 @@ async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) 
 
 
 async def skip(connection: asyncpg.Connection) -> None:
-    """Let the cash-out that is due keep its flags."""
+    """Skip the cash-out that is due next; it keeps its flags."""
     async with connection.transaction():
         due = await events.fetch_revisions(connection, 1, 1)
         await events.note_revised(connection, due, MEMBERS)
@@ -186,13 +186,13 @@ async def skip(connection: asyncpg.Connection) -> None:
 async def _flag(
     connection: asyncpg.Connection, sequences: Iterable[bytes], cashed_out: Iterable[str]
 ) -> None:
-    """Set the flags of all events of sequences, and of cash-outs whose bonus is among these."""
+    """Set the flags of all events of the sequences, and of cash-outs whose bonus is among them."""
     steps: dict[tuple[str, str, object], list[Step]] = {}
     members = {}
     for member in await events.fetch_members(connection, sequences, cashed_out):
         members[member.event_id] = member
         context = _decode(member.context)
-        if (id := context.get(_IDS[member.event])) is not None:  # else emptied since
+        if (id := context.get(_IDS[member.event])) is not None:  # else its person was forgotten
             step = Step(member.event_id, member.event, member.arrival, context)
             steps.setdefault((member.product, _IDS[member.event], id), []).append(step)
     changed = [

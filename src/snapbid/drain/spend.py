@@ -1,8 +1,8 @@
-"""What the warehouse knows to be spent and the ledger does not (contract 5, point 3).
+"""Adds spend to budgets that the warehouse has recorded and the ledger has lost (contract 5.3).
 
-A budget is spent in the ledger. Where its data was lost, or went back to an older copy, the spend
-since then is known to the warehouse alone. Budgeted campaigns do not bid in a new segment until the
-drain has confirmed it: by then what was missing has been added to their budgets.
+Budgets are spent in the ledger. If its data was lost, or replaced by an older copy, only the
+warehouse knows the spend since then. Budgeted campaigns do not bid in a new segment until the drain
+has restored their budgets, that is, added what was missing.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ DAY_S: Final = 86_400
 
 
 class NanoSpend(NamedTuple):
-    """Nano-USD, in all and by the bids of today."""
+    """Nano-USD, in total and of today's bids."""
 
     total: int
     today: int
@@ -40,11 +40,11 @@ async def carry(
     absorb: Callable[[], Awaitable[object]],
     now: float,
 ) -> None:
-    """Add to the budgets what is missing, in the shards that may have lost it; `absorb` brings to
-    the warehouse what was counted.
+    """Add missing spend to the budgets, in the shards that may have lost it; `absorb` drains the
+    counters into the warehouse.
 
     Safe to repeat after a failure: what was added is no longer missing. Raises
-    SupersededError where a segment other than those of `states` has begun.
+    SupersededError if a segment other than those of `states` has begun.
     """
     day = int(now // DAY_S)
     missing = await fence.spend_of_day(connection, day)
@@ -56,7 +56,7 @@ async def carry(
         await absorb()
         known = await fence.spend_of_day(connection, day)
         after = await _spent(budgets, numbers)
-        # A win in between may be in the one and not in the other.
+        # A win in between may be in only one of the two.
         still = [n for n in numbers if before[n] == after[n] or attempt == ATTEMPTS - 1]
         lacking = {n: _lacking(known.get(n, (0, 0)), after[n]) for n in still}
         added = {n: spend for n, spend in lacking.items() if spend != NOTHING}
@@ -83,7 +83,7 @@ async def _add(
     day: int,
     added: Mapping[int, NanoSpend],
 ) -> None:
-    """Add to the budgets in the shards that have lost spend: first where it was granted."""
+    """Divide the spend over the shards that have lost data: first to those that were granted it."""
     lost = [n for n, state in enumerate(states) if not state.is_carried]
     shares: dict[int, list[tuple[int, int]]] = {}
     if len(lost) == 1:
@@ -98,16 +98,16 @@ async def _add(
             shares[number] = list(
                 zip(_divided(spend.total, total), _divided(spend.today, today), strict=True)
             )
-    for place, index in enumerate(lost):
-        rows = iter((number, *of[place]) for number, of in shares.items())
+    for position, index in enumerate(lost):
+        rows = iter((number, *of[position]) for number, of in shares.items())
         while some := list(islice(rows, CAMPAIGNS)):
             await shards[index].add_spend(states[index].segment, day, some)
 
 
-def _divided(amount: int, rooms: Sequence[int]) -> list[int]:
-    """An amount over shards: as far as there is room in them, and the rest evenly."""
+def _divided(amount: int, headroom: Sequence[int]) -> list[int]:
+    """Divide an amount over shards: first by their headroom, then the rest evenly."""
     shares = []
-    for room in rooms:
-        shares.append(min(amount, max(room, 0)))
+    for most in headroom:
+        shares.append(min(amount, max(most, 0)))
         amount -= shares[-1]
-    return [share + (amount + index) // len(rooms) for index, share in enumerate(shares)]
+    return [share + (amount + index) // len(headroom) for index, share in enumerate(shares)]

@@ -1,11 +1,11 @@
-"""The streams of events that this drain carries: its share of the shards', and what is left over.
+"""The event streams of this drain: those of its share of the shards, and leftovers.
 
-A ledger that had more shards has left streams, which servers of that time may still write to. That
-of shard N is carried with stream N modulo the number of shards that there are now.
+A ledger that had more shards leaves streams behind, to which servers started then may still write.
+The leftover of shard N is drained together with stream N modulo the present number of shards.
 
-Products are carried in turns, also those of one stream: it is looked through once, whoever fills
-it, and what waits is kept by product. Requests beyond `HELD_BYTES` are read again when it is their
-turn. Of one product they keep their order.
+Products take turns, within a stream too: a stream is scanned once, and its requests are queued in
+memory by product, however many one of them has sent. Requests beyond `HELD_BYTES` are read again
+when their turn comes. Requests of one product keep their order.
 """
 
 from collections import deque
@@ -25,15 +25,15 @@ from snapbid.queues.queues import fetch_leftovers
 from snapbid.warehouse import leases
 
 ENTRIES: Final = 16  # of a stream, read at once
-LOOK_S: Final = 5.0  # between looks for streams that are left over
-THROUGH_S: Final = 0.5  # in which a stream is looked through, before some of it is carried
-HELD_BYTES: Final = 32 << 20  # of requests that wait, in memory
-MOST_WAITING: Final = 200_000  # requests; beyond that a stream is looked through no further
-TAKEN_BYTES: Final = 8 << 20  # at once, or a single request
+LOOK_S: Final = 5.0  # between searches for leftover streams
+THROUGH_S: Final = 0.5  # spent on scanning a stream before some of it is drained
+HELD_BYTES: Final = 32 << 20  # of queued requests in memory
+MOST_WAITING: Final = 200_000  # queued requests; beyond that a stream is not scanned further
+TAKEN_BYTES: Final = 8 << 20  # taken at once; a single request may be larger
 
 
 class Waiting:
-    """A request in a stream, with so many events of a product; `packed` if it is in memory."""
+    """A request in a stream, with `count` events of a product; `packed` if it is in memory."""
 
     __slots__ = ("count", "entry", "field", "packed", "product", "size")
 
@@ -46,7 +46,7 @@ class Waiting:
 
 
 class EventStream:
-    """The stream of a shard, and what is known to wait in it, by product."""
+    """The stream of a shard, and the requests found in it, by product."""
 
     def __init__(self, redis: Redis, number: int) -> None:
         self.number = number
@@ -55,31 +55,31 @@ class EventStream:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew with what is in the stream."""
-        self._turns: dict[str, deque[Waiting]] = {}  # whose turn it is comes first
-        self._entries: dict[bytes, set[Waiting]] = {}  # what is not carried of each
+        """Scan the stream again from its start."""
+        self._turns: dict[str, deque[Waiting]] = {}  # the next product comes first
+        self._entries: dict[bytes, set[Waiting]] = {}  # entry -> its requests not drained yet
         self._last: bytes | None = None
         self._held = self._count = 0
 
     async def probe(self) -> None:
-        """Raise RedisError where the stream cannot be read."""
+        """Raise RedisError if the stream cannot be read."""
         await self._redis.exists(self._key)
 
     async def read(
         self, first: bytes = b"-", last: bytes = b"+"
     ) -> Sequence[tuple[bytes, Mapping[bytes, bytes]]]:
-        """The oldest of these entries: their ids and fields."""
+        """Read the oldest entries between two ids: their ids and fields."""
         entries: Any = await self._redis.xrange(self._key, first, last, count=ENTRIES)
         return list(entries)
 
     async def remove(self, ids: Sequence[bytes]) -> None:
-        """Remove entries, which may be gone already."""
+        """Remove entries, if they still exist."""
         await self._redis.xdel(self._key, *ids)
 
     async def look(self) -> None:
-        """Look through what has come since, for some time at most."""
+        """Scan new entries, for THROUGH_S at most."""
         if not self._entries:
-            self.forget()  # an older copy may have been put back, with entries before the last
+            self.forget()  # a restored copy of Redis may have entries before the last one seen
         until = monotonic() + THROUGH_S
         while self._count < MOST_WAITING and monotonic() < until:
             entries = await self.read(b"-" if self._last is None else b"(" + self._last)
@@ -101,11 +101,11 @@ class EventStream:
                 self._held += request.size
 
     def waits(self, product: str) -> bool:
-        """Whether anything of a product waits."""
+        """Whether a product has queued requests."""
         return product in self._turns
 
     async def take(self, events: int, apart: Collection[str] = ()) -> list[Waiting]:
-        """Take requests of some `events` events of all products in turns, save those `apart`."""
+        """Take requests with about `events` events, of all products in turn except `apart`."""
         taken: list[Waiting] = []
         left, size = events, 0
         while left > 0 and size < TAKEN_BYTES:
@@ -123,11 +123,11 @@ class EventStream:
         return taken
 
     async def take_of(self, product: str, events: int) -> list[Waiting]:
-        """Take requests of some `events` events of a product."""
+        """Take requests with about `events` events of a product."""
         return await self._take_from(product, events, TAKEN_BYTES)
 
     async def _take_from(self, product: str, events: int, size: int) -> list[Waiting]:
-        """Take requests of a product, until they have so many events, or bytes."""
+        """Take requests of a product until they have `events` events or `size` bytes."""
         taken = []
         requests = self._turns[product]
         while requests and events > 0 and size > 0:
@@ -135,7 +135,7 @@ class EventStream:
             if request.packed is None:
                 await self._read_again(request.entry)
             requests.popleft()
-            if request.packed is None:  # it is gone
+            if request.packed is None:  # its entry is gone
                 self._settle(request)
                 continue
             taken.append(request)
@@ -143,11 +143,11 @@ class EventStream:
             size -= request.size
         del self._turns[product]
         if requests:
-            self._turns[product] = requests  # its next turn comes after those of all others
+            self._turns[product] = requests  # to the end: all other products come first
         return taken
 
     async def _read_again(self, entry: bytes) -> None:
-        """Bring what waits of an entry back into memory."""
+        """Read the queued requests of an entry back into memory."""
         read = dict(await self.read(entry, entry))
         for request in self._entries[entry]:
             if request.packed is None and (packed := read.get(entry, {}).get(request.field)):
@@ -155,18 +155,18 @@ class EventStream:
                 self._held += request.size
 
     def put_back(self, requests: Sequence[Waiting]) -> None:
-        """Let requests that were taken wait again, as the first of their products."""
+        """Queue requests that were taken again, as the first of their products."""
         for request in reversed(requests):
             self._turns.setdefault(request.product, deque()).appendleft(request)
 
     async def finish(self, requests: Sequence[Waiting]) -> None:
-        """Remove requests that were taken, and are carried."""
+        """Remove requests that were taken and drained."""
         done = [request.entry for request in requests if self._settle(request)]
         if done:
             await self.remove(done)
 
     def _settle(self, request: Waiting) -> bool:
-        """Forget a request; give whether it was the last one of its entry."""
+        """Forget a request; return whether it was the last one of its entry."""
         self._count -= 1
         if request.packed is not None:
             self._held -= request.size
@@ -179,7 +179,7 @@ class EventStream:
 
 
 class EventStreams:
-    """The streams of a ledger with so many shards, for one drain."""
+    """The streams of a ledger of `shards` shards, as one drain sees them."""
 
     def __init__(self, redis: Redis, shards: int) -> None:
         self._redis = redis
@@ -189,11 +189,11 @@ class EventStreams:
         self._look_at = 0.0  # monotonic
 
     async def share(self, connection: asyncpg.Connection) -> list[EventStream]:
-        """The streams to carry now, the shards' own before others; raises as Leases.share."""
+        """Return the streams to drain now, leftovers last. Raises what Leases.share raises."""
         try:
             mine = await self._leases.share(connection)
         except IdleError:
-            self.forget()  # other drains carry them
+            self.forget()  # other drains have them
             raise
         if monotonic() >= self._look_at:
             left = await fetch_leftovers(self._redis, len(self._streams))
@@ -204,23 +204,23 @@ class EventStreams:
         streams = [*self._streams, *self._leftovers]
         for stream in streams:
             if stream.number % count not in mine:
-                stream.forget()  # another drain carries it
+                stream.forget()  # another drain has it
         return [stream for stream in streams if stream.number % count in mine]
 
     def forget(self) -> None:
-        """Begin anew with what is in the streams."""
+        """Scan all streams again from their start."""
         for stream in (*self._streams, *self._leftovers):
             stream.forget()
 
-    def note(self, carried: Sequence[EventStream], errors: Mapping[int, RedisError]) -> None:
-        """Take note of which streams could not be read, at the end of a round.
+    def note(self, drained: Sequence[EventStream], errors: Mapping[int, RedisError]) -> None:
+        """Record at the end of a round which streams could not be read.
 
-        Raises RedisError where none could, ShardsAwayError where only some could.
+        Raises RedisError if none could, ShardsAwayError if only some could.
         """
-        own = {stream.number for stream in carried if stream.number < len(self._streams)}
+        own = {stream.number for stream in drained if stream.number < len(self._streams)}
         of_own = {number: error for number, error in errors.items() if number in own}
         self._leases.note(own - of_own.keys(), of_own)
         if own and own == of_own.keys():
             raise errors[min(own)]
-        if away := {**self._leases.lost, **errors}:  # whose texts may quote what was sent
-            raise ShardsAwayError({n: RedisError(type(e).__name__) for n, e in away.items()})
+        if lost := {**self._leases.lost, **errors}:  # their texts may quote what partners sent
+            raise ShardsAwayError({n: RedisError(type(e).__name__) for n, e in lost.items()})

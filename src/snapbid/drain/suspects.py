@@ -1,44 +1,44 @@
-"""Which events have failed, and how often: what the drain does not try again unchanged.
+"""Remembers failed events, so that the drain does not retry them unchanged for ever.
 
-Storing may fail by time, or end the connection, and a process that comes back to it would do the
-same for ever. So what fails is remembered over rounds: its product is carried apart from others,
-what has failed `TWICE` in halves, and a single event that has failed `THRICE` not at all.
+Storing an event may time out or end the connection, and would do so again at each retry. So
+failures are remembered between rounds: the products concerned are drained apart from others, a run
+of events that failed `TWICE` is halved, and a single event that failed `THRICE` is given up.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 TWICE: Final = 2
-THRICE: Final = 3  # the first time the warehouse may have gone; then it was asked before
-MOST: Final = 10_000  # failures that are remembered
+THRICE: Final = 3  # the first failure may be the warehouse's; before the next ones it was probed
+MOST: Final = 10_000  # remembered failures
 
 
 class Suspects:
-    """Products with events that have failed, and the runs of events that did."""
+    """Products with failed events, and the runs of events that failed."""
 
     def __init__(self) -> None:
-        self.products: dict[str, None] = {}  # whose turn it is comes first
+        self.products: dict[str, None] = {}  # the next one comes first
         self._failed: dict[tuple[str, int], tuple[int, str]] = {}
 
     def add(self, products: Iterable[str]) -> None:
-        """Carry products apart; the last turn is theirs."""
+        """Drain products apart from others, after those that are suspect already."""
         for product in products:
             self.products.pop(product, None)
             self.products[product] = None
 
     def clear(self, products: Iterable[str]) -> None:
-        """Carry products with others again."""
+        """Drain products together with others again."""
         for product in products:
             self.products.pop(product, None)
         if not self.products:
             self._failed.clear()
 
     def next_of(self, waits: Callable[[str], bool]) -> str | None:
-        """The product whose turn it is, of those that wait."""
+        """The next suspect product for which `waits` is true."""
         return next(filter(waits, self.products), None)
 
     def note(self, event_ids: Sequence[str], reason: str) -> None:
-        """Note that a run of events has failed."""
+        """Record the failure of a run of events."""
         if len(self._failed) >= MOST:
             self._failed.clear()
         self._failed[_key(event_ids)] = (self._count(event_ids) + 1, reason)
@@ -47,7 +47,7 @@ class Suspects:
         return self._count(event_ids) > 0
 
     def verdict(self, event_ids: Sequence[str]) -> str:
-        """Why a run of events is not to be tried again as it is; empty: it may be."""
+        """The reason not to retry a run of events unchanged; empty if it may be retried."""
         enough = TWICE if len(event_ids) > 1 else THRICE
         return self._failed[_key(event_ids)][1] if self._count(event_ids) >= enough else ""
 

@@ -1,7 +1,7 @@
-"""Suspends creatives that an SSP keeps rejecting for what they are (contract 11).
+"""Suspends creatives that an SSP keeps rejecting because of their content (contract 11).
 
-The ledger's counters of such losses become rows of creative_rejection as they are absorbed, exactly
-once; here they are added up by creative, and removed in the same transaction.
+The ledger's counters of such losses are absorbed into rows of creative_rejection, exactly once.
+Here the rows are added up by creative, and removed in the same transaction.
 """
 
 import logging
@@ -16,18 +16,18 @@ from snapbid.warehouse.suspensions import RejectedCreative, Rejection, Suspensio
 logger = logging.getLogger("snapbid")
 
 
-class SuspensionKeeper:
-    """Suspends creatives by a rule, for `suspend_s`."""
+class SuspensionRounds:
+    """Suspends creatives by a rule, for `suspend_s` seconds."""
 
     def __init__(self, rule: SuspensionRule, suspend_s: int) -> None:
         self._rule = rule
         self._suspend_s = suspend_s
 
     async def begin(self) -> None:
-        """Nothing is kept between rounds."""
+        """Do nothing: there is no state between rounds."""
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Count what has been rejected; return how many creatives it has suspended."""
+        """Count new rejections; return the number of creatives suspended."""
         if not await suspensions.is_due(connection, self._suspend_s):
             return 0
         async with connection.transaction():
@@ -38,14 +38,14 @@ class SuspensionKeeper:
             begun = await suspensions.count(connection, rejected, self._rule, self._suspend_s)
         if begun:
             what = "1 creative" if begun == 1 else f"{begun} creatives"
-            logger.warning("suspended %s (see snapbid creative list)", what)
+            logger.warning("suspended %s: rejected by an SSP; see snapbid creative list", what)
         return begun
 
 
 def _by_creative(
     rejections: list[Rejection], creatives: dict[str, list[str]]
 ) -> list[RejectedCreative]:
-    """Add up the rejections of creatives that still exist; the last reason stands for all."""
+    """Add up the rejections of creatives that still exist; the last reason is kept."""
     named = {
         campaign: {mark: creative for creative, mark in marks_of(ids).items()}
         for campaign, ids in creatives.items()

@@ -1,4 +1,4 @@
-"""Removes what is over: counters of past days, and what was absorbed of them."""
+"""Removes counters of past days from Redis, and their absorbed values from the warehouse."""
 
 import datetime
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from snapbid.ledger.bids.segment import ShardState
 from snapbid.warehouse import absorb
 from snapbid.warehouse.absorb import CounterValue
 
-KEPT_DAYS: Final = 3  # a day's counters stay in Redis until so many days later
-RETIRED_DAYS: Final = 35  # after which lost Redis data is taken to be lost for good
+KEPT_DAYS: Final = 3  # for which a day's counters stay in Redis after it
+RETIRED_DAYS: Final = 35  # after which lost Redis data counts as lost for good
 
 
 async def tidy(
@@ -22,11 +22,11 @@ async def tidy(
     current: int,
     today: datetime.date,
 ) -> None:
-    """Remove the counters of days that are over, and what was absorbed of them.
+    """Remove the counters of past days, and their absorbed values.
 
-    The counters go first, and their generation with them: should the day be counted in again (a
-    notice from a spool, say), that is absorbed as new, whether the second step was reached or not.
-    `current` is the source of the segment that is counted in.
+    The counters are removed first, and their generation ends with them: a later count on that day
+    (a notice from a spool, say) is absorbed as new, whether or not the absorbed values are gone
+    yet. `current` is the source of the current segment.
     """
     empty = set(await shard.fetch_segments()) - {state.segment}
     sources = await absorb.sources_of(connection, state.epoch, shard.number)
@@ -47,7 +47,7 @@ async def _tidy_segment(
     source: int,
     today: datetime.date,
 ) -> bool:
-    """Whether the segment has counters left."""
+    """Remove a segment's past days; return whether it has counters left."""
 
     async def check(counters: Sequence[CounterValue]) -> list[int]:
         return await absorb.differing(connection, source, counters)

@@ -1,12 +1,12 @@
-"""Closes the drain's connection to the warehouse once no process works on its statement.
+"""Closes the drain's warehouse connection once no server process works on its statement.
 
 A connection may fall silent without either side noticing: a message announces more bytes than
 follow, or a middlebox stops forwarding. To the drain that looks like a slow statement. TCP
-keepalives do not tell the two apart where the peer's kernel, or a proxy, still answers them, and
-asyncpg's `command_timeout` has to allow for a statement that is really slow (60 s). So the
-warehouse is asked, over another connection, what the server process of the first one is doing. If
-it waits for its client too, is gone, or the question gets no answer, twice in a row, the first
-connection is closed.
+keepalives cannot tell the two apart as long as the peer's kernel, or a proxy, answers them, and
+asyncpg's `command_timeout` has to allow for statements that are really slow (60 s). So the drain
+asks the warehouse over a second connection what the server process of the first one is doing. If
+that process waits for its client too, is gone, or the question is not answered, twice in a row, the
+first connection is closed.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ import asyncpg
 
 from snapbid.warehouse.away import AWAY
 
-PATIENCE_S: Final = 2.0  # with a statement, before anybody looks
+PATIENCE_S: Final = 2.0  # before a statement is looked at
 LOOK_S: Final = 1.0  # between looks
-ASK_S: Final = 2.0  # for a look
+ASK_S: Final = 2.0  # for an answer to a look
 APPLICATION: Final = "snapbid drain"
 
 _WORKS: Final = """
@@ -37,7 +37,7 @@ logger = logging.getLogger("snapbid")
 
 
 class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that knows since when it has waited for an answer, and from which process."""
+    """A connection that records since when it waits, and for which server process."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -46,7 +46,7 @@ class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
         self._quiet_since = monotonic()
 
     async def keep_alive(self, every_s: float) -> None:
-        """Ask something if that long nothing was asked: the server ends sessions that are idle."""
+        """Send a statement after `every_s` without one: the server ends idle sessions."""
         if monotonic() - self._quiet_since >= every_s:
             await self.fetchval("select 1")
 
@@ -72,12 +72,12 @@ class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
 
 
 async def connect(dsn: str, within_s: float, **more: Any) -> WatchedConnection:
-    """A connection to watch; the rest as asyncpg's `connect` takes it."""
+    """Open a connection to watch; `more` is passed to asyncpg's `connect`."""
     connection: WatchedConnection
     async with asyncio.timeout(within_s):
         connection = await asyncpg.connect(dsn, connection_class=WatchedConnection, **more)
         try:
-            # Behind a pooler it is not the one that the protocol told.
+            # Behind a pooler the process named by the protocol is another one.
             connection.server_process = await connection.fetchval("select pg_backend_pid()")
         except BaseException:
             connection.terminate()
@@ -86,7 +86,7 @@ async def connect(dsn: str, within_s: float, **more: Any) -> WatchedConnection:
 
 
 async def watch(connection: WatchedConnection, dsn: str) -> None:
-    """Poll until a statement turns out to be abandoned; close the connection then."""
+    """Poll until a statement turns out to be abandoned, then close the connection."""
     pid, doubtful = connection.server_process, None
     while True:
         await asyncio.sleep(LOOK_S)
@@ -96,18 +96,22 @@ async def watch(connection: WatchedConnection, dsn: str) -> None:
         elif doubtful is None:
             doubtful = asked_at
         elif doubtful == connection.asked_at:
-            logger.warning("the warehouse works on nothing and does not answer: connecting anew")
+            logger.warning(
+                "closed the warehouse connection of process %d: idle, but the drain has no answer;"
+                " reconnecting",
+                pid,
+            )
             with contextlib.suppress(*AWAY):
-                await _ask(dsn, _END, pid)  # it holds the drain's place for as long as it waits
+                await _ask(dsn, _END, pid)  # it holds the drain's leases for as long as it waits
             connection.terminate()
             return
 
 
 async def _works(dsn: str, pid: int) -> bool:
-    """Whether a server process works, as far as is known."""
+    """Whether a server process is working; False if the warehouse does not answer."""
     try:
         return bool(await _ask(dsn, _WORKS, pid))
-    except asyncpg.PostgresError:  # it has too many connections, say
+    except asyncpg.PostgresError:  # too many connections, say
         return True
     except AWAY:
         return False

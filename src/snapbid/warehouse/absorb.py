@@ -1,16 +1,16 @@
 """Absorbs the ledger's counters into the counted rows of the report tables (contract 5).
 
-Counters in Redis are cumulative. The absorbed value of each is kept beside the report tables and
-changes with them in one statement, so absorbing the same counters again changes nothing.
+Counters in Redis are cumulative. The value absorbed of each is kept beside the report tables, and
+both change in one statement, so absorbing the same counters again changes nothing.
 
-A source is one segment of a shard's data set: what one run of Redis has counted. Its counters may
-go down where bids are taken back, until the ledger turns out to hold an older copy of its data.
-From then on the sources of that time are outdated: of two values the lower is the older.
+A source is one segment of a shard's data set, that is, the counters of one run of Redis. They may
+decrease when bids are rolled back. Once the ledger turns out to hold an older copy of its data, the
+sources of that time are outdated: from then on the lower of two values is the older one.
 
-Impressions are counted for the family that a descriptor has on their day (ssp_family).
+Impressions count for the family to which a descriptor belongs on their day (ssp_family).
 
-The differences of several sources are summed before they reach the report tables, so that a row of
-these is written once for all.
+The differences of several sources are summed first, so that each row of the report tables is
+written once.
 """
 
 import datetime
@@ -26,10 +26,7 @@ from snapbid.warehouse.fence import Batch
 
 
 class CounterValue(NamedTuple):
-    """A counter as Redis has it: `kind` and `reason` as in its name (drain/names.py).
-
-    `number` is that of its SSP or campaign.
-    """
+    """A counter in Redis; `kind`, `number` and `reason` as in its name (drain/names.py)."""
 
     day: datetime.date
     generation: int
@@ -40,7 +37,7 @@ class CounterValue(NamedTuple):
 
 
 class SourceCounters(NamedTuple):
-    """Counters of a source, as read in a batch."""
+    """The counters of one source in a batch."""
 
     source: int
     batch: Batch
@@ -48,7 +45,10 @@ class SourceCounters(NamedTuple):
 
 
 class GrownCount(NamedTuple):
-    """Of an SSP by number: `w`, `i`, `l` (code -1: without a reason), or `n` with its code."""
+    """How much a count of an SSP has grown.
+
+    `kind` is `w`, `i`, `l` (code -1: without a reason), or `n` with the anomaly's code.
+    """
 
     number: int
     kind: str
@@ -56,17 +56,17 @@ class GrownCount(NamedTuple):
 
 
 class Absorbed(NamedTuple):
-    """The number of changed counters, and the indices of those whose number is unknown.
+    """The number of changed counters, and the indices of those of an unknown SSP or campaign.
 
-    Indices go on from one source to the next. `grown`: by how much an SSP's wins, billing notices,
-    losses and anomalies have grown.
+    Indices run on from one source to the next. `grown` has the growth of each SSP's wins, billing
+    notices, losses and anomalies.
     """
 
     changed: int
     unknown: list[int]
     grown: Mapping[GrownCount, int] = {}
     is_stored: bool = True
-    """Whether the warehouse has the numbers of the batches, too."""
+    """Whether the numbers of the batches were stored as well."""
 
 
 _INCOMING: Final = """
@@ -75,7 +75,7 @@ _INCOMING: Final = """
         $6::text::int[], $7::text::bigint[]
     ) with ordinality as i (source, day, generation, kind, number, reason, value, position)
 """
-# One index lookup per counter (`limit` ensures it), however many rows the table has.
+# One index lookup per counter (ensured by `limit`), however many rows the table has.
 _KNOWN: Final = """
     lateral (
         select a.value from drain_absorbed a
@@ -84,9 +84,9 @@ _KNOWN: Final = """
         limit 1
     )
 """
-# A counter is looked up once: its row, as it is raised, keeps what it was before. Rows are written
-# in the order of their index, and names are looked up for sums alone. Drains that write the same
-# rows take them in the same order, lest they wait for each other.
+# Each counter is looked up once: its row keeps the previous value when it is raised. Rows are
+# written in the order of their index, and names are looked up for sums alone. Drains that write the
+# same rows do so in the same order, so that they cannot deadlock.
 _ABSORB: Final = f"""
 with incoming as materialized (
     select i.*, s.number is not null or c.number is not null as is_known
@@ -207,7 +207,7 @@ where a.value is distinct from i.value
 async def source_of(
     connection: asyncpg.Connection, epoch: str, segment: str, shard: int, today: datetime.date
 ) -> int:
-    """Return the number of a shard's segment, assigning one if the segment is new."""
+    """Return the source number of a shard's segment, assigning one if the segment is new."""
     return int(
         await connection.fetchval(
             "insert into drain_source as s (epoch, segment, shard, seen_on)"
@@ -222,7 +222,7 @@ async def source_of(
 
 
 async def sources_of(connection: asyncpg.Connection, epoch: str, shard: int) -> dict[str, int]:
-    """List the known segments of a shard's data set, with their numbers."""
+    """Fetch the known segments of a shard's data set, with their source numbers."""
     rows = await connection.fetch(
         "select segment, source from drain_source where epoch = $1 and shard = $2", epoch, shard
     )
@@ -230,9 +230,9 @@ async def sources_of(connection: asyncpg.Connection, epoch: str, shard: int) -> 
 
 
 async def absorb(connection: asyncpg.Connection, read: Sequence[SourceCounters]) -> Absorbed:
-    """Raise the counted rows by the differences to what was absorbed; all of it or nothing.
+    """Raise the counted rows by the differences from the absorbed values, all or none.
 
-    Raises asyncpg.DataError where a sum is more than a column holds.
+    Raises asyncpg.DataError if a sum exceeds its column.
     """
     sources, batches = [each.source for each in read], [each.batch for each in read]
     numbers, segments = [batch.number for batch in batches], [batch.segment for batch in batches]
@@ -248,7 +248,7 @@ async def absorb(connection: asyncpg.Connection, read: Sequence[SourceCounters])
 async def differing(
     connection: asyncpg.Connection, source: int, counters: Sequence[CounterValue]
 ) -> list[int]:
-    """List the indices of the counters that are not absorbed completely."""
+    """Return the indices of the counters that are not absorbed completely."""
     columns = _columns([SourceCounters(source, Batch(0, ""), counters)])
     rows = await connection.fetch(_DIFFERING, *columns)
     return [row["position"] - 1 for row in rows]
@@ -257,7 +257,7 @@ async def differing(
 async def days_before(
     connection: asyncpg.Connection, source: int, before: datetime.date
 ) -> list[datetime.date]:
-    """List the days absorbed from a source, without reading all rows."""
+    """Fetch the days absorbed from a source, without reading all rows."""
     rows = await connection.fetch(
         "with recursive days as ("
         " select min(day) as day from drain_absorbed where source = $1 and day < $2"
@@ -275,7 +275,7 @@ async def days_before(
 async def forget(
     connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
 ) -> None:
-    """Drop a day's absorbed values; the generation of its counters is gone from Redis for good."""
+    """Drop a day's absorbed values, after this generation of its counters was removed in Redis."""
     async with connection.transaction():
         await connection.execute(
             "delete from drain_absorbed where source = $1 and day = $2 and generation <= $3",
@@ -296,9 +296,9 @@ async def retire(
     unseen_since: datetime.date,
     today: datetime.date,
 ) -> int:
-    """Drop what was absorbed from the shard's segments that have gone long ago; give how many.
+    """Drop the absorbed values of the shard's long gone segments; return the number of segments.
 
-    Should one come back after all, its old counters add nothing: only days after today count.
+    If one comes back after all, its old counters add nothing: only days after today count.
     """
     async with connection.transaction():
         retired = await connection.fetch(
@@ -315,7 +315,7 @@ async def retire(
 
 
 def _columns(read: Sequence[SourceCounters]) -> list[str]:
-    """The columns of all counters, as PostgreSQL writes arrays: asyncpg takes several times as long
+    """Write all counters' columns as PostgreSQL array literals: asyncpg takes several times as long
     to encode each element.
     """
     rows = chain.from_iterable(each.counters for each in read)

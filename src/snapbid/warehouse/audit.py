@@ -1,7 +1,7 @@
-"""The audit trail: who has changed which SSP, campaign, product, key or token, and when.
+"""The audit trail: who changed which SSP, campaign, product, key or token, and when.
 
-Triggers write it (`schema/0001_baseline.sql`), in the transaction of the change and for plain SQL
-as well. A program that connects by `connect` is named in it with its system user.
+Triggers write it (`schema/0001_baseline.sql`) in the transaction of the change, for plain SQL as
+well. Programs that connect by `connect` are named in it with their system user.
 """
 
 import os
@@ -22,10 +22,10 @@ Kind = Literal["ssp", "campaign", "product", "key", "token", "creative", "person
 class AuditEntry(msgspec.Struct, frozen=True):
     """One change, or with `object` None one statement that changed `count` objects.
 
-    `actor` is what the program said of its system user, None for plain SQL; `role` is the database
-    role that PostgreSQL has checked, `address` the client's, None on a Unix socket. `detail` has
-    the fields that differ with [before, after], or null where these are long; where an entry stands
-    for many campaigns, `revisions`, their first and last.
+    `actor` is the system user as the program stated it, None for plain SQL; `role` is the database
+    role that PostgreSQL has checked; `address` is the client's, None on a Unix socket. `detail`
+    maps each changed field to [before, after], or to null where these are long; in an entry for
+    many campaigns, `revisions` has their first and last.
     """
 
     id: int
@@ -46,7 +46,7 @@ def this_user() -> str:
     uid = os.getuid()
     try:
         name = pwd.getpwuid(uid).pw_name
-    except KeyError:  # as in a container
+    except KeyError:  # no such user, as in a container
         name = str(uid)
     behind = os.environ.get("SUDO_USER") if uid == 0 else None
     return f"{name}@{socket.gethostname()}" + (f" (sudo by {behind})" if behind else "")
@@ -71,7 +71,7 @@ async def record(
     action: str,
     detail: dict[str, Any] | None = None,
 ) -> None:
-    """Record what changes no table, such as a token that is issued."""
+    """Record an action that changes no table, such as issuing a token."""
     await connection.execute(
         "insert into audit (kind, object, action, detail) values ($1, $2, $3, $4)",
         kind,
@@ -90,9 +90,9 @@ async def fetch(
     until: datetime | None = None,
     most: int = 1000,
 ) -> list[AuditEntry]:
-    """Fetch the newest entries, oldest first; `since` is included and `until` is not.
+    """Fetch the newest entries, oldest first; `since` is included, `until` is not.
 
-    With the id of a campaign that is or was, entries for many campaigns are among them: each may
+    For a campaign's id, of a deleted one too, this includes entries for many campaigns: each may
     have changed this one.
     """
     rows = await connection.fetch(

@@ -1,4 +1,4 @@
-"""How a warehouse that is away, or a connection to it that has ended, shows itself, and why."""
+"""Errors of an unavailable warehouse or a broken connection to it, and their description."""
 
 from typing import Final
 
@@ -9,26 +9,26 @@ from snapbid.base.reasons import reason
 AWAY: Final = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the end came amid an answer, and asyncpg has lost its place
-    OSError,  # and so TimeoutError
+    asyncpg.InternalClientError,  # the connection ended amid an answer
+    OSError,  # includes TimeoutError
 )
 
-CONNECT_S: Final = 10.0  # in which a warehouse that somebody waits for has to answer
+CONNECT_S: Final = 10.0  # for commands to connect within, as somebody waits for them
 
 OUTDATED: Final = (
     asyncpg.UndefinedTableError,
     asyncpg.UndefinedColumnError,
     asyncpg.UndefinedFunctionError,
-    asyncpg.InvalidColumnReferenceError,  # no unique constraint has the columns of an insert
+    asyncpg.InvalidColumnReferenceError,  # no unique constraint for `on conflict`
 )
-NO_SCHEMA: Final = "the warehouse has another schema than this program: run snapbid migrate"
+NO_SCHEMA: Final = "the warehouse's schema does not fit this program: run snapbid migrate"
 
 
 def describe(error: BaseException, dsn: str) -> str:
-    """Say why the warehouse cannot be used, and of what the operator can correct, how."""
+    """Describe why the warehouse is unavailable, with a remedy if the operator has one."""
     if isinstance(error, OUTDATED):
         return NO_SCHEMA
     why = reason(error, dsn)
     if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
         why += f": {' '.join(str(error).split())}; correct SNAPBID_DATABASE_URL"
-    return f"the warehouse is away: {why}"
+    return f"the warehouse is unavailable: {why}"

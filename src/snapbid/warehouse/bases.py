@@ -1,4 +1,4 @@
-"""Bases of the catalog that one machine has built and the others fetch (publisher/sharing.py)."""
+"""Catalog bases, built by one machine and fetched by the others (publisher/sharing.py)."""
 
 from collections.abc import AsyncGenerator, Iterable
 from typing import Final
@@ -11,7 +11,7 @@ _LOCK: Final = 0x536E_6170_4261_7365  # "SnapBase"
 
 
 class StoredBase(msgspec.Struct, frozen=True):
-    """A stored base: `size` bytes with that SHA-256, for programs of that layout."""
+    """A stored base of `size` bytes, usable by programs with the same layout."""
 
     layout: str
     warehouse: str
@@ -23,9 +23,9 @@ class StoredBase(msgspec.Struct, frozen=True):
 
 
 async def lock(connection: asyncpg.Connection, layout: str, timeout_s: float) -> bool:
-    """Wait for the right to build in that layout; False after the timeout.
+    """Acquire the lock for building a base of that layout; False after the timeout.
 
-    The right ends with the connection.
+    The lock ends with the connection.
     """
     await connection.execute(f"set lock_timeout = {round(timeout_s * 1000)}")
     try:
@@ -38,7 +38,7 @@ async def lock(connection: asyncpg.Connection, layout: str, timeout_s: float) ->
 
 
 async def count_publishers(connection: asyncpg.Connection) -> int:
-    """How many machines follow the campaigns of this database."""
+    """Count the machines that follow the campaigns of this database."""
     return int(
         await connection.fetchval(
             "select count(*) from pg_stat_activity"
@@ -51,7 +51,7 @@ async def count_publishers(connection: asyncpg.Connection) -> int:
 async def find(
     connection: asyncpg.Connection, layout: str, warehouse: str
 ) -> tuple[int, StoredBase] | None:
-    """The newest base of a warehouse in that layout, with its id."""
+    """Find the newest base of a warehouse in that layout, with its id."""
     row = await connection.fetchrow(
         "select id, layout, warehouse, revision, campaigns, size, sha256, built_by"
         " from catalog_base where layout = $1 and warehouse = $2 order by revision desc limit 1",
@@ -65,14 +65,14 @@ async def find(
 
 
 async def read(connection: asyncpg.Connection, id: int) -> AsyncGenerator[bytes]:
-    """Its parts in order, one at a time; within a transaction that sees a single snapshot."""
+    """Read the parts of a base in order, one at a time; needs a transaction with one snapshot."""
     query = "select content from catalog_base_part where base = $1 order by number"
     async for row in connection.cursor(query, id, prefetch=1):
         yield row["content"]
 
 
 async def replace(connection: asyncpg.Connection, base: StoredBase, parts: Iterable[bytes]) -> None:
-    """Store a base in place of the earlier ones of its layout and of other warehouses."""
+    """Store a base, replacing earlier ones of its layout and those of other warehouses."""
     async with connection.transaction():
         await connection.execute(
             "delete from catalog_base where layout = $1 or warehouse <> $2"

@@ -1,9 +1,9 @@
 """Stored campaigns: the imported documents, their status, and the history of changes.
 
-A document is stored and fetched as JSON text, its normalised form as bytes; their meaning is the
-business of `match`. Each change of a campaign gives it a new revision, a number that only grows,
-and a deleted campaign leaves its id and a revision behind, so that a reader can ask for what has
-changed since the last revision it saw.
+A document is stored and fetched as JSON text, its normalised form as bytes; `campaigns` interprets
+them. Each change gives a campaign a new revision, a number that only grows, and a deleted campaign
+leaves its id and a revision behind: so a reader can fetch what has changed since the last revision
+it saw.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ class UnknownCampaignError(LookupError):
 
 
 class ImportCounts(msgspec.Struct, frozen=True):
-    """How many campaigns an import added, changed and left unchanged."""
+    """The numbers of campaigns that an import added, changed and left unchanged."""
 
     added: int
     changed: int
@@ -29,10 +29,10 @@ class ImportCounts(msgspec.Struct, frozen=True):
 
 
 class CampaignRow(NamedTuple):
-    """One campaign, to be loaded.
+    """A campaign to load into the catalog.
 
-    `content` is its normalised form where `is_normalised`, else its document in UTF-8; `number` and
-    `created_at_ms` as in `StoredCampaign`.
+    `content` is the normalised form if `is_normalised`, else the document in UTF-8; `number` and
+    `created_at_ms` are as in `StoredCampaign`.
     """
 
     id: bytes
@@ -48,8 +48,8 @@ class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
 
     `number` belongs to the id and is never reused, even after the campaign is deleted;
     `created_at_ms` is when it was first imported (UTC epoch ms). `normalised` is the form that the
-    import has stored under a version of the `rules`; None where plain SQL has written the document,
-    and where it was not asked for.
+    import has stored under a version of the `rules`; None if the document was written by plain SQL,
+    or if the form was not fetched.
     """
 
     id: str
@@ -62,7 +62,7 @@ class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
     rules: int | None = None
 
     def row(self, rules: int) -> CampaignRow:
-        """The row to load under a version of the rules."""
+        """The row to load, under this version of the rules."""
         form = self.normalised if self.rules == rules else None
         content = self.document.encode() if form is None else form
         active = self.status == "active"
@@ -72,7 +72,7 @@ class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """The changes after a revision, and the revision to pass the next time."""
+    """The changes after a revision, and the revision to pass next time."""
 
     revision: int
     changed: tuple[StoredCampaign, ...]
@@ -80,10 +80,10 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class WarehouseState(msgspec.Struct, frozen=True):
-    """Which warehouse this is, its newest revision, and how many campaigns it has.
+    """The warehouse's name, its newest revision, and its number of campaigns.
 
-    A warehouse with the same name has gone through all revisions in turn. One that was made anew or
-    restored from a backup has another name.
+    Revisions under the same name form one history. A warehouse that was recreated, or restored from
+    a backup, has another name.
     """
 
     warehouse: str
@@ -103,7 +103,7 @@ _COPIED = (
 )
 _COPY_MAGIC = b"PGCOPY\n\xff\r\n\0"
 _COPY_HEAD = len(_COPY_MAGIC) + 8  # flags and the size of an extension, both 0
-# How many columns, then each with its size before it: int4, int8, two booleans, and a text's size.
+# The number of columns, then each preceded by its size: int4, int8, two booleans; a text's size.
 _ROW_HEAD = Struct(">hiiiqi?i?i")
 
 
@@ -112,11 +112,11 @@ async def replace_many(
     documents: Iterable[tuple[str, str] | tuple[str, str, bytes]],
     rules: int | None = None,
 ) -> ImportCounts:
-    """Add or replace campaigns, all of them or none.
+    """Add or replace campaigns, all or none.
 
-    Each is (id, JSON document), or with `rules` (id, JSON document, its normalised form under that
-    version of the rules). An id may occur only once. A document that is stored already keeps its
-    revision. The documents are consumed one by one; what their iterator raises ends the import.
+    Each is (id, JSON document) or, with `rules`, (id, JSON document, its normalised form under that
+    version of the rules). Ids must be unique. An unchanged document keeps its revision. The
+    documents are consumed one by one; what their iterator raises ends the import.
     """
     async with connection.transaction():
         await connection.execute(
@@ -129,7 +129,7 @@ async def replace_many(
             "incoming", records=documents, columns=columns
         )
         total = int(copied.removeprefix("COPY "))
-        # The lock keeps the counts true: no other writer gets between the look and the change.
+        # The lock keeps the counts exact: no other writer comes between reading and writing.
         await connection.execute("select catalog_lock()")
         known = await connection.fetchval("select count(*) from incoming join campaign using (id)")
         before = await connection.fetchval(
@@ -169,7 +169,7 @@ async def set_status(connection: asyncpg.Connection, campaign: str, status: Stat
 
 
 async def delete(connection: asyncpg.Connection, campaign: str) -> None:
-    """Delete one campaign; what it has counted stays. Raises UnknownCampaignError."""
+    """Delete one campaign; its figures stay. Raises UnknownCampaignError."""
     async with connection.transaction():
         await connection.execute("select catalog_lock()")
         deleted = await connection.fetchval(
@@ -180,7 +180,7 @@ async def delete(connection: asyncpg.Connection, campaign: str) -> None:
 
 
 async def fetch_all(connection: asyncpg.Connection) -> AsyncGenerator[StoredCampaign]:
-    """Fetch all campaigns of one snapshot in the order of their ids, a thousand at a time."""
+    """Fetch all campaigns of one snapshot, ordered by id, a thousand at a time."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         async for row in connection.cursor(f"select {_COLUMNS} {_FROM} order by id", prefetch=1000):
             yield StoredCampaign(*row)
@@ -189,23 +189,22 @@ async def fetch_all(connection: asyncpg.Connection) -> AsyncGenerator[StoredCamp
 async def copy_all(
     connection: asyncpg.Connection, rules: int | None, take: Callable[[list[CampaignRow]], None]
 ) -> None:
-    """Hand over all campaigns, unordered, in lists as they arrive; needs a transaction.
+    """Pass on all campaigns, unordered, in lists as they arrive; needs a transaction.
 
-    The content is the form that was normalised under these rules, where there is one; with None it
-    is always the document. PostgreSQL runs ahead by what a socket holds, so both sides work at the
-    same time.
+    The content is the form normalised under these rules, if there is one; if `rules` is None it is
+    always the document. PostgreSQL works ahead by what the socket buffers, in parallel with us.
     """
 
     async def read(data: bytes) -> None:
         take(list(_rows(data)))
 
-    # Tables are joined by id: in memory, or else the documents go through temporary files.
+    # Enough to join the tables in memory: otherwise the documents go through temporary files.
     await connection.execute("set local work_mem = '256MB'")
     await connection.copy_from_query(_COPIED, rules, output=read, format="binary")
 
 
 def _rows(data: bytes) -> Iterator[CampaignRow]:
-    """Read rows in PostgreSQL's binary COPY format; a message holds whole rows."""
+    """Parse rows in PostgreSQL's binary COPY format; a message holds whole rows."""
     offset = _COPY_HEAD if data.startswith(_COPY_MAGIC) else 0
     end = len(data) - _ROW_HEAD.size  # after it there is at most the trailer
     while offset < end:
@@ -238,7 +237,7 @@ async def fetch_state(connection: asyncpg.Connection) -> WarehouseState:
 
 
 async def count_since(connection: asyncpg.Connection, revision: int, most: int) -> int:
-    """Count what changed after a revision, up to `most`."""
+    """Count the changes after a revision, up to `most`."""
     return int(
         await connection.fetchval(
             "select (select count(*) from"
@@ -258,7 +257,7 @@ async def fetch_some(connection: asyncpg.Connection, ids: Sequence[str]) -> list
 
 
 async def fetch_since(connection: asyncpg.Connection, revision: int) -> Changes:
-    """Fetch the changes after a revision, in their order; revision 0 returns everything."""
+    """Fetch the changes after a revision, in order; revision 0 returns everything."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         rows = await connection.fetch(
             f"select {_COLUMNS}, normalised, rules {_FROM} where revision > $1 order by revision",

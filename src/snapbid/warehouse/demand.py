@@ -1,4 +1,4 @@
-"""Demand signals: what SSPs are told of the campaigns in force (contract 11)."""
+"""Demand signals: what SSPs can read of the campaigns in force (contract 11)."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -18,24 +18,24 @@ select greatest(
 
 
 class DemandSignal(NamedTuple):
-    """Rules as JSON; the same tag, the same rules."""
+    """Rules as JSON, and their entity tag."""
 
     etag: str
     rules: bytes
 
 
-async def become_the_maker(connection: asyncpg.Connection) -> bool:
-    """Become the only one that makes signals until the connection ends; False if another is."""
+async def acquire_lease(connection: asyncpg.Connection) -> bool:
+    """Acquire the lease on building signals until the connection ends; False if it is taken."""
     return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
 
 
 async def fetch_state(connection: asyncpg.Connection) -> str:
-    """Fetch what the signals are made from, as a text that changes with it."""
+    """Fetch a text that changes whenever the input of the signals does."""
     return str(await connection.fetchval(_STATE))
 
 
 async def store(connection: asyncpg.Connection, signals: Mapping[str, DemandSignal]) -> None:
-    """Store the signals of all canonical ids, and forget those of others."""
+    """Store the signals of all canonical ids, and delete those of any others."""
     async with connection.transaction():
         await connection.execute("delete from demand_signal where ssp <> all($1)", list(signals))
         await connection.executemany(
@@ -47,7 +47,7 @@ async def store(connection: asyncpg.Connection, signals: Mapping[str, DemandSign
 
 
 async def fetch(pool: asyncpg.Pool, ssp: str, timeout_s: float) -> DemandSignal | None:
-    """Fetch the signal of a canonical id; None before it is made.
+    """Fetch the signal of a canonical id; None before it is built.
 
     Raises asyncpg's errors, and OSError or TimeoutError if the warehouse is unreachable.
     """

@@ -1,4 +1,4 @@
-"""What SSPs are shown of their own traffic (contract 11): stored by the drain, read by a worker."""
+"""SSPs' traffic by day, for their diagnosis (contract 11): the drain stores it, workers read it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -9,7 +9,7 @@ import msgspec
 
 _LOCK: Final = 0x736E6170_64676E00  # "snapdgn": an advisory lock of this database
 
-# Evidence of a day only grows; an older copy of Redis' data takes nothing back.
+# Request statistics of a day only grow: an older copy of Redis' data lowers nothing.
 _STORE: Final = """
 insert into request_daily as t (day, descriptor, source, answers, counts, examples)
 select i.day, s.descriptor, $1, i.answers, i.counts, i.examples
@@ -20,7 +20,7 @@ on conflict (descriptor, day, source) do update set
     answers = excluded.answers, counts = excluded.counts, examples = excluded.examples
 where t.answers <= excluded.answers
 """
-# A day is that of the family which a descriptor had on it, as in the report: nobody sees another's.
+# As in the report, a day belongs to the descriptor's family on that day: nobody sees another's.
 _OF_FAMILY: Final = """
 join ssp_family f on f.descriptor = t.descriptor and f.canonical = $1
     and t.day between f.since and f.until
@@ -49,7 +49,7 @@ from anomaly_daily t {_OF_FAMILY} group by 1, 2, 3
 
 
 class StoredDay(NamedTuple):
-    """An SSP's day as the drain stores it; `answers` of any status."""
+    """An SSP's day as the drain stores it; `answers` counts answers of any status."""
 
     number: int
     day: date
@@ -59,7 +59,7 @@ class StoredDay(NamedTuple):
 
 
 class RequestDay(NamedTuple):
-    """Counts of a descriptor's requests on a day, and examples by broken rule."""
+    """A descriptor's requests on a day: counts, and examples by broken rule."""
 
     day: date
     descriptor: str
@@ -77,19 +77,19 @@ class NoticeDay(NamedTuple):
 
 
 class DayHistory(NamedTuple):
-    """All that is known of an SSP family's days."""
+    """The stored days of an SSP family."""
 
     requests: list[RequestDay]
     notices: list[NoticeDay]
 
 
-async def become_the_drain(connection: asyncpg.Connection) -> bool:
-    """Become the only one that stores until the connection ends; return False if another is."""
+async def acquire_lease(connection: asyncpg.Connection) -> bool:
+    """Acquire the lease on storing until the connection ends; False if it is taken."""
     return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
 
 
 async def store(connection: asyncpg.Connection, source: str, days: Sequence[StoredDay]) -> None:
-    """Store days of the data set `source`, in place of what was stored of them."""
+    """Store days of the data set `source`, replacing what was stored of them."""
     encode = msgspec.json.encode
     columns = [
         [day.number for day in days],
@@ -107,7 +107,7 @@ async def fetch(
     days: tuple[date, date],
     timeout_s: float,
 ) -> DayHistory:
-    """Fetch the days, from first to last, of a canonical id's family.
+    """Fetch the days from `first` to `last` of a canonical id's family.
 
     Raises asyncpg's errors, and OSError or TimeoutError if the warehouse is unreachable.
     """

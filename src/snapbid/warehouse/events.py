@@ -1,4 +1,4 @@
-"""Stored events: each id once, with tables for conflicts and for dead letters (contract 7)."""
+"""Stored events, one per id, with tables for conflicts and for dead letters (contract 7)."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import asyncpg
 
-DISCARDED: Final = 5_000  # dead letters at once
+DISCARDED: Final = 5_000  # dead letters deleted at once
 
 T = TypeVar("T")
 
@@ -17,9 +17,9 @@ _PRODUCTS: Final = 0x736E6570  # the class of products' advisory locks in this d
 
 
 class EventRow(NamedTuple):
-    """An event to store; `context` and `enrichment` are JSON, `digest` is of the envelope.
+    """An event to store; `context` and `enrichment` are JSON, `digest` is that of the envelope.
 
-    Events of a sequence, a bonus or a deposit, have its `sequence` in common.
+    Events of the same bonus or deposit share a `sequence`.
     """
 
     event_id: str
@@ -56,9 +56,9 @@ class SequenceMember(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """Cash-outs of a bonus that are to be flagged anew: a page of them, in the order of their ids.
+    """A page of a bonus's cash-outs to flag again, ordered by id.
 
-    `bonus` is the sequence of the bonus' other events; `revised` counts the pages before as well.
+    `bonus` is the sequence of the bonus's other events; `revised` counts earlier pages as well.
     """
 
     sequence: bytes
@@ -68,7 +68,7 @@ class Revision(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """An event that cannot be stored; `payload` can be queued again, `reason` quotes no value."""
+    """An event that was not stored; `payload` can be queued again, `reason` quotes no value."""
 
     event_id: str | None
     product: str | None
@@ -84,7 +84,7 @@ with incoming as (
         $7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[]
     ) with ordinality as i (
         event_id, product, event, occurred_at, received_at, client_user_id,
-        anonymous_id, click_id, context, enrichment, digest, sequence, place
+        anonymous_id, click_id, context, enrichment, digest, sequence, position
     )
 )
 """
@@ -101,12 +101,12 @@ insert into events (
 )
 select event_id, product, event, occurred_at, received_at, client_user_id, anonymous_id, click_id,
     context::jsonb, enrichment::jsonb
-from incoming join new using (event_id) order by place
+from incoming join new using (event_id) order by position
 on conflict do nothing
 returning event_id
 """
-# Where rows of events are looked for their times are named, too, so that only the partitions that
-# have them are planned, locked and read.
+# Queries for events name their times too, so that only the partitions that have them are planned,
+# locked and read.
 _TIMES: Final = "select received_at from event_ids where event_id = any($1)"
 _CONFLICTS: Final = f"""
 {_INCOMING}
@@ -119,7 +119,7 @@ where (e.occurred_at, e.client_user_id, e.anonymous_id, e.click_id, e.context)
 on conflict (event_id, digest) do nothing
 returning event_id
 """
-# Event by event, so that the planner uses the index whatever its estimates are.
+# One event at a time, so that the planner uses the index whatever it estimates.
 _MEMBERS: Final = """
 select e.event_id, e.received_at, e.product, e.event, e.arrival, e.flags, e.context::text as context
 from unnest($1::text[], $2::timestamptz[]) as i (event_id, received_at)
@@ -138,7 +138,7 @@ where e.event_id = f.event_id and e.received_at = f.received_at
 """
 
 
-# By turns, those that waited longest first; a page of each. Sequence by sequence, as above.
+# A page of each bonus, the one that waited longest first; one sequence at a time, as above.
 _REVISIONS: Final = """
 with due as (
     select * from event_revision order by at limit $1 for update skip locked
@@ -162,8 +162,9 @@ on conflict (sequence) do update set after = '', revised = 0
 
 
 async def join(connection: asyncpg.Connection) -> bool:
-    """Be one of the drains of events; if permitted, keep the server from quoting refused rows in
-    its log.
+    """Prepare a session that stores events, and return True: any number of drains may.
+
+    If permitted, keep the server from quoting refused rows in its log.
     """
     with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
         await connection.execute("set log_error_verbosity = terse")
@@ -171,9 +172,9 @@ async def join(connection: asyncpg.Connection) -> bool:
 
 
 async def hold_products(connection: asyncpg.Connection, products: Iterable[str]) -> None:
-    """Be the only one that stores events of some products until the transaction ends.
+    """Lock products, so that nobody else stores their events until the transaction ends.
 
-    In the order of the locks, so that no two wait for each other.
+    The locks are taken in their order, so that drains cannot deadlock.
     """
     await connection.execute(
         "select pg_advisory_xact_lock($1, number) from"
@@ -185,12 +186,12 @@ async def hold_products(connection: asyncpg.Connection, products: Iterable[str])
 
 
 async def limit_statements(connection: asyncpg.Connection, seconds: float) -> None:
-    """Have the server end a statement of this transaction that takes longer."""
+    """Let the server cancel statements of this transaction that take longer."""
     await connection.execute(f"set local statement_timeout = {round(seconds * 1000)}")
 
 
 async def store(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> StoreResult:
-    """Store the first event of each id, in this order, and events that differ from it as conflicts.
+    """Store the first event of each id, in order; events that differ from it become conflicts.
 
     Storing the same rows again changes nothing. Raises asyncpg.PostgresError if any row is refused.
     """
@@ -213,8 +214,8 @@ async def store(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> Sto
 async def fetch_members(
     connection: asyncpg.Connection, sequences: Iterable[bytes], event_ids: Iterable[str]
 ) -> list[SequenceMember]:
-    """Fetch the events of sequences, and those with the ids, in the order of their arrival."""
-    places = await connection.fetch(
+    """Fetch the events of these sequences and those with these ids, in order of arrival."""
+    found = await connection.fetch(
         "select event_id, received_at from event_ids where sequence = any($1)"
         " union select event_id, received_at from event_ids where event_id = any($2)",
         list(sequences),
@@ -222,11 +223,11 @@ async def fetch_members(
     )
     members = [
         SequenceMember(*record)
-        for day, of_day in _by_day(places, itemgetter("received_at"))
+        for day, of_day in _by_day(found, itemgetter("received_at"))
         for record in await connection.fetch(
             _MEMBERS,
-            [place["event_id"] for place in of_day],
-            [place["received_at"] for place in of_day],
+            [row["event_id"] for row in of_day],
+            [row["received_at"] for row in of_day],
             day,
         )
     ]
@@ -247,11 +248,11 @@ async def set_flags(
         )
 
 
-# -- cash-outs that are flagged anew --------------------------------------------------------------
+# -- cash-outs to flag again ----------------------------------------------------------------------
 
 
 async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, bytes]) -> None:
-    """Note cash-outs, sequence -> that of the bonus' other events, to be flagged anew, if any."""
+    """Schedule cash-outs, if any, to be flagged again: their sequence -> that of the bonus."""
     if bonus_of:
         await connection.execute(_REVISE_LATER, list(bonus_of), list(bonus_of.values()))
 
@@ -259,7 +260,7 @@ async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, 
 async def fetch_revisions(
     connection: asyncpg.Connection, sequences: int, rows: int
 ) -> list[Revision]:
-    """Fetch pages of cash-outs to flag now, `rows` in all; no other drain has them meanwhile."""
+    """Fetch and lock pages of cash-outs to flag now, `rows` in all."""
     found = await connection.fetch(_REVISIONS, sequences, rows)
     return [Revision(row["sequence"], row["bonus"], row["ids"], row["revised"]) for row in found]
 
@@ -267,7 +268,7 @@ async def fetch_revisions(
 async def note_revised(
     connection: asyncpg.Connection, revisions: Iterable[Revision], most: int
 ) -> None:
-    """Note that the pages are flagged; what has no more, or `most` events by now, is done."""
+    """Record that the pages are flagged; a bonus is done after its last page, or `most` events."""
     going_on = []
     for revision in revisions:
         revised = revision.revised + len(revision.event_ids)
@@ -287,7 +288,7 @@ async def note_revised(
 def _by_day(
     items: Iterable[T], received_at: Callable[[T], datetime]
 ) -> list[tuple[datetime, list[T]]]:
-    """By the day of receipt, so that a query reads, plans and locks one partition."""
+    """Group by the day of receipt, so that a query reads, plans and locks one partition."""
     days: dict[datetime, list[T]] = {}
     for item in items:
         day = received_at(item).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -298,8 +299,8 @@ def _by_day(
 # -- dead letters ---------------------------------------------------------------------------------
 
 
-async def bury(connection: asyncpg.Connection, letters: Sequence[DeadLetter]) -> int:
-    """Keep events that cannot be stored, each payload once; return how many are new."""
+async def dead_letter(connection: asyncpg.Connection, letters: Sequence[DeadLetter]) -> int:
+    """Keep events that could not be stored, each payload once; return the number of new ones."""
     rows = await connection.fetch(
         "insert into event_dead_letters"
         " (event_id, product, received_at, reason, payload, digest)"
@@ -313,7 +314,7 @@ async def bury(connection: asyncpg.Connection, letters: Sequence[DeadLetter]) ->
 
 
 async def discard(connection: asyncpg.Connection, moment: datetime) -> int:
-    """Delete some of the dead letters that were set aside before; return how many, 0 at last."""
+    """Delete some dead letters older than `moment`; return their number, 0 when none is left."""
     status: str = await connection.execute(
         "delete from event_dead_letters where number in (select number from"
         " (select number, failed_at from event_dead_letters order by number limit $2) as oldest"
@@ -329,7 +330,7 @@ async def newest_dead_letter(connection: asyncpg.Connection) -> int:
     return int(await connection.fetchval("select coalesce(max(number), 0) from event_dead_letters"))
 
 
-async def dig_up(connection: asyncpg.Connection, newest: int, count: int) -> list[bytes]:
+async def take_dead_letters(connection: asyncpg.Connection, newest: int, count: int) -> list[bytes]:
     """Remove the oldest dead letters, up to number `newest`, and return their payloads."""
     rows = await connection.fetch(
         "delete from event_dead_letters where number in"

@@ -1,9 +1,9 @@
-"""Which drain carries which shards: leases, as advisory locks of this database.
+"""Leases on shards, as advisory locks: they decide which drain works on which shards.
 
-There are leases of shards' counters, and others of their events. A lease belongs to the session
-that writes what its shards have, and ends with it: whatever its holder had under way is stored or
-gone by the time that another drain gets it. A row with an expiry would need clocks that agree, and
-a check in each statement.
+There are leases on shards' counters, and others on their events. A lease belongs to the session
+that writes what it reads from the shard, and ends with it: by the time another drain gets the
+lease, all work of the former holder is committed or rolled back. A row with an expiry would need
+clocks that agree, and a check in each statement.
 """
 
 import contextlib
@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
-COUNTERS: Final = 0x736E6C73  # the class of these locks; a shard's is its number
+COUNTERS: Final = 0x736E6C73  # the class of these locks; the object is the shard's number
 EVENTS: Final = 0x736E6C65
 _ABLE: Final = 65_535  # shared by the drains that can read all shards
-_CARRY: Final = 65_534  # held while budgets are told what the warehouse knows
+_CARRY: Final = 65_534  # held while missing spend is added to budgets
 
 _LOOK: Final = """
     select pid = pg_backend_pid() as is_mine, objid::int as number, count(*) as holders
@@ -27,7 +27,7 @@ _LOOK: Final = """
 
 
 class Look(NamedTuple):
-    """The leases in one moment: `mine` are this session's, `able` counts the other drains."""
+    """The leases at one moment: `mine` are this session's, `able` counts the other able drains."""
 
     mine: frozenset[int]
     others: frozenset[int]
@@ -36,7 +36,7 @@ class Look(NamedTuple):
 
 
 async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
-    """Who has which lease of a kind."""
+    """Fetch who holds which lease of a kind."""
     rows = await connection.fetch(_LOOK, kind)
     mine = {row["number"]: row["holders"] for row in rows if row["is_mine"]}
     others = {row["number"]: row["holders"] for row in rows if not row["is_mine"]}
@@ -47,7 +47,7 @@ async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
 
 
 async def declare(connection: asyncpg.Connection, kind: int = COUNTERS, *, is_able: bool) -> None:
-    """Say whether this drain can read all shards, so that the others leave it its share."""
+    """Declare whether this drain can read all shards, so that the others leave it its share."""
     function = "pg_advisory_lock_shared" if is_able else "pg_advisory_unlock_shared"
     await connection.execute(f"select {function}($1, $2)", kind, _ABLE)
 
@@ -55,7 +55,7 @@ async def declare(connection: asyncpg.Connection, kind: int = COUNTERS, *, is_ab
 async def take(
     connection: asyncpg.Connection, shards: Iterable[int], kind: int = COUNTERS
 ) -> frozenset[int]:
-    """Take leases that this session does not have; give those that were free."""
+    """Take leases that this session does not hold; return those that were free."""
     rows = await connection.fetch(
         "select number from unnest($2::int[]) number where pg_try_advisory_lock($1, number)",
         kind,
@@ -67,7 +67,7 @@ async def take(
 async def release(
     connection: asyncpg.Connection, shards: Iterable[int], kind: int = COUNTERS
 ) -> None:
-    """Give leases up."""
+    """Release leases."""
     await connection.execute(
         "select pg_advisory_unlock($1, number) from unnest($2::int[]) number", kind, list(shards)
     )
@@ -75,7 +75,7 @@ async def release(
 
 @contextlib.asynccontextmanager
 async def carrying(connection: asyncpg.Connection) -> AsyncIterator[bool]:
-    """Be the only drain that adds to budgets; False where another one does."""
+    """Hold the lock on adding missing spend to budgets; False if another drain holds it."""
     is_free = await connection.fetchval("select pg_try_advisory_lock($1, $2)", COUNTERS, _CARRY)
     try:
         yield bool(is_free)

@@ -1,11 +1,11 @@
 """Brings the warehouse schema up to date: numbered files, each applied once, in one transaction.
 
 Programs that migrate at the same time take turns. A database with a migration that this program
-does not know was written by a newer one; it is refused untouched.
+does not know was written by a newer one, and is refused untouched.
 
-The program before a migration goes on with the schema that it leaves, during an upgrade and after
-a rollback. A file of which that is not so has the line `-- breaks: earlier programs`: what does not
-know it then refuses to start, and says which version does (`fetch_standing`).
+Earlier programs keep working with the new schema, during an upgrade and after a rollback. A
+migration for which that is not true has the line `-- breaks: earlier programs`: a program that does
+not know it refuses to start, and names the version that does (`fetch_standing`).
 """
 
 import re
@@ -35,7 +35,7 @@ class MigrationError(Exception):
 
 
 class SchemaStanding(NamedTuple):
-    """What a schema has of this program's: `missing` migrations, and a newer one, if any.
+    """How a schema compares with this program's: `missing` migrations, and a newer one, if any.
 
     `reader` is the version that applied the newest one; `is_readable`: this program can use it.
     """
@@ -89,7 +89,7 @@ async def _apply_missing(connection: asyncpg.Connection, schema: dict[str, str])
     standing = await fetch_standing(connection)
     if standing.newer:
         raise MigrationError(
-            f"the database is newer than this program ({version()}): it holds the migration "
+            f"the database is newer than this program ({version()}): it has the migration "
             f"{standing.newer}, and the newest one known here is {max(schema)}; "
             f"install {standing.reader}"
         )

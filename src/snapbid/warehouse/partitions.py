@@ -1,7 +1,7 @@
-"""The partitions of `events`: one a day, or a month, of receipt; made ahead of time, and dropped.
+"""The partitions of `events`, one per day or month of receipt: created in advance, and dropped.
 
-A day that has no partition is kept in `events_other`, and moved once its partition is made. What
-makes or drops one waits for others' locks for a second at most, and can be tried again.
+Events of a day without a partition are kept in `events_other`, and moved once it is created.
+Creating or dropping one waits a second at most for others' locks, and can be tried again.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _PATIENCE: Final = "set local lock_timeout = '1s'"
 
 
 class Span(NamedTuple):
-    """A partition, and the time it is for, from `first` until before `next`."""
+    """A partition and its range of time, from `first` until before `next`."""
 
     name: str
     first: datetime
@@ -26,28 +26,28 @@ class Span(NamedTuple):
 
 
 def day(moment: datetime) -> Span:
-    """The partition of a day, by UTC."""
+    """The partition of a UTC day."""
     first = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     return Span(f"events_{first:%Y%m%d}", first, first + timedelta(days=1))
 
 
 def month(moment: datetime) -> Span:
-    """The partition of a month, by UTC."""
+    """The partition of a UTC month."""
     first = day(moment).first.replace(day=1)
     following = (first + timedelta(days=31)).replace(day=1)
     return Span(f"events_{first:%Y%m}", first, following)
 
 
 async def fetch_spans(connection: asyncpg.Connection) -> list[Span]:
-    """Fetch the partitions there are, the oldest first."""
+    """Fetch the existing partitions, oldest first."""
     rows = await connection.fetch("select name, first, next from event_partitions order by first")
     return [Span(*row) for row in rows]
 
 
 async def make(connection: asyncpg.Connection, span: Span, others: Iterable[Span]) -> None:
-    """Make a partition, as far as the time is not that of others, with the rows it is for.
+    """Create a partition for the time that others do not cover, and move its rows there.
 
-    Raises asyncpg.PostgresError; nothing is changed then.
+    Raises asyncpg.PostgresError, with nothing changed.
     """
     first, following = span.first, span.next
     for other in others:
@@ -72,13 +72,13 @@ async def make(connection: asyncpg.Connection, span: Span, others: Iterable[Span
 
 
 async def drop(connection: asyncpg.Connection, span: Span) -> None:
-    """Drop a partition with its events. Raises asyncpg.PostgresError; it is kept then."""
+    """Drop a partition with its events. Raises asyncpg.PostgresError, with nothing changed."""
     async with connection.transaction():
         await connection.execute(f"{_PATIENCE}; drop table {span.name}")
 
 
 async def delete_before(connection: asyncpg.Connection, table: str, moment: datetime) -> int:
-    """Delete some of the rows of a table that were received before; return how many, 0 at last."""
+    """Delete some rows received before `moment`; return their number, 0 when none is left."""
     status: str = await connection.execute(
         f"""
         with oldest as (

@@ -1,4 +1,4 @@
-"""Persons who are forgotten: what the warehouse has of them, and their suppression."""
+"""Forgotten persons: erasure of their data in the warehouse, and their suppression."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ import asyncpg
 
 from snapbid.base.suppression import Suppression
 
-# Events with one of the ids ($1) as they are, or anywhere in their context.
+# Whether the context contains one of the ids ($1) anywhere.
 _HAS: Final = """
 exists (
     select from unnest($1::text[]) as i (id)
@@ -23,7 +23,7 @@ where client_user_id = any($1) or anonymous_id = any($1) or click_id = any($1) o
 
 
 class Erased(NamedTuple):
-    """How many events were emptied, and how many rows of other tables removed."""
+    """The numbers of events emptied, and of rows removed from other tables."""
 
     events: int
     event_conflicts: int
@@ -31,7 +31,7 @@ class Erased(NamedTuple):
 
 
 async def fetch_suppression(connection: asyncpg.Connection) -> Suppression:
-    """Fetch who is suppressed."""
+    """Fetch the suppressed persons' hashes, with their key."""
     row = await connection.fetchrow(
         "select key, array(select hash from suppressed) as hashes from suppression_key"
     )
@@ -39,14 +39,14 @@ async def fetch_suppression(connection: asyncpg.Connection) -> Suppression:
 
 
 async def fetch_mark(connection: asyncpg.Connection) -> tuple[object, ...]:
-    """Fetch what changes with the suppression."""
+    """Fetch a value that changes whenever the suppression does."""
     return tuple(
         await connection.fetchrow("select count(*), max(since), min(since) from suppressed")
     )
 
 
 async def suppress(connection: asyncpg.Connection, hashes: Iterable[bytes]) -> None:
-    """Suppress whoever has these hashes."""
+    """Suppress the persons with these hashes."""
     await connection.execute(
         "insert into suppressed (hash) select unnest($1::bytea[]) on conflict do nothing",
         list(hashes),
@@ -54,15 +54,15 @@ async def suppress(connection: asyncpg.Connection, hashes: Iterable[bytes]) -> N
 
 
 async def hold_erasure(connection: asyncpg.Connection) -> None:
-    """Keep `erase` waiting until the transaction, which stores events, ends."""
+    """Make `erase` wait until this transaction, which stores events, ends."""
     await connection.execute("lock table only events in row exclusive mode")
 
 
 async def erase(connection: asyncpg.Connection, ids: Sequence[str]) -> Erased:
     """Empty the events that have any of the ids, and remove their conflicts and dead letters.
 
-    An emptied event keeps its id, product, name and times: it still counts, and is no other when it
-    is sent again. Needs a transaction; events are stored when it has ended.
+    An emptied event keeps its id, product, name and times: it still counts, and is recognised when
+    it is sent again. Needs a transaction, and blocks the storing of events until it ends.
     """
     await connection.execute("lock table only events in share row exclusive mode")
     listed = list(ids)

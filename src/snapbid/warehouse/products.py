@@ -1,7 +1,7 @@
 """Products and their API keys, shown once and stored as hashes (contract 7, Key).
 
-A key is 256 random bits, far too many to guess. So a plain SHA-256 protects it as well as a slow
-hash would, and checking it costs a request next to nothing.
+A key has 256 random bits, far too many to guess: a plain SHA-256 protects it as well as a slow hash
+would, and costs a request next to nothing.
 """
 
 import re
@@ -20,7 +20,7 @@ MAX_RATE: Final = 1_000_000
 EVENTS: Final = 60_000
 """Default limit of a key: events in a rolling minute."""
 
-MIN_EVENTS: Final = 1_024  # the largest request counts as so many
+MIN_EVENTS: Final = 1_024  # as many as the largest request counts for
 MAX_EVENTS: Final = 100_000_000
 
 _FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
@@ -33,7 +33,7 @@ _ISSUED: Final = (
 
 
 class ProductError(ValueError):
-    """A refused product or key; the message names the rule."""
+    """A product or key was refused; the message names the rule."""
 
 
 class KeyGrant(NamedTuple):
@@ -46,7 +46,7 @@ class KeyGrant(NamedTuple):
 
 
 class IssuedKey(NamedTuple):
-    """An issued key as the operator sees it; `id` is the beginning of its hash."""
+    """An issued key as shown to the operator; `id` is the beginning of its hash."""
 
     id: str
     product: str
@@ -134,7 +134,7 @@ async def revoke(connection: asyncpg.Connection, given: str) -> IssuedKey:
         value,
     )
     if not rows:
-        raise ProductError("KEY_OR_ID is no key that holds: see snapbid key list")
+        raise ProductError("KEY_OR_ID matches no valid key: see snapbid key list")
     return _issued(rows[0])
 
 

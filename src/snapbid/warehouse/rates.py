@@ -1,4 +1,4 @@
-"""The operator's exchange rates, which override the European Central Account's (contract 7).
+"""The operator's exchange rates, which override the European Central Bank's (contract 7).
 
 An entry is `{"currency": "BTC", "date": "2026-01-31", "usd": 98765.43}`: USD per unit from that
 day on, until the currency's next entry. Crypto symbols have rates nowhere else.
@@ -23,7 +23,7 @@ _FIELDS: Final = ("currency", "date", "usd")
 
 
 class RatesMistake(NamedTuple):
-    """A mistake in a file of rates: the line (or entry) from 1, the field and the rule."""
+    """A mistake in a file of rates: the line (or entry), from 1, the field and the rule."""
 
     line: int
     field: str
@@ -34,7 +34,7 @@ class RatesMistake(NamedTuple):
 
 
 class RatesError(ValueError):
-    """A file that is not imported; `mistakes` lists all of its mistakes."""
+    """A file was refused; `mistakes` lists all of its mistakes."""
 
     def __init__(self, mistakes: list[RatesMistake]) -> None:
         super().__init__("\n".join(map(str, mistakes)))
@@ -53,7 +53,7 @@ def read_file(name: str, data: bytes) -> list[RateEntry]:
         if entry is None:
             continue
         if entry[:2] in entries:
-            mistakes.append(RatesMistake(line, "date", "stands twice for this currency"))
+            mistakes.append(RatesMistake(line, "date", "occurs twice for this currency"))
         entries[entry[:2]] = entry
     if not entries and not mistakes:
         mistakes.append(RatesMistake(1, "", "the file holds no rates"))
@@ -85,12 +85,12 @@ def _documents(name: str, data: bytes, mistakes: list[RatesMistake]) -> Iterator
 
 
 def _decode(text: str) -> Any:
-    # Numbers stay text until their form has been checked: a rate is an exact decimal.
+    # Numbers stay text until their format is checked: a rate is an exact decimal.
     return json.loads(text, parse_float=_Number, parse_int=_Number)
 
 
 class _Number(str):
-    """A number, spelled as in the file."""
+    """A number as spelled in the file."""
 
 
 def _entry(line: int, document: Any, mistakes: list[RatesMistake]) -> RateEntry | None:
@@ -137,7 +137,7 @@ def _usd(value: object) -> Decimal | None:
 
 
 async def replace_many(connection: asyncpg.Connection, entries: list[RateEntry]) -> None:
-    """Add or replace rates, all of them or none."""
+    """Add or replace rates, all or none."""
     currencies, days, rates = zip(*entries, strict=True)
     await connection.execute(
         "insert into operator_rate (currency, day, usd)"
@@ -150,7 +150,7 @@ async def replace_many(connection: asyncpg.Connection, entries: list[RateEntry])
 
 
 async def revision(connection: asyncpg.Connection) -> int:
-    """A number that changes with every change of the rates."""
+    """Fetch a number that changes with every change of the rates."""
     return int(await connection.fetchval("select revision from operator_rate_revision"))
 
 

@@ -14,7 +14,7 @@ _FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 
 
 class RegistryError(ValueError):
-    """A refused registration; the message names the rule."""
+    """A registration was refused; the message names the rule."""
 
 
 class FamilySpan(NamedTuple):
@@ -28,7 +28,7 @@ class FamilySpan(NamedTuple):
 class Registered(msgspec.Struct, frozen=True):
     """The outcome of `add`; `before` is the canonical id that an update replaced.
 
-    `until`: up to this day it is reported for `family`, the canonical id that it had before.
+    Up to the day `until` it is reported for `family`, its former canonical id.
     """
 
     descriptor: str
@@ -48,14 +48,14 @@ async def add(
 ) -> Registered:
     """Register a descriptor, or change the canonical id of a known one (default: itself).
 
-    Another canonical id counts from the next day (UTC) on, or, for `open_days`, on all days that
-    are not closed yet. Raises RegistryError if the spelling is not allowed, if the canonical id is
-    not registered or is itself a variant, or if the descriptor is the canonical id of others.
+    A new canonical id applies from the next day (UTC) on or, with `open_days`, to all days that are
+    not closed yet. Raises RegistryError if the spelling is not allowed, if the canonical id is not
+    registered or is itself a variant, or if the descriptor is the canonical id of others.
     """
     canonical = descriptor if canonical is None else canonical
     _check_spelling(descriptor)
     async with connection.transaction():
-        # Locked before the first read, or two writers could make variants of each other.
+        # Locked before the first read, or two writers could make each a variant of the other.
         await connection.execute("select catalog_lock()")
         known = await fetch_all(connection)
         _check(known, descriptor, canonical)
@@ -89,10 +89,10 @@ async def set_access(
     qps: int | Literal["any"] | None = None,
     signed: bool | None = None,
 ) -> SspAccess:
-    """Set who may send as an SSP, and whether its notices are signed; what is None stays as it is.
+    """Set who may send as an SSP, and whether its notices are signed; None leaves a value as it is.
 
-    No networks stand for any, as "any" does for requests per second. Raises RegistryError if the
-    SSP is not registered.
+    An empty list of networks allows any, as "any" does for requests per second. Raises
+    RegistryError if the SSP is not registered.
     """
     async with connection.transaction():
         await connection.execute("select catalog_lock()")
@@ -114,7 +114,7 @@ async def set_access(
 async def remove(connection: asyncpg.Connection, descriptor: str) -> None:
     """Remove an SSP: its requests get a 404 from then on.
 
-    Its figures stay with its family, and its number, should it be registered again. Raises
+    Its figures stay with its family, and it gets the same number if it is registered again. Raises
     RegistryError if it is not registered, or is the canonical id of others.
     """
     async with connection.transaction():
@@ -139,7 +139,7 @@ async def fetch_all(connection: asyncpg.Connection) -> dict[str, str]:
 async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str, int]]:
     """Fetch descriptor -> (canonical id, number), ordered by descriptor.
 
-    A number is never reused, not even after its descriptor has been removed.
+    A number is never reused, even after its descriptor has been removed.
     """
     rows = await connection.fetch(
         "select s.descriptor, s.canonical, n.number from ssp s join ssp_number n using (descriptor)"
@@ -149,7 +149,7 @@ async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str,
 
 
 async def fetch_former(connection: asyncpg.Connection) -> list[str]:
-    """Fetch the variants that have days of their own, of before they joined a family."""
+    """Fetch the variants that have days of their own, from before they joined a family."""
     rows = await connection.fetch(
         "select distinct s.descriptor from ssp s join ssp_family f"
         " on f.canonical = s.descriptor and f.since <= utc_today()"
@@ -159,7 +159,7 @@ async def fetch_former(connection: asyncpg.Connection) -> list[str]:
 
 
 async def fetch_family(connection: asyncpg.Connection, ssp: str) -> list[FamilySpan]:
-    """Fetch the descriptors that are, or were, reported for a canonical id, and on which days."""
+    """Fetch the descriptors that are or were reported for a canonical id, with the days."""
     rows = await connection.fetch(
         "select descriptor, since, until from ssp_family where canonical = $1 order by 1, 2", ssp
     )
@@ -167,7 +167,7 @@ async def fetch_family(connection: asyncpg.Connection, ssp: str) -> list[FamilyS
 
 
 async def fetch_access(connection: asyncpg.Connection) -> dict[str, SspAccess]:
-    """Fetch who may send, by descriptor, of the SSPs for which something is set."""
+    """Fetch the access rules by descriptor, of SSPs that have any."""
     rows = await connection.fetch(
         "select descriptor, allow::text[] as allow, qps, signed from ssp"
         " where qps is not null or cardinality(allow) > 0 or signed"

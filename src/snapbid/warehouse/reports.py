@@ -1,4 +1,4 @@
-"""The figures of an SSP family by UTC day, for the daily report (contract 5, 6)."""
+"""The figures of an SSP family by UTC day, for the daily report (contract 5 and 6)."""
 
 from datetime import date
 from typing import Final, NamedTuple, TypeAlias
@@ -8,10 +8,10 @@ import asyncpg
 POOL_SIZE: Final = 4  # connections of one worker
 TIMEOUT_S: Final = 2.0  # for a connection, and again for the answer
 
-# Bids and wins are stored under each descriptor, impressions under the canonical id that it had on
-# that day: it is reported for the family of then, whatever the registry says now (ssp_family).
-# The union comes before the sums, so that a day with only one of the kinds is included. Several
-# rows may have the same day and key.
+# Bids and wins are stored by descriptor, impressions by the canonical id that it had on that day: a
+# day is reported for the family of that day, whatever the registry says now (ssp_family). The union
+# precedes the sums, so that a day with only one of the kinds is included. Several rows may have the
+# same day and key.
 _DAYS: Final = """
 select day, sum(bids) as bids, sum(wins) as wins, sum(win_cpm_micros) as win_cpm_micros,
        sum(imps) as imps
@@ -42,7 +42,7 @@ FiguresByDay: TypeAlias = dict[date, DayFigures]
 
 
 async def open_pool(dsn: str) -> asyncpg.Pool:
-    """Open a pool for reports alone, which connects on first use: reports never wait for others."""
+    """Open a pool for reports alone, so that they wait for nothing else; it connects when used."""
     return await asyncpg.create_pool(dsn, min_size=0, max_size=POOL_SIZE, timeout=TIMEOUT_S)
 
 
@@ -56,6 +56,6 @@ async def fetch_days(pool: asyncpg.Pool, ssp: str, first: date, last: date) -> F
 
 
 async def fetch(connection: asyncpg.Connection, ssp: str, first: date, last: date) -> FiguresByDay:
-    """Fetch the same over a connection."""
+    """Fetch the same days over a given connection."""
     rows = await connection.fetch(_DAYS, ssp, first, last, timeout=TIMEOUT_S)
     return {row["day"]: DayFigures(*map(int, list(row)[1:])) for row in rows}

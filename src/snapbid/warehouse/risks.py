@@ -1,4 +1,4 @@
-"""What a PostgreSQL, as it is configured, may lose of the warehouse."""
+"""Risks in PostgreSQL's configuration: ways in which the warehouse may lose data."""
 
 from typing import Final
 
@@ -20,13 +20,13 @@ _QUERY: Final = """
 """
 _LOSSES: Final = {
     "fsync": "a crash of its machine may destroy the whole warehouse",
-    "synchronous_commit": "a crash loses the last counts and events, which Redis has let go",
-    "full_page_writes": "a crash of its machine may leave pages that are half written",
+    "synchronous_commit": "a crash loses the last counts and events, which Redis no longer has",
+    "full_page_writes": "a crash of its machine may leave half-written pages",
 }
 
 
 async def fetch_risks(connection: asyncpg.Connection) -> list[Risk]:
-    """Ask a server for its risks, as they are for this connection's role and database."""
+    """Fetch the server's risks, as they apply to this connection's role and database."""
     row = await connection.fetchrow(_QUERY)
     risks: list[Risk] = []
 
@@ -57,7 +57,7 @@ async def fetch_risks(connection: asyncpg.Connection) -> list[Risk]:
 
 
 async def _of_schema(connection: asyncpg.Connection) -> list[Risk]:
-    """The schema is to be migrated, or only a newer program can use it."""
+    """The risk of a schema that must be migrated, or that only a newer program can use."""
     standing = await fetch_standing(connection)
     if not standing.is_readable:
         text = (

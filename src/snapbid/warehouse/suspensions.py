@@ -11,7 +11,7 @@ from snapbid.campaigns.suspensions import CreativeSuspension
 _LOCK: Final = 0x736E6170_72737400  # "snaprst": an advisory lock of this database
 _MOST: Final = 10_000  # rejections looked at in one transaction
 
-# What is over is forgotten: a suspension, and rejections after as long as one lasts.
+# Suspensions that are over are deleted, and rejections that did not lead to one after as long.
 _OVER: Final = """
 until <= now() or (until is null and counted_at < now() - make_interval(secs => $1))
 """
@@ -22,8 +22,8 @@ _COLUMNS: Final = (
 
 
 class SuspensionRule(NamedTuple):
-    """When an SSP's rejections suspend a creative there: so many (0: never), which are at least
-    this share of at least so many bids since the first one.
+    """When an SSP's rejections suspend a creative there: after this many (0: never), if they make
+    up this share of its bids since the first one, and those are this many.
     """
 
     losses: int
@@ -32,9 +32,9 @@ class SuspensionRule(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """How often an SSP (its canonical id) has rejected the creative with this mark.
+    """Rejections of the creative with this mark by an SSP (its canonical id).
 
-    `bids`: how many it got of it meanwhile; a row has losses, with their `reason`, or bids.
+    `bids` counts the bids with it meanwhile; a row has either losses, with their `reason`, or bids.
     """
 
     ssp: str
@@ -46,7 +46,7 @@ class Rejection(NamedTuple):
 
 
 class RejectedCreative(NamedTuple):
-    """The same of a creative by its id."""
+    """The rejections of a creative, by its id."""
 
     ssp: str
     campaign: str
@@ -57,12 +57,12 @@ class RejectedCreative(NamedTuple):
 
 
 async def acquire_lease(connection: asyncpg.Connection) -> bool:
-    """Acquire the lease on suspensions until the connection ends; False if another is."""
+    """Acquire the lease on suspensions until the connection ends; False if it is taken."""
     return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
 
 
 async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
-    """Return whether rejections wait to be counted, or something is over."""
+    """Whether there are rejections to count, or rows that are over."""
     return bool(
         await connection.fetchval(
             "select exists (select from creative_rejection)"
@@ -73,7 +73,7 @@ async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
 
 
 async def take_rejections(connection: asyncpg.Connection) -> list[Rejection]:
-    """Remove rejections that wait, to count them in the same transaction."""
+    """Remove and return rejections, to be counted in the same transaction."""
     rows = await connection.fetch(
         "delete from creative_rejection where ctid in"
         " (select ctid from creative_rejection limit $1)"
@@ -86,7 +86,7 @@ async def take_rejections(connection: asyncpg.Connection) -> list[Rejection]:
 async def fetch_creatives(
     connection: asyncpg.Connection, campaigns: Iterable[str]
 ) -> dict[str, list[str]]:
-    """Fetch the ids of the creatives of campaigns, as their documents are now."""
+    """Fetch the ids of campaigns' creatives from their present documents."""
     rows = await connection.fetch(
         "select id, jsonb_path_query_array(document, '$.creatives[*].id')::text as creatives"
         " from campaign where id = any($1)",
@@ -104,9 +104,9 @@ async def count(
     rule: SuspensionRule,
     suspend_s: int,
 ) -> int:
-    """Count rejections, and suspend what `rule` says; return how many creatives it suspends.
+    """Count rejections, and suspend creatives by `rule`; return the number suspended.
 
-    What is suspended is not counted any further. Needs a transaction.
+    Suspended creatives are not counted any further. Needs a transaction.
     """
     await connection.execute(f"delete from creative_suspension where {_OVER}", suspend_s)
     await connection.executemany(
@@ -133,7 +133,7 @@ async def count(
 async def fetch_suspended(
     connection: asyncpg.Connection, ssp: str | None = None
 ) -> list[CreativeSuspension]:
-    """Fetch what suspensions, at one SSP (its canonical id) or at all, by campaign and creative."""
+    """Fetch suspensions at one SSP (its canonical id) or at all, by campaign and creative."""
     rows = await connection.fetch(
         f"select {_COLUMNS} from creative_suspension"
         " where until > now() and ($1::text is null or ssp = $1) order by campaign, creative, ssp",
@@ -150,7 +150,7 @@ async def resume(
 ) -> list[CreativeSuspension]:
     """End the suspensions of a campaign's creatives, or of one of them, at all SSPs or at one.
 
-    Their rejections are forgotten. Return what was suspended.
+    Their rejections are deleted. Return the suspensions that ended.
     """
     rows = await connection.fetch(
         "delete from creative_suspension where campaign = $1 and until > now()"

@@ -42,7 +42,7 @@ order by d.micros desc, d.bids desc, c.id limit $2
 
 
 class CampaignDay(NamedTuple):
-    """What is stored of a campaign's day; its spend is in micro-USD."""
+    """A campaign's stored figures of a day; its spend is in micro-USD."""
 
     id: str
     status: str
@@ -60,24 +60,24 @@ class Budgeted(NamedTuple):
 
 
 async def count_campaigns(connection: asyncpg.Connection) -> int:
-    """The number of campaigns, whatever their status."""
+    """Count all campaigns, whatever their status."""
     return int(await connection.fetchval("select count(*) from campaign"))
 
 
 async def fetch_time(connection: asyncpg.Connection) -> float:
-    """The server's clock (epoch s)."""
+    """Fetch the time by the server's clock (epoch s)."""
     return float(await connection.fetchval("select extract(epoch from clock_timestamp())"))
 
 
 async def fetch_unlimited(
     connection: asyncpg.Connection, today: date, most: int
 ) -> list[CampaignDay]:
-    """Fetch the `most` campaigns without a budget with the highest stored spend of the day."""
+    """Fetch the `most` campaigns without a budget that have the highest stored spend of the day."""
     return [CampaignDay(*row) for row in await connection.fetch(_UNLIMITED, today, most)]
 
 
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:
-    """Fetch the `most` campaigns with the highest stored spend of the day (UTC)."""
+    """Fetch the `most` campaigns with a budget and the highest stored spend of the day (UTC)."""
     rows = await connection.fetch(_BUDGETED, today, most)
     return Budgeted(
         rows[0]["known"] if rows else 0,

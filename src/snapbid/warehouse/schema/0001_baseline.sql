@@ -1,17 +1,17 @@
--- The warehouse of release 0.1.0. Later changes are files of their own, with the numbers after this.
+-- The warehouse of release 0.1.0. Later changes are separate files with higher numbers.
 --
 --   1 the registry of SSPs               6 server events
---   2 campaigns                          7 persons who are forgotten
+--   2 campaigns                          7 forgotten persons
 --   3 numbers of SSPs and campaigns      8 the audit trail
 --   4 report tables                      9 the catalog's base
 --   5 the ledger and the drain
 --
 -- Operators read these tables in plain SQL, and write those of sections 1 and 2, products, keys and
--- rates. Whatever changes what workers know is announced on the channel snapbid_catalog when its
--- transaction commits. Triggers of a table run in the order of their names, hence the digits in these.
+-- rates. Every change that workers need is announced on the channel snapbid_catalog when its
+-- transaction commits. Triggers of a table fire in the order of their names, hence their digits.
 
 
--- The warehouse itself: an id, which its backups share.
+-- The warehouse's id, which its backups share.
 
 create table warehouse_identity (
     id uuid not null default gen_random_uuid(),
@@ -25,8 +25,8 @@ begin
     return null;
 end $$;
 
--- Writers of SSPs and campaigns take turns (a lock until commit), so that revisions become visible in
--- the order of their numbers: a reader that has seen revision n has missed none below n.
+-- Writers of SSPs and campaigns take turns (by a lock until commit), so that revisions become visible
+-- in the order of their numbers: a reader that has seen revision n has missed none below n.
 
 create function catalog_lock() returns void language sql as $$
     select pg_advisory_xact_lock(7165064744911531884)
@@ -50,19 +50,19 @@ $$;
 
 -- 1 The registry of SSPs ------------------------------------------------------------------------
 
--- A descriptor, and the canonical id that it counts under: a registered descriptor that is its own
+-- A descriptor, and the canonical id for which it counts: itself a registered descriptor, and its own
 -- canonical id.
 
 create table ssp (
     descriptor text primary key
         constraint ssp_descriptor_form check (descriptor ~ '^[A-Za-z0-9._~-]{1,128}$'),
     canonical text not null references ssp (descriptor),
-    allow cidr[] not null default '{}'     -- addresses that may send as this SSP; none: any
+    allow cidr[] not null default '{}'     -- networks that may send as this SSP; empty: any
         constraint ssp_allow_is_named check (array_position(allow, null) is null),
     qps int                                -- requests a second, over all workers; null: any
         constraint ssp_qps_is_in_range check (qps between 1 and 1000000),
-    signed boolean                         -- its bids have signed notification URLs; null and false:
-                                           -- where SNAPBID_SIGNED_NOTICES says so for all
+    signed boolean                         -- whether its notification URLs are signed; null and
+                                           -- false: only if SNAPBID_SIGNED_NOTICES signs all
 );
 
 create function ssp_check() returns trigger language plpgsql as $$
@@ -90,28 +90,28 @@ create trigger ssp_2_check after insert or update on ssp
 create trigger ssp_3_announce after insert or update or delete or truncate on ssp
     for each statement execute function catalog_announce();
 
--- For which family an SSP is reported, by day (document 1: closed days do not change).
+-- The family for which an SSP is reported, by day (document 1: closed days do not change).
 --
--- A day is reported for the canonical id that a descriptor had on it. Another one in the registry
--- counts from the next day on; days that are open change by ssp_regroup alone, and closed ones never.
--- What was removed keeps its days.
+-- A day is reported for the canonical id that the descriptor had on it. A change in the registry
+-- applies from the next day on; open days change by ssp_regroup alone, and closed ones never. A
+-- removed SSP keeps its days.
 
 create table ssp_family (
     descriptor text not null,
     canonical text not null,
-    since date not null,                   -- '-infinity' of the first
-    until date not null,                   -- that day, too; 'infinity' of the last
+    since date not null,                   -- '-infinity' in the first row
+    until date not null,                   -- inclusive; 'infinity' in the last row
     primary key (descriptor, since),
     constraint ssp_family_is_a_span check (since <= until)
 );
 create index ssp_family_canonical on ssp_family (canonical);
 
--- Gives a descriptor's days from this one on to a family, with the impressions counted on them.
+-- Assigns a descriptor's days from first_day on to a family, and moves their impressions there.
 create function ssp_family_set(name text, family text, first_day date) returns void
 language plpgsql as $$
 begin
     if exists (select from ssp_family where descriptor = name) then
-        -- No drain absorbs meanwhile: it would count for the family of before.
+        -- Keep drains from absorbing meanwhile: they would count for the former family.
         lock table drain_absorbed in share row exclusive mode;
         with counted as (
             select a.day, f.canonical, sum(a.value) as imps
@@ -172,8 +172,7 @@ create trigger ssp_4_family_updated after update on ssp
 create trigger ssp_4_family_ended after update or delete or truncate on ssp
     for each statement execute function ssp_family_end();
 
--- Gives the days of a descriptor that are open to the family that it has in the registry; returns the
--- first of these days.
+-- Assigns a descriptor's open days to its family in the registry; returns the first open day.
 create function ssp_regroup(name text) returns date language plpgsql as $$
 declare
     family text;
@@ -197,8 +196,8 @@ end $$;
 
 -- 2 Campaigns -----------------------------------------------------------------------------------
 
--- The document as imported. Its "status" and the column are kept equal, whichever of the two is
--- written (the column wins where both change).
+-- The document as imported. Its "status" and the column are kept equal, whichever is written (the
+-- column wins if both change).
 
 create sequence campaign_revision;
 
@@ -208,19 +207,19 @@ create table campaign (
         constraint campaign_document_is_object check (jsonb_typeof(document) = 'object'),
     status text not null
         constraint campaign_status check (status in ('active', 'paused')),
-    -- Even pacing spreads the first day's budget from then on. A campaign that is replaced keeps it.
+    -- Even pacing spreads the first day's budget from this time on. Replacing a campaign keeps it.
     created_at timestamptz not null default now(),
     updated_at timestamptz not null,
     revision bigint not null unique,
-    -- The normalised form of the document, as the import has made it under a version of the rules.
-    -- Where it is null, or of another version, the document is checked when it is loaded.
+    -- The document's normalised form, made by the import under this version of the rules. If it is
+    -- null, or of another version, the document is checked when it is loaded.
     normalised bytea,
     rules int,
     constraint campaign_id_is_of_document check (document ->> 'id' is not distinct from id),
     constraint campaign_rules_of_normalised check ((normalised is null) = (rules is null))
-) with (toast_tuple_target = 8160);        -- PostgreSQL would compress what is over 2 kB
+) with (toast_tuple_target = 8160);        -- by default PostgreSQL compresses rows over 2 kB
 
--- Campaigns that are gone, so that a reader can ask what changed since a revision.
+-- Deleted campaigns, so that a reader can ask what changed since a revision.
 create table campaign_gone (
     id text primary key,
     revision bigint not null unique
@@ -237,13 +236,13 @@ begin
     new.document := new.document || jsonb_build_object('status', new.status);
     if tg_op = 'UPDATE' then
         if (new.normalised, new.rules) is not distinct from (old.normalised, old.rules) then
-            -- The status that holds is the column, so a pause keeps the form.
+            -- The column holds the effective status, so a pause keeps the normalised form.
             if new.document - 'status' <> old.document - 'status' then
                 new.normalised := null;
                 new.rules := null;
             end if;
         elsif (new.id, new.document, new.status) = (old.id, old.document, old.status) then
-            return new;  -- the campaign is the same as before, so no reader needs it again
+            return new;  -- the campaign is unchanged, so no reader needs it again
         end if;
     end if;
     new.updated_at := now();
@@ -251,7 +250,7 @@ begin
     return new;
 end $$;
 
-create function campaign_bury() returns trigger language plpgsql as $$
+create function campaign_keep_deleted() returns trigger language plpgsql as $$
 begin
     insert into campaign_gone (id, revision)
     select id, nextval('campaign_revision') from old_campaign o
@@ -260,7 +259,7 @@ begin
     return null;
 end $$;
 
-create function campaign_bury_all() returns trigger language plpgsql as $$
+create function campaign_keep_truncated() returns trigger language plpgsql as $$
 begin
     insert into campaign_gone (id, revision)
     select id, nextval('campaign_revision') from campaign
@@ -272,37 +271,37 @@ create trigger campaign_1_turn before insert or update or delete or truncate on 
     for each statement execute function catalog_turn();
 create trigger campaign_2_stamp before insert or update on campaign
     for each row execute function campaign_stamp();
-create trigger campaign_3_bury_deleted after delete on campaign
+create trigger campaign_3_keep_deleted after delete on campaign
     referencing old table as old_campaign
-    for each statement execute function campaign_bury();
-create trigger campaign_3_bury_renamed after update on campaign
+    for each statement execute function campaign_keep_deleted();
+create trigger campaign_3_keep_renamed after update on campaign
     referencing old table as old_campaign
-    for each statement execute function campaign_bury();
-create trigger campaign_3_bury_all before truncate on campaign
-    for each statement execute function campaign_bury_all();
+    for each statement execute function campaign_keep_deleted();
+create trigger campaign_3_keep_truncated before truncate on campaign
+    for each statement execute function campaign_keep_truncated();
 create trigger campaign_4_announce after insert or update or delete or truncate on campaign
     for each statement execute function catalog_announce();
 
--- Creatives that are suspended at an SSP, which keeps rejecting them for what they are (contract 11).
+-- Creatives that are suspended at an SSP, which keeps rejecting their content (contract 11).
 
--- What the drain has counted of such losses and of the bids beside them, until it is added up in
+-- The drain's counts of such losses, and of bids in the same time, until they are added up in
 -- creative_suspension.
 create table creative_rejection (
     ssp text not null,                     -- the canonical id
     campaign text not null,
-    mark int not null,                     -- of the creative, in the ledger's records (campaigns/suspensions.py)
-    reason int,                            -- OpenRTB 2.5, 5.25: 200 to 213; null: of bids
+    mark int not null,                     -- the creative's mark in the ledger's records (campaigns/suspensions.py)
+    reason int,                            -- OpenRTB 2.5, 5.25: 200 to 213; null in rows of bids
     losses bigint not null,
     bids bigint not null default 0
 );
 
--- The creatives that an SSP has rejected of late. One with `until` in the future is suspended: it is
--- not offered to this SSP. To delete its row ends that.
+-- The creatives that an SSP has rejected lately. One with `until` in the future is suspended: it is
+-- not offered to this SSP. Deleting the row ends the suspension.
 create table creative_suspension (
     ssp text not null,                     -- the canonical id
     campaign text not null,
     creative text not null,
-    reason int not null,                   -- of the last loss that was counted
+    reason int not null,                   -- of the last counted loss
     losses bigint not null,
     bids bigint not null default 0,
     counted_at timestamptz not null default now(),
@@ -315,7 +314,7 @@ create table creative_suspension (
 create trigger creative_suspension_announce after insert or update or delete or truncate on creative_suspension
     for each statement execute function catalog_announce();
 
--- Which of an SSP's traffic could be bid on at all: made from the campaigns, read by the SSP.
+-- Which of an SSP's traffic could be bid on at all: built from the campaigns, read by the SSP.
 create table demand_signal (
     ssp text primary key,                  -- the canonical id
     etag text not null,
@@ -327,18 +326,18 @@ create table demand_signal (
 -- 3 Numbers of SSPs and campaigns ---------------------------------------------------------------
 
 -- The ledger's records in Redis name descriptors and campaigns by number, to be small. A number is
--- given at the first insert, plain SQL included, and kept for ever: a descriptor or a campaign that is
--- gone and comes back has its old number, and late counts still find their name.
+-- assigned at the first insert, by plain SQL too, and kept for ever: a descriptor or campaign that is
+-- removed and added again has its old number, and late counts still find their name.
 --
--- Numbers are made from names, so that one stands for the same campaign (or SSP) in all states of a
--- warehouse: one that has gone back to a backup gives none to another campaign while the ledger still
--- has it for the first.
+-- Numbers are derived from names, so that one means the same campaign (or SSP) in all states of a
+-- warehouse: restored from a backup, it never assigns a number to another campaign while the ledger
+-- still uses it for the first.
 
 create table ssp_number (
     number int primary key,
     descriptor text not null unique,
-    canonical text not null,               -- as it is, or was last, registered
-    removed_on date                        -- null while its descriptor is registered
+    canonical text not null,               -- as registered now, or last
+    removed_on date                        -- null while the descriptor is registered
 );
 
 create table campaign_number (
@@ -346,14 +345,14 @@ create table campaign_number (
     id text not null unique
 );
 
--- 1 to 2^31 - 1. Another attempt where the number is taken, which is rare: 1 in 20,000 at 100,000.
+-- 1 to 2^31 - 1. If a number is taken, another attempt: rare, 1 in 20,000 at 100,000 names.
 create function number_of(name text, attempt int) returns int stable language sql as $$
     select (('x' || left(encode(sha256(convert_to(
         concat_ws(' ', id, attempt, name), 'UTF8')), 'hex'), 8))::bit(32)::bigint % 2147483647 + 1)::int
     from warehouse_identity
 $$;
 
--- Writers of ssp and campaign take turns, so nobody else gives a number between look and insert.
+-- Writers of ssp and campaign take turns, so nobody assigns a number between check and insert.
 
 create function ssp_number_give() returns trigger language plpgsql as $$
 declare attempt int := 0;
@@ -407,15 +406,15 @@ create trigger campaign_3_number_updated after update on campaign
 
 -- 4 Report tables -------------------------------------------------------------------------------
 
--- One number per day and key (contract 5). A plain insert of the listed columns always succeeds: rows
--- of the same day and key add up, so a correction is one more row (negative, if need be) that says
--- what it corrects. Readers take sums. Counted traffic keeps to one row per day and key, marked
--- `counted`, which a unique index lets the drain find and raise with `on conflict (…) where counted`.
+-- Figures per day and key (contract 5). A plain insert of the listed columns always succeeds: rows of
+-- the same day and key add up, so a correction is one more row, negative if need be. Readers take
+-- sums. Counted traffic has a single row per day and key, marked `counted`, which the drain finds by a
+-- unique index and raises with `on conflict (…) where counted`.
 
 create table bid_daily (
     day date not null,
     descriptor text not null,              -- the full descriptor
-    bids bigint not null default 0,        -- 200 answers
+    bids bigint not null default 0,        -- answers with status 200
     wins bigint not null default 0,
     win_cpm_micros bigint not null default 0,  -- sum of the wins' CPM, micro-USD
     counted boolean not null default false
@@ -435,7 +434,7 @@ create unique index impression_daily_counted on impression_daily (day, ssp) wher
 create table loss_daily (
     day date not null,
     descriptor text not null,
-    reason int not null,                   -- -1: none that could be read
+    reason int not null,                   -- -1: missing or unreadable
     losses bigint not null default 0,
     counted boolean not null default false
 ) with (fillfactor = 80);
@@ -445,17 +444,17 @@ create unique index loss_daily_counted on loss_daily (day, descriptor, reason) w
 create table campaign_daily (
     day date not null,
     campaign text not null,
-    bids bigint not null default 0,        -- each bid, not each answer
+    bids bigint not null default 0,        -- bids, of which an answer may have several
     wins bigint not null default 0,
     imps bigint not null default 0,
     spend_micros bigint not null default 0,
-    win_cpm_micros bigint not null default 0,  -- the exact sum from which the spend is rounded
+    win_cpm_micros bigint not null default 0,  -- the exact sum; spend_micros is rounded from it
     counted boolean not null default false
 ) with (fillfactor = 80);
 create index campaign_daily_key on campaign_daily (campaign, day);
 create unique index campaign_daily_counted on campaign_daily (day, campaign) where counted;
 
--- A thousandth, rounded half-even; one expression, so that it is inlined.
+-- A thousandth, rounded half-even; a single expression, so that it can be inlined.
 create function rounded_thousandth(value bigint) returns bigint immutable language sql as $$
     select (value - (value % 1000 + 1000) % 1000) / 1000
         + case
@@ -466,8 +465,8 @@ create function rounded_thousandth(value bigint) returns bigint immutable langua
         end
 $$;
 
--- What SSPs are shown of their own traffic beside the report (contract 11), by the UTC day on which it
--- came. Rows add up, as above.
+-- What SSPs see of their own traffic beside the report (contract 11), by the UTC day of arrival. Rows
+-- add up, as above.
 
 create table anomaly (
     code int primary key,                  -- in the ledger's counters (drain/names.py)
@@ -477,10 +476,10 @@ insert into anomaly values
     (11, 'win_late'), (12, 'billing_late'), (14, 'loss_late'),             -- counted on another day
     (21, 'win_duplicate'), (22, 'billing_duplicate'), (24, 'loss_duplicate'),
     (31, 'win_expired'), (32, 'billing_expired'), (34, 'loss_expired'),    -- no longer remembered
-    (40, 'bid_reused'),                -- the auction and impression had a bid already
-    (41, 'bid_taken'),                 -- another family of SSPs has a bid on them: 204
-    (51, 'win_altered'), (52, 'billing_altered'), (54, 'loss_altered'),    -- known once read again
-    (60, 'lost_and_won');              -- a loss, and a win or billing, of one bid
+    (40, 'bid_reused'),                -- the auction and impression already had a bid
+    (41, 'bid_taken'),                 -- another SSP family had a bid on them: answered 204
+    (51, 'win_altered'), (52, 'billing_altered'), (54, 'loss_altered'),    -- URL altered but repairable
+    (60, 'lost_and_won');              -- a loss and a win or billing notice of one bid
 
 create table anomaly_daily (
     day date not null,
@@ -492,22 +491,22 @@ create table anomaly_daily (
 create index anomaly_daily_key on anomaly_daily (descriptor, day);
 create unique index anomaly_daily_counted on anomaly_daily (day, descriptor, anomaly) where counted;
 
--- Bid requests by what became of them, as the workers count them: evidence, not accounting.
+-- Bid requests by outcome, as counted by the workers: statistics, not accounting.
 create table request_daily (
     day date not null,
     descriptor text not null,
-    source text not null,                  -- the data set in Redis: others add to it
+    source text not null,                  -- the data set in Redis; a day may have several
     answers bigint not null,               -- of any status
     counts jsonb not null,                 -- outcome:…, status:…, broken:…, requests, country, ua, ip …
-    examples jsonb not null,               -- broken rule -> where, in one request
+    examples jsonb not null,               -- broken rule -> the position in one request
     primary key (descriptor, day, source)
 ) with (fillfactor = 80);
 
 
 -- 5 The ledger and the drain --------------------------------------------------------------------
 
--- The ledger that is this warehouse's own: the data set of each of its shards, '' of one that had none
--- yet. Others of which it has absorbed something (drain_fence) are former ones (contract 5.3).
+-- The warehouse's own ledger: the data set of each of its shards, '' if it has none yet. Other ledgers
+-- from which the warehouse has absorbed counters (drain_fence) are former ones (contract 5.3).
 create table ledger_shard (
     shard int primary key,
     epoch text not null
@@ -516,13 +515,13 @@ create table ledger_shard (
 create trigger ledger_shard_announce after insert or update or delete or truncate on ledger_shard
     for each statement execute function catalog_announce();
 
--- What the drain has absorbed of each counter in Redis, so that it can add the difference.
+-- The value that the drain has absorbed of each counter in Redis, so that it can add the difference.
 --
--- A source is what one run of Redis has counted: a segment of a shard's data set. Data that was lost
--- and begun anew is another data set. Counters of a source may go down (bids that are taken back),
--- unless the data set was replaced by an older copy of itself: the segments of that time are outdated,
--- and count only where they have more than was absorbed. Within a source, the counters of a day that
--- were removed and begun anew are another generation.
+-- A source has the counters of one run of Redis: a segment of a shard's data set. After a loss of data
+-- there is another data set. Counters of a source may decrease (bids are rolled back), unless the data
+-- set was replaced by an older copy of itself: the segments of that time are outdated, and add only
+-- what exceeds the absorbed value. Within a source, a day's counters that were removed and counted
+-- again are another generation.
 
 create table drain_source (
     source int generated always as identity primary key,
@@ -530,29 +529,28 @@ create table drain_source (
     segment text not null,
     shard int not null,
     seen_on date not null,
-    retired_on date,                       -- its days up to here are closed: they add nothing more
+    retired_on date,                       -- days up to this one are closed: they add nothing more
     outdated boolean not null default false,
-    forgotten_to date,                     -- up to here, nothing is known of its counters
+    forgotten_to date,                     -- absorbed values were dropped up to this day
     constraint drain_source_key unique (epoch, segment, shard)
 );
 
--- A counter's row keeps what it was before it was raised last, so that the difference needs no look
--- beforehand. Half of a page is left free: a round may raise all of its rows in place.
+-- A counter's row keeps its previous value, so that the difference needs no separate read. Half of each
+-- page is left free: a round may then update all of its rows in place.
 create table drain_absorbed (
     source int not null references drain_source,
     day date not null,
     generation int not null,
     kind text not null,                    -- as in Redis (drain/names.py)
     number int not null,                   -- of the SSP or the campaign
-    reason int not null,                   -- of losses, an anomaly's code, or a rejecting SSP; else 0
+    reason int not null,                   -- loss reason, anomaly's code, or rejecting SSP; else 0
     value bigint not null,
     before bigint,
     primary key (source, day, generation, kind, number, reason)
 ) with (fillfactor = 45);
 
--- The last batch of counters that was absorbed of a data set: its number, 0 for none yet, and the
--- segment that was counted in when it was read. The two tell one batch from every other, whatever
--- copies of the ledger there were.
+-- The last batch of counters absorbed from a data set: its number, 0 for none yet, and the segment that
+-- was current when it was read. Together they identify a batch among all copies of the ledger.
 create table drain_fence (
     epoch text not null,
     shard int not null,
@@ -569,11 +567,11 @@ create table drain_fence (
 create table product (
     name text primary key
         constraint product_name_form check (name ~ '^[A-Za-z0-9._~-]{1,128}$'),
-    presets text[] not null default '{}'   -- subscribed; general.core needs no subscription
+    presets text[] not null default '{}'   -- subscribed presets; general.core needs no subscription
 );
 
 create table api_key (
-    hash bytea primary key                 -- SHA-256 of the key, which is kept nowhere
+    hash bytea primary key                 -- SHA-256 of the key, which itself is not stored
         constraint api_key_hash_size check (octet_length(hash) = 32),
     product text not null references product on update cascade on delete cascade,
     rate int not null default 6000         -- requests in a rolling minute
@@ -588,7 +586,7 @@ create trigger product_announce after insert or update or delete or truncate on 
 create trigger api_key_announce after insert or update or delete or truncate on api_key
     for each statement execute function catalog_announce();
 
--- The operator's exchange rates: from a day on, until the next entry of the same currency.
+-- The operator's exchange rates: each applies from its day until the currency's next entry.
 create table operator_rate (
     currency text not null
         constraint operator_rate_currency check (currency ~ '^[A-Z0-9]{2,10}$' and currency <> 'USD'),
@@ -598,7 +596,7 @@ create table operator_rate (
     primary key (currency, day)
 );
 
--- Raised with every change of the rates, in the same transaction.
+-- Incremented with every change of the rates, in the same transaction.
 create table operator_rate_revision (
     revision bigint not null
 );
@@ -615,8 +613,8 @@ create trigger operator_rate_1_stamp after insert or update or delete or truncat
 create trigger operator_rate_2_announce after insert or update or delete or truncate on operator_rate
     for each statement execute function catalog_announce();
 
--- Events: the first of an event_id. By the day, or the month, of their receipt, so that keeping them
--- for a while is dropping partitions (warehouse/partitions.py).
+-- Events, the first of each event_id, partitioned by the day or month of receipt: old events are
+-- removed by dropping partitions (warehouse/partitions.py).
 create table events (
     event_id text not null,
     product text not null,
@@ -628,11 +626,11 @@ create table events (
     click_id text,
     context jsonb not null default '{}',
     enrichment jsonb not null default '{}',
-    flags text[] not null default '{}',    -- what does not fit its sequence
-    arrival bigserial not null             -- the order in which they were stored
+    flags text[] not null default '{}',    -- inconsistencies with its sequence
+    arrival bigserial not null             -- the order of storage
 ) partition by range (received_at);
 
--- Ids may be longer than a btree takes: their beginnings are enough.
+-- Ids may be longer than a btree allows: a prefix is enough.
 create index events_bonus on events (left(context ->> 'bonus_id', 64))
     where event in ('bonus_offered', 'bonus_claimed', 'bonus_completed', 'bonus_cashed_out');
 create index events_deposit on events (left(context ->> 'transaction_id', 64))
@@ -640,11 +638,11 @@ create index events_deposit on events (left(context ->> 'transaction_id', 64))
 create index events_deposit_attempt on events (product, occurred_at)
     where event in ('deposit', 'deposit_failed');
 
--- What was received on a day that has no partition (yet).
+-- Events received on a day that has no partition (yet).
 create table events_other partition of events (primary key (event_id)) default;
 create index events_other_received_at on events_other (received_at);
 
--- The partitions of events and the time that each is for; none for events_other.
+-- The partitions of events and the time range of each, without events_other.
 create view event_partitions as
 select c.oid::regclass::text as name,
     trim(bounds[1], '''')::timestamptz as first,
@@ -655,9 +653,9 @@ cross join lateral regexp_match(
     pg_get_expr(c.relpartbound, c.oid), 'FROM \((.+)\) TO \((.+)\)') as bounds
 where i.inhparent = 'events'::regclass and bounds is not null;
 
--- The ids of all events that are kept, and of some that were: what is here is not stored again,
--- whichever partition its event is in. `sequence` is what events of a bonus or a deposit have in common
--- (drain/sequences.py).
+-- The ids of all stored events, and of some deleted ones: an event with an id in this table is not
+-- stored again, whichever partition it would be in. Events of the same bonus or deposit share a
+-- `sequence` (drain/sequences.py).
 create table event_ids (
     event_id text not null primary key,
     received_at timestamptz not null,
@@ -674,18 +672,18 @@ end $$;
 create index event_ids_received_at on event_ids (received_at);
 create index event_ids_sequence on event_ids (sequence, event_id) where sequence is not null;
 
--- Cash-outs of a bonus may be any number. Those that came before the event they follow are flagged
--- anew in pages (drain/sequences.py); a row says how far that is, and is gone once it is done.
+-- A bonus may have any number of cash-outs. Those that arrived before the event they refer to are
+-- flagged again in pages (drain/sequences.py); a row has the progress, and is deleted at the end.
 create table event_revision (
-    sequence bytea primary key,            -- that the cash-outs have in common, in event_ids
-    bonus bytea not null,                  -- that the other events of the bonus have
-    after text not null default '',        -- the last event_id of the pages that are done
-    revised bigint not null default 0,     -- events of these pages
-    at timestamptz not null default clock_timestamp()  -- of the last page: whose turn it is
+    sequence bytea primary key,            -- of the cash-outs, in event_ids
+    bonus bytea not null,                  -- the sequence of the other events of the bonus
+    after text not null default '',        -- the last event_id of the finished pages
+    revised bigint not null default 0,     -- events in these pages
+    at timestamptz not null default clock_timestamp()  -- of the last page; the oldest is next
 );
 create index event_revision_at on event_revision (at);
 
--- Other payloads under the id of an event that is there, each once.
+-- Different payloads with the id of a stored event, each once.
 create table event_conflicts (
     event_id text not null,
     product text not null,
@@ -696,14 +694,14 @@ create table event_conflicts (
 );
 create index event_conflicts_received_at on event_conflicts (received_at);
 
--- What could not be stored; `payload` is what `snapbid events replay` sends again.
+-- Events that could not be stored; `snapbid events replay` queues the `payload` again.
 create table event_dead_letters (
     number bigint generated always as identity primary key,
-    event_id text,                         -- null where the entry as a whole cannot be read
+    event_id text,                         -- null if the entry as a whole cannot be read
     product text,
     received_at timestamptz,
     failed_at timestamptz not null default now(),
-    reason text not null,                  -- names no value of the event
+    reason text not null,                  -- quotes no value of the event
     payload bytea not null,
     digest bytea not null unique           -- of the payload
 );
@@ -721,7 +719,7 @@ from events
 where event in ('bonus_offered', 'bonus_claimed', 'bonus_completed', 'bonus_cashed_out')
 group by product, context ->> 'bonus_id';
 
--- By the UTC day on which the attempt ended.
+-- Deposit attempts by the UTC day on which they ended.
 create view deposit_attempts as
 select product, (occurred_at at time zone 'UTC')::date as day, count(*) as attempts
 from events
@@ -729,9 +727,9 @@ where event in ('deposit', 'deposit_failed')
 group by product, (occurred_at at time zone 'UTC')::date;
 
 
--- 7 Persons who are forgotten -------------------------------------------------------------------
+-- 7 Forgotten persons ---------------------------------------------------------------------------
 
--- Privacy requests: no id of theirs is kept, but keyed hashes.
+-- Privacy requests: ids are not kept, only keyed hashes of them.
 
 create table suppression_key (
     key bytea not null default decode(
@@ -750,11 +748,11 @@ create trigger suppressed_announce after insert or update or delete or truncate 
 
 -- 8 The audit trail -----------------------------------------------------------------------------
 
--- Who has changed which SSP, campaign, product, key or token, and when.
+-- Who changed which SSP, campaign, product, key or token, and when.
 --
--- Triggers write it in the transaction of the change, so plain SQL is in it as well. What a program
--- says of its user is in snapbid.actor, a setting of the session; role is what PostgreSQL itself has
--- checked. Entries are added and never changed.
+-- Triggers write it in the transaction of the change, for plain SQL as well. A program states its user
+-- in the session setting snapbid.actor; role is checked by PostgreSQL itself. Entries are only added,
+-- never changed.
 
 create table audit (
     id bigint generated always as identity primary key,
@@ -762,11 +760,11 @@ create table audit (
     kind text not null
         constraint audit_kind check (kind in (
             'ssp', 'campaign', 'product', 'key', 'token', 'creative', 'person')),
-    object text,                           -- null where one entry stands for many
+    object text,                           -- null in an entry for many objects
     action text not null,
     count int not null default 1,
-    -- The fields that differ, each with [before, after], or null where these are long. Where one
-    -- entry stands for many campaigns: their first and last revision.
+    -- Each changed field with [before, after], or null where these are long. In an entry for many
+    -- campaigns: their first and last revision.
     detail jsonb,
     actor text default nullif(current_setting('snapbid.actor', true), ''),
     role text not null default session_user,
@@ -781,14 +779,14 @@ create function audit_refuse() returns trigger language plpgsql as $$
 begin
     raise exception using
         errcode = 'restrict_violation',
-        message = 'the audit trail is only added to';
+        message = 'entries of the audit trail cannot be changed or removed';
 end $$;
 
 create trigger audit_append_only before update or delete or truncate on audit
     for each statement execute function audit_refuse();
 
--- The fields in which two documents differ; null is one without fields. Null and an empty list say
--- as little as a field that is missing.
+-- The fields in which two documents differ; a null document has no fields. A null field or an empty
+-- list equals a missing field.
 create function audit_difference(before jsonb, after jsonb) returns jsonb
 language sql immutable as $$
     select jsonb_object_agg(
@@ -800,7 +798,7 @@ language sql immutable as $$
         is distinct from nullif(nullif(after -> field, 'null'), '[]')
 $$;
 
--- Small tables, row by row. The arguments: the kind, and the column that names the object.
+-- Small tables, row by row. Arguments: the kind, and the column that names the object.
 
 create function audit_row() returns trigger language plpgsql as $$
 declare
@@ -821,7 +819,7 @@ begin
     end if;
     name := coalesce(after, before) ->> tg_argv[1];
     if tg_argv[0] = 'key' then
-        name := substr(name, 3, 12);  -- of '\x…': the id by which the key is listed
+        name := substr(name, 3, 12);  -- after '\x': the id by which the key is listed
     end if;
     insert into audit (kind, object, action, detail) values (
         tg_argv[0], name, action, audit_difference(before - 'hash', after - 'hash'));
@@ -856,8 +854,8 @@ create trigger api_key_audit_all before truncate on api_key
 create trigger campaign_5_audit_all before truncate on campaign
     for each statement execute function audit_truncate('campaign');
 
--- Campaigns, statement by statement: an entry each for up to a thousand, else one for all of them.
--- The statement's rows are kept for the other triggers already.
+-- Campaigns, statement by statement: an entry for each of up to a thousand, else one for all of them.
+-- The other triggers need the statement's rows anyway.
 
 create function audit_campaigns_added() returns trigger language plpgsql as $$
 declare
@@ -895,7 +893,7 @@ begin
         order by coalesce(n.revision, o.revision);
         return null;
     end if;
-    -- A row that is the same as before keeps its revision; a new revision is above all before it.
+    -- An unchanged row keeps its revision; a new revision is greater than all earlier ones.
     select max(revision) into before from old_campaign;
     insert into audit (kind, action, count, detail)
     select 'campaign', 'changed', count(*), jsonb_build_object(
@@ -930,7 +928,7 @@ create trigger campaign_5_audit_removed after delete on campaign
     referencing old table as old_campaign
     for each statement execute function audit_campaigns_removed();
 
--- A suspension of a creative that begins, and one that ends before its time.
+-- Creatives: a suspension that begins, and one that ends early.
 create function audit_suspension() returns trigger language plpgsql as $$
 begin
     if tg_op <> 'DELETE' and new.until > now()
@@ -959,15 +957,15 @@ create trigger creative_suspension_audit_all before truncate on creative_suspens
 
 -- 9 The catalog's base --------------------------------------------------------------------------
 
--- The index of all campaigns as one machine has built it, for the others to fetch. Unlogged: what a
--- crash of PostgreSQL empties is built again.
+-- The index of all campaigns, built by one machine for the others to fetch. Unlogged: if a crash of
+-- PostgreSQL empties the tables, it is built again.
 
 create unlogged table catalog_base (
     id bigint generated always as identity primary key,
-    layout text not null,                  -- the code and the processor that it is for
-    warehouse text not null,               -- the campaigns that it covers: of which warehouse,
-    revision bigint not null,              -- up to which revision,
-    campaigns int not null,                -- and how many
+    layout text not null,                  -- the code and processor for which it is built
+    warehouse text not null,               -- the name of the warehouse whose campaigns it has,
+    revision bigint not null,              -- up to this revision,
+    campaigns int not null,                -- and their number
     size bigint not null,                  -- bytes
     sha256 bytea not null,
     built_by text not null,                -- the host

@@ -1,7 +1,7 @@
-"""Carries what the workers have counted of SSPs' requests from Redis to the warehouse, by day.
+"""Drains the workers' statistics of SSPs' requests from Redis into the warehouse, by day.
 
-A day is stored as Redis has it, in place of what was stored before, so that carrying it twice
-changes nothing. It is evidence, not accounting (operations/golive/store.py).
+A day is stored as it stands in Redis and replaces what was stored before, so draining it twice
+changes nothing. These are statistics, not accounting (operations/golive/store.py).
 """
 
 from collections.abc import Callable
@@ -18,24 +18,24 @@ from snapbid.warehouse.diagnosis import StoredDay
 EVERY_S: Final = 2.0
 
 
-class EvidenceDrain:
-    """Carries the days that have changed; `clock` gives seconds."""
+class RequestStatsDrain:
+    """Drains the days that have changed; `clock` returns seconds."""
 
     def __init__(self, store: EvidenceStore, clock: Callable[[], float] = monotonic) -> None:
         self._store = store
         self._clock = clock
-        self._carried_at: float | None = None
+        self._drained_at: float | None = None
 
     async def begin(self) -> None:
-        """Carry at the next round."""
-        self._carried_at = None
+        """Drain at the next round."""
+        self._drained_at = None
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Store the days that have changed, unless that was just done; return how many."""
+        """Store the days that have changed, every EVERY_S at most; return their number."""
         now = self._clock()
-        if self._carried_at is not None and now - self._carried_at < EVERY_S:
+        if self._drained_at is not None and now - self._drained_at < EVERY_S:
             return 0
-        self._carried_at = now
+        self._drained_at = now
         source, days = await self._store.take_days()
         if not days:
             return 0
