@@ -1,33 +1,33 @@
-"""Server events, version 3 (document 3; contract 7): accepts partners' events, keeps them.
+"""Server events, version 3 (document 3; contract 7): validates and queues partners' events.
 
 A request flows from `endpoint` (method, key, rate, body) through `validate` to a result, and back
-through `answers`; accepted events go to the Redis stream, from which `drain` stores them.
+through `answers`; accepted events go to a Redis stream, from which `drain` stores them.
 
     bytes ── strict_json ─┬─ fast ────┬─ outcomes ── queue ── answers: 202
                           └─ examine ─┤
                                       └─ rulebook: violations ── answers: 400, 422
 
-What an event is:
+Definition of events:
   fields       types of the catalog: event, field, kind, requirement level
   catalog      the 25 events; structs, readers and the API description are generated from it
-  values       what a value of each kind may be, and its stored form
-  personal     personal data in plain text, by its key or its value
-  rulebook     every rule, warning and error code, and the refusal that they make
+  values       checks of values by kind, and their stored form
+  personal     personal data in plain text, recognised by key or value
+  rulebook     every rule, warning and error code, and the refusals built from them
 
-How a body is read:
+Reading a body:
   strict_json  unambiguous JSON, the elements of a batch
   examine      field by field: every violation, every warning, the normalised event
   fast         typed decode of a valid event that has only the catalog's fields
-  validate     chooses the path; single events and batches, strict, lenient or in test mode
+  validate     chooses the path; single events and batches; strict, lenient or in test mode
   outcomes     accepted events, their canonical envelope and id
 
-How a request is answered:
+Answering a request:
   routes       paths and their names in metrics
   endpoint     HTTP: order of checks, headers, queueing
   keys         API keys and the operator's exchange rates
-  enrich       place, device and amounts in USD, for test mode and the drain
+  enrich       location, device and amounts in USD, for test mode and the drain
   slices       long work in time slices, so that bids do not wait
   answers      documents and errors, each with the code it is counted under
 
-README.md, beside this file, is the page for partners.
+README.md in this directory is the page for partners.
 """

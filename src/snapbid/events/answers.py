@@ -23,7 +23,7 @@ from snapbid.events.slices import Slices
 CodedAnswer: TypeAlias = tuple[Answer, str]
 """An answer and the code under which it is counted."""
 
-RETRY_S: Final = 1  # after which an unavailable store is likely to be back
+RETRY_S: Final = 1  # by then an unavailable store is likely to be back
 
 RATE_EXCEEDED: Final = "RATE_EXCEEDED"  # only counted: the body of a 429 has no code
 INTERNAL_ERROR: Final = "INTERNAL_ERROR"
@@ -46,7 +46,7 @@ _LENIENT: Final = (b"preference-applied", b"handling=lenient")
 
 
 class UnknownApiKey(Problem):
-    """401: no key, or none that was issued."""
+    """401: the key is missing, or was not issued."""
 
     status: ClassVar[int] = 401
 
@@ -66,7 +66,7 @@ class RateExceeded(Problem):
 
 
 class EventsUnavailable(Problem):
-    """503: no event can be accepted now."""
+    """503: events cannot be accepted now."""
 
     status: ClassVar[int] = 503
 
@@ -81,7 +81,7 @@ def accepted(event: AcceptedEvent) -> CodedAnswer:
 
 
 def accepted_batch(batch: BatchResult, request_id: str, *, lenient: bool) -> CodedAnswer:
-    """202 to a batch; with lenient handling the rejected events are listed."""
+    """202 to a batch; with lenient handling it lists the rejected events."""
     document: dict[str, Any] = {
         "status": "accepted",
         "requestId": request_id,
@@ -109,7 +109,7 @@ def tested(result: SingleResult, enricher: Enricher) -> CodedAnswer:
 async def tested_batch(batch: BatchResult, enricher: Enricher, slices: Slices) -> CodedAnswer:
     """200 to a batch in test mode, even if every event is rejected.
 
-    The accepted events are enriched only for the warnings.
+    The accepted events are enriched only to collect warnings.
     """
     warnings = list(batch.warnings)
     for index, event in zip(batch.positions, batch.accepted, strict=True):
@@ -130,18 +130,16 @@ async def tested_batch(batch: BatchResult, enricher: Enricher, slices: Slices) -
 
 
 def refused(refusal: RefusedRequest, *headers: tuple[bytes, bytes]) -> CodedAnswer:
-    """The answer to a request whose body or headers break rules."""
+    """Answer a request whose body or headers break rules."""
     return json_answer(refusal.status, refusal, *headers), refusal.code
 
 
 def failed(problem: Problem) -> CodedAnswer:
-    """A problem in the form of document 3."""
+    """Answer with a problem, in the format of document 3."""
     headers = tuple(problem.headers)
     if problem.status == 429:
         return json_answer(429, {"error": problem.detail}, *headers), RATE_EXCEEDED
-    if (
-        problem.status == 400
-    ):  # the body could not be read at all: cut short, or not as it is encoded
+    if problem.status == 400:  # the body could not be read at all: truncated, or wrongly encoded
         violations = [FieldFinding(BODY, "malformed_json", None)]
         message = f"the body cannot be read: {problem.detail}"
         return refused(RefusedRequest(VALIDATION_ERROR, message, violations), *headers)

@@ -1,7 +1,7 @@
 """`POST /v3/s2s/event` and `/v3/s2s/batch` over HTTP (document 3; contract 7).
 
 Checks come in this order: method (405), key (401), rate (429), type (415), size (413), JSON,
-headers, events. A 202 leaves only after the queue has the events. Neither answers nor logs quote a
+headers, events. A 202 is sent only once the events are queued. Neither answers nor logs quote a
 value of the request.
 """
 
@@ -32,7 +32,7 @@ from snapbid.reference.history import DailyRates, History
 
 MAX_BYTES: Final = 4 << 20  # of a decompressed body
 EVENT_BYTES: Final = 4096  # larger events count as several
-LONG_BYTES: Final = 1 << 20  # one event may exceed a time slice: read such a body in a thread
+LONG_BYTES: Final = 1 << 20  # from here on one event may exceed a time slice: read in a thread
 TEST_MODE: Final = "X-Test-Mode"
 
 WRONG_TEST_MODE: Final = RefusedRequest(
@@ -58,7 +58,7 @@ class EventSink(Protocol):
 
 
 class RequestOptions(NamedTuple):
-    """What the headers ask for; `test` is None for an invalid `X-Test-Mode`."""
+    """Options set by request headers; `test` is None for an invalid `X-Test-Mode`."""
 
     test: bool | None
     lenient: bool
@@ -68,7 +68,7 @@ PLAIN: Final = RequestOptions(test=False, lenient=False)
 
 
 class EventEndpoints:
-    """Both endpoints. Until `take_up` brings the keys, every request gets a 503."""
+    """Both endpoints. Until `take_up` is called with the keys, every request gets a 503."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class EventEndpoints:
         ] = {SINGLE_PATH: self._single, BATCH_PATH: self._batch}
 
     def take_up(self, section: bytes) -> None:
-        """Switch to the keys and rates of a new catalog's section for events."""
+        """Switch to the API keys and exchange rates in a new catalog's events section."""
         if section == self._section:
             return
         config = decode(section)
@@ -112,7 +112,7 @@ class EventEndpoints:
         except Problem as problem:
             answer, code = answers.failed(problem)
         except Exception as error:  # whose text, and cause, may quote the request
-            logger.error("an event request failed: %s", where(error))
+            logger.error("failed to serve an event request: %s, answered 500", where(error))
             answer, code = answers.failed(Problem("the request could not be served"))
         self._requests.inc(_METRIC_LABELS.get(scope["path"], "other"), code)
         return answer
@@ -133,7 +133,7 @@ class EventEndpoints:
         return await handler(body, key, PLAIN if plain else read_options(scope["headers"]))
 
     async def _admit(self, given: bytes) -> ApiKey:
-        """The key of a request that is within its rate."""
+        """Return the request's key. Raises if it is unknown or over its rate."""
         if self._keys is None:
             raise EventsUnavailable
         key = self._keys.find(given)
@@ -181,7 +181,7 @@ class EventEndpoints:
         return await slices.run(batch_steps(body, product, now_ms, lenient=lenient, test=test))
 
     async def _keep(self, now_ms: int, key: ApiKey, events: list[AcceptedEvent]) -> None:
-        """Queue events, if they are within the key's limit; the request counts as one of them."""
+        """Queue events within the key's limit of events; the request itself counts as one."""
         entries = [(event.event_id, event.envelope) for event in events]
         size = sum(len(envelope) for _, envelope in entries)
         if (more := max(len(entries), size // EVENT_BYTES) - 1) > 0:
@@ -192,7 +192,7 @@ class EventEndpoints:
 
 
 async def _within(asking: Awaitable[Refusal | None]) -> None:
-    """Raise RateExceeded where a limit refuses."""
+    """Raise RateExceeded if the limit refuses, EventsUnavailable if it cannot be checked."""
     try:
         refusal = await asking
     except RateLimiterUnavailable as error:  # Redis is down, and the queue with it
@@ -202,7 +202,7 @@ async def _within(asking: Awaitable[Refusal | None]) -> None:
 
 
 def read_options(fields: Iterable[tuple[bytes, bytes]]) -> RequestOptions:
-    """Read the header fields, names in lower case; repeated ones form a list (RFC 9110, 5.2)."""
+    """Read header fields with lower-case names; repeated ones form a list (RFC 9110, 5.2)."""
     test_modes, preferences = [], []
     for name, value in fields:
         if name == _TEST_MODE:
@@ -226,7 +226,7 @@ def _is_lenient(preferences: bytes) -> bool:
 def _first_refusal(
     result: SingleResult | BatchResult | RefusedRequest, options: RequestOptions
 ) -> RefusedRequest:  # fmt: skip
-    """The refusal that comes first: malformed JSON, then headers, then events."""
+    """The refusal with precedence: malformed JSON, then headers, then events."""
     if isinstance(result, RefusedRequest):
         malformed = any(violation.rule == "malformed_json" for violation in result.violations)
         if malformed or options.test is not None:

@@ -1,4 +1,4 @@
-"""The enrichment of an event: place, device, amounts in USD (document 3, test mode; contract 7).
+"""Enrichment of an event: location, device, amounts in USD (document 3, test mode; contract 7).
 
 Countries are alpha-2, as `jurisdiction` is stored; operating systems and browsers have the names
 that campaigns target. Amounts are converted exactly, at the rate of the event's UTC day, and
@@ -37,14 +37,14 @@ class Enriched(NamedTuple):
 
 
 class Enricher(NamedTuple):
-    """The sources of an event's place, device and exchange rates."""
+    """The sources of an event's location, device and exchange rates."""
 
     place_of: Callable[[str], Place | None]
     agent_of: Callable[[str], Agent]
     rates: QuoteSource
 
     def enrich(self, event: dict[str, Any]) -> Enriched:
-        """Enrich a normalised envelope (`AcceptedEvent.document`). Absent parts are null."""
+        """Enrich a normalised envelope (`AcceptedEvent.document`). Missing parts are null."""
         context = event["context"]
         warnings: list[tuple[str, str]] = []
         document = {
@@ -63,7 +63,7 @@ def _geo(ip: str | None, place_of: Callable[[str], Place | None]) -> dict[str, A
 
 
 def _agent(agent: Any, agent_of: Callable[[str], Agent]) -> dict[str, Any] | None:
-    # Where the catalog has no `user_agent`, one is kept as it came, whatever its type.
+    # Events without `user_agent` in the catalog may have one of any type, kept as received.
     return agent_of(agent)._asdict() if isinstance(agent, str) and agent else None
 
 
@@ -95,9 +95,9 @@ def _amounts(
 
 
 def to_usd(value: float, rate: Fraction) -> float | None:
-    """Convert an amount, rounded half-even to 6 decimals; None where a double cannot hold it.
+    """Convert an amount, rounded half-even to 6 decimals; None if it exceeds a double.
 
-    A float stands for its shortest decimal: 0.1 is a tenth.
+    A float is read as its shortest decimal: 0.1 is a tenth.
     """
     micros = round(Fraction(repr(value)) * rate * MICROS)
     try:

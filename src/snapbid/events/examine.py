@@ -1,8 +1,8 @@
 """The thorough path: every violation and every warning of an event, and its normalised form.
 
-This path defines what is valid: `fast` takes only events that it would accept, with the same
-canonical envelope. Violations come in the order event, timestamp, identity, context; within an
-object the catalog's fields in its order, then unknown fields as they came.
+This path defines validity: `fast` takes only events that this path accepts, with the same canonical
+envelope. Violations are in the order event, timestamp, identity, context; within an object, the
+catalog's fields in catalog order, then unknown fields in the order received.
 """
 
 import math
@@ -16,11 +16,11 @@ from snapbid.events.catalog import EVENTS
 from snapbid.events.fields import PRIVACY_HASHES, Event, Field, Level
 from snapbid.events.outcomes import AcceptedEvent, accepted, canonical_envelope
 
-MOST_UNKNOWN: Final = 50  # findings on what the catalog does not have, of an event
+MOST_UNKNOWN: Final = 50  # findings on an event's fields outside the catalog
 
 
 class FieldReader(NamedTuple):
-    """A field of the catalog with the reader of its values."""
+    """A field of the catalog, and the reader of its values."""
 
     leaf: str
     path: str
@@ -31,14 +31,14 @@ class FieldReader(NamedTuple):
 
 
 class FieldGroup(NamedTuple):
-    """The fields of an object, and all keys that it may have."""
+    """The fields of an object, and all its known keys."""
 
     fields: tuple[FieldReader, ...]
     keys: frozenset[str]
 
 
 class EventFields(NamedTuple):
-    """The fields of an event; `inner` has the objects in the context, by key."""
+    """The fields of an event; `inner` has the objects within the context, by key."""
 
     identity: FieldGroup
     context: FieldGroup
@@ -71,7 +71,7 @@ def _fields_of(event: Event) -> EventFields:
 
 _FIELDS: Final = {name: _fields_of(event) for name, event in EVENTS.items()}
 
-# What is checked in an event that is not in the catalog: the base properties, if present.
+# An event outside the catalog is checked for the base properties, if present.
 _UNKNOWN: Final = Event(
     name="", preset="", summary="", lifecycle=True, ip=Level.OPTIONAL
 )  # fmt: skip
@@ -81,7 +81,7 @@ _FIELDS_OF_UNKNOWN: Final = _fields_of(_UNKNOWN)
 class Examination:
     """An event, read field by field. `violations` and `warnings` are (field, rule) pairs.
 
-    What the catalog does not have can be much: each list names the first MOST_UNKNOWN of that.
+    An event may have any number of unknown fields: each list names the first MOST_UNKNOWN of them.
     """
 
     def __init__(self, document: Any, presets: frozenset[str], latest_ms: int) -> None:
@@ -105,11 +105,11 @@ class Examination:
 
     @property
     def name(self) -> str | None:
-        """The event's name if it is in the catalog."""
+        """The event's name; None if it is not in the catalog."""
         return self.event.name if self.event is not None else None
 
     def accept(self, product: bytes) -> AcceptedEvent:
-        """The event in its normalised form; only without violations."""
+        """Return the event in its normalised form; allowed only without violations."""
         event, identity, context = self.event, self.identity, self.context
         assert event is not None
         assert not self.violations
@@ -162,7 +162,7 @@ class Examination:
         self._unknown_context("context", given, fields.context.keys, self.context)
 
     def _inner_object(self, leaf: str, group: FieldGroup, value: Any) -> None:
-        """An object inside the context."""
+        """Read an object within the context."""
         parent = f"context.{leaf}"
         if value is not None and not isinstance(value, dict):
             self._violate(parent, "type")
@@ -199,7 +199,7 @@ class Examination:
     def _unknown_context(
         self, parent: str, given: dict[str, Any], known: frozenset[str], to: dict[str, Any]
     ) -> None:
-        """Keep the context's fields that the event does not have, unless they are personal data."""
+        """Keep unknown fields of the context, unless they are personal data."""
         if known.issuperset(given):
             return
         for key, value in given.items():
@@ -215,7 +215,7 @@ class Examination:
                 to[key] = stored
 
     def _judge_unknown(self, parent: str, path: str, key: str, value: Any) -> values.Verdict:
-        """The rule that an unknown field breaks and its stored form, but for what is inside."""
+        """Judge an unknown field without its content: the broken rule and the stored form."""
         kept = parent in ("context", _PRIVACY)
         if (kept and key.lower() in personal.PLAINTEXT_KEYS) or personal.is_plaintext(key, value):
             return "plaintext_pii", None
@@ -228,10 +228,10 @@ class Examination:
         return ("out_of_range", None) if stored is _INFINITE else (None, stored)
 
     def _is_impersonal(self, path: str, value: Any) -> bool:
-        """Whether there is no personal data inside; violations say where it is."""
-        inside = list(islice(personal.places(value), self._left_to_violate))
-        for place in inside:
-            self._violate_unknown(path + _shown(place), "plaintext_pii")
+        """Whether the content has no personal data; adds a violation for each finding."""
+        inside = list(islice(personal.paths(value), self._left_to_violate))
+        for inner in inside:
+            self._violate_unknown(path + _shown(inner), "plaintext_pii")
         return not inside
 
     def _unknown(self, prefix: str, given: dict[str, Any], known: frozenset[str]) -> None:
@@ -256,19 +256,19 @@ _INFINITE: Final = object()
 
 
 def _printable(key: str) -> str:
-    """A key as findings name it; a partner's own key might itself be personal data."""
+    """Format a key for findings; a partner's own key might itself be personal data."""
     return key if _PRINTABLE_KEY.fullmatch(key) else _REDACTED_KEY
 
 
-def _shown(place: Iterable[str | int]) -> str:
-    """A place below a field, as findings name it."""
+def _shown(path: Iterable[str | int]) -> str:
+    """Format a path below a field for findings."""
     return "".join(
-        f"[{part}]" if isinstance(part, int) else f".{_printable(part)}" for part in place
+        f"[{part}]" if isinstance(part, int) else f".{_printable(part)}" for part in path
     )
 
 
 def _normalise(value: Any) -> Any:
-    """A value of an unknown field with its numbers normalised; `_INFINITE` if one is infinite."""
+    """Normalise the numbers in an unknown field's value; return `_INFINITE` if one is infinite."""
     if isinstance(value, str) or value is None or isinstance(value, bool):
         return value
     if isinstance(value, dict):

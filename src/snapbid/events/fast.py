@@ -1,8 +1,8 @@
-"""The fast path of a valid event: one typed decode, the few checks that types cannot do, encode.
+"""The fast path of a valid event: a typed decode, the few checks beyond types, and an encode.
 
-It takes an event that has nothing but the catalog's fields, none of them null; `examine` decides on
-all others. It is there because such an event costs a third of what an examination does
-(`bench/test_events.py`: the batch and the single event).
+It takes events that have only fields of the catalog, none of them null; `examine` decides on all
+others. It exists because such an event costs a third of an examination (`bench/test_events.py`: the
+batch and the single event).
 
 The structs are a tagged union on `event`. They are strict: an unknown field, a null in a required
 field or an integral float as a time fails the decode. Their fields are in sorted order, so that the
@@ -23,7 +23,7 @@ from snapbid.events.outcomes import AcceptedEvent, accepted
 from snapbid.events.values import calling_code, country_code, currency_code, is_ip, read_hash
 
 Check = Callable[[Any], bool]
-"""Normalises a context in place; False if a rule is broken or `examine` has to decide."""
+"""Normalises a context in place; returns False if a rule is broken or `examine` must decide."""
 
 Decode = Callable[[bytes], Any]
 
@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class EventPlan(NamedTuple):
-    """How a decoded event is finished: its name, its checks, and its deduplication key."""
+    """How to finish a decoded event: its name, its checks, and its deduplication key."""
 
     name: str
     checks: tuple[Check, ...]
@@ -42,8 +42,8 @@ def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> Accepted
     """Read an event dated `latest_ms` or earlier; None if this path does not take it.
 
     `raw` is UTF-8 without the escapes of `strict_json.SUSPECT`. If it has as many colons as the
-    canonical envelope, no key is given twice: each key is followed by a colon, and strings keep
-    theirs. A null would add a colon too, so an event with one is not even tried.
+    canonical envelope, no key occurs twice: each key is followed by a colon, and strings keep
+    theirs. A null would add a colon too, so events with one are not tried.
     """
     if b"null" in raw:
         return None
@@ -69,7 +69,7 @@ def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> Accepted
 
 
 def _has_at_elsewhere(ids: tuple[str | None, ...], raw: bytes) -> bool:
-    """Whether there is an @ elsewhere than in the user's ids, perhaps that of an email address."""
+    """Whether there is an @ outside the user's ids, which may belong to an email address."""
     return raw.count(b"@") != sum(id.count("@") for id in ids if id is not None)
 
 
@@ -107,7 +107,7 @@ def _numbers_check(names: tuple[str, ...]) -> Check:
 
 
 def _mapping_check(name: str, stored_form: Callable[[str], str | None]) -> Check:
-    """Replace a value by its stored form, which is None where the value breaks the rule."""
+    """Replace a value by its stored form, which is None if the value breaks the rule."""
 
     def check(context: Any) -> bool:
         given = getattr(context, name)
@@ -128,7 +128,7 @@ def _stored_hash(text: str) -> str | None:
 
 
 def _group_check(group: str, checks: tuple[Check, ...]) -> Check:
-    """Apply checks to an object inside the context."""
+    """Apply checks to an object within the context."""
 
     def check(context: Any) -> bool:
         inner = getattr(context, group)
@@ -209,7 +209,7 @@ def _type_of(field: Field) -> Any:
 
 
 def _struct(name: str, types: dict[str, tuple[Any, bool]], **options: Any) -> type[msgspec.Struct]:
-    """A struct from the type of each field and whether it is required."""
+    """Define a struct from each field's type and whether it is required."""
     fields = [
         (leaf, type_) if required else (leaf, type_ | None, None)
         for leaf, (type_, required) in sorted(types.items())
@@ -261,7 +261,7 @@ _PLANS: Final[dict[type, EventPlan]] = {
 
 @cache
 def decoder_for(presets: frozenset[str]) -> Decode:
-    """Give the decode of the events of these presets; any other event fails it."""
+    """Return the decode function for the events of these presets; other events fail it."""
     enabled = [_ENVELOPES[name] for name, event in EVENTS.items() if event.preset in presets]
     union: Any = enabled[0]
     for envelope in enabled[1:]:

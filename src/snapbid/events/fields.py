@@ -16,13 +16,13 @@ MAX_MS: Final = 10**13 - 1
 """Times have 13 digits: 2001-09-09 to 2286-11-20."""
 
 MAX_EXACT: Final = 2**53
-"""Integers up to here are kept as integers; beyond, a number is the nearest double."""
+"""Integers up to this limit are kept as integers; beyond, a number is the nearest double."""
 
 Unit = Literal["ms", "minutes", "days"]
 
 
 class Kind(StrEnum):
-    """The kind of a value, which decides its JSON type and how it is validated."""
+    """The kind of a value: it decides the JSON type and the validation."""
 
     TEXT = "text"
     CHOICE = "choice"
@@ -71,7 +71,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def stored_forms(self) -> dict[str, str]:
-        """Each accepted spelling of a choice, and the one that is stored."""
+        """Map each accepted spelling of a choice to the stored one."""
         return {value: self.stored.get(value, value) for value in self.values}
 
     @property
@@ -81,7 +81,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def leaf(self) -> str:
-        """The last part of the path, which names the amount in `enrichment`."""
+        """The last part of the path; it names the amount in `enrichment`."""
         return self.path.rpartition(".")[2]
 
 
@@ -102,7 +102,7 @@ class Event(Struct, frozen=True, kw_only=True):
     required_with: Mapping[str, tuple[str, ...]] = {}
 
     def identity_fields(self) -> tuple[Field, ...]:
-        """The fields of `identity`, with this event's levels."""
+        """The fields of `identity`, with this event's requirement levels."""
         user = Level.SUGGESTED if self.lifecycle else Level.REQUIRED
         return (
             _text("identity.client_user_id", user, "unique user id in the partner's system"),
@@ -111,7 +111,7 @@ class Event(Struct, frozen=True, kw_only=True):
         )
 
     def context_fields(self) -> tuple[Field, ...]:
-        """The fields of `context`: base properties, the event's own, hashes of any event."""
+        """The fields of `context`: base properties, the event's own, and the common hashes."""
         own = {field.path for field in self.fields}
         ip = Field(
             path="context.ip_address", kind=Kind.IP, level=self.ip, note="the end user's address"
@@ -120,7 +120,7 @@ class Event(Struct, frozen=True, kw_only=True):
         return (ip, *self.fields, *hashes)
 
     def context_objects(self) -> dict[str, list[Field]]:
-        """The same by the object that they are in: `context` itself, and those inside by key."""
+        """The same fields by their object: `context` itself, and objects within it by key."""
         objects: dict[str, list[Field]] = {}
         for field in self.context_fields():
             objects.setdefault(field.parent.rpartition(".")[2], []).append(field)

@@ -1,7 +1,7 @@
-"""API keys, as a worker finds a request's (contract 7).
+"""Look-up of a request's API key in a worker (contract 7).
 
-Keys are known only by their SHA-256: a request's key is hashed and looked up by its hash, and the
-hashes are compared in constant time.
+Workers know keys only by their SHA-256: a request's key is hashed and looked up by its hash, and
+the hashes are compared in constant time.
 """
 
 import hmac
@@ -14,9 +14,9 @@ from snapbid.events.outcomes import Product
 
 
 class ApiKey(NamedTuple):
-    """A valid key; `digest` is its SHA-256, `rate_key` the Redis key of its requests.
+    """A valid key; `digest` is its SHA-256, `rate_key` the Redis key that counts its requests.
 
-    `rate` and `events` are the requests and events that it may send in a rolling minute.
+    `rate` and `events` limit its requests and events in a rolling minute.
     """
 
     digest: bytes
@@ -40,12 +40,12 @@ class ApiKeys:
         }
 
     def find(self, given: bytes) -> ApiKey | None:
-        """The key that a request carries, None if it was not issued or is revoked."""
+        """Find the key of a request; None if it was not issued or is revoked."""
         digest = sha256(given).digest()
         key = self._keys.get(digest)
         return key if key is not None and hmac.compare_digest(key.digest, digest) else None
 
 
 def rate_key(digest: bytes) -> str:
-    """The Redis key of the requests of an API key within the last minute."""
+    """The Redis key that counts an API key's requests in the last minute."""
     return f"{EVENT_RATE}{digest[:16].hex()}"

@@ -1,10 +1,10 @@
-"""Accepted events and the results of reading a body; how an event gets its id (contract 7).
+"""Accepted events, their ids, and the results of reading a body (contract 7).
 
 The canonical envelope is the JSON `{"event":…,"timestamp":…,"identity":{…},"context":{…}}` in UTF-8
 without whitespace. The keys of `identity`, of `context` and of every object in it are sorted by
 code point, known fields are never null, every value has its stored form, and integral numbers up to
-2^53 have no fraction. Two requests that mean the same event therefore have the same bytes, so a
-retry gets the same `eventId` without a look-up.
+2^53 have no fraction. Two requests with the same event therefore have the same bytes, so a retry
+gets the same `eventId` without a look-up.
 """
 
 from hashlib import sha256
@@ -26,14 +26,14 @@ _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Product(Struct, frozen=True):
-    """The product a key belongs to, and its presets; `general.core` is always among them."""
+    """A key's product and its presets, which always include `general.core`."""
 
     name: str
     presets: frozenset[str] = frozenset({CORE})
 
 
 class AcceptedEvent(Struct, frozen=True, gc=False):
-    """A valid event, normalised. `envelope` is the canonical JSON, which is what is stored."""
+    """A valid event, normalised. `envelope` is the canonical JSON, which is stored."""
 
     event: str
     event_id: str
@@ -45,7 +45,7 @@ class AcceptedEvent(Struct, frozen=True, gc=False):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The envelope decoded: `event`, `timestamp`, `identity`, `context`."""
+        """The decoded envelope: `event`, `timestamp`, `identity`, `context`."""
         document: dict[str, Any] = msgspec.json.decode(self.envelope)
         return document
 
@@ -73,7 +73,7 @@ class BatchResult(Struct, frozen=True):
 def canonical_envelope(
     event: str, timestamp: int, identity: dict[str, Any], context: dict[str, Any]
 ) -> bytes:
-    """The canonical envelope of normalised parts."""
+    """Build the canonical envelope from normalised parts."""
     return b'{"event":"%b","timestamp":%d,"identity":%b,"context":%b}' % (
         event.encode(),
         timestamp,
@@ -90,10 +90,10 @@ def accepted(
     envelope: bytes,
     key: str | None,
 ) -> AcceptedEvent:
-    """The accepted event of an envelope. `ids` are those of `AcceptedEvent`, in its order.
+    """Build the accepted event of an envelope. `ids` are those of `AcceptedEvent`, in its order.
 
-    `key` is the transaction's or bonus's id; None if the whole envelope identifies the event. None
-    of product, event and key can contain U+0000, which therefore separates them.
+    `key` is the transaction's or bonus's id; None if the whole envelope identifies the event.
+    Product, event and key cannot contain U+0000, which therefore separates them.
     """
     unique = envelope if key is None else key.encode()
     digest = sha256(b"%b\0%b\0%b" % (product, event.encode(), unique)).hexdigest()

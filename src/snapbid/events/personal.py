@@ -1,8 +1,8 @@
-"""Personal data in plain text, which no part of a context may have (contract 7, Personal data).
+"""Detection of personal data in plain text, forbidden anywhere in a context (contract 7).
 
-It is known by its key, in any of the spellings that partners use (`phoneNumber`, `email_address`,
-`user.e-mail`), or by a value or a key that is an email address. Flags under such a key (`email:
-true`, a channel's consent) say nothing of a person, and are kept.
+It is recognised by its key, in any of the spellings that partners use (`phoneNumber`,
+`email_address`, `user.e-mail`), or by a value or key that is an email address. Flags under such a
+key (`email: true`, a channel's consent) reveal nothing about a person, and are kept.
 """
 
 import re
@@ -15,7 +15,7 @@ email phone phone_number first_name last_name full_name date_of_birth dob passpo
 national_id
 """
 PLAINTEXT_KEYS: Final = frozenset(_PLAINTEXT.split())
-"""Keys of personal data, refused in `context` and `context.privacy` whatever their value is."""
+"""Keys of personal data, refused in `context` and `context.privacy` whatever their value."""
 
 _NUMBER: Final = "(number|num|no|nr)?"
 _SPELLINGS: Final = re.compile(
@@ -28,7 +28,7 @@ _SPELLINGS: Final = re.compile(
     f"|passport{_NUMBER}|ssn|socialsecurity(number|no)|national(id|identity){_NUMBER}"
     ")"
 )
-_LONGEST: Final = 64  # characters of a key with a meaning
+_LONGEST: Final = 64  # characters; longer keys are not checked
 _SEPARATORS: Final = re.compile(r"[^a-z0-9]")
 _EMAIL: Final = re.compile(
     r"(?:mailto:|[^<>@]{0,100}<)?[^@\s<>,;:/\\]{1,64}@(?P<domain>[^@\s<>,;:/\\?]{4,253})>?(?:\?.*)?",
@@ -53,7 +53,7 @@ def _is_short_key(key: str) -> bool:
 
 
 def is_email(text: str) -> bool:
-    """Whether a text as a whole is an email address, perhaps with a name or `mailto:`."""
+    """Whether the whole text is an email address, perhaps with a name or `mailto:`."""
     if "@" not in text or len(text) > 1024:
         return False
     found = _EMAIL.fullmatch(text.strip())
@@ -66,7 +66,7 @@ def is_email(text: str) -> bool:
 
 
 def is_unhashed(text: str) -> bool:
-    """Whether what stands in the place of a hash looks like an address or a phone number."""
+    """Whether a text sent as a hash looks like an email address or a phone number."""
     text = text.strip()
     if _ADDRESS.fullmatch(text):
         return True
@@ -75,14 +75,14 @@ def is_unhashed(text: str) -> bool:
 
 
 def is_plaintext(key: str, value: Any) -> bool:
-    """Whether a member of an object is personal data itself, by its key or as an address."""
+    """Whether a member of an object is personal data itself, by its key or as an email address."""
     if is_email(key) or (isinstance(value, str) and is_email(value)):
         return True
     return is_key(key) and _says_something(value)
 
 
-def places(value: Any) -> Iterator[tuple[str | int, ...]]:
-    """Where a value of an unknown field has personal data: the keys and indices down to it."""
+def paths(value: Any) -> Iterator[tuple[str | int, ...]]:
+    """Yield the paths (keys and indices) to personal data in an unknown field's value."""
     members: Iterator[tuple[str | int, Any]]
     if isinstance(value, dict):
         members = iter(value.items())
@@ -94,12 +94,12 @@ def places(value: Any) -> Iterator[tuple[str | int, ...]]:
         if is_plaintext(key if isinstance(key, str) else "", member):
             yield (key,)
             continue
-        for place in places(member):
-            yield (key, *place)
+        for path in paths(member):
+            yield (key, *path)
 
 
 def _says_something(value: Any) -> bool:
-    """Whether there is a text or a number in a value, and not only flags."""
+    """Whether a value contains a text or a number, and not only flags."""
     if isinstance(value, dict):
         return any(map(_says_something, value.values()))
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The paths of server events (document 3), and the names under which their requests are counted."""
+"""The paths of server events (document 3), and their names in metrics."""
 
 from typing import Final
 
@@ -16,5 +16,5 @@ def is_event_path(path: str) -> bool:
 
 
 def route_of(path: str) -> str | None:
-    """The name under which requests to a path are counted, None for other rooms' paths."""
+    """The name under which requests to a path are counted; None for other rooms' paths."""
     return ROUTES.get(path)

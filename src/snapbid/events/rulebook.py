@@ -1,7 +1,7 @@
-"""The rule book: rules, warnings and error codes, and the refusal of a request that breaks rules.
+"""Rules, warnings and error codes, and the refusals of requests that break rules.
 
-Everything said about a wrong event comes from here: which code it makes, with which status, in
-which words. Nothing quotes a partner's value. (Document 3, Error body; contract 7.)
+The code, the status and the wording of every error about an event are defined here. None quotes a
+partner's value. (Document 3, Error body; contract 7.)
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from msgspec import Struct
 from snapbid.events.fields import MAX_TEXT
 
 MAX_EVENTS: Final = 600
-"""Events in a batch (document 3, Limits)."""
+"""The limit of events in a batch (document 3, Limits)."""
 
 BODY: Final = "body"
 """The `field` of a violation that concerns the whole body."""
@@ -48,7 +48,7 @@ RULES: Final[dict[str, str]] = {
     "unknown_event": "is not an event of the catalog",
     "event_disabled": "is not enabled for this product",
 }
-"""Rule -> what it says, in messages and on the partners' page."""
+"""Rule -> its wording, in messages and on the partners' page."""
 
 WARNINGS: Final[dict[str, str]] = {
     "suggested_missing": "should be sent",
@@ -77,7 +77,7 @@ STATUSES: Final = {
 
 
 class FieldFinding(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A violation or a warning: the path of the field, the rule, the event if in the catalog.
+    """A violation or a warning: the field's path, the rule, and the event if it is in the catalog.
 
     In a batch, `index` is the event's position, and `field` starts with it: `[3].context.amount`.
     """
@@ -89,7 +89,7 @@ class FieldFinding(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class RejectedEvent(Struct, frozen=True):
-    """An event of a batch that is not accepted."""
+    """A rejected event of a batch."""
 
     index: int
     code: str
@@ -112,7 +112,7 @@ class RefusedRequest(Struct, frozen=True):
 def findings_of(
     event: str | None, broken: Iterable[tuple[str, str]], index: int | None = None
 ) -> list[FieldFinding]:
-    """Pairs of field and rule as partners see them; `index` is the position in a batch."""
+    """Convert (field, rule) pairs to findings; `index` is the event's position in a batch."""
     if index is None:
         return [FieldFinding(field or BODY, rule, event) for field, rule in broken]
     prefix = f"[{index}]"
@@ -123,7 +123,7 @@ def findings_of(
 
 
 def code_of(violations: list[FieldFinding]) -> str:
-    """The error code: invalid fields outrank an unknown event, which outranks a disabled one."""
+    """Choose the error code: invalid fields outrank an unknown event, and that a disabled one."""
     rules = {violation.rule for violation in violations}
     if rules - {"unknown_event", "event_disabled"}:
         return VALIDATION_ERROR
@@ -131,14 +131,14 @@ def code_of(violations: list[FieldFinding]) -> str:
 
 
 def refuse(violations: list[FieldFinding]) -> RefusedRequest:
-    """The refusal for these violations; its message names the first one."""
+    """Build the refusal for these violations; its message names the first one."""
     first = violations[0]
     message = sentence(first.field, first.rule, len(violations) - 1)
     return RefusedRequest(code_of(violations), message, violations)
 
 
 def refuse_body(code: str, rule: str, reason: str = "", index: int | None = None) -> RefusedRequest:
-    """The refusal of a body as a whole; `index` is the event of a batch that is the reason."""
+    """Build the refusal of a whole body; `index` is the event of a batch that caused it."""
     message = sentence(BODY, rule) + (f": {reason}" if reason else "")
     if index is None:
         return RefusedRequest(code, message, [FieldFinding(BODY, rule, None)])
@@ -147,6 +147,6 @@ def refuse_body(code: str, rule: str, reason: str = "", index: int | None = None
 
 
 def sentence(field: str, rule: str, others: int = 0) -> str:
-    """The message for a broken rule, with the number of other violations."""
+    """Format the message for a broken rule, with the number of other violations."""
     more = "" if not others else f", and {others} more violation{'s' if others > 1 else ''}"
     return f"{field} {RULES[rule]}{more}"

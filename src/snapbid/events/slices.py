@@ -1,7 +1,7 @@
-"""Long work in time slices, so that bids served by the same process do not wait for it.
+"""Long work in time slices, so that bids served by the same process need not wait for it.
 
 After each slice the event loop sleeps for a moment instead of yielding once: the server's own
-threads, which bring in the requests, need the interpreter too and cannot get it from a busy loop.
+threads, which receive the requests, need the interpreter too, and do not get it from a busy loop.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ class Slices:
         self._until = perf_counter() + SLICE_S
 
     async def pause(self) -> None:
-        """Let others run if the current slice is over."""
+        """Let other tasks run if the current slice is over."""
         if perf_counter() >= self._until:
             await asyncio.sleep(PAUSE_S)
             self._until = perf_counter() + SLICE_S
 
     async def run(self, steps: Generator[None, None, T]) -> T:
-        """Run a generator to its end, pausing between steps; give its return value."""
+        """Run a generator to its end, pausing between steps; return its return value."""
         while True:
             try:
                 next(steps)

@@ -1,10 +1,10 @@
-"""JSON as event endpoints read it: RFC 8259 in UTF-8, without anything ambiguous.
+"""Strict JSON for the event endpoints: RFC 8259 in UTF-8, without ambiguities.
 
-A body is refused as a whole (`malformed_json`) for invalid UTF-8, NaN or Infinity, a key given
-twice in one object, U+0000, lone surrogates, or nesting deeper than `MAX_DEPTH`. A byte order mark
-before it is skipped. The reason names the byte of a syntax error, counted from 0, and in a batch
-the event (`locate`). Numbers beyond the range of a double become infinite, so that the field can be
-named; integers beyond 64 bits become the nearest double.
+A whole body is refused (`malformed_json`) for invalid UTF-8, NaN or Infinity, a duplicate key in an
+object, U+0000, lone surrogates, or nesting deeper than `MAX_DEPTH`. A leading byte order mark is
+skipped. The reason names the byte of a syntax error, counted from 0, and in a batch the event
+(`locate`). Numbers beyond the range of a double become infinite, so that the field can be named;
+integers beyond 64 bits become the nearest double.
 """
 
 import json
@@ -21,7 +21,7 @@ MARK: Final = b"\xef\xbb\xbf"
 """The byte order mark in UTF-8."""
 
 SUSPECT: Final = re.compile(rb"\\u(?:0000|003[aA]|0040|[dD][89a-fA-F])")
-"""Escapes that may hide U+0000, half a surrogate pair, a colon, or an @."""
+"""Escapes that may encode U+0000, half a surrogate pair, a colon, or an @."""
 
 _MAX_INTEGER: Final = 2**63 - 1
 _MAX_INTEGER_DIGITS: Final = 400  # a double has at most 309
@@ -33,7 +33,7 @@ _decode_array: Final = msgspec.json.Decoder(list[Raw]).decode
 class Malformed(Exception):
     """The text is not acceptable JSON; the message says why, without quoting it.
 
-    `index` is the event's position in a batch, where it is known.
+    `index` is the event's position in a batch, if known.
     """
 
     def __init__(self, reason: str, index: int | None = None) -> None:
@@ -58,7 +58,7 @@ def check_utf8(body: bytes) -> None:
 
 
 def elements(body: bytes, limit: int) -> list[Raw]:
-    """The elements of an array, each as its undecoded text.
+    """Split an array into its elements, as undecoded text.
 
     Raises Malformed (see `locate`), NotArray, and TooMany for more than `limit`.
     """
@@ -77,7 +77,7 @@ def elements(body: bytes, limit: int) -> list[Raw]:
 
 
 def _is_longer(body: bytes, limit: int) -> bool:
-    """Whether an array has more elements, without creating an object for each of them."""
+    """Whether an array has more than `limit` elements, without creating an object for each."""
     names = [f"e{index}" for index in range(limit + 1)]
     row = defstruct("Row", [(name, Raw, Raw(b"")) for name in names], array_like=True, gc=False)
     try:
@@ -87,7 +87,7 @@ def _is_longer(body: bytes, limit: int) -> bool:
 
 
 def decode_strictly(text: bytes, skipped: int = 0) -> Any:
-    """Decode a text, before which so many bytes were skipped, under all the rules above.
+    """Decode a text under all the rules above; `skipped` bytes preceded it.
 
     Raises Malformed.
     """
@@ -97,7 +97,7 @@ def decode_strictly(text: bytes, skipped: int = 0) -> Any:
         raise _too_deep() from None
     except json.JSONDecodeError as error:
         raise _syntax(error.doc, error.pos, None, skipped) from None
-    except ValueError:  # of an integer, say
+    except ValueError:  # an integer with too many digits, say
         raise Malformed("it has a syntax error") from None
     if _may_break(text):
         _check(document, 0)
@@ -105,9 +105,9 @@ def decode_strictly(text: bytes, skipped: int = 0) -> Any:
 
 
 def locate(body: bytes, skipped: int = 0) -> Malformed | None:
-    """What is wrong with a batch that is malformed, and which event has it; None if unknown.
+    """Find the error in a malformed batch, and the event that has it; None if not found.
 
-    Bytes are counted with those that were skipped before it.
+    Byte positions include the `skipped` ones.
     """
     try:
         text = body.decode()
@@ -138,7 +138,7 @@ def locate(body: bytes, skipped: int = 0) -> Malformed | None:
 
 
 def _end_of_element(text: str, start: int) -> int:
-    """Where an element that begins there ends. Raises Malformed, and what `json` raises."""
+    """The end of the element that begins at `start`. Raises Malformed, and what `json` raises."""
     _, end = _STRICT.raw_decode(text, start)
     element = text[start:end].encode()
     if _may_break(element):
@@ -157,7 +157,7 @@ def _after_blanks(text: str, at: int) -> int:
 
 
 def _may_break(raw: bytes) -> bool:
-    """Whether a text may have rules broken that only `_check` sees."""
+    """Whether a text may break rules that only `_check` detects."""
     return raw.count(b"{") + raw.count(b"[") > MAX_DEPTH or SUSPECT.search(raw) is not None
 
 

@@ -1,7 +1,7 @@
 """Reading the bodies of both endpoints (contract 7): the accepted events, or every violation.
 
-An event is read field by field (`examine`), unless the fast path takes it (`fast`). Nothing here
-knows HTTP: the results are values of `outcomes`, or a `RefusedRequest`.
+An event is read field by field (`examine`), unless the fast path takes it (`fast`). Results are
+independent of HTTP: values of `outcomes`, or a `RefusedRequest`.
 """
 
 from collections.abc import Generator
@@ -37,7 +37,7 @@ from snapbid.events.strict_json import (
 )
 
 AHEAD_MS: Final = 3_600_000
-"""How far in the future an event may lie."""
+"""How far in the future an event may be dated."""
 
 Steps: TypeAlias = Generator[None, None, BatchResult | RefusedRequest]
 
@@ -54,7 +54,7 @@ class _EventReader:
         self._product = product.name.encode()
         self._latest_ms = now_ms + AHEAD_MS
         self._decode = fast.decoder_for(self._presets)
-        # Test mode wants warnings, which only the examination gives.
+        # Test mode reports warnings, which only the examination finds.
         self._examine_all = test
         check_utf8(body)
         if body.startswith(MARK):
@@ -79,7 +79,7 @@ class _EventReader:
 def read_single(
     body: bytes, product: Product, now_ms: int, *, test: bool = False
 ) -> SingleResult | RefusedRequest:
-    """Read one envelope. `test` adds warnings, and changes nothing else."""
+    """Read one envelope; `test` only adds warnings."""
     try:
         reader = _EventReader(body, product, now_ms, test=test)
         event = reader.read(reader.body)
@@ -98,8 +98,8 @@ def read_batch(
 ) -> BatchResult | RefusedRequest:
     """Read an array of 1 to 600 envelopes, all or nothing.
 
-    With `lenient` or `test` the result has the valid events beside the rejected ones; `test` adds
-    warnings. A body that is no such array, or malformed in any event, is refused in any case.
+    With `lenient` or `test` the result lists valid and rejected events; `test` adds warnings. A
+    body that is no such array, or malformed in any event, is always refused.
     """
     steps = batch_steps(body, product, now_ms, lenient=lenient, test=test)
     while True:

@@ -1,7 +1,7 @@
-"""Field values: what a value of each kind may be, and the form in which it is stored (contract 7).
+"""Checks of field values by kind, and their stored forms (contract 7).
 
-The functions on single texts serve `fast` and `examine` alike; `reader_of` gives `examine` the
-reader of a field, which names the broken rule.
+The functions on single texts serve both `fast` and `examine`; `reader_of` builds the reader of a
+field for `examine`, which names the broken rule.
 """
 
 import math
@@ -21,20 +21,20 @@ HASH_SUFFIX: Final = "_hash"
 
 _CRYPTO: Final = re.compile(r"[A-Z0-9]{2,10}")
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
-_NUMBERS: Final = (int, float)  # as JSON has them; a flag is none
+_NUMBERS: Final = (int, float)  # of JSON; a flag is not a number
 
 Verdict = tuple[str | None, Any]
-"""The broken rule or None, and the value as it is stored."""
+"""The broken rule or None, and the stored value."""
 
 Reader = Callable[[Any, dict[str, Any]], Verdict]
-"""Judges a value that is not null, given the object it stands in (a currency needs `is_crypto`)."""
+"""Judges a value that is not null, given its enclosing object (a currency needs `is_crypto`)."""
 
 country_code = countries.alpha2
 calling_code = calling_codes.calling_code
 
 
 def is_ip(text: str) -> bool:
-    """Whether it is a dotted-decimal IPv4 address, or an IPv6 address without a zone."""
+    """Whether a text is a dotted-decimal IPv4 address, or an IPv6 address without a zone."""
     try:
         socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
     except (OSError, ValueError):
@@ -43,7 +43,7 @@ def is_ip(text: str) -> bool:
 
 
 def currency_code(text: str, *, crypto: bool) -> str | None:
-    """The upper-case ISO 4217 code or, with `crypto`, any symbol; None if it is neither."""
+    """Return the upper-case ISO 4217 code or, with `crypto`, any symbol; None if it is neither."""
     if not crypto:
         return currencies.code(text)
     upper = text.upper() if text.isascii() else ""
@@ -51,7 +51,7 @@ def currency_code(text: str, *, crypto: bool) -> str | None:
 
 
 def read_hash(text: str) -> tuple[str | None, str]:
-    """The rule that a hash breaks or None, and the hash in lower case."""
+    """Return the rule that a hash breaks or None, and the hash in lower case."""
     if _SHA256.fullmatch(text):
         lower = text.lower()
         return ("empty_hash" if lower == EMPTY_HASH else None), lower
@@ -59,14 +59,14 @@ def read_hash(text: str) -> tuple[str | None, str]:
 
 
 def normalise_number(number: float) -> float:
-    """The stored form of a finite number: integral ones up to 2^53 are integers."""
+    """Convert a finite number to its stored form: integral ones up to 2^53 are integers."""
     if abs(number) > MAX_EXACT:
         return float(number)
     return int(number) if number == int(number) else number
 
 
 def text_rule(value: Any) -> str | None:
-    """The rule that a value breaks as a text, or None."""
+    """Return the rule that a value breaks as a text, or None."""
     if not isinstance(value, str):
         return "type"
     if not value:
@@ -75,7 +75,7 @@ def text_rule(value: Any) -> str | None:
 
 
 def read_time(value: Any) -> Verdict:
-    """A time in epoch milliseconds: 13 digits, no fraction other than zero."""
+    """Read a time in epoch milliseconds: 13 digits, no fraction other than zero."""
     if value.__class__ not in _NUMBERS:
         return "type", value
     if math.isinf(value):
@@ -86,7 +86,7 @@ def read_time(value: Any) -> Verdict:
 
 
 def reader_of(field: Field) -> Reader:
-    """The reader of a field's values."""
+    """Return the reader of a field's values."""
     match field.kind:
         case Kind.FLAG:
             return _flag
