@@ -1,7 +1,7 @@
 """The report cache: 5 minutes per SSP and window, shared by all workers in Redis (contract 6).
 
-Redis expires the entries. An entry's age is derived from its remaining time to live, so no two
-clocks are compared. While Redis is down, the cache is empty.
+Redis expires the entries. An entry's age follows from its remaining time to live, so no two clocks
+are compared. While Redis is down, the cache is empty.
 """
 
 import asyncio
@@ -40,11 +40,13 @@ class ReportCache:
         self.ttl_s = ttl_s
 
     async def get(self, key: str) -> CachedReport | None:
-        """The report, or None if it is not stored or has expired."""
+        """Fetch a report; None if it is not stored or has expired."""
         try:
             body, left_ms = await self._get((key,), ())
         except (RedisError, OSError) as error:
-            repeated.warning("the report cache was not read: %s", error or "no answer")
+            repeated.warning(
+                "failed to read the report cache: %s, asking the warehouse", error or "no answer"
+            )
             return None
         if body is None:
             return None
@@ -56,7 +58,7 @@ class ReportCache:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await self._redis.set(key, body, ex=self.ttl_s)
         except (RedisError, OSError) as error:
-            repeated.warning("the report cache was not written: %s", error or "no answer")
+            repeated.warning("failed to write the report cache: %s", error or "no answer")
 
 
 def redis_key(ssp: str, window: ReportWindow) -> str:

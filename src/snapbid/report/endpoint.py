@@ -1,6 +1,6 @@
 """`GET /api/v1/ssp/{sspId}/report` over HTTP (document 1; contract 6).
 
-The dates are checked (400) once the gate has admitted the request.
+The dates are checked (400) after the gate has admitted the request.
 """
 
 from typing import Final
@@ -16,12 +16,12 @@ from snapbid.report.gate import Clock, Fields, Registry, TokenGate
 from snapbid.report.reports import ReportSource, WarehouseUnavailable
 from snapbid.report.routes import ssp_of
 
-# A client may cache a report for as long as we do; `Age` is the part of that already gone.
+# A client may cache a report for as long as we do; `Age` is the time already elapsed.
 CACHE_CONTROL: Final = (b"cache-control", b"private, max-age=%d" % TTL_S)
 
 
 class ReportEndpoint:
-    """Answers reports. Raises Problem for an error answer; the arguments are those of the gate."""
+    """Answers report requests, with the gate's arguments. Raises Problem for an error answer."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""Who may read what belongs to an SSP: the holder of its report token (contract 6 and 11).
+"""Access to an SSP's documents for the holder of its report token (contract 6 and 11).
 
 Checks come in this order: path (404), method (405), token (401), rate (429). The id in the path is
-only compared with the token's `sub`, so answers do not reveal which SSPs are registered: without a
-token of its own, every id gets the same 401.
+only compared with the token's `sub`, so answers do not reveal which SSPs are registered: without
+its own token, every id gets the same 401.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ BASIC: Final = (b"www-authenticate", b'Basic realm="snapbid", charset="UTF-8"')
 
 
 class Admitted(NamedTuple):
-    """A request that may be answered: for whom, when, and which headers tell of its quota.
+    """An admitted request: the SSP, the time, and the headers with its quota.
 
     `use_cache` is False while Redis is down.
     """
@@ -46,11 +46,11 @@ class Admitted(NamedTuple):
 
 
 class TokenGate:
-    """Admits requests with an SSP's own token, at most 10 of each token in any rolling minute.
+    """Admits requests with an SSP's own token, at most 10 per token in any rolling minute.
 
-    `registry` gives the current map of descriptor to canonical id, None until it is loaded.
-    `clock` (UTC) stands in for the worker's clock and that of Redis. `rate` begins the Redis keys
-    of the quota. `basic`: the token is taken as a password, too, which browsers ask their user for.
+    `registry` returns the current map of descriptor to canonical id, None until it is loaded.
+    `clock` (UTC) replaces the worker's clock and that of Redis. `rate` is the prefix of the quota's
+    Redis keys. `basic` also accepts the token as a password, for which browsers ask their user.
     Raises ValueError for a key that cannot sign.
     """
 
@@ -74,7 +74,7 @@ class TokenGate:
         self._basic = basic
 
     async def admit(self, scope: Scope, receive: Receive, ssp: str | None) -> Admitted:
-        """Admit a request for what belongs to `ssp`, None if the path is none. Raises Problem."""
+        """Admit a request for a document of `ssp`, None if the path is unknown. Raises Problem."""
         if ssp is None:
             raise await refused(NotFound("there is nothing at this path"), receive)
         if scope["method"] not in ("GET", "HEAD"):

@@ -1,7 +1,7 @@
 """The rate limit of a token: 10 requests in any rolling minute, over all workers (contract 6).
 
-Where Redis is down there is no limit: the figures are in the warehouse, and a partner who
-reconciles is served better late figures than none.
+While Redis is down there is no limit: the figures come from the warehouse, and a partner who
+reconciles is better served than refused.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ repeated = RepeatedLog(logging.getLogger("snapbid"))
 
 
 class Quota(NamedTuple):
-    """Whether a request is admitted, how many more would be, and in how many seconds one more."""
+    """Whether a request is admitted, the number of further ones, and the seconds until one more."""
 
     admitted: bool
     remaining: int
@@ -39,9 +39,9 @@ class Quota(NamedTuple):
 
 
 class TokenLimit:
-    """The limit of each token; `clock` (UTC) stands in for the clock of Redis.
+    """The limit of each token; `clock` (UTC) replaces the clock of Redis.
 
-    `prefix` begins the keys, which are another limit's under another one.
+    Limits with different key prefixes are independent.
     """
 
     def __init__(
@@ -55,22 +55,22 @@ class TokenLimit:
         self._limiter = RateLimiter(redis, timeout_s=ANSWER_TIMEOUT_S, clock=micros)
 
     async def take(self, jti: str) -> Quota | None:
-        """Count a request of a token unless it is one too many; None while Redis is down."""
+        """Count a request of a token unless it exceeds the limit; None while Redis is down."""
         try:
             admission = await self._limiter.admit(redis_key(jti, self._prefix), REQUESTS)
         except RateLimiterUnavailable as error:
-            repeated.warning("reports are not rate-limited, Redis does not answer: %s", error)
+            repeated.warning("suspended the rate limit of reports: Redis is unavailable: %s", error)
             return None
-        # After a clock was set back a request may leave later; no client is told more than this.
+        # After a clock was set back the wait may be longer; never tell a client more than this.
         reset_s = min(admission.wait_s, WINDOW_S)
         return Quota(admission.admitted, admission.remaining, reset_s)
 
 
 def redis_key(jti: str, prefix: str = REPORT_RATE) -> str:
-    """The Redis key of a token's requests; hashed, since a `jti` may be any text of any length."""
+    """The Redis key of a token's requests; hashed, as a `jti` may be any text of any length."""
     return f"{prefix}{hashlib.blake2b(jti.encode(), digest_size=16).hexdigest()}"
 
 
 def epoch_micros(moment: datetime) -> int:
-    """Microseconds since the epoch, exactly."""
+    """Convert to microseconds since the epoch, exactly."""
     return (moment - _EPOCH) // timedelta(microseconds=1)

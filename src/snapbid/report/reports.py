@@ -29,7 +29,7 @@ class WarehouseUnavailable(Exception):
 
 
 class FetchedReport(NamedTuple):
-    """A report as JSON, and its age in seconds if it comes from the cache."""
+    """A report as JSON, and its age in seconds if it came from the cache."""
 
     body: bytes
     age_s: int | None = None
@@ -44,7 +44,7 @@ class ReportSource:
         self._fetches: dict[tuple[str, ReportWindow], asyncio.Task[FetchedReport]] = {}
 
     async def get(self, ssp: str, window: ReportWindow, *, use_cache: bool) -> FetchedReport:
-        """The report of a canonical SSP id. Raises WarehouseUnavailable within ANSWER_TIMEOUT_S."""
+        """Get the report of a canonical SSP id. Raises WarehouseUnavailable by ANSWER_TIMEOUT_S."""
         key = (ssp, window)
         until = asyncio.get_running_loop().time() + ANSWER_TIMEOUT_S
         task = self._fetches.get(key)
@@ -66,10 +66,10 @@ class ReportSource:
     def _end(self, key: tuple[str, ReportWindow], task: asyncio.Task[FetchedReport]) -> None:
         del self._fetches[key]
         if not task.cancelled():
-            task.exception()  # retrieve it: every caller may have timed out before
+            task.exception()  # retrieve it: all callers may have timed out
 
     async def _fetch(self, ssp: str, window: ReportWindow, use_cache: bool) -> FetchedReport:
-        # The cache is read again within the task: another one may have ended meanwhile.
+        # Read the cache again within the task: another task may have finished meanwhile.
         cached = await self._cached(ssp, window) if use_cache else None
         if cached is not None:
             return cached
@@ -77,7 +77,7 @@ class ReportSource:
             days = await reports.fetch_days(self._pool, ssp, window.first, window.last)
         except AWAY as error:
             reason = str(error) or type(error).__name__
-            repeated.warning("the warehouse did not answer a report: %s", reason)
+            repeated.warning("failed to fetch a report: the warehouse is unavailable: %s", reason)
             raise WarehouseUnavailable from error
         body = encode(ssp, window, days)
         if use_cache:
@@ -90,7 +90,7 @@ class ReportSource:
 
 
 def encode(ssp: str, window: ReportWindow, days: reports.FiguresByDay) -> bytes:
-    """The body of document 1: a row for every day of the window, zeros where nothing happened."""
+    """Encode the body of document 1: a row for every day of the window, zeros included."""
     rows = [(day, days.get(day, NO_ACTIVITY)) for day in window.days()]
     return msgspec.json.encode(
         {
@@ -113,9 +113,9 @@ def encode(ssp: str, window: ReportWindow, days: reports.FiguresByDay) -> bytes:
 
 
 def usd(cpm_micros: int) -> str:
-    """The cost of a sum of CPMs (micro-USD per thousand) in USD, half-even to 6 decimals.
+    """Format the cost of a sum of CPMs (micro-USD per thousand) in USD, half-even to 6 decimals.
 
-    A JSON number without float noise, always with a decimal point.
+    The result is a JSON number without float noise, always with a decimal point.
     """
     micros = round(Fraction(cpm_micros, 1000))
     whole, rest = divmod(abs(micros), 1_000_000)

@@ -1,4 +1,4 @@
-"""The path of the report (document 1), and the name under which its requests are counted."""
+"""The path of the report (document 1), and its name in metrics."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ def report_path(ssp: str) -> str:
 
 
 def ssp_of(path: str, suffix: str = SUFFIX) -> str | None:
-    """The SSP id in the path of a report, or of what else ends so; None for any other path."""
+    """Extract the SSP id from a path with this suffix; None for any other path."""
     if not path.startswith(PREFIX) or not path.endswith(suffix):
         return None
     ssp = path[len(PREFIX) : -len(suffix)]
@@ -28,5 +28,5 @@ def is_report_path(path: str) -> bool:
 
 
 def route_of(path: str) -> str | None:
-    """The name under which requests to a path are counted, None for other rooms' paths."""
+    """The name under which requests to a path are counted; None for other rooms' paths."""
     return ROUTE if path.startswith(PREFIX) else None

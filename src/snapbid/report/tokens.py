@@ -1,8 +1,8 @@
 """Report tokens: JWTs (RFC 7519) signed with HS256 (document 1, "Authentication"; contract 6).
 
 A token names the canonical SSP id (`sub`), the issuer and its own id (`jti`), and does not expire.
-PyJWT checks only the form and the signature. The claims are then decoded as types, so that a signed
-oddity (a list as `iss`, a string as `exp`) is an invalid token and never an internal error.
+PyJWT checks only the format and the signature. The claims are then decoded as types, so that a
+signed oddity (a list as `iss`, a string as `exp`) is an invalid token, not an internal error.
 """
 
 import secrets
@@ -20,7 +20,7 @@ from snapbid.base.http import basic_password
 
 ALGORITHM: Final = "HS256"
 MAX_TOKEN_BYTES: Final = 8192
-KEPT_TOKENS: Final = 512  # whose signatures need not be verified again
+KEPT_TOKENS: Final = 512  # remembered as verified
 JTI_BYTES: Final = 16
 
 _JWS: Final = jwt.PyJWS(algorithms=[ALGORITHM])
@@ -40,7 +40,7 @@ class Claims(msgspec.Struct, frozen=True):
 
 
 def check_key(key: bytes) -> None:
-    """Raise ValueError for a key that cannot sign: one that looks like a public key or a JWK."""
+    """Raise ValueError for a key that cannot sign, because it looks like a public key or a JWK."""
     try:
         HMACAlgorithm(HMACAlgorithm.SHA256).prepare_key(key)
     except jwt.InvalidKeyError as error:
@@ -48,12 +48,12 @@ def check_key(key: bytes) -> None:
 
 
 def new_id() -> str:
-    """The id (`jti`) of a new token, which is not secret."""
+    """Create the id (`jti`) of a new token; it is not secret."""
     return secrets.token_urlsafe(JTI_BYTES)
 
 
 def issue(ssp: str, key: bytes, issuer: str, jti: str | None = None) -> str:
-    """A new token for a canonical SSP id, valid until the key changes."""
+    """Issue a token for a canonical SSP id, valid until the key changes."""
     claims = {
         "sub": ssp,
         "iss": issuer,
@@ -64,9 +64,9 @@ def issue(ssp: str, key: bytes, issuer: str, jti: str | None = None) -> str:
 
 
 def bearer(authorizations: list[bytes], *, basic: bool = False) -> str:
-    """The token in the `Authorization` headers of a request (RFC 6750, 2.1).
+    """Extract the token from a request's `Authorization` headers (RFC 6750, 2.1).
 
-    `basic`: or the password there, of any user (RFC 7617).
+    With `basic`, also accept it as the password of any user (RFC 7617).
     Raises MissingToken if there is no bearer token, InvalidToken for several headers.
     """
     if len(authorizations) > 1:
@@ -85,9 +85,9 @@ def bearer(authorizations: list[bytes], *, basic: bool = False) -> str:
 
 
 def check(token: str, key: bytes, issuer: str, now: datetime) -> Claims:
-    """The claims of a token that this issuer signed and that is valid now.
+    """Return the claims of a token, if this issuer signed it and it is valid now.
 
-    Raises InvalidToken. Claims are not mentioned before the signature is verified.
+    Raises InvalidToken, which mentions no claim unless the signature is valid.
     """
     claims = _read(token, key)
     if claims.iss != issuer:
@@ -102,11 +102,11 @@ def check(token: str, key: bytes, issuer: str, now: datetime) -> Claims:
     return claims
 
 
-@lru_cache(KEPT_TOKENS)  # of valid tokens alone: for others it raises
+@lru_cache(KEPT_TOKENS)  # keeps valid tokens only: for others the function raises
 def _read(token: str, key: bytes) -> Claims:
     try:
         payload = _JWS.decode(token, key, algorithms=[ALGORITHM])
-    except Exception as error:  # untrusted bytes: the library's errors have no common base class
+    except Exception as error:  # untrusted bytes; the library's errors have no common base class
         raise InvalidToken("Authorization: not a token that was issued here") from error
     try:
         return msgspec.json.decode(payload, type=Claims)

@@ -12,8 +12,8 @@ from snapbid.base.errors import BadDate, BadWindow
 MAX_DAYS: Final = 7
 _FORM: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _SHOWN_CHARACTERS: Final = 40  # of an invalid value
-_KEPT: Final = 256  # queries, the same of many partners on a day
-_KEPT_BYTES: Final = 64  # of the longest of them
+_KEPT: Final = 256  # parsed queries, which many partners share on a day
+_KEPT_BYTES: Final = 64  # longer queries are not kept
 
 
 class ReportWindow(NamedTuple):
@@ -23,7 +23,7 @@ class ReportWindow(NamedTuple):
     last: date
 
     def days(self) -> Iterator[date]:
-        """Each day, ascending."""
+        """Yield each day, ascending."""
         for offset in range((self.last - self.first).days + 1):
             yield self.first + timedelta(offset)
 
@@ -53,7 +53,7 @@ _parse_usual: Final = lru_cache(_KEPT)(_parse)
 
 
 def _date(given: list[str]) -> date | str:
-    """The date, or the broken rule. `date.fromisoformat` alone would accept more spellings."""
+    """Parse a date, or return the broken rule. `date.fromisoformat` accepts more spellings."""
     if len(given) != 1:
         return f"must be given once, found {len(given)} times" if given else "is missing"
     text = given[0]
