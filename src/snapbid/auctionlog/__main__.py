@@ -1,6 +1,7 @@
-"""`python -m snapbid.auctionlog DIRECTORY SECONDS`: the writer, as a process of `serve`.
+"""`python -m snapbid.auctionlog DIRECTORY SECONDS`: the writer, a child process of `serve`.
 
-It ends, with all rows converted, when its standard input does, so it never outlives the server.
+It converts the remaining rows and ends when its standard input closes, so it never outlives the
+server.
 """
 
 import logging
@@ -22,14 +23,14 @@ logger = logging.getLogger("snapbid")
 
 
 def main(directory: Path, rotate_s: float) -> None:
-    """Convert until the standard input ends."""
+    """Convert until standard input closes."""
     log_to_stderr()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # meant for the server, which tells us when to end
+        signal.signal(number, signal.SIG_IGN)  # for the server, which closes our standard input
     with suppress(OSError):
         os.nice(NICE)
     writer = LogWriter(directory, rotate_s)
-    told: str | None = None
+    logged: str | None = None
     opened = ended = False
     while not ended:
         ended = bool(select.select([sys.stdin], [], [], min(LOOK_S, rotate_s))[0])
@@ -40,13 +41,13 @@ def main(directory: Path, rotate_s: float) -> None:
             writer.look(everything=ended)
         except OSError as error:
             why = error.strerror or str(error)
-            if why != told:
-                logger.error("the auction log cannot be converted: %s", why)
-            told = why
+            if why != logged:
+                logger.error("failed to convert the auction log to Parquet: %s, retrying", why)
+            logged = why
         else:
-            if told is not None:
-                logger.info("the auction log is converted again")
-            told = None
+            if logged is not None:
+                logger.info("resumed converting the auction log")
+            logged = None
 
 
 main(Path(sys.argv[1]), float(sys.argv[2]))

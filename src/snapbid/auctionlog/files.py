@@ -1,7 +1,7 @@
-"""The log's Parquet files: `date=2026-11-22/TOKEN-FIRST-LAST.parquet`, whole or not there.
+"""The log's Parquet files: `date=2026-11-22/TOKEN-FIRST-LAST.parquet`, complete or absent.
 
-The name says whose rows a file has, from which sequence number to which. A file is written aside,
-synced and renamed, so a conversion that was interrupted is done again with the same names.
+The name has the worker's token, and the first and last sequence number. A file is written under
+another name, synced and renamed, so an interrupted conversion is repeated with the same names.
 """
 
 import os
@@ -18,7 +18,7 @@ import duckdb
 from snapbid.auctionlog.layout import LoggedRow
 from snapbid.auctionlog.table import COLUMNS, LOGGED, VERSION, values_of
 
-BATCH: Final = 4_096  # rows that are added at once
+BATCH: Final = 4_096  # rows added at once
 DAY_MS: Final = 86_400_000
 _DAYS: Final = f"""
 SELECT time_ms // {DAY_MS} AS day, count(*), count(*) FILTER (kind = 'gap')
@@ -36,7 +36,7 @@ _TMP: Final = ".tmp"
 
 
 class FileSet:
-    """The files of one conversion, one for each day on which it has rows. Raises OSError."""
+    """The files of one conversion, one for each day that has rows. Raises OSError."""
 
     def __init__(self, directory: Path, machine: str, worker: str) -> None:
         self._directory = directory
@@ -60,7 +60,7 @@ class FileSet:
                 self._rows.flush()
 
     def finish(self, first: int, last: int) -> None:
-        """Write the files, which have the rows from one sequence number to another."""
+        """Write the files, with rows from sequence number `first` to `last`."""
         with as_os_error():
             for day, rows, gaps in self._database.execute(_DAYS).fetchall():
                 self._write(day, rows, gaps, f"{self._worker}-{first:012d}-{last:012d}.parquet")
@@ -88,14 +88,14 @@ def as_os_error() -> Iterator[None]:
 
 
 def publish(path: Path, target: Path) -> None:
-    """Give a file that was written aside its name, once all of it is on disk."""
+    """Sync a finished file and rename it to its final name."""
     _sync(path)
     path.replace(target)
     _sync(target.parent)
 
 
 def last_begun(directory: Path, worker: str, first: int) -> int | None:
-    """The last row of an interrupted conversion that began with this one; None without any."""
+    """The last row of an interrupted conversion that began with `first`; None if there is none."""
     for path in directory.glob(f"date=*/{worker}-{first:012d}-*.parquet"):
         name = _NAME.fullmatch(path.name)
         if name is not None:
@@ -104,7 +104,7 @@ def last_begun(directory: Path, worker: str, first: int) -> int | None:
 
 
 def remove_incomplete(directory: Path) -> None:
-    """Remove what a writer that was killed left."""
+    """Remove the unfinished files of a killed writer."""
     for path in directory.glob(f"date=*/*{_TMP}"):
         path.unlink(missing_ok=True)
 

@@ -6,10 +6,10 @@ A segment is a header, rows, and room for more:
           | when something last began (epoch ms) | lost rows | since when (epoch ms) | closed
           | the operating system's boot (16 bytes)
 
-each 8 bytes else, little endian, zero-padded to HEADER_SIZE. A row is `_ROW` and its strings. It is
-published by the store that moves the end of the rows behind it, so a process that is killed at any
-moment leaves only whole rows; the operating system keeps them. `closed` is 1 once the worker goes
-on in another segment, or has ended with nothing in flight.
+each of 8 bytes unless noted, little endian, zero-padded to HEADER_SIZE. A row is `_ROW` and its
+strings. It is published by the store that moves the end of the rows past it, so a process killed at
+any moment leaves only whole rows, which the operating system keeps. `closed` is 1 once the worker
+continues in another segment, or has ended with nothing in flight.
 """
 
 import mmap
@@ -36,12 +36,12 @@ _ROW: Final = Struct(f"<HBBBxhQqqqq{STRINGS}H")  # size, kind, verdict, flags, r
 
 
 def new_header() -> bytes:
-    """The header of a segment without rows."""
+    """Build the header of an empty segment."""
     return _HEADER.pack(MAGIC, HEADER_SIZE, *(0,) * 7, boot())
 
 
 def boot() -> bytes:
-    """What names this run of the operating system."""
+    """The id of this boot of the operating system."""
     return UUID(_BOOT.read_text().strip()).bytes
 
 
@@ -65,10 +65,10 @@ class SegmentState(NamedTuple):
 
 
 class LoggedRow(NamedTuple):
-    """A row as a worker wrote it.
+    """A row as written by a worker.
 
-    `kind`: BID, GAP, or that of a notice (`ledger.records`); `verdict`: the ledger's letter. In a
-    gap row `price` is when it began (epoch ms) and `cost` how many rows are missing.
+    `kind` is BID, GAP, or that of a notice (`ledger.records`); `verdict` is the ledger's letter. In
+    a gap row `price` is when the gap began (epoch ms) and `cost` the number of missing rows.
     """
 
     kind: int
@@ -84,10 +84,9 @@ class LoggedRow(NamedTuple):
 
 
 def rows(mapped: mmap.mmap, start: int, end: int) -> Iterator[tuple[LoggedRow, int]]:
-    """Yield the rows between two offsets, and where the next one starts.
+    """Yield each row between two offsets, with the offset of the next one.
 
-    What follows a row that breaks the layout, as the operating system's crash may leave one, is
-    left out.
+    Stops at a row that breaks the layout, as a crash of the operating system may leave one.
     """
     unpack, at = _ROW.unpack_from, start
     previous = 0
@@ -110,5 +109,5 @@ def rows(mapped: mmap.mmap, start: int, end: int) -> Iterator[tuple[LoggedRow, i
 
 
 def note_converted(mapped: mmap.mmap, sequence: int) -> None:
-    """Note in a segment that its rows are in Parquet files up to this one."""
+    """Record in a segment that its rows up to this one are in Parquet files."""
     _CONVERTED.pack_into(mapped, _CONVERTED_AT, sequence)

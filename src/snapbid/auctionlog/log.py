@@ -1,7 +1,7 @@
-"""A worker's side of the auction log: what the bid and notice endpoints call.
+"""A worker's side of the auction log, called by the bid and notice endpoints.
 
-Rows go straight into a mapped segment, so nothing waits and nothing is flushed; threads prepare the
-next segment. Where none can be had (the disk is full, the directory is gone) rows are lost and
+Rows go straight into a mapped segment, so nothing waits or needs flushing; a thread prepares the
+next segment. If none can be created (the disk is full, the directory is gone) rows are lost and
 counted, and bidding goes on.
 """
 
@@ -24,28 +24,28 @@ logger = logging.getLogger("snapbid")
 
 
 class AuctionLog:
-    """Writes this worker's rows below a directory; `rows` is what takes them."""
+    """Writes this worker's rows below a directory, by the writer `rows`."""
 
     def __init__(self, directory: Path, metrics: Metrics) -> None:
         self._spool = spool_of(directory)
         self._token = secrets.token_hex(8)
         self._number = 0
         self._lost = metrics.counter("snapbid_auction_log_lost_total")
-        self._told = 0
+        self._counted = 0
         self._held: list[RowSegment] = []
         self._preparing: asyncio.Task[None] | None = None
         self._failed = False
         self.rows = RowWriter(self._prepare)
 
     async def open(self) -> None:
-        """Prepare the first segments, if that is possible."""
+        """Prepare the first segments, if possible."""
         self._loop = asyncio.get_running_loop()
         self._prepare()
         assert self._preparing is not None
         await asyncio.wait([self._preparing], timeout=RETRY_S)
 
     async def close(self) -> None:
-        """Leave what was written to the writer."""
+        """Close the segments; the writer converts what is in them."""
         if self._preparing is not None:
             self._preparing.cancel()
             await asyncio.wait([self._preparing])
@@ -60,7 +60,7 @@ class AuctionLog:
             self._preparing = self._loop.create_task(self._keep_ready())
 
     async def _keep_ready(self) -> None:
-        """Offer another segment, however often that takes, and close those that are full."""
+        """Close full segments and offer a new one, retrying until one can be created."""
         while not self.rows.has_next:
             for full in self._held[:-1]:
                 full.close()
@@ -73,25 +73,28 @@ class AuctionLog:
                 )
             except OSError as error:
                 if not self._failed:
-                    logger.error("the auction log cannot be written: %s", error.strerror)
+                    logger.error(
+                        "failed to write the auction log: %s, rows may be lost, retrying",
+                        error.strerror,
+                    )
                 self._failed = True
                 await asyncio.sleep(RETRY_S)
             else:
                 if self._failed:
-                    logger.info("the auction log is written again")
+                    logger.info("resumed writing the auction log")
                 self._failed = False
                 self._held.append(segment)
                 self.rows.offer(segment.mapped)
 
     def _count_lost(self) -> None:
         lost = self.rows.lost
-        self._lost.inc(lost - self._told)
-        self._told = lost
+        self._lost.inc(lost - self._counted)
+        self._counted = lost
 
     def replayed(self, packed: bytes, verdict: str) -> None:
-        """Write what became of a notice from the spool (`ledger.records.NOTICE`).
+        """Write the outcome of a notice replayed from the spool (`ledger.records.NOTICE`).
 
-        A late one has the time of now, by whose day it counts.
+        A late one gets the present time, on whose day it counts.
         """
         kind, reason, digest, seconds, ms, *_ = NOTICE.unpack(packed)
         is_late = verdict == NoticeVerdict.LATE
@@ -100,7 +103,7 @@ class AuctionLog:
 
 
 class LoggedNotices:
-    """A ledger whose settled notices are logged."""
+    """Wraps a ledger to log the notices that it settles."""
 
     def __init__(self, ledger: Ledger, rows: RowWriter) -> None:
         self._ledger = ledger
@@ -123,9 +126,8 @@ class LoggedNotices:
             kind &= NOTICE_KINDS
             rows.notice(came_ms, kind, verdict, reason, auction_id, imp_id)
             if otherwise is not None and verdict == NoticeVerdict.SPOOLED:
-                rows.notice(
-                    came_ms, kind, verdict, reason, *otherwise
-                )  # which of them, is replayed
+                # Replaying the spool tells which of the two it was.
+                rows.notice(came_ms, kind, verdict, reason, *otherwise)
         finally:
             rows.end()
         return verdict

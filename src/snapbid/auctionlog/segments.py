@@ -1,7 +1,7 @@
-"""The files of segments: made and locked by a worker, taken over by the writer once they are free.
+"""Segment files: created and locked by a worker, taken over by the writer once unlocked.
 
-Those of a machine are in `spool/MACHINE` below the log's directory, and are called
-`TOKEN-NUMBER.rows`. The token is a worker's own, and never used again.
+A machine's segments are in `spool/MACHINE` below the log's directory, named `TOKEN-NUMBER.rows`. A
+token belongs to one worker, and is never used again.
 """
 
 import fcntl
@@ -16,18 +16,18 @@ from snapbid.auctionlog.layout import HEADER_SIZE, SEGMENT_SIZE, new_header
 
 SUFFIX: Final = ".rows"
 _UNLOCKED: Final = ".new"
-MOST_SEGMENTS: Final = 128  # that wait in a machine's spool: 512 MiB
+MOST_SEGMENTS: Final = 128  # waiting in a machine's spool: 512 MiB
 
 
 class SpoolCrowdedError(OSError):
-    """The writer does not keep up, or does not run."""
+    """The writer does not keep up, or is not running."""
 
     def __init__(self) -> None:
-        super().__init__(None, f"{MOST_SEGMENTS} segments wait for the writer")
+        super().__init__(None, f"{MOST_SEGMENTS} segments are waiting for the writer")
 
 
 class RowSegment:
-    """A mapped segment. `token` and `number` are those of its name."""
+    """A mapped segment; `token` and `number` are parts of its name."""
 
     def __init__(self, path: Path, file: int) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class RowSegment:
 
     @classmethod
     def create(cls, spool: Path, token: str, number: int) -> "RowSegment":
-        """Make a locked segment with all its room on disk. Raises OSError."""
+        """Create a locked segment with all its disk space allocated. Raises OSError."""
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)
         if sum(1 for _ in spool.glob(f"*{SUFFIX}")) >= MOST_SEGMENTS:
             raise SpoolCrowdedError
@@ -61,7 +61,7 @@ class RowSegment:
         return cls(path, file)
 
     def is_abandoned(self) -> bool:
-        """Whether no worker has the segment locked."""
+        """Whether no worker holds the segment's lock."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -79,7 +79,7 @@ class RowSegment:
 
 
 def machine() -> str:
-    """The name of this machine, as rows and directories have it."""
+    """The name of this machine in rows and directories."""
     return socket.gethostname()
 
 
@@ -89,7 +89,7 @@ def spool_of(directory: Path) -> Path:
 
 
 def open_all(spool: Path, known: set[Path]) -> Iterator[RowSegment]:
-    """Open the segments that are not known yet, in the order of their names."""
+    """Open the segments that are not in `known`, ordered by name."""
     for path in sorted(spool.glob(f"*{SUFFIX}")):
         if path not in known:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)

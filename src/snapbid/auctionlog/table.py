@@ -1,4 +1,4 @@
-"""The columns of the log, and rows made into them. Only the writer and its readers import this."""
+"""The columns of the log, and their values. Imported by the writer and its readers only."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ VERDICTS: Final = {
     UNWRITTEN: "unwritten",
     STOPPED: "machine_stopped",
 }
-UNKNOWN: Final = -1  # how many rows are missing
+UNKNOWN: Final = -1  # an unknown number of missing rows
 
 LOGGED: Final = """
 CREATE TABLE logged (
@@ -46,7 +46,7 @@ _NO_STRINGS: Final = (None,) * STRINGS
 
 
 def values_of(row: LoggedRow) -> tuple[object, ...]:
-    """A row's values under LOGGED."""
+    """Convert a row to values for the columns of LOGGED."""
     kind, letter, flags, reason, sequence, time_ms, price, cost, sent, strings = row
     texts = [str(text, "utf-8", "replace") for text in strings] or _NO_STRINGS
     key = None

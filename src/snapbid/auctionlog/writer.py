@@ -1,8 +1,7 @@
-"""The writer: makes what workers have written into Parquet files, and admits what is missing.
+"""The writer: converts workers' rows to Parquet files, and records gaps.
 
-It may be killed at any moment: what it has converted stands in the segments and in the names of the
-files, and a conversion that was interrupted is done again. Segments are removed once all of their
-rows are in files.
+It may be killed at any moment: segments and file names record its progress, and an interrupted
+conversion is repeated. Segments are removed once all their rows are in files.
 """
 
 import fcntl
@@ -26,21 +25,21 @@ from snapbid.auctionlog.layout import (
 from snapbid.auctionlog.segments import RowSegment, machine, open_all, spool_of
 from snapbid.auctionlog.table import KILLED, STOPPED, UNKNOWN
 
-MOST_BYTES: Final = 32 * 1024 * 1024  # of rows that are converted at once, at about 120 each
-IN_FLIGHT_MS: Final = 2_000  # for which an answer or a notice may be under way
+MOST_BYTES: Final = 32 * 1024 * 1024  # of rows converted at once, at about 120 bytes each
+IN_FLIGHT_MS: Final = 2_000  # an answer or a notice takes at most this long
 
 logger = logging.getLogger("snapbid")
 
 
 class WorkerSegments:
-    """The segments of one worker, in their order, and how far they are converted."""
+    """The segments of one worker in order, and the progress of their conversion."""
 
     def __init__(self, token: str) -> None:
         self.token = token
         self.segments: list[RowSegment] = []
         self.offsets: dict[Path, int] = {}
         self.converted = self.last_row = 0  # sequence numbers
-        self.waits_since: float | None = None  # monotonic time of the oldest rows not converted
+        self.waits_since: float | None = None  # monotonic time of the oldest unconverted rows
 
     def add(self, segment: RowSegment) -> None:
         self.segments.append(segment)
@@ -49,7 +48,7 @@ class WorkerSegments:
         self.converted = max(self.converted, SegmentState.read(segment.mapped).converted)
 
     def waiting(self) -> int:
-        """Bytes of rows that are not converted."""
+        """The bytes of unconverted rows."""
         return sum(
             SegmentState.read(segment.mapped).end - self.offsets[segment.path]
             for segment in self.segments
@@ -62,7 +61,7 @@ class WorkerSegments:
 
 
 class LogWriter:
-    """Converts the segments of this machine below `directory`; rows wait `rotate_s` at most."""
+    """Converts the segments of this machine below `directory`, within `rotate_s`."""
 
     def __init__(self, directory: Path, rotate_s: float) -> None:
         self._directory = directory
@@ -74,9 +73,9 @@ class LogWriter:
         self._workers: dict[str, WorkerSegments] = {}
 
     def open(self) -> None:
-        """Remove what an earlier writer left incomplete.
+        """Lock the spool, and remove unfinished files of an earlier writer.
 
-        Raises OSError, also while another writer converts the same segments.
+        Raises OSError, also while another writer has the lock.
         """
         self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._spool / "writer.lock"
@@ -85,19 +84,19 @@ class LogWriter:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
-            raise OSError(error.errno, "another process does") from error
+            raise OSError(error.errno, "another process is converting it") from error
         self.close()
         self._lock = lock
         remove_incomplete(self._directory)
 
     def close(self) -> None:
-        """Leave the segments to another writer."""
+        """Release the segments for another writer."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def look(self, *, everything: bool = False) -> None:
-        """Convert what is due. Raises OSError where files cannot be written."""
+        """Convert rows that are due. Raises OSError if files cannot be written."""
         known = {segment.path for worker in self._workers.values() for segment in worker.segments}
         for segment in open_all(self._spool, known):
             worker = self._workers.setdefault(segment.token, WorkerSegments(segment.token))
@@ -108,7 +107,7 @@ class LogWriter:
                 del self._workers[worker.token]
 
     def _look_at(self, worker: WorkerSegments, everything: bool) -> None:
-        # Asked before the ends are read: a worker that is gone then writes no more.
+        # Check before reading the ends: a worker that is gone by now writes no more.
         gone = all(segment.is_abandoned() for segment in worker.segments)
         while waiting := worker.waiting():
             if worker.waits_since is None:
@@ -125,7 +124,7 @@ class LogWriter:
                 worker.remove(segment)
 
     def _convert(self, worker: WorkerSegments, gone: bool) -> None:
-        """Make the waiting rows into files, MOST_BYTES at most."""
+        """Convert waiting rows to files, MOST_BYTES at most."""
         first = worker.converted + 1
         last = last_begun(self._directory, worker.token, first)
         conversion = _SegmentRows(worker, self._boot, gone, last)
@@ -142,7 +141,7 @@ class LogWriter:
 
 
 class _SegmentRows:
-    """The rows of one conversion; `offsets` and `last` say how far it has come."""
+    """The rows of one conversion; `offsets` and `last` record its progress."""
 
     def __init__(
         self, worker: WorkerSegments, boot_id: bytes, gone: bool, until: int | None
@@ -176,7 +175,7 @@ class _SegmentRows:
             yield gap
 
     def _gap(self, broken: bool) -> LoggedRow | None:
-        """What is missing behind the last row, unless that is admitted or lies further on."""
+        """Return a gap row for rows missing after the last one, unless recorded or further on."""
         states = [SegmentState.read(segment.mapped) for segment in self._worker.segments]
         used = [state for state in states if state.first]
         if not used:
@@ -188,7 +187,7 @@ class _SegmentRows:
 
 
 def _gap(state: SegmentState, sequence: int, boot_id: bytes, broken: bool) -> LoggedRow | None:
-    """What is missing after the last row of a worker that did not end by itself."""
+    """Return a gap row for rows missing after the last one of a worker that was killed."""
     since, until = state.begun_ms - IN_FLIGHT_MS, state.begun_ms
     if state.lost:
         since = min(since, state.lost_since_ms)
