@@ -92,9 +92,9 @@ def test_acknowledged_writes_survive_a_kill(stand: Stand) -> None:
     assert not stand.takes(), "the disk is still full"
     stand.disk.free()
     eventually(stand.takes, "room again")
-    said = ["full: Redis takes nothing until it has room", "room"]
+    said = ["full: Redis accepts no writes until it has space", "space"]
     eventually(
-        lambda: [line.partition(" is ")[2] or "room" for line in stand.told] == said, "word of it"
+        lambda: [line.partition(" is ")[2] or "space" for line in stand.told] == said, "word of it"
     )
 
 

@@ -154,8 +154,8 @@ def test_the_secret_given_is_used(running: Stack) -> None:
 def test_whatever_ends_is_started_again(running: Stack) -> None:
     for number, part in enumerate(("redis-server", "postgres", "snapbid serve"), 1):
         os.kill(child(running, part), signal.SIGKILL)
-        await_text(running, "ended unexpectedly (SIGKILL); starting it again", number)
-        await_text(running, "is started again", number)
+        await_text(running, "ended unexpectedly (SIGKILL); restarting it", number)
+        await_text(running, "restarted ", number)
         running.await_ready()
         assert child(running, part)
 
@@ -168,7 +168,7 @@ def test_a_store_that_ends_before_all_is_ready_is_started_again(
     instance = launch()
     await_text(instance, "starting snapbid serve")
     os.kill(child(instance, "redis-server"), signal.SIGKILL)
-    await_text(instance, "Redis is started again")
+    await_text(instance, "restarted Redis")
     await_text(instance, READY)
     assert instance.stop() == 0
 

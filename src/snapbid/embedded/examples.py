@@ -9,9 +9,10 @@ AUCTION = "connectivity-test"
 def text(address: str, ssp: str, token: str, snapbid: str) -> str:
     """Return shell commands against the server at `address`.
 
-    `token` is a report token of `ssp`; `snapbid` is how to call this program on this instance.
+    `token` is a report token of `ssp`; `snapbid` is the command that runs this program on this
+    instance.
     """
-    # A new auction id each time: repeating the examples moves the counts of the report.
+    # A new auction id each time, so that repeating the examples raises the counts of the report.
     auction = f"{AUCTION}-{int(time.time())}"
     request = {
         "id": auction,
@@ -40,7 +41,7 @@ The report of today (document 1), some seconds later:
   curl -i "{address}/api/v1/ssp/{ssp}/report?from=$TODAY&to=$TODAY" \\
     -H 'Authorization: Bearer {token}'
 
-A server event (document 3): a key, a trial that keeps nothing, and the event itself:
+A server event (document 3): a key, a test that stores nothing, and the event itself:
 
   KEY=$({snapbid} key issue demo-shop); sleep 2
   curl -i '{address}/v3/s2s/event' -H "X-API-KEY: $KEY" \\

@@ -1,11 +1,11 @@
 """SNAPBID_HOME: the private directory of an embedded instance.
 
 lock       held by the running owner, with its pid
-secret     the text of the signing key, made once
-ops-token  the token of the private port, made once where it is needed
+secret     the text of the signing key, created once
+ops-token  the token of the private port, created once if needed
 env        the running instance's settings, for `snapbid env`
-sockets    the directory of the sockets, where the path of the home is too long for them
-programs   that of PostgreSQL's programs, where its account cannot reach those installed
+sockets    path of the socket directory, if that of the home is too long for sockets
+programs   path of a copy of PostgreSQL's programs, if its account cannot reach those installed
 log/       one file per server
 run/       sockets
 redis/ postgres/   the data
@@ -27,15 +27,15 @@ from snapbid.embedded.process import POLL_S, EmbeddedError
 
 SOCKET_PATH_MAX = 107  # bytes of sockaddr_un.sun_path, without the final NUL
 LONGEST_SOCKET = "postgres/.s.PGSQL.5432"
-LOCK_WAIT_S = 1.0  # `running_env` of another process holds the lock for an instant
-ELSEWHERE = ("sockets", "programs")  # the files that name directories outside the home
+LOCK_WAIT_S = 1.0  # `running_env` in another process holds the lock for an instant
+ELSEWHERE = ("sockets", "programs")  # files with the paths of directories outside the home
 ELSEWHERE_PREFIX = "snapbid-"
 
 
 class Home:
     """The home, locked while entered. Entering creates the directory (0700).
 
-    Raises EmbeddedError where it cannot be created, belongs to another user or is in use.
+    Raises EmbeddedError if it cannot be created, belongs to another user or is in use.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,7 +131,10 @@ class Home:
         )
 
     def make_elsewhere(self, record: str, parent: str) -> Path:
-        """Make a directory below `parent`, named by the file `record`, which goes with the lock."""
+        """Create a directory below `parent`, and store its path in the file `record`.
+
+        Both are removed when the lock is released.
+        """
         path = Path(tempfile.mkdtemp(prefix=ELSEWHERE_PREFIX, dir=parent))
         write_private(self.path / record, str(path))
         return path
@@ -142,13 +145,13 @@ class Home:
                 path = Path(record.read_text())
             except FileNotFoundError:
                 continue
-            # A file's content decides what is deleted: only what `make_elsewhere` can have made.
+            # A file's content decides what is deleted: only what `make_elsewhere` can have created.
             if path.name.startswith(ELSEWHERE_PREFIX) and path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             record.unlink()
 
     def _kept(self, name: str, size: int) -> str:
-        """The text of a private file, made of so many random bytes by the first call."""
+        """Return the text of a private file; the first call creates it from random bytes."""
         path = self.path / name
         if not path.exists():
             write_private(path, secrets.token_urlsafe(size))
@@ -182,9 +185,9 @@ class Home:
 
 
 def running_env(home: Path) -> dict[str, str] | None:
-    """Return the `SNAPBID_*` settings of the instance running in `home`, None where none runs.
+    """Return the `SNAPBID_*` settings of the instance running in `home`; None if none is running.
 
-    Raises EmbeddedError where the home belongs to another user.
+    Raises EmbeddedError if the home belongs to another user.
     """
     try:
         lock = os.open(home / "lock", os.O_RDONLY | os.O_CLOEXEC)
@@ -207,7 +210,7 @@ def _fits(run: Path) -> bool:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace `path` atomically, readable by its owner alone, and synced to disk."""
+    """Replace `path` atomically, synced to disk and readable by its owner only."""
     new = path.with_name(path.name + ".new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)

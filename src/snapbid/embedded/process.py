@@ -1,4 +1,4 @@
-"""Processes of the embedded servers: start them, stop them, stop those of a killed owner."""
+"""Processes of the embedded servers: start and stop them, and stop those of a killed owner."""
 
 import contextlib
 import functools
@@ -32,8 +32,8 @@ def spawn(
     """Start `command` in a new session, so that Ctrl-C in a terminal does not reach it.
 
     It gets `death_signal` when the calling thread ends. `privileges` are additional setpriv flags.
-    Its output is appended to `log`, or goes where ours goes. `env` is our environment without our
-    settings if it is not given.
+    Its output is appended to `log`, by default it shares ours. `env` is by default our environment
+    without our settings.
     """
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open(log, "ab")) if log else None
@@ -50,7 +50,7 @@ def spawn(
 def wrapped(
     command: Sequence[str], death_signal: signal.Signals, privileges: Sequence[str]
 ) -> list[str]:
-    """Return `command` run by setpriv, where that is needed or available."""
+    """Return `command` wrapped in setpriv, if that is needed or available."""
     flags = [*privileges, *_death_flags(death_signal)]
     return ["setpriv", *flags, "--", *command] if flags else list(command)
 
@@ -63,14 +63,14 @@ def _setpriv_help() -> str:
 
 
 def _death_flags(death_signal: signal.Signals) -> list[str]:
-    """Return no flags without setpriv; `evict` then stops orphans at the next start."""
+    """Return the setpriv flags; without setpriv none: `evict` stops orphans at the next start."""
     if "--pdeathsig" not in _setpriv_help():
         return []
     return ["--pdeathsig", death_signal.name.removeprefix("SIG")]
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    """Send `how` and wait; after STOP_S kill the process and its whole session."""
+    """Send the signal `how` and wait; after STOP_S kill the process and its whole session."""
     if process.poll() is None:
         process.send_signal(how)
         try:
@@ -83,7 +83,7 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
 def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -> None:
     """Stop the server that a killed owner left running, if `pid` really is that server.
 
-    Raises EmbeddedError where that fails.
+    Raises EmbeddedError if that fails.
     """
     for how in (gentle, hard, signal.SIGKILL):
         if not serves(pid, owned):
@@ -98,13 +98,13 @@ def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -
             ) from error
         deadline = time.monotonic() + STOP_S
         while serves(pid, owned) and time.monotonic() < deadline:
-            time.sleep(POLL_S)  # it is not our child, so there is nothing to wait on
+            time.sleep(POLL_S)  # it is not our child, so we cannot wait on it
     if serves(pid, owned):
         raise EmbeddedError(f"process {pid} still uses {owned} and does not stop")
 
 
 def serves(pid: int, owned: Path) -> bool:
-    """Whether `pid` is a live process that has `owned` as working directory or argument.
+    """Whether `pid` is a live process with `owned` as its working directory or an argument.
 
     Both are checked: some servers hide the first and overwrite the second.
     """
@@ -123,7 +123,7 @@ def serves(pid: int, owned: Path) -> bool:
 
 
 def read_pid(path: Path) -> int | None:
-    """Return the number in the first line of a pid file, None where there is none."""
+    """Return the number in the first line of a pid file; None if there is none."""
     try:
         return int(path.read_text().split("\n", 1)[0])
     except (OSError, ValueError):
@@ -131,13 +131,13 @@ def read_pid(path: Path) -> int | None:
 
 
 def rotate(log: Path) -> None:
-    """Rename a log that has grown large, replacing the one renamed before."""
+    """Rename a log that has grown large, replacing the previous one."""
     if log.exists() and log.stat().st_size > LOG_KEPT_BYTES:
         log.replace(log.with_name(log.name + ".1"))
 
 
 def tail(log: Path, since: int = 0, lines: int = 6) -> str:
-    """Return the last lines of `log` after its byte `since`, indented."""
+    """Return the last lines of `log` after byte `since`, indented."""
     try:
         with open(log, "rb") as file:
             file.seek(max(since, log.stat().st_size - 8192))

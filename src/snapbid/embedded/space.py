@@ -1,8 +1,8 @@
-"""Disk space reserved for what Redis will write next.
+"""Disk space reserved for the next writes of Redis.
 
-When a disk becomes full in the middle of a write, Redis loses what it has just acknowledged if it
-is killed before there is space again. So blocks for the next `RESERVE` bytes of the append-only
-file are allocated before they are written; while that is impossible, Redis must accept no writes.
+If a disk fills up in the middle of a write, and Redis is killed before there is space again, it
+loses what it has just acknowledged. So blocks for the next `RESERVE` bytes of the append-only file
+are allocated before they are written; while that is impossible, Redis must accept no writes.
 """
 
 import ctypes
@@ -17,23 +17,23 @@ STEP: Final = 8 << 20
 KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE of linux/falloc.h
 UNSUPPORTED: Final = (errno.EOPNOTSUPP, errno.ENOSYS)
 
-_fallocate = ctypes.CDLL(None, use_errno=True).fallocate  # `os.posix_fallocate` changes the size
+_fallocate = ctypes.CDLL(None, use_errno=True).fallocate  # `os.posix_fallocate` resizes the file
 _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 class DiskReserve:
-    """Space reserved beyond the ends of growing files."""
+    """Reserves space beyond the ends of growing files."""
 
     def __init__(self) -> None:
         self._reserved: dict[int, int] = {}  # inode -> end of its reserve
 
     def reserve(self, files: Iterable[Path]) -> bool:
-        """Whether each of the files has space for at least `RESERVE` more bytes."""
+        """Reserve space; return whether each file has at least `RESERVE` more bytes."""
         reserved = {}
         for path in files:
             try:
                 file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-            except FileNotFoundError:  # replaced; its successor is seen next time
+            except FileNotFoundError:  # replaced; the new file is found next time
                 continue
             try:
                 status = os.fstat(file)
@@ -49,9 +49,9 @@ class DiskReserve:
 
 
 def _allocate(file: int, start: int, end: int) -> bool:
-    """Allocate blocks for the bytes from `start` to `end`; False where there are none.
+    """Allocate blocks for the bytes from `start` to `end`; False if the disk is full.
 
-    On a file system that cannot allocate, free space has to suffice.
+    On a file system that cannot allocate, check for free space instead.
     """
     if _fallocate(file, KEEP_SIZE, start, end - start) == 0:
         return True

@@ -1,4 +1,4 @@
-"""Keeping processes running: programs, the signals that end them, restarts with growing pauses."""
+"""Supervision of processes: programs, signals, and restarts with growing pauses."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from snapbid.embedded.process import spawn, stop
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
-STEADY_S = 60.0  # after running for so long, the next restart waits the first pause again
+STEADY_S = 60.0  # after running for this long, the next restart has the shortest pause again
 
 
 class Service(Protocol):
@@ -56,7 +56,7 @@ class Program:
 
 
 class Signals:
-    """While entered, INT, TERM and HUP set `stopping`; these and CHLD end a `wait`."""
+    """While entered, INT, TERM and HUP set `stopping`; they and CHLD interrupt a `wait`."""
 
     def __init__(self) -> None:
         self.stopping = False
@@ -104,7 +104,7 @@ class Restarter:
         self._due: float | None = None
 
     def tend(self, now: float) -> float:
-        """Do what is due; return the seconds until there may be more to do."""
+        """Restart the service if that is due; return the seconds until the next check."""
         if self._due is None:
             status = self._service.poll()
             if status is not None:
@@ -115,15 +115,15 @@ class Restarter:
             try:
                 self._service.start()
             except (EmbeddedError, OSError) as error:
-                self._plan(now, f"does not start: {error}")
+                self._plan(now, f"did not start: {error}")
             else:
-                say(f"{self._service.name} is started again")
+                say(f"restarted {self._service.name}")
         return 1.0 if self._due is None else max(0.0, self._due - now)
 
     def _plan(self, now: float, what: str) -> None:
         if now - self._since > STEADY_S:
             self._pause = FIRST_PAUSE_S
-        say(f"{self._service.name} {what}; starting it again in {self._pause:g} s")
+        say(f"{self._service.name} {what}; restarting it in {self._pause:g} s")
         self._due = now + self._pause
         self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
 

@@ -2,7 +2,7 @@
 
 It locks the home, starts Redis and PostgreSQL, prepares the warehouse, and starts the programs.
 Each runs in its own session, so that Ctrl-C in a terminal reaches this process alone, which stops
-them in reverse order. What ends unexpectedly is restarted, with growing pauses.
+them in reverse order. A process that ends unexpectedly is restarted, with growing pauses.
 """
 
 import asyncio
@@ -42,17 +42,17 @@ from snapbid.warehouse.away import AWAY
 from snapbid.warehouse.migrate import MigrationError, migrate
 
 STILL_WAITING_S = 15.0
-ORPHANS_S = 30.0  # for orphans of a killed instance to finish what is in flight, and end
+ORPHANS_S = 30.0  # for orphans of a killed instance to finish work in flight, and end
 PROGRAMS: Final[dict[str, Container[str] | None]] = {"drain": DRAIN_SETTINGS, "serve": None}
-"""The commands that run, in the order of their start, with the settings they need; None: all."""
+"""The commands to run, in the order of their start, with the settings they need; None: all."""
 
 
 class UpError(RuntimeError):
-    """The reason why `up` cannot start, with a remedy."""
+    """`up` cannot start; the message has the reason and a remedy."""
 
 
 def run(settings: Settings) -> int:
-    """Run until a signal arrives. Return 0, or 1 with a message where it cannot start."""
+    """Run until a signal arrives. Return 0, or 1 with a message if it cannot start."""
     with Signals() as signals:
         try:
             with Home(settings.home) as home:
@@ -95,7 +95,7 @@ def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
 
 
 def _serving(settings: Settings, home: Home, redis_url: str, database_url: str) -> ServingSettings:
-    """The settings with the stores and secrets of the home."""
+    """Complete the settings with the stores and secrets of the home."""
     is_private = is_loopback(settings.ops_host, settings.ops_port)
     ops_token = settings.ops_token or (None if is_private else home.ops_token())
     return require_serving(
@@ -110,7 +110,7 @@ def _serving(settings: Settings, home: Home, redis_url: str, database_url: str) 
 
 
 def _start(services: Sequence[Service], started: list[Service], signals: Signals) -> bool:
-    """Start services, noting each; whether no signal came before."""
+    """Start services, adding each to `started`; False if a signal comes first."""
     for service in services:
         if signals.stopping:
             return False
@@ -126,13 +126,13 @@ def _prepare(dsn: str) -> None:
         for name in asyncio.run(migrate(dsn)):
             say(f"schema: applied {name}")
         if asyncio.run(demo.seed(dsn)):
-            say("demo SSPs and campaigns are in the warehouse")
+            say("added demo SSPs and campaigns")
     except (MigrationError, *AWAY) as error:
         raise UpError(f"the warehouse cannot be prepared: {error}") from error
 
 
 async def _example_ssp(dsn: str) -> str:
-    """Return an SSP for the examples: the demo's, if it is registered."""
+    """Return an SSP for the examples: the demo SSP if it is registered."""
     connection = await asyncpg.connect(dsn)
     try:
         known = await registry.fetch_all(connection)
@@ -144,9 +144,9 @@ async def _example_ssp(dsn: str) -> str:
 def _await_ready(
     settings: Settings, programs: list[Program], stores: list[Restarter], signals: Signals
 ) -> bool:
-    """Wait until /readyz is 200, restarting stores meanwhile; False when a signal comes first.
+    """Wait until /readyz is 200, restarting stores meanwhile; False if a signal comes first.
 
-    Raises UpError when a program ends before; it has logged the reason itself.
+    Raises UpError if a program ends before; the program has logged the reason.
     """
     report_at = time.monotonic() + STILL_WAITING_S
     while not signals.stopping:
@@ -186,7 +186,7 @@ def _supervise(restarters: list[Restarter], signals: Signals) -> None:
 
 
 def _await_ports(settings: Settings, timeout_s: float, signals: Signals) -> None:
-    """Wait until both ports are free; raise UpError where they are not within `timeout_s`."""
+    """Wait until both ports are free; raise UpError if they are not within `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -200,7 +200,7 @@ def _await_ports(settings: Settings, timeout_s: float, signals: Signals) -> None
 
 
 def check_port(variable: str, host: str, port: int) -> None:
-    """Raise UpError, naming the variable to change, where `host:port` cannot be listened on."""
+    """Raise UpError, naming the variable to change, if `host:port` is unavailable."""
     try:
         family, address = bound(host, port)
         with socket.socket(family) as probe:
@@ -218,7 +218,7 @@ def check_port(variable: str, host: str, port: int) -> None:
                 f"port {port} on {host} needs privileges: set {variable} to 1024 or above"
             ) from error
         raise UpError(
-            f"{host} is no address of this machine ({error.strerror}): set {host_variable}"
+            f"{host} is not an address of this machine ({error.strerror}): set {host_variable}"
         ) from error
 
 
@@ -240,7 +240,7 @@ Ctrl-C stops everything.
 
 
 def _own_command(home: Home) -> str:
-    """Return how to call this program on this instance from the current directory."""
+    """Return the command that runs this program on this instance from the current directory."""
     installed = Path(sys.executable).with_name("snapbid")
     program = os.path.relpath(installed)
     if program.startswith(".."):
