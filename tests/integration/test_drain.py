@@ -15,7 +15,13 @@ from redis.exceptions import ConnectionError
 from support.counted import counted, some_counts
 from support.draining import DAY, Bench, drain_of
 
-from snapbid.drain.counters import START, Reading, ShardCounters, ShardsAwayError, SupersededError
+from snapbid.drain.counters import (
+    START,
+    Reading,
+    ShardCounters,
+    ShardsUnavailableError,
+    SupersededError,
+)
 from snapbid.metrics import read
 from snapbid.warehouse import absorb, fence
 from snapbid.warehouse.absorb import SourceCounters
@@ -323,7 +329,7 @@ async def test_a_shard_that_is_away_holds_up_no_other(bench: Bench) -> None:
     await bench.ledger.count(DAY, {"b:1": 5})
     await drain.begin()
     for _ in range(2):
-        with pytest.raises(ShardsAwayError, match="shard 1: "):
+        with pytest.raises(ShardsUnavailableError, match="shard 1: "):
             await drain.round(bench.connection)
         await bench.assert_equal()
         await bench.ledger.count(DAY, {"b:1": 2})

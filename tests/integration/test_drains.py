@@ -17,7 +17,7 @@ from support.stack import connected
 from snapbid.base.tasks import end
 from snapbid.drain import leases as drain_leases
 from snapbid.drain import run
-from snapbid.drain.counters import ShardCounters, ShardsAwayError
+from snapbid.drain.counters import ShardCounters, ShardsUnavailableError
 from snapbid.drain.drain import Drain
 from snapbid.drain.leases import IdleError
 from snapbid.drain.run import COUNTERS, Process
@@ -46,7 +46,7 @@ class Partner:
     async def round(self) -> set[int]:
         """Do a round; give the shards that it carries then."""
         self._clock.now += 0.001
-        with contextlib.suppress(IdleError, ShardsAwayError):
+        with contextlib.suppress(IdleError, ShardsUnavailableError):
             await self.drain.round(self.connection)
         return set((await leases.look(self.connection)).mine)
 

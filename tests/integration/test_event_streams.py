@@ -20,7 +20,7 @@ from support.stack import connected
 
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import leases as drain_leases
-from snapbid.drain.counters import ShardsAwayError
+from snapbid.drain.counters import ShardsUnavailableError
 from snapbid.drain.events import EventDrain
 from snapbid.drain.leases import IdleError
 from snapbid.drain.streams import EventStream
@@ -90,7 +90,7 @@ class Partner:
 
     async def round(self) -> set[int]:
         """Do a round; give the leases it has then."""
-        with contextlib.suppress(IdleError, ShardsAwayError):
+        with contextlib.suppress(IdleError, ShardsUnavailableError):
             await self.drain.round(self.connection)
         return set((await leases.look(self.connection, leases.EVENTS)).mine)
 
@@ -329,7 +329,9 @@ async def test_a_stream_that_is_away_keeps_no_other(
             await proxy.refuse()
             proxy.cut()
             await bench.add_everywhere("partly")
-            with pytest.raises(ShardsAwayError, match="shard 1: ConnectionError; shard 2: Conn"):
+            with pytest.raises(
+                ShardsUnavailableError, match="shard 1: ConnectionError; shard 2: Conn"
+            ):
                 await cut.drain.round(cut.connection)
             assert await bench.queued() == [0, 1, 1, 0]
             async with asyncio.timeout(PATIENCE_S):

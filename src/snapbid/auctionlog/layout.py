@@ -1,6 +1,6 @@
 """Segments: memory-mapped files into which workers write rows (`native/snapbid/auctionlog`).
 
-A segment is a header, rows, and room for more:
+A segment is a header, rows, and free space:
 
     magic | end of the rows | first sequence number | last one converted | in flight
           | when something last began (epoch ms) | lost rows | since when (epoch ms) | closed

@@ -13,7 +13,7 @@ import asyncpg
 from redis.exceptions import RedisError
 
 from snapbid.drain import spend
-from snapbid.drain.counters import ShardCounters, ShardsAwayError
+from snapbid.drain.counters import ShardCounters, ShardsUnavailableError
 from snapbid.ledger.bids.segment import ShardState
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.warehouse import leases
@@ -32,8 +32,8 @@ async def confirm(
 ) -> None:
     """Mark budgets as restored in the segments of `states`, those of the shards that we drain.
 
-    `absorb` drains these shards once more. Raises ShardsAwayError if other shards are needed to
-    find what was lost, and cannot be read or are not drained.
+    `absorb` drains these shards once more. Raises ShardsUnavailableError if other shards are needed
+    to find what was lost, and cannot be read or are not drained.
     """
     carried = all(state.is_carried for state in states.values())
     if not carried:
@@ -75,7 +75,7 @@ async def _states_of(shards: Sequence[ShardCounters]) -> dict[int, ShardState]:
     try:
         return {shard.number: await shard.fetch_state() for shard in shards}
     except RedisError as error:
-        raise ShardsAwayError({shard.number: error for shard in shards}) from error
+        raise ShardsUnavailableError({shard.number: error for shard in shards}) from error
 
 
 async def _await_others(shards: Sequence[ShardCounters]) -> None:
@@ -93,4 +93,4 @@ async def _await_others(shards: Sequence[ShardCounters]) -> None:
                         await asyncio.sleep(LOOK_S)
     except TimeoutError as error:
         why = RedisError(f"not drained for {OTHERS_S:.0f} s by the drain that should")
-        raise ShardsAwayError({shard.number: why for shard in shards}) from error
+        raise ShardsUnavailableError({shard.number: why for shard in shards}) from error

@@ -47,7 +47,7 @@ class SupersededError(Exception):
     """Another drain has taken over, or the data in Redis was replaced: start over."""
 
 
-class ShardsAwayError(RedisError):
+class ShardsUnavailableError(RedisError):
     """Some shards could not be read; the others were."""
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:

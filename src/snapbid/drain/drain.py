@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from snapbid.base.repeats import RepeatedLog
 from snapbid.base.tasks import end
 from snapbid.drain.confirm import confirm
-from snapbid.drain.counters import NOTHING, START, ShardCounters, ShardsAwayError
+from snapbid.drain.counters import NOTHING, START, ShardCounters, ShardsUnavailableError
 from snapbid.drain.fence import Fence, OtherLedgerError
 from snapbid.drain.lags import LAGS
 from snapbid.drain.leases import Leases
@@ -119,8 +119,8 @@ class Drain:
         """Absorb all changes so far in this drain's shards; return the number of changed counters.
 
         Raises what Redis and the warehouse raise, SupersededError and UnrelatedStoresError: call
-        `begin` then. Raises IdleError if other drains have all shards, and ShardsAwayError if only
-        some shards are unavailable: the next round tries them again.
+        `begin` then. Raises IdleError if other drains have all shards, and ShardsUnavailableError
+        if only some shards are unavailable: the next round tries them again.
         """
         if not self._is_own:
             await own(connection, self._shards, is_known=self._was_own)
@@ -147,7 +147,7 @@ class Drain:
         if not all(state.is_confirmed for state in states.values()):
             await self._confirm(connection, shards, states)
         if unavailable:
-            raise ShardsAwayError(unavailable)
+            raise ShardsUnavailableError(unavailable)
         await self._tidy_sometimes(connection, shards)
         return drained
 
@@ -169,7 +169,7 @@ class Drain:
         async def absorb() -> None:
             _, errors = await self._drain_all(connection, shards)
             if errors:
-                raise ShardsAwayError(errors)
+                raise ShardsUnavailableError(errors)
 
         now = self._clock()
         await confirm(connection, self._shards, states, self._budgets, absorb, now)

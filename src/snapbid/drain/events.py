@@ -108,7 +108,7 @@ class EventDrain:
         """Drain what is queued, for some seconds at most; return the number of events.
 
         Raises what Redis and the warehouse raise; it can be repeated then. Raises IdleError if
-        other drains have all streams, and ShardsAwayError if only some streams are unavailable.
+        other drains have all streams, and ShardsUnavailableError if only some are unavailable.
         """
         streams = await self._streams.share(connection)
         await self._days.look(connection, keeps=any(stream.number == 0 for stream in streams))

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import asyncpg
 from redis.exceptions import RedisError
 
-from snapbid.drain.counters import ShardCounters, ShardsAwayError
+from snapbid.drain.counters import ShardCounters, ShardsUnavailableError
 from snapbid.drain.fence import UnrelatedStoresError, check_warehouse
 from snapbid.ledger.bids.segment import ShardState
 from snapbid.operations.preflight import Ledger, compare_ledger
@@ -54,7 +54,7 @@ async def own(
     finding = await compare_ledger(connection, ledger, known)
     if finding.is_new and finding.problem and is_known:
         why = RedisError("its data is new, which other drains have yet to notice")
-        raise ShardsAwayError({shard.number: why for shard in shards})
+        raise ShardsUnavailableError({shard.number: why for shard in shards})
     if finding.problem:
         raise UnrelatedStoresError(finding.problem)
     if finding.is_new:

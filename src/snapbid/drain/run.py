@@ -20,7 +20,7 @@ from snapbid.base.risks import RiskLog
 from snapbid.base.settings import StoreSettings
 from snapbid.base.tasks import end
 from snapbid.base.version import version
-from snapbid.drain.counters import ShardCounters, ShardsAwayError, SupersededError
+from snapbid.drain.counters import ShardCounters, ShardsUnavailableError, SupersededError
 from snapbid.drain.demand import DemandBuilder
 from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
@@ -276,7 +276,7 @@ class Process:
             except RedisError as error:
                 if last:
                     return
-                if isinstance(error, ShardsAwayError):  # the others were drained
+                if isinstance(error, ShardsUnavailableError):  # the others were drained
                     read_at = now()
                     self._log_pause("part of Redis", str(error))
                     await self._pause(PAUSE_S)

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from snapbid.base.redis_keys import ShardKeys
-from snapbid.drain.counters import ShardsAwayError
+from snapbid.drain.counters import ShardsUnavailableError
 from snapbid.drain.leases import IdleError, Leases
 from snapbid.queues import queue
 from snapbid.queues.queues import fetch_leftovers
@@ -215,7 +215,7 @@ class EventStreams:
     def note(self, drained: Sequence[EventStream], errors: Mapping[int, RedisError]) -> None:
         """Record at the end of a round which streams could not be read.
 
-        Raises RedisError if none could, ShardsAwayError if only some could.
+        Raises RedisError if none could, ShardsUnavailableError if only some could.
         """
         own = {stream.number for stream in drained if stream.number < len(self._streams)}
         of_own = {number: error for number, error in errors.items() if number in own}
@@ -223,4 +223,4 @@ class EventStreams:
         if own and own == of_own.keys():
             raise errors[min(own)]
         if lost := {**self._leases.lost, **errors}:  # their texts may quote what partners sent
-            raise ShardsAwayError({n: RedisError(type(e).__name__) for n, e in lost.items()})
+            raise ShardsUnavailableError({n: RedisError(type(e).__name__) for n, e in lost.items()})

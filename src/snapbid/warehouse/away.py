@@ -13,7 +13,7 @@ AWAY: Final = (
     OSError,  # includes TimeoutError
 )
 
-CONNECT_S: Final = 10.0  # for commands to connect within, as somebody waits for them
+CONNECT_S: Final = 10.0  # within which a command must connect
 
 OUTDATED: Final = (
     asyncpg.UndefinedTableError,
