@@ -415,7 +415,7 @@ def test_postgres_refuses_the_data_of_a_release_it_is_not(place: Path) -> None:
         postgres = Postgres(home)
         postgres.data.mkdir()
         (postgres.data / "PG_VERSION").write_text("9\n")
-        with pytest.raises(EmbeddedError, match=r"written by release 9, installed are \d+"):
+        with pytest.raises(EmbeddedError, match=r"written by release 9, and only \d+"):
             postgres.start()
 
 
