@@ -278,7 +278,7 @@ class Process:
                     return
                 if isinstance(error, ShardsUnavailableError):  # the others were drained
                     read_at = now()
-                    self._log_pause("part of Redis", str(error))
+                    self._log_pause("Redis", str(error), " of some shards")
                     await self._pause(PAUSE_S)
                 else:
                     begun = False
@@ -344,8 +344,8 @@ class Process:
     def _stand_by(self) -> None:
         self._log(f"on standby for {self._duty.name}: another drain has the lease", logging.INFO)
 
-    def _log_pause(self, store: str, why: str) -> None:
-        self._log(f"paused {self._duty.name}: {store} is unavailable", logging.WARNING, why)
+    def _log_pause(self, store: str, why: str, of: str = "") -> None:
+        self._log(f"paused {self._duty.name}{of}: {store} is unavailable", logging.WARNING, why)
 
     def _log(self, what: str, level: int, why: str = "") -> None:
         """Log `what` unless it was logged last, whatever the reason `why`."""
