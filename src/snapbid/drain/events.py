@@ -284,7 +284,7 @@ class EventDrain:
         except Exception as error:
             reason = _reason(error)
             if not _is_refusal(error):
-                if not _is_of_the_store(error):
+                if not _is_store_failure(error):
                     self._suspects.note(ids, reason)
                 raise
             await self._store_halves(connection, rows, letters, reason)
@@ -321,8 +321,8 @@ def _is_refusal(error: BaseException) -> bool:
     return (state or "")[:2] in DATA_ERRORS
 
 
-def _is_of_the_store(error: BaseException) -> bool:
-    """Whether an error says that the store is full, read only or ending, whatever it stores."""
+def _is_store_failure(error: BaseException) -> bool:
+    """Whether the warehouse failed regardless of the row: full, read-only or shutting down."""
     state = error.sqlstate if isinstance(error, asyncpg.PostgresError) else None
     return state in STORE_ERRORS
 
