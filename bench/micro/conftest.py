@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.snapshot import answer, snapshot
 
 from bench.about import about
 from bench.processes import cores, pinned
+from bench.snapshot import answer, snapshot
 from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid
 from snapbid.server.process import GC_THRESHOLD
 from workload import requests

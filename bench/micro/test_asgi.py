@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import uvloop
-from bench.snapshot import SSP
 
 from bench.logged import SegmentsOnly
+from bench.snapshot import SSP
 from snapbid.base.http import RequestHandler
 from snapbid.bidding.bid import Bidder, CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint

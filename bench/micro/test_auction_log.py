@@ -5,10 +5,9 @@
 
 from pathlib import Path
 
-from bench.snapshot import NOW_MS, SSP
-
 from bench.logged import SegmentsOnly
 from bench.micro.conftest import Each
+from bench.snapshot import NOW_MS, SSP
 from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid
 from snapbid.bidding.request import decode
 from snapbid.bidding.response import Bid

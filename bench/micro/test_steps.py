@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from bench.snapshot import NOW_MS, SSP, answer
 
 from bench.micro.conftest import REQUESTS, Each, snapshot_of
+from bench.snapshot import NOW_MS, SSP, answer
 from snapbid.bidding.bid import Bidder, CatalogSnapshot, decide
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.response import Bid, Writer

@@ -17,13 +17,13 @@ import asyncpg
 import pytest
 import redis
 import uvloop
-from bench.snapshot import SSP
 
 from bench import events, served
 from bench.client import as_new_auctions
 from bench.contenders import CAMPAIGNS, answered
 from bench.ledger_run import many, remember
 from bench.processes import ServerProcess
+from bench.snapshot import SSP
 from bench.together_run import batch, issue_key, until_known
 from snapbid.base.settings import load, require_serving
 from snapbid.bidding.routes import bid_path
