@@ -201,6 +201,24 @@ def test_no_path_of_one_machine() -> None:
     assert not traces
 
 
+OLD_TERMS = re.compile(
+    r"purse|granule|banker(?!\*)|sighting|muster|\bresting\b|\bstrangers?\b", re.IGNORECASE
+)
+
+
+def test_words_of_a_private_language_do_not_come_back() -> None:
+    """The glossary in `src/snapbid/README.md` has the field's."""
+    own = [path for path in tracked() if {PACKAGE, ROOT / "native"} & set(path.parents)]
+    found = [
+        f"{identify(path)}:{number}: {line.strip()}"
+        for path in own
+        if path.suffix in TEXT and path.name != "RUNBOOK.md"
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if OLD_TERMS.search(line)
+    ]
+    assert not found
+
+
 def test_no_file_has_grown_long() -> None:
     counted = {
         identify(path): len(path.read_text().splitlines())
