@@ -36,6 +36,7 @@ PAGES = [
 LINKED = [
     *PAGES,
     ROOT / "CHANGELOG.md",
+    ROOT / ".github" / "CONTRIBUTING.md",
     ROOT / ".github" / "SECURITY.md",
     ROOT / "tests" / "PROMISES.md",
     PACKAGE / "reference" / "data" / "ATTRIBUTION.md",
