@@ -458,7 +458,7 @@ class TestAnotherLedger:
             assert ledger.is_foreign
             assert ledger.remember(b"a", 1, [(b"1", 1, 1, None)], None, 1.0) is None
             done = await stores.command("ledger", "adopt")
-            assert "this warehouse's own again" in done.stdout
+            assert "belongs to this warehouse again" in done.stdout
             await stores.own(ledger)
             await until(lambda: ledger.connected)
             assert await stores.sell(ledger, 1, own) == 0
