@@ -317,14 +317,17 @@ class EventDrain:
 
 def _is_refusal(error: BaseException) -> bool:
     """Whether an error is caused by the data of a row."""
-    state = error.sqlstate if isinstance(error, asyncpg.PostgresError) else None
-    return (state or "")[:2] in DATA_ERRORS
+    return _sqlstate(error)[:2] in DATA_ERRORS
 
 
 def _is_store_failure(error: BaseException) -> bool:
     """Whether the warehouse failed regardless of the row: full, read-only or shutting down."""
-    state = error.sqlstate if isinstance(error, asyncpg.PostgresError) else None
-    return state in STORE_ERRORS
+    return _sqlstate(error) in STORE_ERRORS
+
+
+def _sqlstate(error: BaseException) -> str:
+    """The SQLSTATE of an error; empty if PostgreSQL did not raise it."""
+    return (error.sqlstate or "") if isinstance(error, asyncpg.PostgresError) else ""
 
 
 def _reason(error: BaseException) -> str:
