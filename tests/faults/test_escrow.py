@@ -64,7 +64,7 @@ class Lossy(Allocator):
         return answer
 
 
-async def account(allocator: Allocator, limits: dict[str, int]) -> None:
+async def allocate(allocator: Allocator, limits: dict[str, int]) -> None:
     while True:
         with contextlib.suppress(RedisError, OSError):
             await allocator.balance([EscrowedBudget(1, limits, PRICE)])
@@ -79,7 +79,7 @@ async def test_a_budget_is_spent_over_shards_and_never_exceeded(
     connections = [Connections(cluster.url) for _ in range(2)]
     allocators = [Lossy(own, SHARDS, time.time) for own in connections]
     limits = Limits(1, BUDGET // 1000, BUDGET // 1000, None, shards=1, in_escrow=True)
-    tasks = [asyncio.create_task(account(own, {TOTAL: BUDGET, day: BUDGET})) for own in allocators]
+    tasks = [asyncio.create_task(allocate(own, {TOTAL: BUDGET, day: BUDGET})) for own in allocators]
     kept, killed, quiet_since = 0, False, time.monotonic()
     number = 0
     while time.monotonic() - quiet_since < 4.0:

@@ -52,21 +52,21 @@ class TestLostLedger:
         own = Limits(1, None, BUDGET * 3, None, in_escrow=True)
         await stores.drain()
         async with stores.ledger() as ledger:
-            await stores.account(own)
+            await stores.allocate(own)
             sold = await stores.sell(ledger, 4, own)
             assert sold == 4
         copy = stores.copy_ledger() if is_older_copy else None
         if is_older_copy:
             await stores.drain()
         async with stores.ledger() as ledger:
-            sold += await stores.sell(ledger, 100, own, account=True, most=20)
+            sold += await stores.sell(ledger, 100, own, allocate=True, most=20)
         await stores.drain()
         assert sold == 24
         stores.restore_ledger(copy)
         async with stores.ledger() as ledger:
             assert await stores.sell(ledger, 6, own) == 0
             await stores.drain()
-            sold += await stores.sell(ledger, 100, own, account=True)
+            sold += await stores.sell(ledger, 100, own, allocate=True)
             assert sold == 30
             await stores.drain()
         assert await stores.wins() == sold

@@ -200,7 +200,7 @@ class Stores:
             with contextlib.suppress(ConnectionAbortedError):
                 await drain()
 
-    async def account(self, limits: Limits) -> None:
+    async def allocate(self, limits: Limits) -> None:
         """One round of an allocator for a campaign."""
         connections = Connections(self.redis.url)
         allocator = Allocator(connections, self.shards, self.clock, simulated=True)
@@ -216,19 +216,19 @@ class Stores:
         count: int,
         limits: Limits | None = None,
         campaign: int = 1,
-        account: bool = False,
+        allocate: bool = False,
         most: int = 2**31,
     ) -> int:
         """Bid `count` times and win each bid that is kept, at `most` so many; give how many were.
 
-        `account`: before each bid an allocator goes round.
+        `allocate`: before each bid an allocator goes round.
         """
         kept = 0
         for _ in range(count):
             if kept == most:
                 break
-            if account and limits is not None:
-                await self.account(limits)
+            if allocate and limits is not None:
+                await self.allocate(limits)
             self._auctions += 1
             auction = b"auction %d" % self._auctions
             if limits is None:
