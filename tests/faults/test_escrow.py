@@ -142,7 +142,7 @@ class Overtaken(Allocator):
 
 
 @pytest.mark.usefixtures("ledger")
-async def test_a_allocator_that_was_overtaken_grants_nothing(cluster: Cluster) -> None:
+async def test_an_allocator_that_was_overtaken_grants_nothing(cluster: Cluster) -> None:
     late = Overtaken(Connections(cluster.url), SHARDS, time.time)
     late.other = other = Allocator(Connections(cluster.url), SHARDS, time.time)
     assert not await late.balance([OWN])

@@ -198,7 +198,7 @@ def test_bids_that_come_seldom_spend_the_whole_budget(
     assert world.limit - world.total < PRICE
 
 
-def test_a_account_that_lost_its_data_learns_before_it_grants() -> None:
+def test_an_account_that_lost_its_data_learns_before_it_grants() -> None:
     allowances = [Allowance(500, 100, 300), Allowance(200, 0, 0)]
     account = learn(opened(2), [allowances[0], None])
     assert grant(account, [0, 50], 1000) == account  # the other may have anything
@@ -207,7 +207,7 @@ def test_a_account_that_lost_its_data_learns_before_it_grants() -> None:
     assert grant(account, [0, 900], 1000)[1] == AccountEntry(600, 0, is_known=True)
 
 
-def test_a_allowance_below_zero_is_covered_first() -> None:
+def test_an_allowance_below_zero_is_covered_first() -> None:
     allowances = [Allowance(100, 0, 160), Allowance(100, 0, 100)]
     account = learn(opened(2), allowances)
     moves = plan(account, allowances, [IDLE, IDLE], 50, 300, 0.1)
@@ -226,7 +226,7 @@ def test_a_lower_limit_takes_money_back() -> None:
 
 
 @pytest.mark.parametrize("amount", [0, -1, 61, 10**20])
-def test_a_allowance_gives_back_what_it_has_not_used(amount: int) -> None:
+def test_an_allowance_gives_back_what_it_has_not_used(amount: int) -> None:
     allowance = Allowance(100, 0, 40)
     assert allowance.give_back(0, 60) == Allowance(100, 60, 40)
     assert allowance.give_back(1, 60) is None
