@@ -8,13 +8,16 @@ import pytest
 import redis
 from support.commands import invoke
 from support.machine import Machine, temporary_home
-from support.ops import bid, prepare
+from support.ops import CAMPAIGN, bid, prepare
 from support.processes import eventually
 from support.soak.clock import Clock
 from support.soak.disk import Disk, mounted
 from support.stack import execute
 
 from snapbid.base.version import RELEASE
+
+# Each test bids until the status says so: no number of tries may use up the budget.
+AMPLE = {**CAMPAIGN, "budget": {"daily": 10_000, "total": 100_000}}
 
 
 class Stand:
@@ -42,6 +45,15 @@ class Stand:
 
         eventually(is_named, f"the status to say {texts}, and not {self.status()}")
 
+    def await_drained(self, *texts: str) -> None:
+        """Bid no more until the drain has carried all there is and the status has these texts."""
+
+        def is_drained() -> bool:
+            told = self.status()
+            return all(text in told for text in ("0 counters waiting", *texts))
+
+        eventually(is_drained, f"the drain to catch up, and not {self.status()}")
+
     def sql(self, *statements: str) -> None:
         for statement in statements:
             asyncio.run(execute(self.machine.postgres.dsn, statement))
@@ -54,7 +66,7 @@ def stand() -> Iterator[Stand]:
         disk = stack.enter_context(mounted(home.path / "served", 256))
         clock = stack.enter_context(contextlib.closing(Clock(home.path / "clock")))
         machine = stack.enter_context(contextlib.closing(Machine(home)))
-        prepare(machine.postgres.dsn)
+        prepare(machine.postgres.dsn, AMPLE)
         machine.start(clock.environ, clock.environ)
         stand = Stand(machine, clock, disk)
         stand.await_status("bidding since", f"version {RELEASE}")
@@ -80,14 +92,14 @@ def test_a_warehouse_that_is_read_only(stand: Stand) -> None:
         "cannot execute",  # as the drain has heard
     )
     stand.sql("alter system reset default_transaction_read_only", "select pg_reload_conf()")
-    stand.await_status("PostgreSQL up", "0 counters waiting")
+    stand.await_drained("PostgreSQL up")
 
 
 def test_a_warehouse_that_refuses_what_the_drain_carries(stand: Stand) -> None:
     stand.sql("alter table bid_daily add constraint none check (bids < 0) not valid")
     stand.await_status("degraded since", "the drain on ", 'violates check constraint "none"')
     stand.sql("alter table bid_daily drop constraint none")
-    stand.await_status("0 counters waiting")
+    stand.await_drained()
 
 
 def test_a_schema_that_only_a_newer_program_can_use(stand: Stand) -> None:

@@ -21,10 +21,10 @@ CAMPAIGN: dict[str, Any] = {
 }
 
 
-def prepare(dsn: str) -> None:
+def prepare(dsn: str, campaign: dict[str, Any] = CAMPAIGN) -> None:
     environ = {"SNAPBID_DATABASE_URL": dsn}
     succeed(environ, "ssp", "add", "acme")
-    succeed(environ, "campaign", "import", "-", input=json.dumps(CAMPAIGN))
+    succeed(environ, "campaign", "import", "-", input=json.dumps(campaign))
 
 
 def ask(
