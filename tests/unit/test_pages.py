@@ -39,6 +39,7 @@ LINKED = [
     ROOT / ".github" / "CONTRIBUTING.md",
     ROOT / ".github" / "SECURITY.md",
     ROOT / "tests" / "PROMISES.md",
+    ROOT / "tests" / "FAULTS.md",
     PACKAGE / "reference" / "data" / "ATTRIBUTION.md",
     PACKAGE / "operations" / "preview" / "ATTRIBUTION.md",
 ]
