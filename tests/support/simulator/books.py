@@ -90,10 +90,13 @@ class Books:
             self.limits.promised(record)
 
     def declined(self, answer: Answer, now: float, wall: Walls) -> None:
-        """It was answered 204: nothing of it may stay."""
+        """It was answered 204: nothing of it may stay, unless Redis lost data meanwhile: what was
+        drained by then cannot be rolled back.
+        """
         self.shown(wall)
         for record in answer.records:
-            record.answered_at, record.answered_wall, record.unknown = now, wall, False
+            record.answered_at, record.answered_wall = now, wall
+            record.unknown = self._was_lost(record.asked_at, now)
 
     def killed(self, worker: str, now: float, bad: tuple[float, float]) -> None:
         """Whatever it had not taken back by then may stay. `bad`: when its wire was, lately."""
