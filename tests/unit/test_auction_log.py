@@ -1,6 +1,7 @@
 """The auction log's segments and files: nothing lost but what gaps admit, nothing twice."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from snapbid.auctionlog import segments, writer
 from snapbid.auctionlog.log import AuctionLog
 from snapbid.auctionlog.segments import spool_of
 from snapbid.auctionlog.writer import LogWriter
+from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.response import Bid, Template
 from snapbid.ledger.bids.records import LOSS, NOTICE, SPOOLED, WIN, bid_digest
 from snapbid.metrics import Metrics
@@ -50,10 +52,16 @@ def convert(directory: Path) -> None:
         log_writer.close()
 
 
+def asked(auction: str, imp: dict[str, Any] | None = None, **fields: Any) -> BidRequest:
+    return decode(
+        json.dumps({"id": auction, "imp": [{"id": "1", **(imp or {})}], **fields}).encode()
+    )
+
+
 async def write(log: AuctionLog, auctions: int, first: int = 0, at_ms: int = NOON_MS) -> None:
     for number in range(first, first + auctions):
         log.rows.begin()
-        log.rows.bids(at_ms, SOURCE, f"a{number}", [Bid("1", TEMPLATE, None)], "USD")
+        log.rows.bids(at_ms, SOURCE, asked(f"a{number}"), [Bid("1", TEMPLATE, None)], "USD")
         log.rows.end()
         if number % 500 == 0:
             await asyncio.sleep(0.001)
@@ -65,8 +73,8 @@ def test_a_bid_is_read_as_it_was_written(directory: Path, metrics: Metrics) -> N
         await log.open()
         began = log.rows.begin()
         bids = [Bid("1", TEMPLATE, None), Bid("é\n2", TEMPLATE, "deal-9", 21_300_000)]
-        log.rows.bids(NOON_MS, SOURCE, 'a "b"/☃', bids, "EUR")
-        log.rows.bids(NOON_MS, SOURCE, "t", bids[:1], "USD", True)
+        log.rows.bids(NOON_MS, SOURCE, asked('a "b"/☃'), bids, "EUR")
+        log.rows.bids(NOON_MS, SOURCE, asked("t"), bids[:1], "USD", True)
         log.rows.end()
         assert began > NOON_MS - DAY_MS
         await log.close()
@@ -88,6 +96,54 @@ def test_a_bid_is_read_as_it_was_written(directory: Path, metrics: Metrics) -> N
     assert (plain["test"], test["test"]) == (False, True)
     assert [row["sequence"] for row in (plain, dear, test)] == [1, 2, 3]
     assert plain["machine"] == segments.machine()
+
+
+SITE = {"site": {"domain": "news.example", "page": "https://news.example/a"}}
+APP = {"app": {"bundle": "com.example.game"}}
+PHONE = {"devicetype": 4, "os": "Android", "geo": {"country": "DEU"}}
+BANNER = {"banner": {"w": 320, "h": 50}, "bidfloor": 0.5}
+NO_CONTEXT = dict.fromkeys(
+    ("inventory", "publication", "country", "os", "device_type", "w", "h", "floor",
+     "floor_currency")
+)  # fmt: skip
+CONTEXTS: list[tuple[BidRequest, dict[str, Any]]] = [
+    (asked("a"), NO_CONTEXT),
+    (
+        asked("a", BANNER, **SITE, device=PHONE),
+        {"inventory": "site", "publication": "news.example", "country": "DEU", "os": "Android",
+         "device_type": 4, "w": 320, "h": 50, "floor": 0.5, "floor_currency": "USD"},
+    ),
+    (
+        asked("a", {"video": {"mimes": ["video/mp4"], "w": 640, "h": 360}, "bidfloor": 0,
+                    "bidfloorcur": "EUR"}, **APP, user={"geo": {"country": "FRA"}}),
+        {**NO_CONTEXT, "inventory": "app", "publication": "com.example.game", "country": "FRA",
+         "w": 640, "h": 360, "floor": 0.0, "floor_currency": "EUR"},
+    ),
+    (
+        asked("a", {"banner": {"format": [{"w": 300, "h": 250}, {"w": 1, "h": 1}]}}, dooh={},
+              device={"os": "☃", "devicetype": 2**80, "geo": {"country": "D" * 3_000}}),
+        {**NO_CONTEXT, "inventory": "dooh", "w": 300, "h": 250, "country": "D" * 1_024, "os": "☃"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("request_", "expected"), CONTEXTS)
+def test_a_bid_has_its_requests_context(
+    directory: Path, metrics: Metrics, request_: BidRequest, expected: dict[str, Any]
+) -> None:
+    async def work() -> None:
+        log = AuctionLog(directory, metrics)
+        await log.open()
+        log.rows.bids(NOON_MS, SOURCE, request_, [Bid("1", TEMPLATE, None)], "USD")
+        log.rows.notice(NOON_MS, WIN, "c", 0, b"a", b"1")
+        await log.close()
+
+    asyncio.run(work())
+    convert(directory)
+    bid, win = read(directory)
+    assert {name: bid[name] for name in expected} == expected
+    assert bid["hour"] == 12
+    assert {name: win[name] for name in (*expected, "hour")} == {**NO_CONTEXT, "hour": None}
 
 
 def test_a_notice_is_read_as_it_was_written(directory: Path, metrics: Metrics) -> None:
@@ -135,7 +191,7 @@ def test_long_ids_are_cut(directory: Path, metrics: Metrics) -> None:
     async def work() -> None:
         log = AuctionLog(directory, metrics)
         await log.open()
-        log.rows.bids(NOON_MS, SOURCE, "a", [Bid("1", TEMPLATE, "d" * 70_000)], "USD")
+        log.rows.bids(NOON_MS, SOURCE, asked("a"), [Bid("1", TEMPLATE, "d" * 70_000)], "USD")
         await log.close()
 
     asyncio.run(work())
@@ -191,17 +247,38 @@ def test_a_growing_segment_is_converted_in_steps(directory: Path, metrics: Metri
     assert len(files(directory)) == 4
 
 
-def test_the_page_query_runs_in_duckdb(
+ANSWERS: list[list[tuple[Any, ...]]] = [
+    [("acme-eu", 2, 0.003)],
+    [("spring", 11, 2, 0.182)],
+    [("DEU", 1, 1.5), (None, 1, 1.5)],
+    [("site", "news.example", 0.0015), (None, None, 0.0015)],
+    [(None, None, 10, 1), (4, "Android", 1, 1)],
+    [(None, None, 10), (320, 50, 1)],
+    [("news.example", 1.0)],
+    [("d-1", 1, 0.0015)],
+    [(12, 2)],
+    [("spring", 102, 1)],
+]
+
+
+def test_the_page_queries_run_in_duckdb(
     directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = PAGE.read_text().partition("```sql\n")[2].partition("```")[0]
+    views, *queries = [
+        block.partition("```")[0] for block in PAGE.read_text().split("```sql\n")[1:]
+    ]
 
     async def work() -> None:
         log = AuctionLog(directory, metrics)
         await log.open()
         await write(log, 10)
-        for number in range(4):
-            log.rows.notice(NOON_MS + DAY_MS, WIN, "cdlu"[number], 0, b"a%d" % number, b"1")
+        request = asked("b", BANNER, **SITE, device=PHONE)
+        log.rows.bids(NOON_MS, SOURCE, request, [Bid("1", TEMPLATE, "d-1")], "USD")
+        log.rows.notice(NOON_MS + DAY_MS, WIN, "c", 0, b"a0", b"1")
+        log.rows.notice(NOON_MS + DAY_MS, WIN, "d", 0, b"a1", b"1")
+        log.rows.notice(NOON_MS + DAY_MS, WIN, "l", 0, b"b", b"1")
+        log.rows.notice(NOON_MS + DAY_MS, WIN, "u", 0, b"a3", b"1")
+        log.rows.notice(NOON_MS + DAY_MS, LOSS, "c", 102, b"a4", b"1")
         await log.close()
 
     asyncio.run(work())
@@ -209,7 +286,8 @@ def test_the_page_query_runs_in_duckdb(
     monkeypatch.chdir(directory.parent)
     directory.rename("auctions")
     with duckdb.connect() as connection:
-        assert connection.execute(query).fetchall() == [("acme-eu", 2, 0.003)]
+        connection.execute(views)
+        assert [connection.execute(query).fetchall() for query in queries] == ANSWERS
 
 
 KILLED = """

@@ -5,7 +5,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
@@ -18,12 +18,16 @@ cdef extern from *:
 cdef enum:
     MAGIC_SIZE = 8
     HEADER_SIZE = 128
-    STRINGS = 8
+    STRINGS = 12
     MOST_BYTES = 1024  # of a string; the rest is cut off
     BID = 0
     GAP = 8
+    SITE = 1
+    APP = 2
+    DOOH = 3
     TEST = 1
     REPLAYED = 2
+    LARGEST = 0x7fffffff  # of a size or a device type
 
 cdef packed struct Header:
     uint8_t magic[8]
@@ -42,14 +46,32 @@ cdef packed struct Row:
     uint8_t kind
     uint8_t verdict
     uint8_t flags
-    uint8_t reserved
+    uint8_t inventory
     int16_t reason
     uint64_t sequence
     int64_t time_ms
     int64_t price
     int64_t cost
     int64_t sent
+    double floor
+    int32_t w
+    int32_t h
+    int32_t device_type
     uint16_t lengths[STRINGS]
+
+
+cdef int32_t number_of(value) except -1:
+    """Return a count as the log has it; 0 if there is none."""
+    if type(value) is not int or not 0 < value <= LARGEST:
+        return 0
+    return value
+
+
+cdef object text_of(value):
+    """Return a text; None for anything else, and for one that UTF-8 does not have."""
+    if type(value) is not str:
+        return None
+    return value if value.isascii() else value.encode("utf-8", "replace")
 
 
 cdef inline int64_t now_ms() noexcept nogil:
@@ -146,13 +168,14 @@ cdef class RowWriter:
         row.size = sizeof(Row)
         row.kind = GAP
         row.verdict = b"w"
-        row.flags = row.reserved = 0
+        row.flags = 0
         row.reason = 0
         row.sequence = self._sequence
         row.time_ms = now_ms()
         row.price = self._lost_since_ms
         row.cost = self._lost
         row.sent = 0
+        self._no_context(row)
         for number in range(STRINGS):
             row.lengths[number] = 0
         self._sequence += 1
@@ -214,30 +237,74 @@ cdef class RowWriter:
         if self._header is not NULL:
             self._header.in_flight = self._in_flight
 
-    def bids(self, int64_t time_ms, source, auction_id, list bids, currency, bint test=False):
+    cdef void _no_context(self, Row *row) noexcept:
+        row.inventory, row.floor = 0, 0
+        row.w = row.h = row.device_type = 0
+
+    def bids(self, int64_t time_ms, source, request, list bids, currency, bint test=False):
         cdef Row *row
         cdef char *at
+        cdef uint8_t inventory = 0
+        cdef int32_t device_type = 0
+        publication = country = system = None
+        if request.site is not None:
+            inventory, publication = SITE, text_of(request.site.domain)
+        elif request.app is not None:
+            inventory, publication = APP, text_of(request.app.bundle)
+        elif request.dooh is not None:
+            inventory = DOOH
+        device = request.device
+        if device is not None:
+            device_type = number_of(device.devicetype)
+            system = text_of(device.os)
+            if device.geo is not None:
+                country = text_of(device.geo.country)
+        if country is None and request.user is not None and request.user.geo is not None:
+            country = text_of(request.user.geo.country)
+        imps = request.imp
         for bid in bids:
             row = self._begin_row()
             if row is NULL:
                 continue
             template, cost = bid.template, bid.cost_micros
-            row.kind, row.verdict, row.reserved, row.reason = BID, 0, 0, 0
+            row.kind, row.verdict, row.reason = BID, 0, 0
             row.flags = TEST if test else 0
             row.time_ms = time_ms
             row.price = template.price_micros
             row.cost = row.price if cost is None else cost
             row.sent = template.sent_micros
+            self._no_context(row)
+            row.inventory, row.device_type = inventory, device_type
             at = <char *>row + sizeof(Row)
             self._put(row, 0, &at, source[0])
             self._put(row, 1, &at, source[1])
-            self._put(row, 2, &at, auction_id)
+            self._put(row, 2, &at, request.id)
             self._put(row, 3, &at, bid.imp_id)
             self._put(row, 4, &at, template.campaign)
             self._put(row, 5, &at, template.creative)
             self._put(row, 6, &at, bid.deal)
             self._put(row, 7, &at, currency)
+            self._put(row, 8, &at, publication)
+            self._put(row, 9, &at, country)
+            self._put(row, 10, &at, system)
+            row.lengths[11] = 0
+            for imp in imps:
+                if imp.id == bid.imp_id:
+                    self._put_impression(row, &at, imp)
+                    break
             self._end_row(row, at)
+
+    cdef int _put_impression(self, Row *row, char **at, imp) except -1:
+        """Append the size and the floor that an impression asks for."""
+        asked = imp.banner if imp.banner is not None else imp.video
+        if asked is not None:
+            if imp.banner is not None and asked.format:
+                asked = asked.format[0]
+            row.w, row.h = number_of(asked.w), number_of(asked.h)
+        if imp.bidfloor is not None:
+            row.floor = imp.bidfloor
+            self._put(row, 11, at, text_of(imp.bidfloorcur) or "USD")
+        return 0
 
     def notice(
         self, int64_t time_ms, int kind, verdict, int reason, auction_id, imp_id, bint replayed=False
@@ -247,10 +314,11 @@ cdef class RowWriter:
         cdef int number
         if row is NULL:
             return
-        row.kind, row.verdict, row.reserved, row.reason = kind, ord(verdict), 0, reason
+        row.kind, row.verdict, row.reason = kind, ord(verdict), reason
         row.flags = REPLAYED if replayed else 0
         row.time_ms = time_ms
         row.price = row.cost = row.sent = 0
+        self._no_context(row)
         at = <char *>row + sizeof(Row)
         for number in range(STRINGS):
             row.lengths[number] = 0

@@ -279,6 +279,11 @@ cdef class Query:
         return values
 
     @property
+    def request(self):
+        """The decoded request."""
+        return self.workspace.request.request
+
+    @property
     def user(self):
         """The recognised user, for frequency caps; or None."""
         return self.workspace.request.user

@@ -37,12 +37,12 @@ class RowWriter:
         self,
         time_ms: int,
         source: tuple[str, str],
-        auction_id: str,
+        request: Any,
         bids: Sequence[Any],
         currency: str,
         test: bool = False,
     ) -> None:
-        """Write the bids of an answer (a list of `bidding.response.Bid`).
+        """Write the bids of an answer (a list of `bidding.response.Bid`) to a `BidRequest`.
 
         `source`: descriptor and canonical id of the SSP.
         """

@@ -26,13 +26,16 @@ BID: Final = 0
 GAP: Final = 8
 TEST: Final = 1
 REPLAYED: Final = 2
-STRINGS: Final = 8  # descriptor, canonical id, auction, impression, campaign, creative, deal, cur
+# descriptor, canonical id, auction, impression, campaign, creative, deal, currency, domain or
+# bundle, country, operating system, the floor's currency
+STRINGS: Final = 12
+INVENTORIES: Final = (None, "site", "app", "dooh")
 
 _HEADER: Final = Struct("<8sQQQqqqqQ16s")
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _CONVERTED: Final = Struct("<Q")
 _CONVERTED_AT: Final = 24
-_ROW: Final = Struct(f"<HBBBxhQqqqq{STRINGS}H")  # size, kind, verdict, flags, reason; sequence …
+_ROW: Final = Struct(f"<HBBBBhQqqqqdiii{STRINGS}H")  # size, and the fields of LoggedRow
 
 
 def new_header() -> bytes:
@@ -69,6 +72,8 @@ class LoggedRow(NamedTuple):
 
     `kind` is BID, GAP, or that of a notice (`ledger.records`); `verdict` is the ledger's letter. In
     a gap row `price` is when the gap began (epoch ms) and `cost` the number of missing rows.
+    `inventory` is an index into INVENTORIES; 0 stands for no size and no device type. Only a bid
+    has these and a floor.
     """
 
     kind: int
@@ -81,6 +86,11 @@ class LoggedRow(NamedTuple):
     cost: int
     sent: int
     strings: list[bytes]
+    inventory: int = 0
+    floor: float = 0.0
+    w: int = 0
+    h: int = 0
+    device_type: int = 0
 
 
 def rows(mapped: mmap.mmap, start: int, end: int) -> Iterator[tuple[LoggedRow, int]]:
@@ -91,9 +101,10 @@ def rows(mapped: mmap.mmap, start: int, end: int) -> Iterator[tuple[LoggedRow, i
     unpack, at = _ROW.unpack_from, start
     previous = 0
     while at + _ROW.size <= end:
-        size, kind, verdict, flags, reason, sequence, time_ms, price, cost, sent, *lengths = unpack(
-            mapped, at
-        )
+        (
+            size, kind, verdict, flags, inventory, reason, sequence, time_ms, price, cost, sent,
+            floor, w, h, device_type, *lengths
+        ) = unpack(mapped, at)  # fmt: skip
         if size != _ROW.size + sum(lengths) or at + size > end or sequence <= previous:
             return
         position, strings = at + _ROW.size, []
@@ -102,10 +113,11 @@ def rows(mapped: mmap.mmap, start: int, end: int) -> Iterator[tuple[LoggedRow, i
             position += length
         at, previous = at + size, sequence
         letter = chr(verdict) if verdict else ""
-        yield (
-            LoggedRow(kind, letter, flags, reason, sequence, time_ms, price, cost, sent, strings),
-            at,
-        )
+        row = LoggedRow(
+            kind, letter, flags, reason, sequence, time_ms, price, cost, sent, strings,
+            inventory, floor, w, h, device_type,
+        )  # fmt: skip
+        yield row, at
 
 
 def note_converted(mapped: mmap.mmap, sequence: int) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from snapbid.auctionlog.layout import BID, GAP, REPLAYED, STRINGS, TEST, LoggedRow
+from snapbid.auctionlog.layout import BID, GAP, INVENTORIES, REPLAYED, STRINGS, TEST, LoggedRow
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN, NoticeVerdict, bid_digest
 
 VERSION: Final = "1"
@@ -22,9 +22,10 @@ UNKNOWN: Final = -1  # an unknown number of missing rows
 LOGGED: Final = """
 CREATE TABLE logged (
     kind VARCHAR, verdict VARCHAR, test BOOLEAN, reason SMALLINT, sequence BIGINT, time_ms BIGINT,
-    price BIGINT, cost BIGINT, sent BIGINT, notice_key BLOB, descriptor VARCHAR, ssp VARCHAR,
+    price BIGINT, cost BIGINT, sent BIGINT, inventory VARCHAR, floor DOUBLE, w INTEGER, h INTEGER,
+    device_type INTEGER, notice_key BLOB, descriptor VARCHAR, ssp VARCHAR,
     auction_id VARCHAR, imp_id VARCHAR, campaign_id VARCHAR, creative_id VARCHAR, deal_id VARCHAR,
-    currency VARCHAR
+    currency VARCHAR, publication VARCHAR, country VARCHAR, os VARCHAR, floor_currency VARCHAR
 )
 """
 COLUMNS: Final = f"""
@@ -36,7 +37,13 @@ SELECT
     CASE kind WHEN 'bid' THEN cost END AS cost_nanos,
     CASE kind WHEN 'bid' THEN sent END AS sent_micros,
     nullif(currency, '') AS currency, CASE kind WHEN 'loss' THEN reason END AS loss_reason,
-    CASE kind WHEN 'bid' THEN test END AS test, notice_key,
+    CASE kind WHEN 'bid' THEN test END AS test, inventory,
+    nullif(publication, '') AS publication, nullif(country, '') AS country,
+    nullif(device_type, 0)::SMALLINT AS device_type, nullif(os, '') AS os,
+    nullif(w, 0) AS w, nullif(h, 0) AS h,
+    CASE WHEN floor_currency <> '' THEN floor END AS floor,
+    nullif(floor_currency, '') AS floor_currency,
+    CASE kind WHEN 'bid' THEN (time_ms // 3_600_000 % 24)::TINYINT END AS hour, notice_key,
     CASE kind WHEN 'gap' THEN nullif(cost, {UNKNOWN}) END AS missing,
     CASE kind WHEN 'gap' THEN make_timestamptz(price * 1000) END AS since,
     $machine AS machine, $worker AS worker, sequence
@@ -47,15 +54,16 @@ _NO_STRINGS: Final = (None,) * STRINGS
 
 def values_of(row: LoggedRow) -> tuple[object, ...]:
     """Convert a row to values for the columns of LOGGED."""
-    kind, letter, flags, reason, sequence, time_ms, price, cost, sent, strings = row
-    texts = [str(text, "utf-8", "replace") for text in strings] or _NO_STRINGS
+    kind, letter, flags, reason, sequence, time_ms, price, cost, sent, strings, *_ = row
+    texts: list[str | None] = [str(text, "utf-8", "replace") for text in strings]
+    texts += _NO_STRINGS[len(texts) :]
     key = None
     if flags & REPLAYED:
-        texts, key = _NO_STRINGS, strings[2]
+        texts, key = [*_NO_STRINGS], strings[2]
     elif letter == NoticeVerdict.SPOOLED:
         key = bid_digest(strings[2], strings[3])
     test = bool(flags & TEST)
     return (
-        KINDS[kind], VERDICTS[letter], test, reason, sequence, time_ms, price, cost, sent, key,
-        *texts,
+        KINDS[kind], VERDICTS[letter], test, reason, sequence, time_ms, price, cost, sent,
+        INVENTORIES[row.inventory], row.floor, row.w, row.h, row.device_type, key, *texts,
     )  # fmt: skip

@@ -57,7 +57,7 @@ class LogsBids(Protocol):
         self,
         time_ms: int,
         source: tuple[str, str],
-        auction_id: str,
+        request: BidRequest,
         bids: list[Bid],
         currency: str,
         test: bool,
@@ -218,9 +218,10 @@ class BidEndpoint(BidAnswering):
 
     def log_bids(self, began_ms: int, proposal: Proposal, bids: list[Bid], test: bool) -> None:
         """Write the bids to the auction log."""
-        log, currency = self._bidding.log, proposal.decision.lookups.currency
+        log, decision = self._bidding.log, proposal.decision
         assert log is not None
-        log.bids(began_ms, self._source, proposal.auction_id, bids, currency, test)
+        request = decision.query.request
+        log.bids(began_ms, self._source, request, bids, decision.lookups.currency, test)
 
     def end_log(self, count: int) -> None:
         """End the log rows of discarded bids once the ledger is certain: late ones may still count

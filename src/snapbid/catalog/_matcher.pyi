@@ -52,6 +52,9 @@ class Query:
 
     undecided: Final[int]  # impressions that were not decided in time
     @property
+    def request(self) -> Any:
+        """The decoded request."""
+    @property
     def user(self) -> str | None:
         """The recognised user, for frequency caps; or None."""
     @property
