@@ -82,6 +82,29 @@ async def test_the_first_is_kept_and_others_conflict(bench: Bench, rounds: int) 
     assert conflicts == [(kept[0], "casino", 6), (kept[0], "casino", 7)]
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"timestamp": NOW + 1},
+        {"identity": {"client_user_id": "u-1", "click_id": "other"}},
+        {"identity": {"client_user_id": "u-1"}},
+        {"identity": {"client_user_id": "u-1", "click_id": "c", "anonymous_id": "a"}},
+        {"context": {"transaction_id": "t", "ip_address": "192.0.2.1", **money(5), "own": 1}},
+        {"context": {"transaction_id": "t", "ip_address": "192.0.2.2", **money(5)}},
+        {"context": {"transaction_id": "t", "ip_address": "192.0.2.1", **money(5.01)}},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+async def test_an_event_that_differs_in_anything_conflicts(
+    bench: Bench, changed: dict[str, Any]
+) -> None:
+    first = event("withdraw", "u-1", NOW, "c", transaction_id="t", **money(5))
+    assert await bench.accept(first) == await bench.accept(first | changed)
+    await bench.round()
+    assert len(await bench.rows("select from events")) == 1
+    assert len(await bench.rows("select from event_conflicts")) == 1
+
+
 async def test_storing_again_changes_nothing(bench: Bench) -> None:
     """What happens where the drain dies between the commit and the deletion of the entries."""
     documents = [offered("b"), claimed("b"), cashed_out("b", 5), event("login")]

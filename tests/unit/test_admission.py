@@ -113,6 +113,22 @@ def served(clock: Clock, *arrivals: Iterator[tuple[float, str]]) -> dict[str, Ou
     return worker.outcomes
 
 
+def test_each_interval_has_its_own_least_wait() -> None:
+    """A quiet start does not hide that every request waits later."""
+    control = AdmissionControl(0.0)
+    share, now = control.share("acme"), 0.0
+    for wait_s in (0.0, 0.02, 0.015):
+        for _ in range(10):
+            assert control.enter(share, now)
+            control.has_body(share, now, now + wait_s)
+            control.leave(share)
+        now += INTERVAL_S
+        assert control.enter(share, now)  # begins the next interval
+        control.has_body(share, now, now + INTERVAL_S)
+        control.leave(share)
+        assert control.waited_s == pytest.approx(wait_s)
+
+
 @pytest.mark.parametrize("load", [0.5, 0.8, 0.95])
 def test_nothing_is_shed_below_the_capacity(clock: Clock, load: float) -> None:
     outcome = served(clock, sent("a", load, 0, 2))["a"]

@@ -100,6 +100,14 @@ def test_the_attempts_share_one_allowance(monkeypatch: pytest.MonkeyPatch) -> No
     assert slow.asked == [2, 2, 2]
 
 
+def test_nothing_is_remembered_after_the_last_attempt() -> None:
+    """What the ledger was asked is what was offered: no bid that nobody would answer with."""
+    snapshot = priced(*["x"] * (ATTEMPTS + 2))
+    none = Ledger(snapshot)
+    assert replaced(snapshot, none, 2) is Reason.LIMITED
+    assert none.asked == [2] * (ATTEMPTS - 1)
+
+
 def test_what_replaces_a_bid_has_to_have_room_in_the_answer() -> None:
     long, short = "x" * 60_000, "x"
     snapshot = priced(short, long)

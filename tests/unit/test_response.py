@@ -153,6 +153,18 @@ def test_an_answer_of_several_bids_has_a_greatest_length(
     assert sum(WRITER.length(auction, bid) for bid in bids) <= longest
 
 
+@pytest.mark.parametrize(("beyond", "kept"), [(0, 2), (1, 1)])
+def test_the_greatest_length_is_reached_to_the_byte(beyond: int, kept: int) -> None:
+    def bids(adm: str) -> list[Bid]:
+        return [Bid("0", made("x"), None), Bid("1", made(adm), None)]
+
+    numbered = 2 * len("-0")  # of each bid's id, if there are several
+    least = sum(WRITER.length("a", bid) for bid in bids("")) + 2 * len("b") + numbered
+    longest = bids("x" * (MAX_ANSWER - least + beyond))
+    WRITER.write("a", b"b", longest)
+    assert len(longest) == kept
+
+
 def test_cachebusters_differ() -> None:
     busting = made("{{cachebuster}}")
     response = written(Bid("1", busting, None), Bid("2", busting, None))
