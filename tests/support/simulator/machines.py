@@ -264,6 +264,7 @@ class World:
         self.network.add(servers.postgres.path, servers.postgres)
         self.start_s = start_s
         self._processes: list[Process] = []
+        self._adopting = asyncio.Lock()
         self._numbers = 0
         self._set: list[tuple[float, float]] = []  # when a clock was set, and its error before
 
@@ -338,7 +339,10 @@ class World:
         return process
 
     def adopt(self, machine: Machine, done: Callable[[int], None]) -> None:
-        """`snapbid ledger adopt`, again until it has worked; `done` is told of how many shards."""
+        """`snapbid ledger adopt`, again until it has worked; `done` is told of how many shards.
+
+        One at a time: a second would wait for the first's lock on the table, and the loop with it.
+        """
         process = self.process("adopt", machine)
         settings = StoreSettings(
             base_url="",
@@ -349,13 +353,14 @@ class World:
         )
 
         async def run() -> None:
-            while True:
-                try:
-                    adopted = await adopt(settings)
-                except (*AWAY, RedisError):
-                    await asyncio.sleep(ADOPT_AGAIN_S)
-                else:
-                    return done(adopted.shards)
+            async with self._adopting:
+                while True:
+                    try:
+                        adopted = await adopt(settings)
+                    except (*AWAY, RedisError):
+                        await asyncio.sleep(ADOPT_AGAIN_S)
+                    else:
+                        return done(adopted.shards)
 
         self._run_to_end(process, run())
 

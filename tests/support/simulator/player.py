@@ -32,7 +32,9 @@ GRANTED_S: Final = 2.0  # until several shards have money for bids
 SETTLED_S: Final = 21.0  # virtual; then everything must have been drained
 ROUNDS: Final = 2  # of the drain, before the warehouse must agree
 LOOK_S: Final = 1.5  # between looks at the warehouse
-BROUGHT_S: Final = 25.0  # in which allocators bring all that is left to the shard that wants it
+# In which allocators bring all that is left to the shard that wants it: some rounds (of 0.4 s here)
+# for each of a dozen bids.
+BROUGHT_S: Final = 60.0
 TICK_S: Final = 0.005  # where a script says none
 _NUMBERS: Final = re.compile(r"[\d.]+")
 LAST: Final = "z"  # the machine that joins where all have left
