@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from support import corpus, oracle, strategies
 from support.agreement import decided
 from support.demand_filter import may_drop
+from support.matching_cases import campaign_of
 from support.snapshot import AROUND, snapshot_of, snapshot_of_world
 
 from snapbid.base.errors import BadRequest
@@ -17,7 +19,7 @@ from snapbid.bidding.bid import CatalogSnapshot, NoBid, decide
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.campaigns.document import parse
 from snapbid.catalog.payload import decode_payload
-from snapbid.partners.demand.clauses import Clause, admits, clauses_of, reduced
+from snapbid.partners.demand.clauses import AHEAD_MS, Clause, admits, clauses_of, reduced
 from snapbid.partners.demand.rules import DemandRules, rules_of
 from snapbid.reference import rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
@@ -41,6 +43,31 @@ def rules_of_world(world: oracle.World, ssp: str) -> DemandRules:
     of = {ssp: world.registry[ssp]}
     clauses = clauses_for(world.campaigns, of, now_ms)
     return rules_of(ssp, reduced(clauses), world.usd)
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "counts"),
+    [
+        (AHEAD_MS, None, True),
+        (AHEAD_MS + 1_000, None, False),
+        (None, 0, False),
+        (None, 1_000, True),
+        (-1_000, 1_000, True),
+    ],
+)
+def test_a_campaign_counts_from_before_its_start_to_its_end(
+    starts: int | None, ends: int | None, counts: bool
+) -> None:
+    """Rules are renewed meanwhile, and an SSP may keep them for as long."""
+    now = datetime(2026, 3, 4, 12, tzinfo=UTC)
+    times = {
+        name: (now + timedelta(milliseconds=offset)).isoformat()
+        for name, offset in (("starts_at", starts), ("ends_at", ends))
+        if offset is not None
+    }
+    campaign = campaign_of({"campaign": times})
+    clauses = clauses_for([campaign], {"acme": "acme"}, round(now.timestamp() * 1000))
+    assert bool(clauses) is counts
 
 
 @given(case=strategies.cases(around=AROUND))

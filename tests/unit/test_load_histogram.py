@@ -34,6 +34,18 @@ def test_the_last_percentile_is_the_highest_value() -> None:
     assert histogram.percentile(33) == 1.0
 
 
+@pytest.mark.parametrize("count", range(1, 22))
+def test_percentiles_of_few_values(count: int) -> None:
+    values = [0.001 * number for number in range(1, count + 1)]
+    histogram = LatencyHistogram()
+    for value in values:
+        histogram.record(value + 1e-9)  # so that it is not truncated to the microsecond below
+    percents = [*range(1, 101), 99.9, 99.99]
+    measured = histogram.percentiles(sorted(percents))
+    expected = [exact_ms(values, percent) for percent in sorted(percents)]
+    assert measured == pytest.approx(expected, rel=0.001)
+
+
 def test_merging_equals_recording_into_a_single_histogram() -> None:
     parts, whole = [LatencyHistogram() for _ in range(5)], LatencyHistogram()
     for number in range(10_000):

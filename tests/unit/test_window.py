@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapbid.base.errors import BadDate, BadWindow
+from snapbid.partners.diagnosis import window as diagnosis
 from snapbid.report.reports import usd
 from snapbid.report.window import ReportWindow, parse
 
@@ -25,6 +26,18 @@ def test_any_dates(first: date, last: date, today: date) -> None:
     assert first <= last <= today
     assert list(window.days()) == [first + timedelta(n) for n in range((last - first).days + 1)]
     assert 1 <= len(list(window.days())) <= 7
+
+
+@given(st.dates(), st.integers(1, 400), st.integers(0, 6))
+def test_a_diagnosis_ends_today_at_the_latest(today: date, after: int, before: int) -> None:
+    """Its window is a report's, and says so of a day to come."""
+    try:
+        last = today + timedelta(after)
+        first = last - timedelta(before)
+    except OverflowError:
+        return
+    with pytest.raises(BadWindow, match="to"):
+        diagnosis.parse(f"from={first}&to={last}".encode(), today)
 
 
 @given(st.dates().filter(lambda today: today.toordinal() > 7), st.integers(0, 6))
