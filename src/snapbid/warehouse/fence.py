@@ -39,15 +39,17 @@ async def own_ledger(connection: asyncpg.Connection) -> list[str]:
 
 
 async def set_ledger(connection: asyncpg.Connection, epochs: Sequence[str]) -> None:
-    """Record these data sets as the warehouse's own ledger."""
-    async with connection.transaction():
-        await connection.execute("lock table ledger_shard in exclusive mode")
-        await connection.execute("delete from ledger_shard")
-        await connection.execute(
-            "insert into ledger_shard select position - 1, epoch"
-            " from unnest($1::text[]) with ordinality as l (epoch, position)",
-            list(epochs),
-        )
+    """Record these data sets as the warehouse's own ledger.
+
+    Writers at the same time take the rows in the same order, so the last one's ledger stays whole.
+    """
+    await connection.execute(
+        "with gone as (delete from ledger_shard where shard >= cardinality($1::text[]))"
+        " insert into ledger_shard select position - 1, epoch"
+        " from unnest($1::text[]) with ordinality as l (epoch, position) order by position"
+        " on conflict (shard) do update set epoch = excluded.epoch",
+        list(epochs),
+    )
 
 
 async def set_shard(connection: asyncpg.Connection, shard: int, epoch: str) -> None:

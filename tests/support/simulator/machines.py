@@ -264,7 +264,6 @@ class World:
         self.network.add(servers.postgres.path, servers.postgres)
         self.start_s = start_s
         self._processes: list[Process] = []
-        self._adopting = asyncio.Lock()
         self._numbers = 0
         self._set: list[tuple[float, float]] = []  # when a clock was set, and its error before
 
@@ -339,10 +338,7 @@ class World:
         return process
 
     def adopt(self, machine: Machine, done: Callable[[int], None]) -> None:
-        """`snapbid ledger adopt`, again until it has worked; `done` is told of how many shards.
-
-        One at a time: a second would wait for the first's lock on the table, and the loop with it.
-        """
+        """`snapbid ledger adopt`, again until it has worked; `done` is told of how many shards."""
         process = self.process("adopt", machine)
         settings = StoreSettings(
             base_url="",
@@ -353,14 +349,13 @@ class World:
         )
 
         async def run() -> None:
-            async with self._adopting:
-                while True:
-                    try:
-                        adopted = await adopt(settings)
-                    except (*AWAY, RedisError):
-                        await asyncio.sleep(ADOPT_AGAIN_S)
-                    else:
-                        return done(adopted.shards)
+            while True:
+                try:
+                    adopted = await adopt(settings)
+                except (*AWAY, RedisError):
+                    await asyncio.sleep(ADOPT_AGAIN_S)
+                else:
+                    return done(adopted.shards)
 
         self._run_to_end(process, run())
 
