@@ -32,7 +32,7 @@ from bench.spread import spread
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import BidRequest, Imp, decode
 from snapbid.campaigns.document import parse_json
-from snapbid.catalog._matcher import Index, Query
+from snapbid.catalog._index import Index, Query
 from snapbid.catalog.payload import Builder, put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase

@@ -17,7 +17,7 @@ from bench.about import ROOT
 from bench.snapshot import NOW_MS, SSP
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import BidRequest, Imp
-from snapbid.catalog._matcher import Index, Query
+from snapbid.catalog._index import Index, Query
 from workload.pools import REGISTRY
 
 TIMES: Final = 8  # in a row, so that the clock itself does not show

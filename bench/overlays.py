@@ -11,7 +11,7 @@ from bench.spread import spread
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import decode
 from snapbid.campaigns.document import parse_json
-from snapbid.catalog._matcher import Index
+from snapbid.catalog._index import Index
 from snapbid.catalog.catalog import Base
 from snapbid.catalog.payload import Builder, put
 from snapbid.reference import agents, rates

@@ -15,7 +15,7 @@ from snapbid.bidding.request import Imp
 from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.document import parse
 from snapbid.catalog._builder import DIMENSIONS, MEDIA
-from snapbid.catalog._matcher import FORMAT_DIMENSION, Query
+from snapbid.catalog._index import FORMAT_DIMENSION, Query
 from workload.campaigns import documents
 
 Value = str | int | tuple[int, ...]

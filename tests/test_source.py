@@ -14,7 +14,12 @@ from support.tiers import LONG
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "snapbid"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-LONG_FILES: dict[str, str] = {}  # why they are over 800 lines
+LONG_FILES = {  # why they are over 800 lines
+    "native/snapbid/bidding/_bid_path.pyx": "a bid, from a request's headers to its answer",
+    "native/snapbid/catalog/_builder.pyx": "all that writes the index",
+    "native/snapbid/catalog/_index.pyx": "all that answers a query of the index",
+    "native/snapbid/catalog/_request.pyx": "all that is read from a request",
+}
 LONGEST = 800
 
 # Imports and cimports run one way: from a room to those named here, which are of its own layer or

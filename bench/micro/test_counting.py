@@ -11,8 +11,7 @@ from time import perf_counter
 import pytest
 
 from bench.micro.conftest import Each
-from snapbid.bidding._admission import AdmissionControl
-from snapbid.bidding._outcome import Outcome
+from snapbid.bidding._bid_path import AdmissionControl, Outcome
 from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.routes import BID_ROUTE
 from snapbid.bidding.timing import BidTimings

@@ -5,7 +5,7 @@ call; the product's matcher stays free of it.
 
 from libc.stdint cimport int64_t, uint64_t
 
-from snapbid.catalog._matcher cimport Query, Workspace
+from snapbid.catalog._index cimport Query, Workspace
 
 cdef extern from *:
     """

@@ -26,7 +26,7 @@ from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.base import http
 from snapbid.bidding import endpoint
-from snapbid.bidding._admission import AdmissionControl
+from snapbid.bidding._bid_path import AdmissionControl
 from snapbid.bidding.routes import bid_path
 from snapbid.operations.explain.overview import MatchableRequest, explain, read
 from workload import requests

@@ -19,7 +19,7 @@ from support.processes import eventually, workers_of
 from support.stack import Stack
 from support.wire import Wire, head
 
-from snapbid.bidding._admission import FIRST
+from snapbid.bidding._bid_path import FIRST
 
 FLOOD = 4 * FIRST
 OTHERS = 32

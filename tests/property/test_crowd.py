@@ -13,7 +13,7 @@ from support.snapshot import AROUND, numbered
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import parse_json
-from snapbid.catalog._matcher import Index
+from snapbid.catalog._index import Index
 from snapbid.catalog.catalog import Catalog, encode
 from snapbid.catalog.payload import Builder, put
 from snapbid.reference import rates

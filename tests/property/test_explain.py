@@ -14,8 +14,7 @@ from support.snapshot import AROUND, snapshot_of_world
 
 from snapbid.bidding.request import decode
 from snapbid.catalog._builder import DIMENSIONS
-from snapbid.catalog._matcher import FORMAT_DIMENSION, Query
-from snapbid.catalog._rules import Refusal
+from snapbid.catalog._index import FORMAT_DIMENSION, Query, Refusal
 
 Explanation = tuple[int, int]
 

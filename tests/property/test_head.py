@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from snapbid.base import http
 from snapbid.base.errors import UnsupportedMediaType
-from snapbid.bidding._head import plain_length, value_of
+from snapbid.bidding._bid_path import plain_length, value_of
 
 NAMES = [b"content-type", b"content-length", b"content-encoding", b"content-lengtH", b"accept", b""]
 VALUES = [

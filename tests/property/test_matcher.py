@@ -20,7 +20,7 @@ from support.snapshot import AROUND, layered_snapshot, snapshot_of_world
 from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid
 from snapbid.bidding.limits import ledger_bids
 from snapbid.bidding.request import decode
-from snapbid.catalog._matcher import Index
+from snapbid.catalog._index import Index
 from snapbid.catalog.payload import decode_payload
 
 

@@ -11,7 +11,7 @@ from snapbid.campaigns.document import parse
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.catalog import catalog
 from snapbid.catalog._builder import Builder
-from snapbid.catalog._matcher import Index
+from snapbid.catalog._index import Index
 from snapbid.catalog.payload import put
 from snapbid.reference import agents, countries
 from snapbid.reference.rates import Rates

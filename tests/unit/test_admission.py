@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from snapbid.bidding._admission import FEWEST, FIRST, INTERVAL_S, AdmissionControl, SspShare
+from snapbid.bidding._bid_path import FEWEST, FIRST, INTERVAL_S, AdmissionControl, SspShare
 
 # What a request keeps the worker busy for, and how long Redis takes beside it.
 HEAD_S, BODY_S, END_S, STORE_S = 10e-6, 70e-6, 10e-6, 1e-3

@@ -15,7 +15,7 @@ import openapi_spec_validator
 
 from snapbid.bidding import native_request, request
 from snapbid.campaigns.vocabulary import DIMENSIONS
-from snapbid.catalog import _reader
+from snapbid.catalog import _request
 from snapbid.partners.docs.attributes import ATTRIBUTES, STATUSES, document
 
 SPECIFIED = json.loads((Path(__file__).parent / "openrtb-2.6-202606.json").read_text())
@@ -46,7 +46,7 @@ def fields() -> set[tuple[str, str]]:
 
 
 def read_by_the_matcher() -> set[tuple[str, str]]:
-    names: Any = getattr(_reader, "_Field")  # noqa: B009
+    names: Any = getattr(_request, "_Field")  # noqa: B009
     read = set()
     for field in names:
         owner, _, name = field.name.lower().partition("_")

@@ -18,8 +18,8 @@ from snapbid.campaigns import vocabulary
 from snapbid.campaigns.campaign import Campaign, Creative
 from snapbid.campaigns.domains import host
 from snapbid.catalog._builder import DIMENSIONS
-from snapbid.catalog._matcher import Index, Query
-from snapbid.catalog._reader import Reader
+from snapbid.catalog._index import Index, Query
+from snapbid.catalog._request import Reader
 from snapbid.reference.rates import Rates
 from snapbid.reference.taxonomies import categories_of
 

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from snapbid.bidding._admission import AdmissionControl
-from snapbid.bidding._outcome import Outcome
-from snapbid.bidding._request_stats import RequestCounts
+from snapbid.bidding._bid_path import AdmissionControl, Outcome, RequestCounts
 from snapbid.metrics import Metrics, read
 
 

@@ -9,8 +9,7 @@ from support.snapshot import RATES, Geo, builder_of
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.catalog._builder import DIMENSIONS
-from snapbid.catalog._matcher import Index, Query
-from snapbid.catalog._rules import Refusal
+from snapbid.catalog._index import Index, Query, Refusal
 
 CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "-"}
 BRAND = {"id": "c", "advertiser": "brand.example", "cpm": 1, "creatives": [CREATIVE]}

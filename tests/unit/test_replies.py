@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from snapbid.redisclient._replies import Reply, Turn
+from snapbid.redisclient._wire import Reply, Turn
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 HERE: contextvars.ContextVar[str] = contextvars.ContextVar("HERE", default="outside")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from snapbid.redisclient._replies import Turn
+from snapbid.redisclient._wire import Turn
 from snapbid.server._running import AT_ONCE, BEHIND, IN_TASK, MOST_BEHIND, SLICE, RequestRunner
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]

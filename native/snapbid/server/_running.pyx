@@ -7,7 +7,7 @@ from collections import deque
 cimport cython
 from cpython.object cimport PyObject
 
-from snapbid.redisclient._replies cimport Reply, Waiter
+from snapbid.redisclient._wire cimport Reply, Waiter
 
 cdef extern from "Python.h":
     ctypedef enum PySendResult:

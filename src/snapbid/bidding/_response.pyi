@@ -1,9 +1,75 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Self, final
 
 from typing_extensions import disjoint_base
 
-from snapbid.bidding.response import Bid
+from snapbid.ledger.bids.batch import LedgerBid
+from snapbid.ledger.budgets.limits import Limits
+
+@final
+class Template:
+    """The constant parts of a creative's bid.
+
+    `number` (of campaign and creative, `marked`) and `limits` are for the ledger. Between two of
+    the `pieces` comes one of `response.VALUES`; `values` has their indexes. The notification URLs
+    follow. `seat` closes the list of the seat's bids. `campaign`, `creative` and `sent_micros`, the
+    price in the currency of the answer, are for the auction log. Raises ValueError and TypeError
+    for pieces that do not fit the values.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        price_micros: int,
+        seat: bytes,
+        pieces: tuple[bytes, ...],
+        values: bytes,
+        limits: Limits | None = None,
+        campaign: str = "",
+        creative: str = "",
+        sent_micros: int = 0,
+    ) -> None: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def price_micros(self) -> int: ...
+    @property
+    def seat(self) -> bytes: ...
+    @property
+    def pieces(self) -> tuple[bytes, ...]: ...
+    @property
+    def values(self) -> bytes: ...
+    @property
+    def limits(self) -> Limits | None: ...
+    @property
+    def campaign(self) -> str: ...
+    @property
+    def creative(self) -> str: ...
+    @property
+    def sent_micros(self) -> int: ...
+
+@final
+class Bid:
+    """A bid before it is written; `imp_id` and `deal` are the request's own ids.
+
+    `cost_micros`: what the ledger counts instead of the price, if they differ (`cost`).
+    """
+
+    def __init__(
+        self, imp_id: str, template: Template, deal: str | None, cost_micros: int | None = None
+    ) -> None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    @property
+    def imp_id(self) -> str: ...
+    @property
+    def template(self) -> Template: ...
+    @property
+    def deal(self) -> str | None: ...
+    @property
+    def cost_micros(self) -> int | None: ...
+
+def ledger_bids(bids: Iterable[Bid]) -> list[LedgerBid]:
+    """Convert bids to the ledger's form."""
 
 @final
 class BidIds:

@@ -4,7 +4,7 @@ bytes -> request (structs) -> decision (ranks) -> response (bytes).
 
 Everything here is a function of values, without a clock or I/O. A bid that the ledger refuses,
 because of a budget or a frequency cap, is replaced by the next best (`limits.py`). The steps of
-every request are native (`_decision`); the rare ones are here.
+every request are native (`_bid_path`); the rare ones are here.
 
 The cost of a request is bounded (contract 3). The clock is read between impressions, inside a
 search and between bids; impressions that are still undecided when the time is up get no bid.
@@ -16,8 +16,8 @@ from enum import Enum
 from math import inf
 from typing import Final
 
-from snapbid.bidding._decision import MAX_NOTICE_ID as MAX_NOTICE_ID
-from snapbid.bidding._decision import Choice, Decider, Decision, NoBid, Proposal, can_be_notified
+from snapbid.bidding._bid_path import MAX_NOTICE_ID as MAX_NOTICE_ID
+from snapbid.bidding._bid_path import Choice, Decider, Decision, NoBid, Proposal, can_be_notified
 from snapbid.bidding._response import BidIds
 from snapbid.bidding.cost import cost_of, quantity_of
 from snapbid.bidding.lookups import USD
@@ -107,7 +107,7 @@ def unanswered(request: BidRequest, *, has_floor: bool) -> Reason:
     return reason
 
 
-DECIDER: Final = Decider(
+DECIDER: Final[Decider] = Decider(
     pods_of=pods_of,
     quantity_of=quantity_of,
     cost_of=cost_of,

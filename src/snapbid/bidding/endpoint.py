@@ -25,9 +25,7 @@ from snapbid.base.http import (
     read_json_body,
     read_rest,
 )
-from snapbid.bidding._admission import AdmissionControl
-from snapbid.bidding._answering import BidAnswering
-from snapbid.bidding._outcome import Outcome
+from snapbid.bidding._bid_path import AdmissionControl, BidAnswering, Outcome
 from snapbid.bidding.bid import DECIDER, Bidder, CatalogSnapshot, Proposal, Reason
 from snapbid.bidding.bounds import MAX_VALUES
 from snapbid.bidding.limits import RemembersBids, replace_refused

@@ -11,7 +11,7 @@ from operator import itemgetter
 from time import thread_time
 from typing import Final, Protocol
 
-from snapbid.bidding._bids import ledger_bids as ledger_bids
+from snapbid.bidding._response import ledger_bids as ledger_bids
 from snapbid.bidding.bid import REPLACING, Bidder, CatalogSnapshot, Choice, Proposal, Reason, bid_of
 from snapbid.bidding.cost import cost_of
 from snapbid.bidding.request import Imp

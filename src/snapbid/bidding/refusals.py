@@ -25,7 +25,7 @@ DEAL_FLOOR: Final = "deal floor"
 BUDGET: Final = "budget"
 NO_CAMPAIGNS: Final = "no campaigns"
 
-LABELS: Final = {  # in the order of the matcher (catalog/_rules), after targeting
+LABELS: Final = {  # in the order of the matcher (catalog/_index), after targeting
     Refusal.REFUSED_INACTIVE: "paused",
     Refusal.REFUSED_TIME: "flight",
     Refusal.REFUSED_USER: "no recognised user",

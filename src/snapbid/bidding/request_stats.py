@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from snapbid.base.errors import Problem, UnsupportedMediaType
-from snapbid.bidding._request_stats import RequestCounts
+from snapbid.bidding._bid_path import RequestCounts
 from snapbid.bidding.request import BidRequest
 
 KEPT: Final = 20  # latest answers and latest problems of an SSP

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from snapbid.bidding._bids import Bid as Bid
-from snapbid.bidding._bids import Template as Template
+from snapbid.bidding._response import Bid as Bid
 from snapbid.bidding._response import ResponseWriter
+from snapbid.bidding._response import Template as Template
 from snapbid.bidding.routes import BILLING_PATH, LOSS_PATH, WIN_PATH
 from snapbid.campaigns.campaign import Declaration
 from snapbid.campaigns.suspensions import marks_of
@@ -23,7 +23,7 @@ from snapbid.ledger.bids.records import marked
 from snapbid.ledger.budgets.limits import Limits
 
 # The values between a template's pieces: the bid's id, the impression's id as JSON, and the values
-# of macros, percent-encoded. `_bids.pxd` numbers them in this order.
+# of macros, percent-encoded. `_response.pxd` numbers them in this order.
 VALUES: Final = ("bid_id", "imp_json", "auction_id", "imp_id", "cachebuster")
 
 MAX_ANSWER: Final = 262_144  # bytes of all bids, if there are several

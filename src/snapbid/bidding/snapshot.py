@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from snapbid.bidding._decision import SnapshotCore
+from snapbid.bidding._bid_path import SnapshotCore
 from snapbid.bidding.cost import MAX_COST
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.native_answer import native_markup

@@ -23,9 +23,9 @@ from snapbid.base.access import SspAccess
 from snapbid.base.suppression import Suppression
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.catalog._builder import DIMENSIONS
-from snapbid.catalog._matcher import Index as Index
-from snapbid.catalog._matcher import Query as Query
-from snapbid.catalog._reader import Reader as Reader
+from snapbid.catalog._index import Index as Index
+from snapbid.catalog._index import Query as Query
+from snapbid.catalog._request import Reader as Reader
 from snapbid.reference.rates import Rates
 
 Buffer: TypeAlias = bytes | bytearray

@@ -2,8 +2,8 @@
 
 from snapbid.campaigns.campaign import Campaign
 from snapbid.catalog._builder import DIMENSIONS, Builder
-from snapbid.catalog._matcher import FORMAT_DIMENSION, Index
-from snapbid.catalog._rules import Refusal as Refusal
+from snapbid.catalog._index import FORMAT_DIMENSION, Index
+from snapbid.catalog._index import Refusal as Refusal
 from snapbid.catalog.payload import put
 
 __all__ = ["DIMENSION_NAMES", "FORMAT_NAME", "Refusal", "dimension_name", "index_of"]

@@ -1,5 +1,57 @@
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Generator
+from contextvars import Context
+from typing import Any, Generic, Self, TypeVar, final
+
+from typing_extensions import disjoint_base
+
+_T = TypeVar("_T")
+
 def pack_command(command: tuple[bytes | str | int, ...]) -> bytes:
     """Encode a command in the Redis protocol.
 
     Raises TypeError or OverflowError unless arguments are text or 64-bit integers.
     """
+
+def unanswered(requests: list[_T]) -> list[_T]:
+    """Return the requests whose `done` is still pending; the others need not be sent."""
+
+@disjoint_base
+class Waiter:
+    """A native callback of a reply, called without a context."""
+
+@final
+class Turn:
+    """The scope within which replies are set while an answer of Redis is read.
+
+    Waiters of a reply set between `begin` and `end` resume in `end`, in the same iteration of the
+    loop; `end` must be called outside any task. Waiters of other replies resume in the next
+    iteration.
+    """
+
+    def __init__(self, loop: AbstractEventLoop) -> None: ...
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
+    def reply(self) -> Reply[Any]: ...
+
+@final
+class Reply(Generic[_T]):
+    """A future for an answer of Redis: the part of `asyncio.Future` for awaiting, setting and
+    cancelling, at a third of the cost.
+    """
+
+    def done(self) -> bool: ...
+    def set_result(self, result: _T) -> None: ...
+    def set_exception(self, error: BaseException) -> None: ...
+    def cancel(self, msg: object = None) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def result(self) -> _T: ...
+    def exception(self) -> BaseException | None: ...
+    def get_loop(self) -> AbstractEventLoop: ...
+    def add_done_callback(
+        self, callback: Callable[[Reply[_T]], object], *, context: Context | None = None
+    ) -> None: ...
+    def remove_done_callback(self, callback: Callable[[Reply[_T]], object]) -> int: ...
+    def __await__(self) -> Generator[Any, None, _T]: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Self: ...

@@ -3,9 +3,9 @@
 import asyncio
 from typing import TypeAlias, TypeVar
 
-from snapbid.redisclient._replies import Reply as Reply
-from snapbid.redisclient._replies import Turn as Turn
-from snapbid.redisclient._replies import unanswered as unanswered
+from snapbid.redisclient._wire import Reply as Reply
+from snapbid.redisclient._wire import Turn as Turn
+from snapbid.redisclient._wire import unanswered as unanswered
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Futures for answers of Redis; see _replies.pyi."""
+"""Commands and futures for their replies; see _wire.pyi."""
 
 cdef enum ReplyState:
     PENDING, DONE, FAILED, CANCELLED

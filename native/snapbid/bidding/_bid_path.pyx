@@ -1,0 +1,1104 @@
+# cython: auto_pickle=False, autotestdict=False
+"""The bid path, from a request's headers to its answer, in one file; see `_bid_path.pyi`.
+
+    headers, body -> request -> proposal -> response -> the ledger's verdicts -> answer
+
+`BidCall` takes these steps: a coroutine, written as a state machine. `AdmissionControl` admits it
+or not, `Decider` makes the proposal. Rare steps are Python: functions given to the decider (pods,
+quantities, other currencies, native requests, campaigns that are short of budget), and methods of
+the endpoint, some of them coroutines, which are then awaited.
+"""
+
+from asyncio import CancelledError
+from collections import deque
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_DelItem, PyDict_GetItem, PyDict_SetItem
+from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_CheckExact
+from libc.math cimport INFINITY
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+
+from allowance cimport CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_THREAD_CPUTIME_ID, sb_clock
+from snapbid.bidding._response cimport (Bid, BidIds, ResponseWriter, Template, as_ledger_bids,
+                                        new_bid)
+from snapbid.catalog._index cimport Index, Match, Query
+from snapbid.catalog._request cimport *
+from snapbid.metrics._cells cimport Counter, Histogram
+
+cdef extern from "Python.h":
+    ctypedef enum PySendResult:
+        PYGEN_RETURN, PYGEN_ERROR, PYGEN_NEXT
+    PySendResult PyIter_Send(object iterator, object value, PyObject **result) except PYGEN_ERROR
+    void Py_DECREF(PyObject *)
+    Py_ssize_t PySet_GET_SIZE(object items)
+    PyObject *PyTuple_GET_ITEM(object items, Py_ssize_t index)
+    void PyErr_SetObject(object kind, object value)
+
+cdef extern from *:
+    """
+    #include <string.h>
+    static inline int sb_is_ascii(const char *text, Py_ssize_t size) {
+        unsigned long long bits = 0, word;
+        Py_ssize_t at = 0;
+        for (; at + 8 <= size; at += 8) {
+            memcpy(&word, text + at, 8);
+            bits |= word;
+        }
+        for (; at < size; at++) bits |= (unsigned char)text[at];
+        return (bits & 0x8080808080808080ULL) == 0;
+    }
+    """
+    bint sb_is_ascii(const char *text, Py_ssize_t size)
+
+
+# -- headers ---------------------------------------------------------------------------------------
+
+cdef enum:
+    MAX_DIGITS = 18  # of a length
+
+
+cdef inline bint is_name(bytes name, const char *text, Py_ssize_t size) noexcept:
+    return PyBytes_GET_SIZE(name) == size and memcmp(PyBytes_AS_STRING(name), text, size) == 0
+
+
+cdef inline bint is_field(object field) noexcept:
+    """Return whether a header is a pair of bytes."""
+    return (PyTuple_CheckExact(field) and PyTuple_GET_SIZE(field) == 2
+            and PyBytes_CheckExact(<object>PyTuple_GET_ITEM(field, 0))
+            and PyBytes_CheckExact(<object>PyTuple_GET_ITEM(field, 1)))
+
+
+cdef inline bint is_json(bytes value) noexcept:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(value)
+    cdef const char *text = PyBytes_AS_STRING(value)
+    return (size >= 16 and memcmp(text, b"application/json", 16) == 0
+            and (size == 16 or text[16] == b";"))
+
+
+cdef inline Py_ssize_t length_of(bytes value) noexcept:
+    """Parse a Content-Length; -1 for anything but digits."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(value), index, length = 0
+    cdef const char *text = PyBytes_AS_STRING(value)
+    if not 0 < size <= MAX_DIGITS:
+        return -1
+    for index in range(size):
+        if not 48 <= text[index] <= 57:
+            return -1
+        length = 10 * length + text[index] - 48
+    return length
+
+
+cdef inline Py_ssize_t stated_length(object headers) except -2:
+    """See `plain_length`."""
+    cdef Py_ssize_t length = -1, size
+    cdef bint typed = False
+    cdef bytes name, value
+    if not PyList_CheckExact(headers):
+        return -1
+    for field in <list>headers:
+        if not is_field(field):
+            return -1
+        name, value = <object>PyTuple_GET_ITEM(field, 0), <object>PyTuple_GET_ITEM(field, 1)
+        size = PyBytes_GET_SIZE(name)
+        if size == 12 and is_name(name, b"content-type", 12):
+            if typed or not is_json(value):
+                return -1
+            typed = True
+        elif size == 14 and is_name(name, b"content-length", 14):
+            if length >= 0:
+                return -1
+            length = length_of(value)
+            if length < 0:
+                return -1
+        elif size == 16 and is_name(name, b"content-encoding", 16):
+            return -1
+    return length if typed else -1
+
+
+cdef inline object last_value(object headers, bytes name):
+    """See `value_of`."""
+    cdef object found = b""
+    for key, value in headers:
+        if key == name:
+            found = value
+    return found
+
+
+def plain_length(headers):
+    return stated_length(headers)
+
+
+def value_of(headers, bytes name not None):
+    return last_value(headers, name)
+
+
+# -- request statistics ----------------------------------------------------------------------------
+
+cdef inline bint is_stated(object text) noexcept:
+    """Return whether a field has a value: it is present, and neither empty text nor 0."""
+    return is_given(text) and not is_zero(text)
+
+
+cdef class RequestCounts:
+    cdef readonly int requests, tests, country, strange_country, ua, ip, ipv6
+    cdef readonly dict statuses
+    cdef readonly object answers
+    cdef object _note
+    cdef int _wanted  # samples to take before `take_samples`
+    cdef list _samples
+
+    def __init__(self, int kept, int sampled=0):
+        self._wanted, self._samples = sampled, []
+        self.answers = deque(maxlen=kept)
+        self._note = self.answers.append
+        self.clear()
+
+    def clear(self):
+        self.requests = self.tests = self.country = self.strange_country = 0
+        self.ua = self.ip = self.ipv6 = 0
+        self.statuses = {}
+        self.answers.clear()
+
+    cdef bint count(self, Reader reader, object request) except -1:
+        """Count the fields that the go-live checklist examines; return whether it is a test
+        request.
+        """
+        cdef object device = reader.child(request, BIDREQUEST_DEVICE, DEVICE), geo, country
+        self.requests += 1
+        if device is not None:
+            geo = reader.child(device, DEVICE_GEO, GEO)
+            if geo is not None:
+                country = reader.get(geo, GEO_COUNTRY)
+                if is_stated(country):
+                    if recall(reader.countries, text_of(country)) is None:
+                        self.strange_country += 1
+                    else:
+                        self.country += 1
+            if is_stated(reader.get(device, DEVICE_UA)):
+                self.ua += 1
+            if is_stated(reader.get(device, DEVICE_IP)):
+                self.ip += 1
+            elif is_stated(reader.get(device, DEVICE_IPV6)):
+                self.ipv6 += 1
+        if is_one(reader.get(request, BIDREQUEST_TEST)):
+            self.tests += 1
+            return True
+        return False
+
+    cdef int sample(self, tuple sample) except -1:
+        self._wanted -= 1
+        self._samples.append(sample)
+        return 0
+
+    def take_samples(self, int wanted):
+        samples, self._samples, self._wanted = self._samples, [], wanted
+        return samples
+
+    def answered(self, int status):
+        self.note(status)
+
+    cdef int note(self, object status) except -1:
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self._note(status)
+        return 0
+
+
+# -- admission -------------------------------------------------------------------------------------
+
+cdef double _INTERVAL_S = 0.05
+cdef double _TARGET_S = 0.03
+
+INTERVAL_S = _INTERVAL_S
+TARGET_S = _TARGET_S
+FIRST = 256
+FEWEST = 64
+MOST = 4096
+
+
+@cython.final
+cdef class SspShare:
+    cdef readonly int under_way
+    cdef readonly int reading
+    cdef readonly int reading_before
+
+
+@cython.final
+cdef class AdmissionControl:
+    cdef readonly int limit
+    cdef readonly int under_way
+    cdef readonly double waited_s
+    cdef int _first_limit, _least_limit, _most_limit
+    cdef double _limit_per_ssp
+    cdef dict _shares
+    cdef double _began, _began_before, _until
+    cdef int _completed
+    cdef int _fewest  # fewest requests in flight at once, in this interval
+    cdef double _least_wait_s
+
+    def __init__(self, double now, int first=FIRST, int fewest=FEWEST, int most=MOST):
+        self.limit = self._first_limit = first
+        self._least_limit, self._most_limit = fewest, most
+        self.under_way = 0
+        self.waited_s = 0.0
+        self._limit_per_ssp = first
+        self._shares = {}
+        self._began = self._began_before = now
+        self._until = now + _INTERVAL_S
+        self._completed = self._fewest = 0
+        self._least_wait_s = _INTERVAL_S
+
+    def share(self, str ssp not None):
+        return self._shares.setdefault(ssp, SspShare())
+
+    cpdef bint enter(self, SspShare share, double now) except -1:
+        if share is None:
+            raise TypeError("a request needs the share of an SSP")
+        if now >= self._until:
+            self._begin(now)
+        if self.under_way >= self.limit and share.under_way >= self._limit_per_ssp:
+            return False
+        self.under_way += 1
+        share.under_way += 1
+        share.reading += 1
+        return True
+
+    cpdef int has_body(self, SspShare share, double entered, double now) except -1:
+        if share is None:
+            raise TypeError("a request needs the share of an SSP")
+        if entered >= self._began:
+            share.reading -= 1
+        elif entered >= self._began_before:
+            share.reading_before -= 1
+        else:
+            self.under_way += 1
+            share.under_way += 1
+        if now - entered < self._least_wait_s:
+            self._least_wait_s = now - entered
+        return 0
+
+    def leave(self, SspShare share not None):
+        self.end(share)
+
+    cdef int end(self, SspShare share) except -1:
+        self._completed += 1
+        share.under_way -= 1
+        self.under_way -= 1
+        if self.under_way < self._fewest:
+            self._fewest = self.under_way
+        return 0
+
+    cdef int _begin(self, double now) except -1:
+        """Begin an interval, its limit set by the requests that the last one completed."""
+        cdef SspShare share
+        for share in self._shares.values():
+            share.under_way -= share.reading_before
+            self.under_way -= share.reading_before
+            share.reading_before, share.reading = share.reading, 0
+        self._adapt(now - self._began)
+        self._began_before, self._began = self._began, now
+        self._until = now + _INTERVAL_S
+        self._completed = 0
+        self._fewest = self.under_way
+        self._least_wait_s = _INTERVAL_S
+        return 0
+
+    cdef int _adapt(self, double seconds) except -1:
+        """Set the limit: an interval that was busy throughout shows the worker's capacity."""
+        cdef SspShare share
+        cdef int busy = 0
+        cdef double left_s
+        self.waited_s = self._least_wait_s if self._completed else 0.0
+        if self._fewest >= self._least_limit:
+            left_s = max(_TARGET_S - self.waited_s, 0.0)
+            self.limit = <int>(self._completed / seconds * left_s)
+            self.limit = min(max(self.limit, self._least_limit), self._most_limit)
+        else:
+            self.limit = max(self.limit, self._first_limit)
+        for share in self._shares.values():
+            busy += share.under_way > 0
+        self._limit_per_ssp = self.limit / <double>max(busy, 1)
+        return 0
+
+
+@cython.final
+cdef class Outcome:
+    cdef Counter _counter
+    cdef RequestCounts _request_stats
+    cdef AdmissionControl _admission
+    cdef SspShare _share
+    cdef Histogram _seconds
+    cdef object _status
+
+    def __init__(self, Counter counter not None, RequestCounts request_stats not None, int status,
+                 AdmissionControl admission not None, SspShare share not None,
+                 Histogram seconds not None):
+        self._counter, self._request_stats, self._status = counter, request_stats, status
+        self._admission, self._share, self._seconds = admission, share, seconds
+
+    cpdef int count(self) except -1:
+        if self._counter is None:
+            raise TypeError("an outcome needs its counter")
+        self._counter.add(1)
+        return self._request_stats.note(self._status)
+
+    cpdef int end(self, double seconds) except -1:
+        self.count()
+        self._seconds.take(seconds)
+        return self._admission.end(self._share)
+
+
+# -- the decision ----------------------------------------------------------------------------------
+
+cdef enum:
+    MOST_OF_AN_ID = 512  # bytes that the notification endpoints accept
+
+MAX_NOTICE_ID = MOST_OF_AN_ID
+
+
+cdef inline bint fits_a_notice(str text) except -1:
+    """Return whether the notification endpoints would accept the id."""
+    cdef Py_ssize_t size = PyUnicode_GET_LENGTH(text)
+    if size > MOST_OF_AN_ID:
+        return False
+    if not PyUnicode_IS_COMPACT_ASCII(text):
+        PyUnicode_AsUTF8AndSize(text, &size)
+    return size <= MOST_OF_AN_ID
+
+
+def can_be_notified(str text not None):
+    return fits_a_notice(text)
+
+
+cdef inline object template_key(uint32_t rank, uint32_t creative):
+    return <uint64_t>rank << 32 | creative
+
+
+cdef class SnapshotCore:
+    cdef readonly Reader lookups
+    cdef readonly Index index
+    cdef readonly dict exhausted
+    cdef dict _canonical
+    cdef dict _of_base, _of_overlay  # templates by `template_key`
+    cdef uint32_t _overlaid
+
+    def __init__(self, Reader lookups not None, Index index not None, dict ssps not None,
+                 dict of_base not None, dict of_overlay not None, uint32_t overlaid):
+        self.lookups, self.index, self._canonical = lookups, index, ssps
+        self._of_base, self._of_overlay, self._overlaid = of_base, of_overlay, overlaid
+        self.exhausted = {}
+
+    cdef Template find(self, uint32_t rank, uint32_t creative):
+        """Return the template of a creative; None if it is not built yet."""
+        cdef PyObject *found = PyDict_GetItem(
+            self._of_base if rank < self._overlaid else self._of_overlay,
+            template_key(rank, creative))
+        return None if found is NULL else <Template?><object>found
+
+    def keep(self, uint32_t rank, uint32_t creative, Template template not None, Py_ssize_t most):
+        cdef dict templates = self._of_base if rank < self._overlaid else self._of_overlay
+        if len(templates) >= most:
+            templates.clear()
+        templates[template_key(rank, creative)] = template
+
+    def found(self, uint32_t rank, uint32_t creative):
+        return self.find(rank, creative)
+
+
+@cython.no_gc  # it is part of no cycle
+@cython.final
+@cython.freelist(64)
+cdef class Choice:
+    cdef readonly object imp
+    cdef readonly uint32_t rank, creative
+    cdef readonly int deal
+    cdef readonly double quantity
+
+    def __init__(self, imp, uint32_t rank, uint32_t creative, int deal, double quantity=1):
+        self.imp, self.rank, self.creative, self.deal = imp, rank, creative, deal
+        self.quantity = quantity
+
+
+@cython.no_gc
+@cython.final
+@cython.freelist(64)
+cdef class Decision:
+    cdef readonly list choices
+    cdef readonly Query query
+    cdef readonly object last
+    cdef readonly Reader lookups
+    cdef readonly object pods
+
+    @property
+    def user(self):
+        return self.query.user
+
+    @property
+    def declares(self):
+        return self.query.declares
+
+
+@cython.no_gc
+@cython.final
+@cython.freelist(64)
+cdef class NoBid:
+    cdef readonly object reason
+    cdef readonly uint32_t undecided
+
+    def __init__(self, reason, uint32_t undecided=0):
+        self.reason, self.undecided = reason, undecided
+
+    def __eq__(self, other):
+        if type(other) is not NoBid:
+            return NotImplemented
+        return (self.reason is (<NoBid>other).reason
+                and self.undecided == (<NoBid>other).undecided)
+
+    def __repr__(self):
+        return f"NoBid({self.reason}, undecided={self.undecided})"
+
+
+@cython.no_gc
+@cython.final
+@cython.freelist(64)
+cdef class Proposal:
+    cdef readonly str auction_id
+    cdef readonly list bids, choices
+    cdef readonly Decision decision
+    cdef readonly bint limited
+    cdef readonly uint32_t undecided
+    cdef readonly double processor_s
+
+
+@cython.final
+cdef class Decider:
+    cdef object _pods_of, _quantity_of, _cost_of, _affordable, _unanswered
+    cdef object _no_currency, _too_many, _cut_short, _long_id
+    cdef double _searching, _templates
+
+    def __init__(self, pods_of, quantity_of, cost_of, affordable, unanswered, no_currency,
+                 too_many, cut_short, long_id, double searching, double templates):
+        self._pods_of, self._quantity_of, self._cost_of = pods_of, quantity_of, cost_of
+        self._affordable, self._unanswered = affordable, unanswered
+        self._no_currency, self._too_many = no_currency, too_many
+        self._cut_short, self._long_id = cut_short, long_id
+        self._searching, self._templates = searching, templates
+
+    cpdef object search(self, object request, str ssp, SnapshotCore snapshot, int64_t now_ms,
+                        double left_s=INFINITY, double processor_s=INFINITY):
+        cdef Reader reader, lookups = snapshot.lookups
+        cdef Decision decision
+        cdef Choice choice
+        cdef Query query
+        cdef Match best
+        cdef PyObject *canonical
+        cdef bint is_found, has_too_many = False
+        cdef double quantity
+        cdef list choices = []
+        cdef object last = None, pods = None, imps, rivals
+        if lookups.checked(request, BIDREQUEST) is None or ssp is None:
+            raise TypeError("no request, or no SSP")
+        reader = self.in_currency(lookups, request)
+        if reader is None:
+            return NoBid(self._no_currency)
+        canonical = PyDict_GetItem(snapshot._canonical, ssp)
+        query = snapshot.index.start(
+            reader, request, ssp, ssp if canonical is NULL else <str?><object>canonical, now_ms,
+            left_s, processor_s)
+        imps = reader.get(request, BIDREQUEST_IMP)
+        if not PyList_CheckExact(imps):
+            raise TypeError("a request has a list of impressions")
+        if PyList_GET_SIZE(imps) > 1:
+            pods = self._pods_of(imps)
+        for imp in <list>imps:
+            quantity = 1
+            if reader.get(imp, IMP_QTY) is not None:
+                quantity = self._quantity_of(request, imp)
+                if quantity > <double>(<object>reader).max_quantity:
+                    has_too_many = True
+                    continue
+            rivals = None if pods is None else pods.rivals(imp)
+            if not query.impression(imp, rivals):
+                continue
+            last = imp
+            is_found = query.take_next(&best)
+            if is_found and quantity != 1:
+                rest = self._affordable(
+                    (best.rank, best.creative, best.deal), query, quantity, snapshot)
+                is_found = rest is not None
+                if is_found:
+                    best.rank, best.creative, best.deal = rest
+            if is_found:
+                choice = Choice.__new__(Choice)
+                choice.imp, choice.rank = imp, best.rank
+                choice.creative, choice.deal = best.creative, best.deal
+                choice.quantity = quantity
+                choices.append(choice)
+                if pods is not None and fits_a_notice(reader.get(imp, IMP_ID)):
+                    pods.take(imp, snapshot.index.advertiser(best.rank))
+        if not choices:
+            if query.undecided:
+                return NoBid(self._cut_short, query.undecided)
+            if has_too_many and last is None:
+                return NoBid(self._too_many)
+            return NoBid(self._unanswered(request, has_floor=last is not None))
+        decision = Decision.__new__(Decision)
+        decision.choices, decision.query, decision.last = choices, query, last
+        decision.lookups, decision.pods = reader, pods
+        return decision
+
+    cdef Reader in_currency(self, Reader lookups, object request):
+        """Return the lookups for the currency of the bids; None if it has no rate."""
+        cdef object cur = lookups.get(request, BIDREQUEST_CUR), first
+        if cur is None:
+            return lookups
+        if PyList_CheckExact(cur) and PyList_GET_SIZE(cur) == 1:
+            first = (<list>cur)[0]
+            if PyUnicode_CheckExact(first) and PyUnicode_IS_COMPACT_ASCII(first) \
+                    and PyUnicode_GET_LENGTH(first) == 3 \
+                    and memcmp(PyUnicode_DATA(first), b"USD", 3) == 0:
+                return lookups
+        return (<object>lookups).bidding_in(cur)
+
+    cpdef object propose(self, object request, str ssp, SnapshotCore snapshot, int64_t now_ms,
+                         double left_s=INFINITY, double processor_s=INFINITY):
+        cdef Decision decision
+        cdef Proposal proposal
+        cdef Choice choice
+        cdef Bid bid
+        cdef list bids = [], choices = []
+        cdef bint limited = False
+        cdef uint32_t undecided
+        cdef str auction_id
+        cdef object found = self.search(
+            request, ssp, snapshot, now_ms, left_s, self._searching * processor_s)
+        if type(found) is NoBid:
+            return found
+        decision = <Decision>found
+        auction_id = snapshot.lookups.get(request, BIDREQUEST_ID)
+        if not fits_a_notice(auction_id):
+            return NoBid(self._long_id)
+        undecided = decision.query.undecided
+        if PyList_GET_SIZE(decision.choices) > 1:
+            decision.query.allow(left_s, self._templates * processor_s)
+        for choice in decision.choices:
+            if bids and not decision.query.has_time():
+                undecided += <uint32_t>(PyList_GET_SIZE(decision.choices) - PyList_GET_SIZE(bids))
+                break
+            bid = self.bid_of(choice, snapshot, decision)
+            if fits_a_notice(bid.imp_id):
+                bids.append(bid)
+                choices.append(choice)
+                limited = limited or bid.template.limits is not None
+        if not bids:
+            return NoBid(self._long_id)
+        proposal = Proposal.__new__(Proposal)
+        proposal.auction_id, proposal.bids, proposal.choices = auction_id, bids, choices
+        proposal.decision, proposal.limited = decision, limited
+        proposal.undecided, proposal.processor_s = undecided, processor_s
+        return proposal
+
+    cpdef Bid bid_of(self, Choice choice, SnapshotCore snapshot, Decision decision):
+        cdef Reader reader
+        cdef Template template = None
+        cdef object imp, asked = None, cost = None
+        cdef str deal_id = None
+        if choice is None or snapshot is None or decision is None:
+            raise TypeError("no choice")
+        reader, imp = decision.lookups, choice.imp
+        if choice.deal >= 0:
+            deal_id = str(imp.pmp.deals[choice.deal].id)
+        native = reader.child(imp, IMP_NATIVE, NATIVE)
+        if native is not None:
+            asked = (<object>reader).native_request(native)
+        if reader.in_usd and not decision.query.workspace.request.asker.asks_dsa:
+            if asked is None:
+                template = snapshot.find(choice.rank, choice.creative)
+            if template is None:
+                template = (<object>snapshot).template(choice.rank, choice.creative, asked)
+        else:
+            template = (<object>snapshot).adapted(
+                choice.rank, choice.creative, reader, decision.query.declares, asked)
+        if choice.quantity != 1:
+            cost = self._cost_of(template.price_micros, choice.quantity)
+        return new_bid(reader.get(imp, IMP_ID), template, deal_id, cost)
+
+
+# -- the endpoint ----------------------------------------------------------------------------------
+
+cdef enum:
+    NS_IN_MS = 1000000
+    MOST_STARTS = 4096
+
+
+cdef inline bint has_id(Reader reader, object imp) except -1:
+    cdef object id = reader.get(reader.checked(imp, IMP), IMP_ID)
+    return PyUnicode_CheckExact(id) and PyUnicode_GET_LENGTH(id) != 0
+
+
+cdef class BidAnswering:
+    cdef readonly SnapshotCore snapshot
+    cdef str _ssp
+    cdef object _number
+    cdef Decider _decider
+    cdef ResponseWriter _writer
+    cdef BidIds _ids
+    cdef AdmissionControl _admission
+    cdef SspShare _share
+    cdef RequestCounts _request_stats
+    cdef Outcome _bid_made
+    cdef dict _no_bids  # outcomes by reason
+    cdef Histogram _decoding, _matching, _committing
+    cdef unsigned int _calls
+    cdef Py_ssize_t _max_bytes, _most_values, _large, _gzip_from, _gzip_to
+    cdef double _tmax_s, _processor_s
+    cdef unsigned char _kept
+    cdef object _ledger, _log
+    cdef object _decode, _recover, _check, _body_deadline, _answer, _no_content
+    cdef object _late, _overload, _store_down
+    cdef dict _starts  # start messages of answers, by the length of the body
+    cdef object _clock, _timer  # epoch ms, and seconds; None: the system's
+
+    def __init__(self, str ssp not None, int number, SnapshotCore snapshot not None, bidding,
+                 RequestCounts request_stats not None, SspShare share not None,
+                 Outcome bid_made not None, dict no_bids not None):
+        self._ssp, self._number, self.snapshot = ssp, number, snapshot
+        self._request_stats, self._share = request_stats, share
+        self._bid_made, self._no_bids = bid_made, no_bids
+        self._decider, self._admission = bidding.decider, bidding.admission
+        self._writer, self._ids = bidding.bidder.writer, bidding.bidder.ids
+        self._decoding, self._matching, self._committing = bidding.timings.steps
+        self._max_bytes, self._processor_s = bidding.max_bytes, bidding.processor_s
+        self._tmax_s = bidding.tmax_ms / 1000
+        self._most_values, self._large = bidding.most_values, bidding.large
+        self._gzip_from, self._gzip_to = bidding.gzip_from, bidding.gzip_to
+        self._kept = ord(bidding.kept)
+        self._ledger, self._log = bidding.ledger, bidding.log
+        self._decode, self._recover = bidding.decode, bidding.recover
+        self._check, self._body_deadline = bidding.check, bidding.body_deadline
+        self._answer, self._no_content = bidding.answer, bidding.no_content
+        self._late, self._overload = bidding.late, bidding.overload
+        self._store_down = bidding.store_down
+        self._starts = {}
+        self._clock, self._timer = bidding.clock, bidding.timer
+
+    def __call__(self, headers, receive):
+        cdef BidCall call = BidCall.__new__(BidCall)
+        call._endpoint, call._headers, call._receive = self, headers, receive
+        return call
+
+    def use(self, SnapshotCore snapshot not None):
+        self.snapshot = snapshot
+
+    def no_bid(self, reason):
+        (<Outcome?>self._no_bids[reason]).count()
+        return self._no_content
+
+    cdef object decoded(self, bytes body):
+        """Decode and check a request. Raises BadRequest."""
+        cdef Reader reader = self.snapshot.lookups
+        cdef object request, imps, id
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
+        if size > self._most_values or not sb_is_ascii(PyBytes_AS_STRING(body), size):
+            return self._recover(body, None)
+        try:
+            request = self._decode(body)
+        except Exception as error:
+            return self._recover(body, error)
+        reader.checked(request, BIDREQUEST)
+        imps, id = reader.get(request, BIDREQUEST_IMP), reader.get(request, BIDREQUEST_ID)
+        if not (PyList_CheckExact(imps) and PyList_GET_SIZE(imps) == 1
+                and PyUnicode_CheckExact(id) and PyUnicode_GET_LENGTH(id)
+                and has_id(reader, (<list>imps)[0])):
+            self._check(request, body)
+        return request
+
+    cdef object answer(self, bytes body):
+        """Build a 200 answer."""
+        cdef object length = PyBytes_GET_SIZE(body), made
+        cdef PyObject *start = PyDict_GetItem(self._starts, length)
+        if start is not NULL:
+            return self._answer(<object>start, body)
+        made = self.plain_answer(body)
+        if len(self._starts) >= MOST_STARTS:
+            self._starts.clear()
+        self._starts[length] = made.start
+        return made
+
+    cdef int64_t now_ms(self) except -1:
+        return sb_clock(CLOCK_REALTIME) // NS_IN_MS if self._clock is None else self._clock()
+
+    cdef double seconds(self) except? -1:
+        """Return the time of `time.perf_counter`."""
+        return sb_clock(CLOCK_MONOTONIC) * 1e-9 if self._timer is None else self._timer()
+
+
+# -- one request -----------------------------------------------------------------------------------
+
+cdef enum State:
+    NEW
+    LEAVING  # skipping the body, after an overload
+    READING  # the body's first message
+    READING_ON  # the body, by a coroutine
+    COMMITTING  # waiting for the ledger's verdicts
+    REPLACING  # replacing bids that it refused, by a coroutine
+    OVER
+
+cdef enum:
+    TIMED_ONE_IN = 16  # one request in so many has its steps measured
+    MOST_MS = 0x7fffffff  # of `tmax`: OpenRTB's integers; beyond, it counts as absent
+
+cdef double MARGIN_S = 0.01  # of `tmax`, reserved for the answer's transit
+cdef double LEAST_SHARE = 0.2  # of a request's processor time, left for the search after decoding
+
+cdef object _OVER = object()
+cdef str BODY = "body"
+
+
+cdef inline bint all_kept(object verdicts, unsigned char kept) except -1:
+    """Return whether there are verdicts, and all of them are `kept`."""
+    cdef Py_ssize_t size = PyUnicode_GET_LENGTH(verdicts), index
+    cdef const char *letters
+    if not PyUnicode_IS_COMPACT_ASCII(verdicts):
+        verdicts = verdicts[:]  # a str subclass, such as an enum member, as plain text
+        if not PyUnicode_IS_COMPACT_ASCII(verdicts):
+            return False
+    if size == 0:
+        return False
+    letters = PyUnicode_DATA(verdicts)
+    for index in range(size):
+        if <unsigned char>letters[index] != kept:
+            return False
+    return True
+
+
+@cython.final
+@cython.freelist(256)
+cdef class BidCall:
+    cdef BidAnswering _endpoint
+    cdef object _headers, _receive
+    cdef State _state
+    cdef object _awaited  # the iterator of what is being awaited
+    cdef object _coming, _messages  # the body's first message; where its deadline is kept
+    cdef Py_ssize_t _length
+    cdef double _started, _deadline, _step_began
+    cdef bint _is_timed, _is_test, _is_admitted
+    cdef bytes _response
+    cdef Proposal _proposal
+    cdef SnapshotCore _snapshot
+    cdef object _began_ms, _result
+
+    # -- a coroutine's methods --------------------------------------------------------------------
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef object awaited = self.go_on(None)
+        if awaited is _OVER:
+            PyErr_SetObject(StopIteration, self._result)
+            raise StopIteration  # as it was set, without a traceback
+        return awaited
+
+    def send(self, value):
+        cdef object awaited = self.go_on(value)
+        if awaited is _OVER:
+            raise StopIteration(self._result)
+        return awaited
+
+    def throw(self, kind, value=None, traceback=None):
+        cdef object awaited = self.go_on_with(_exception(kind, value))
+        if awaited is _OVER:
+            raise StopIteration(self._result)
+        return awaited
+
+    def close(self):
+        if self._state == OVER:
+            return
+        try:
+            close = getattr(self._awaited, "close", None)
+            if close is not None:
+                close()
+        finally:
+            if self._state == NEW:
+                self._state = OVER
+            else:
+                self.fail(GeneratorExit())
+
+    cdef object go_on(self, value):
+        """Pass on the awaited value, and run to the next await; return its yield, or _OVER."""
+        cdef PyObject *result = NULL
+        cdef PySendResult sent
+        cdef object given
+        if self._state == OVER:
+            raise RuntimeError("cannot reuse already awaited coroutine")
+        try:
+            if self._state == NEW:
+                self.begin()
+            while self._state != OVER:
+                sent = PyIter_Send(self._awaited, value, &result)
+                given = <object>result
+                Py_DECREF(result)
+                if sent == PYGEN_NEXT:
+                    return given
+                self._awaited, value = None, None
+                self.take(given)
+        except BaseException as error:
+            self.fail(error)
+            raise
+        return _OVER
+
+    cdef object go_on_with(self, error):
+        """Pass on an error of what was awaited; otherwise as `go_on`."""
+        if self._state == OVER or self._state == NEW:
+            self._state = OVER
+            raise error
+        try:
+            throw = getattr(self._awaited, "throw", None)
+            if throw is None:
+                raise error
+            try:
+                return throw(error)
+            except StopIteration as stop:
+                self._awaited = None
+                self.take(stop.value)
+        except BaseException as own:
+            self.fail(own)
+            raise
+        return _OVER if self._state == OVER else self.go_on(None)
+
+    # -- its states -------------------------------------------------------------------------------
+
+    cdef int begin(self) except -1:
+        cdef BidAnswering endpoint = self._endpoint
+        cdef AdmissionControl admission = endpoint._admission
+        self._started = endpoint.seconds()
+        if not admission.enter(endpoint._share, self._started):
+            return self.wait_for(LEAVING, endpoint.leave(self._headers, self._receive))
+        self._is_admitted = True
+        self._state = READING  # from here on, its body is awaited
+        self._length = stated_length(self._headers)
+        if not 0 <= self._length <= endpoint._max_bytes:
+            return self.wait_for(
+                READING_ON, endpoint.read_closely(self._headers, self._receive))
+        self._messages = endpoint._body_deadline.current
+        self._coming = self._receive()
+        PyDict_SetItem(self._messages, self._coming, None)
+        return self.wait_for(READING, self._coming)
+
+    cdef int wait_for(self, State state, object awaitable) except -1:
+        self._state, self._awaited = state, awaitable.__await__()
+        return 0
+
+    cdef int take(self, object given) except -1:
+        """Take the result of what was awaited in this state."""
+        cdef BidAnswering endpoint = self._endpoint
+        cdef PyObject *found
+        if self._state == READING:
+            PyDict_DelItem(self._messages, self._coming)
+            self._coming = None
+            found = PyDict_GetItem(given, BODY)
+            if found is not NULL and PyBytes_CheckExact(<object>found) \
+                    and PyBytes_GET_SIZE(<object>found) == self._length:
+                return self.has_body(<bytes><object>found)
+            return self.wait_for(READING_ON, endpoint.read_rest(
+                given, self._receive, self._length, self._messages))
+        if self._state == READING_ON:
+            return self.has_body(<bytes?>given)
+        if self._state == COMMITTING:
+            return self.has_verdicts(given)
+        if self._state == REPLACING:
+            return self.end(given)
+        # leaving
+        self._state = OVER
+        self._result = endpoint.no_bid(endpoint._overload)
+        return 0
+
+    cdef int has_body(self, bytes body) except -1:
+        """Decide on the request, and send the bids to the ledger."""
+        cdef BidAnswering endpoint = self._endpoint
+        cdef SnapshotCore snapshot = endpoint.snapshot  # for the whole request: ranks belong to one
+        cdef AdmissionControl admission = endpoint._admission
+        cdef Reader reader = snapshot.lookups
+        cdef double now = endpoint.seconds(), began = 0
+        cdef double left_s = endpoint._processor_s, allowed_s = endpoint._tmax_s
+        cdef int64_t number
+        cdef Proposal proposal
+        cdef object request, decided, tmax
+        self._messages = self._receive = None
+        self._state = COMMITTING
+        admission.has_body(endpoint._share, self._started, now)
+        endpoint._calls += 1
+        self._is_timed = endpoint._calls % TIMED_ONE_IN == 0
+        self._step_began = now
+        if PyBytes_GET_SIZE(body) > endpoint._large:
+            began = sb_clock(CLOCK_THREAD_CPUTIME_ID) * 1e-9  # a system call
+        request = endpoint.decoded(body)
+        if began:
+            left_s += began - sb_clock(CLOCK_THREAD_CPUTIME_ID) * 1e-9
+            left_s = max(left_s, LEAST_SHARE * endpoint._processor_s)
+        self.end_step(endpoint._decoding)
+        self._is_test = endpoint._request_stats.count(reader, request)
+        if self._is_test:
+            endpoint.test(request)
+        tmax = reader.get(request, BIDREQUEST_TMAX)
+        if tmax is not None and integer(tmax, &number) and 0 < number <= MOST_MS:
+            allowed_s = number / 1000.0
+        now = endpoint.seconds()
+        self._deadline = self._started - admission.waited_s + allowed_s
+        if now > self._deadline:
+            return self.end(endpoint._late)
+        self._deadline -= MARGIN_S if allowed_s > 2 * MARGIN_S else allowed_s / 2
+        decided = endpoint._decider.propose(
+            request, endpoint._ssp, snapshot, endpoint.now_ms(), self._deadline - now, left_s)
+        self.end_step(endpoint._matching)
+        if endpoint._request_stats._wanted > 0 and PyBytes_GET_SIZE(body) <= endpoint._large:
+            endpoint._request_stats.sample((
+                body, request, endpoint._ssp, snapshot, endpoint.now_ms(),
+                (<NoBid>decided).reason if type(decided) is NoBid else None))
+        if PySet_GET_SIZE(reader.noted):
+            endpoint.note(reader.noted)
+        if type(decided) is NoBid:
+            if (<NoBid>decided).undecided:
+                endpoint.cut_short((<NoBid>decided).undecided)
+            return self.end((<NoBid>decided).reason)
+        proposal = <Proposal>decided
+        if proposal.undecided:
+            endpoint.cut_short(proposal.undecided)
+        self._snapshot = snapshot
+        return self.offer(proposal)
+
+    cdef int offer(self, Proposal proposal) except -1:
+        """Write the response, and send its bids to the ledger, unless it is a test without limits.
+        """
+        cdef BidAnswering endpoint = self._endpoint
+        cdef object verdicts, user = proposal.decision.query.workspace.request.user
+        cdef Py_ssize_t proposed = PyList_GET_SIZE(proposal.choices)
+        cdef bytes auction
+        cdef list bids
+        self._response = endpoint._writer.write(
+            proposal.auction_id, endpoint._ids.next(), proposal.bids,
+            "USD" if proposal.decision.lookups.in_usd
+            else (<object>proposal.decision.lookups).currency)
+        if proposed > PyList_GET_SIZE(proposal.bids):
+            endpoint.cut_short(proposed - PyList_GET_SIZE(proposal.bids))
+        if endpoint._log is not None:
+            self._began_ms = endpoint._log.begin(PyList_GET_SIZE(proposal.bids))
+        self._proposal = proposal
+        if self._is_test and not proposal.limited:
+            self._is_timed = False  # there is no commit
+            return self.keep()
+        auction, bids = proposal.auction_id.encode(), as_ledger_bids(proposal.bids)
+        if self._is_test:
+            verdicts = endpoint._ledger.look(
+                auction, bids, user, self._deadline - endpoint.seconds())
+        else:
+            verdicts = endpoint._ledger.remember(
+                auction, endpoint._number, bids, user, self._deadline - endpoint.seconds())
+            if verdicts is None:
+                if endpoint._log is not None:
+                    endpoint._log.end(PyList_GET_SIZE(proposal.bids))
+                    self._began_ms = None
+                return self.end(endpoint._store_down)
+        return self.wait_for(COMMITTING, verdicts)
+
+    cdef int has_verdicts(self, object verdicts) except -1:
+        cdef BidAnswering endpoint = self._endpoint
+        if not PyUnicode_Check(verdicts):
+            raise TypeError("verdicts are text")
+        if all_kept(verdicts, endpoint._kept):
+            return self.keep()
+        if PyUnicode_GET_LENGTH(verdicts):
+            return self.wait_for(REPLACING, endpoint.replace_refused(
+                self._proposal, self._snapshot, verdicts, self._deadline, self._is_test, self._began_ms))
+        return self.end(endpoint._late)
+
+    cdef int keep(self) except -1:
+        """Answer with the response: all bids are kept."""
+        cdef BidAnswering endpoint = self._endpoint
+        cdef Proposal proposal = self._proposal
+        if endpoint._log is not None:
+            endpoint.log_bids(self._began_ms, proposal, proposal.bids, self._is_test)
+            endpoint._log.end(PyList_GET_SIZE(proposal.bids))
+            self._began_ms = None
+        return self.end(self._response)
+
+    cdef int end(self, object result) except -1:
+        """Set the answer: the response's body, or the reason for no bid."""
+        cdef BidAnswering endpoint = self._endpoint
+        cdef Outcome outcome
+        cdef object header
+        self.end_log_rows()
+        if result is self._response or self._state == REPLACING and result is not endpoint._late:
+            self.end_step(endpoint._committing)
+        self._is_admitted = False  # the outcome frees the share
+        self._state = OVER
+        if not PyBytes_CheckExact(result):
+            outcome = endpoint._no_bids[result]
+            outcome.end(endpoint.seconds() - self._started)
+            self._result = endpoint._no_content
+            return 0
+        endpoint._bid_made.end(endpoint.seconds() - self._started)
+        if endpoint._gzip_from < PyBytes_GET_SIZE(result) <= endpoint._gzip_to:
+            header = last_value(self._headers, b"accept-encoding")
+            if header:
+                self._result = endpoint.compressed(result, header)
+                if self._result is not None:
+                    return 0
+        self._result = endpoint.answer(<bytes>result)
+        return 0
+
+    cdef int end_log_rows(self) except -1:
+        """End the log rows of bids that are not answered: they may count until they are rolled
+        back.
+        """
+        cdef BidAnswering endpoint = self._endpoint
+        if endpoint._log is not None and self._began_ms is not None and self._proposal is not None:
+            self._began_ms = None
+            endpoint.end_log(PyList_GET_SIZE(self._proposal.bids))
+        return 0
+
+    cdef int end_step(self, Histogram of) except -1:
+        cdef double now
+        if self._is_timed:
+            now = self._endpoint.seconds()
+            of.take(now - self._step_began)
+            self._step_began = now
+        return 0
+
+    cdef int fail(self, error) except -1:
+        """End the request with an error, which the caller raises."""
+        cdef BidAnswering endpoint = self._endpoint
+        cdef State state = self._state
+        if state == OVER:
+            return 0
+        self._state = OVER
+        if not self._is_admitted:
+            return 0
+        if state == READING or state == READING_ON:
+            endpoint._admission.has_body(endpoint._share, self._started, endpoint.seconds())
+        self._is_admitted = False
+        endpoint._admission.end(endpoint._share)
+        self.end_log_rows()
+        if state == READING and isinstance(error, CancelledError) \
+                and self._messages is not None and self._messages.late:
+            error = endpoint.body_timeout()
+            endpoint.count_failure(error)
+            raise error from None
+        endpoint.count_failure(error)
+        return 0
+
+
+cdef object _exception(kind, value):
+    if isinstance(kind, BaseException):
+        return kind
+    if isinstance(value, BaseException):
+        return value
+    return kind() if value is None else kind(value)

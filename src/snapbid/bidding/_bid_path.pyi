@@ -1,0 +1,369 @@
+"""The bid path.
+
+Admission control: how many bid requests a worker accepts at a time, and from whom.
+
+An overloaded worker that accepts everything answers everything too late. So the number of requests
+in flight is limited to what the worker has lately completed within `TARGET_S`; the rest are
+answered 204 at once, before their bodies are read. An SSP (all its descriptors together) that is
+below its share of the limit is admitted nevertheless, so that it does not pay for another SSP's
+flood. The share is the limit divided by the number of SSPs with requests in flight.
+
+A request whose client is slow to send the body costs nothing, and stops counting after one or two
+intervals: half-sent requests keep no other client out.
+
+The server does not say when a request arrived, so the time it spent queueing is estimated: its body
+passes through the same server queues as the request did, and takes as long. The shortest wait of an
+interval is the standing queue; anything longer is a burst or a slow client.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Self, final
+
+from typing_extensions import disjoint_base
+
+from snapbid.base.http import Answer, HeaderList, Receive
+from snapbid.bidding.bid import Best, Reason
+from snapbid.bidding.endpoint import Bidding
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.pods import Pods
+from snapbid.bidding.request import BidRequest, Imp
+from snapbid.bidding.response import Bid, Template
+from snapbid.bidding.snapshot import CatalogSnapshot, ExhaustedCampaign
+from snapbid.catalog.catalog import Index, Query
+from snapbid.metrics import Counter, Histogram
+
+INTERVAL_S: float
+TARGET_S: float
+FIRST: int
+FEWEST: int
+MOST: int
+
+MAX_NOTICE_ID: int  # bytes of an id in a notification URL
+
+def plain_length(headers: HeaderList) -> int:
+    """Return the length of a plain JSON body; -1 if the headers need a closer look.
+
+    They do if Content-Type or Content-Length is missing, repeated or unusual, or if there is a
+    Content-Encoding.
+    """
+
+def value_of(headers: HeaderList, name: bytes) -> bytes:
+    """Return a header's last value; b"" if there is none."""
+
+@disjoint_base
+class RequestCounts:
+    """Request statistics of one SSP: its requests, and the statuses of their answers, the latest
+    `kept` of them in order.
+    """
+
+    def __init__(self, kept: int, sampled: int = 0) -> None: ...
+    @property
+    def requests(self) -> int: ...
+    @property
+    def tests(self) -> int: ...
+    @property
+    def country(self) -> int:
+        """Requests with a valid country; `strange_country` counts those with another text."""
+    @property
+    def strange_country(self) -> int: ...
+    @property
+    def ua(self) -> int: ...
+    @property
+    def ip(self) -> int: ...
+    @property
+    def ipv6(self) -> int: ...
+    @property
+    def statuses(self) -> dict[int, int]: ...
+    @property
+    def answers(self) -> deque[int]: ...
+    def answered(self, status: int) -> None:
+        """Count an answer."""
+
+    def take_samples(self, wanted: int) -> list[tuple[Any, ...]]:
+        """Return the samples taken since the last call, and ask for `wanted` more.
+
+        A sample has the body, the request, the SSP, the snapshot, the time (epoch ms), and the
+        reason for no bid (None with a bid).
+        """
+
+    def clear(self) -> None:
+        """Reset all counts."""
+
+@final
+class SspShare:
+    """One SSP's share of a worker's admission: its requests in flight.
+
+    `reading` and `reading_before` are those still waiting for their body, from this interval and
+    the one before. Older ones do not count as in flight until their body has arrived.
+    """
+
+    @property
+    def under_way(self) -> int: ...
+    @property
+    def reading(self) -> int: ...
+    @property
+    def reading_before(self) -> int: ...
+
+@final
+class AdmissionControl:
+    """Admission control of one worker, from `now` on. Times are seconds of `perf_counter`.
+
+    The limit is `first` until a busy interval has shown the worker's capacity, then between
+    `fewest` and `most`.
+
+    Each request calls `enter`, `has_body` and `leave` once, in this order.
+    """
+
+    def __init__(
+        self, now: float, first: int = FIRST, fewest: int = FEWEST, most: int = MOST
+    ) -> None: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def under_way(self) -> int: ...
+    @property
+    def waited_s(self) -> float:
+        """The current queueing time of requests before the worker reads them, in seconds."""
+
+    def share(self, ssp: str) -> SspShare:
+        """Return the share of an SSP (canonical id)."""
+
+    def enter(self, share: SspShare, now: float) -> bool:
+        """Return whether to admit a request."""
+
+    def has_body(self, share: SspShare, entered: float, now: float) -> None:
+        """Record that a request's body has arrived, or that its client has disconnected."""
+
+    def leave(self, share: SspShare) -> None:
+        """Record that a request has been answered."""
+
+@final
+class Outcome:
+    """An outcome of an SSP's bid requests: a bid, or a reason for none, answered with `status`.
+
+    `counter` counts them; `seconds` is the histogram of all bid requests.
+    """
+
+    def __init__(
+        self,
+        counter: Counter,
+        request_stats: RequestCounts,
+        status: int,
+        admission: AdmissionControl,
+        share: SspShare,
+        seconds: Histogram,
+    ) -> None: ...
+    def count(self) -> None:
+        """Count an answer to a request that was not admitted."""
+
+    def end(self, seconds: float) -> None:
+        """Count the answer to an admitted request that took `seconds`, and free its place in the
+        share.
+        """
+
+def can_be_notified(text: str) -> bool:
+    """Return whether the notification endpoints would accept the id."""
+
+@disjoint_base
+class SnapshotCore:
+    """The native part of a snapshot: index and lookups, and the templates built so far.
+
+    `ssps`: descriptor to canonical id. `of_base` has the templates of ranks below `overlaid`,
+    `of_overlay` those of the others. `exhausted`: by rank, the campaigns that a shard last refused
+    for want of budget.
+    """
+
+    def __init__(
+        self,
+        lookups: Lookups,
+        index: Index,
+        ssps: dict[str, str],
+        of_base: dict[int, Template],
+        of_overlay: dict[int, Template],
+        overlaid: int,
+    ) -> None: ...
+    @property
+    def lookups(self) -> Lookups: ...
+    @property
+    def index(self) -> Index: ...
+    @property
+    def exhausted(self) -> dict[int, ExhaustedCampaign]: ...
+    def found(self, rank: int, creative: int) -> Template | None:
+        """Return the template of a creative; None if it is not built yet."""
+
+    def keep(self, rank: int, creative: int, template: Template, most: int) -> None:
+        """Keep a template; if there are `most` already, drop them first."""
+
+@final
+class Choice:
+    """The decision for one impression; `deal` is an index into `imp.pmp.deals`, or -1.
+
+    `quantity`: how many impressions it stands for.
+    """
+
+    def __init__(
+        self, imp: Imp, rank: int, creative: int, deal: int, quantity: float = 1
+    ) -> None: ...
+    @property
+    def imp(self) -> Imp: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def creative(self) -> int: ...
+    @property
+    def deal(self) -> int: ...
+    @property
+    def quantity(self) -> float: ...
+
+@final
+class Decision:
+    """The best campaign of each impression, and the search, which can continue from `last`.
+
+    `lookups` are those of the bids' currency; `declares`: bids carry their campaigns' declarations
+    under the Digital Services Act; `pods`: the advertisers in its pods, if it has pods.
+    """
+
+    @property
+    def choices(self) -> list[Choice]: ...
+    @property
+    def query(self) -> Query: ...
+    @property
+    def last(self) -> Imp: ...
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def lookups(self) -> Lookups: ...
+    @property
+    def declares(self) -> bool: ...
+    @property
+    def pods(self) -> Pods | None: ...
+
+@final
+class NoBid:
+    """An answer without a bid; `undecided`: number of impressions not decided in time."""
+
+    def __init__(self, reason: Reason, undecided: int = 0) -> None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    @property
+    def reason(self) -> Reason: ...
+    @property
+    def undecided(self) -> int: ...
+
+@final
+class Proposal:
+    """An answer before it is written: its bids, with the choices and the decision behind them.
+
+    `limited`: whether some campaign has a budget or caps; `undecided`: number of impressions not
+    decided in time; `processor_s`: the processor time allowed.
+    """
+
+    @property
+    def auction_id(self) -> str: ...
+    @property
+    def bids(self) -> list[Bid]: ...
+    @property
+    def choices(self) -> list[Choice]: ...
+    @property
+    def decision(self) -> Decision: ...
+    @property
+    def limited(self) -> bool: ...
+    @property
+    def undecided(self) -> int: ...
+    @property
+    def processor_s(self) -> float: ...
+
+@final
+class Decider:
+    """The decision on bid requests. Rare steps are left to the functions given.
+
+    `pods_of`: the pods of several impressions; `quantity_of`: how many impressions one stands for
+    (contract 3, `qty.multiplier`), and `cost_of`: what a win costs then; `affordable`: the best
+    campaign from this one on that may have budget for a quantity; `unanswered`: why no impression
+    has a campaign. `no_currency`, `too_many`, `cut_short` and `long_id` are reasons. `searching`
+    and `templates` are shares of the processor time.
+    """
+
+    def __init__(
+        self,
+        pods_of: Callable[[list[Imp]], Pods | None],
+        quantity_of: Callable[[BidRequest, Imp], float],
+        cost_of: Callable[[int, float], int],
+        affordable: Callable[[Best | None, Query, float, CatalogSnapshot], Best | None],
+        unanswered: Callable[..., Reason],
+        no_currency: Reason,
+        too_many: Reason,
+        cut_short: Reason,
+        long_id: Reason,
+        searching: float,
+        templates: float,
+    ) -> None: ...
+    def search(
+        self,
+        request: BidRequest,
+        ssp: str,
+        snapshot: CatalogSnapshot,
+        now_ms: int,
+        left_s: float = ...,
+        processor_s: float = ...,
+    ) -> Decision | NoBid:
+        """Find the best campaign for each impression; `now_ms` is UTC epoch time.
+
+        It takes at most `left_s`, and `processor_s` of processor time; `query.undecided` counts the
+        impressions, the last ones, that were not decided by then.
+        """
+
+    def propose(
+        self,
+        request: BidRequest,
+        ssp: str,
+        snapshot: CatalogSnapshot,
+        now_ms: int,
+        left_s: float = ...,
+        processor_s: float = ...,
+    ) -> Proposal | NoBid:
+        """Decide on a request within the time allowed; `now_ms` is UTC epoch time."""
+
+    def bid_of(self, choice: Choice, snapshot: CatalogSnapshot, decision: Decision) -> Bid:
+        """Return the bid for a choice of the decision."""
+
+@disjoint_base
+class BidAnswering:
+    """The bid path of one SSP: the steps that most requests take.
+
+    `number` is the SSP's in the ledger; `bid_made` counts answers with a bid, `no_bids` those
+    without, by reason. The rare steps are methods of the subclass (`endpoint.BidEndpoint`).
+    """
+
+    def __init__(
+        self,
+        ssp: str,
+        number: int,
+        snapshot: CatalogSnapshot,
+        bidding: Bidding,
+        request_stats: RequestCounts,
+        share: SspShare,
+        bid_made: Outcome,
+        no_bids: dict[Reason, Outcome],
+    ) -> None: ...
+    @property
+    def snapshot(self) -> CatalogSnapshot: ...
+    def __call__(self, headers: HeaderList, receive: Receive) -> BidCall:
+        """Answer one request. Raises Problem for an error answer."""
+
+    def use(self, snapshot: CatalogSnapshot) -> None:
+        """Switch to a snapshot."""
+
+    def no_bid(self, reason: Reason) -> Answer:
+        """Count and return the answer to a request that was not admitted."""
+
+@final
+class BidCall(Coroutine[Any, Any, Answer]):
+    """One bid request in flight."""
+
+    def __await__(self) -> Generator[Any, Any, Answer]: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
+    def send(self, value: Any) -> Any: ...
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any: ...
+    def close(self) -> None: ...
