@@ -83,7 +83,7 @@ def test_the_status_in_a_terminal(served: Stack) -> None:
     assert cause.startswith("  no drain has ever run, since ")
     assert remedy == "    to do: start snapbid drain"
     assert [row.split()[0] for row in rows] == [
-        "server", "stores", "drain", "now", "today", "setup",
+        "server", "stores", "drain", "audit", "now", "today", "setup",
     ]  # fmt: skip
     assert "Redis up, PostgreSQL up" in rows[1]
     document = json.loads(invoke(own, "status", "--json").stdout)

@@ -72,6 +72,7 @@ Elsewhere:
     report:cache:SSP:...      reports, for five minutes
     ledger:format             the format number of the ledger (format.py)
     drains                    the latest report of each drain (drains.py)
+    audit                     the report of the last self-audit (audits.py)
 """
 
 from hashlib import blake2b
@@ -85,6 +86,7 @@ DEMAND_RATE: Final = "demand:rate:"
 BID_RATE: Final = "bids:rate:"
 REPORT_CACHE: Final = "report:cache:"
 DRAINS: Final = "drains"
+AUDIT: Final = "audit"
 LEDGER_FORMAT: Final = "ledger:format"
 
 

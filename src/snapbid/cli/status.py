@@ -83,6 +83,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
         ),
         ("stores", f"Redis {_redis(data)}, PostgreSQL {_store(data, 'warehouse')}"),
         ("drain", _drain(data)),
+        ("audit", _audit(data)),
         *([] if data["auction_log_bytes"] is None else [("log", _log(data))]),
         ("now", _now(data, now)),
         ("today", _today(data)),
@@ -116,6 +117,15 @@ def _drain(data: dict[str, Any]) -> str:
     waiting = f"{since}, {console.counted(data['drain_waiting'], 'counter')} waiting"
     versions = [f"version {drain['version']} on {drain['host']}" for drain in data["drains"]]
     return ", ".join([waiting, *versions])
+
+
+def _audit(data: dict[str, Any]) -> str:
+    found, age_s = data["audit_differences"], data["audit_age_s"]
+    if found is None or age_s is None:
+        return "none yet: the first is complete within two minutes of the drain's start"
+    return (
+        f"{console.counted(found, 'difference') if found else 'no difference'}, {_span(age_s)} ago"
+    )
 
 
 def _log(data: dict[str, Any]) -> str:

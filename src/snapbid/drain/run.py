@@ -20,6 +20,7 @@ from snapbid.base.risks import RiskLog
 from snapbid.base.settings import StoreSettings
 from snapbid.base.tasks import end
 from snapbid.base.version import version
+from snapbid.drain import audit
 from snapbid.drain.counters import ShardCounters, ShardsUnavailableError, SupersededError
 from snapbid.drain.demand import DemandBuilder
 from snapbid.drain.drain import Drain
@@ -115,12 +116,15 @@ def run(settings: StoreSettings, metrics: Path) -> int:
     except GeoDatabaseError as error:
         print(f"SNAPBID_GEO_DB: {error}", file=sys.stderr)
         return 2
+    auditor = audit.child_of(settings)
+    auditor.start()
     try:
         asyncio.run(_run(settings, counts, geo))
     except preflight.VolatileStoreError as error:
         print(error, file=sys.stderr)
         return error.status
     finally:
+        auditor.stop()
         counts.close()
         geo.close()
     return 0

@@ -31,6 +31,13 @@ WATCHED: dict[str, Definition] = {
         "Whether the store is at risk of losing acknowledged writes, or refuses writes: 1 or 0.",
         ("risk", "store"),
     ),
+    "snapbid_audit_difference": Definition(
+        "gauge",
+        "Differences of figures that are kept twice, in the last self-audit: 0, or something is"
+        " wrong.",
+        ("comparison",),
+    ),
+    "snapbid_audit_age_seconds": Definition("gauge", "Seconds since the last complete self-audit."),
     "snapbid_ssp_bids_total": Definition(
         "counter", "Responses with bids that the ledger counted, over all machines.", ("ssp",)
     ),

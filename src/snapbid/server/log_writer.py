@@ -1,20 +1,13 @@
-"""Keeps the auction log's writer running beside the workers (`python -m snapbid.auctionlog`)."""
+"""The auction log's writer, kept running beside the workers (`python -m snapbid.auctionlog`)."""
 
-import logging
 import os
-import subprocess
-import sys
-import threading
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from snapbid.base.settings import without_settings
+from snapbid.base.child import ChildProcess
 
-PAUSE_S: Final = 1.0
 STOP_S: Final = 60.0  # to convert the remaining rows
-
-logger = logging.getLogger("snapbid")
 
 
 def problem_of(directory: Path) -> str | None:
@@ -28,44 +21,8 @@ def problem_of(directory: Path) -> str | None:
     return None if os.access(directory, os.W_OK | os.X_OK) else f"{directory}: not writable"
 
 
-class LogWriterProcess:
-    """The writer process of a directory; `rotate_s` is how long rows may wait."""
-
-    def __init__(self, directory: Path, rotate_s: int) -> None:
-        module = "snapbid.auctionlog"
-        self._command = [sys.executable, "-m", module, str(directory), str(rotate_s)]
-        self._stopping = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._run, name="auction-log", daemon=True)
-
-    def start(self) -> None:
-        self._process = self._spawn()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Let the writer convert the remaining rows, then wait for its exit."""
-        self._stopping.set()
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            logger.warning("auction log writer did not stop within %d s: killing it", STOP_S)
-            process.kill()
-        self._thread.join()
-
-    def _spawn(self) -> "subprocess.Popen[bytes]":
-        environ = without_settings(os.environ)
-        return subprocess.Popen(self._command, stdin=subprocess.PIPE, env=environ)
-
-    def _run(self) -> None:
-        while True:
-            process = self._process
-            assert process is not None
-            status = process.wait()
-            if self._stopping.wait(PAUSE_S):
-                return
-            logger.error("auction log writer exited with status %d: restarting it", status)
-            self._process = self._spawn()
+def writer_of(directory: Path, rotate_s: int) -> ChildProcess:
+    """Return the writer of a directory; `rotate_s` is how long rows may wait."""
+    return ChildProcess(
+        "auction log writer", "snapbid.auctionlog", str(directory), str(rotate_s), stop_s=STOP_S
+    )

@@ -35,7 +35,7 @@ from snapbid.report import tokens
 from snapbid.server import connections
 from snapbid.server.allocating import AllocatorThread
 from snapbid.server.granian import GranianServer
-from snapbid.server.log_writer import LogWriterProcess, problem_of
+from snapbid.server.log_writer import problem_of, writer_of
 from snapbid.server.process import create
 
 BACKLOG: Final = 4096
@@ -84,7 +84,7 @@ def serve(settings: ServingSettings) -> int:
     os.environ.pop(VARIABLES["ops_token"], None)  # not for the workers
     writer = None
     if settings.auction_log is not None:
-        writer = LogWriterProcess(settings.auction_log, settings.auction_log_s)
+        writer = writer_of(settings.auction_log, settings.auction_log_s)
         writer.start()
     allocator = AllocatorThread(settings)
     allocator.start()

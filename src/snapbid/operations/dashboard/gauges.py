@@ -55,6 +55,11 @@ def gauges(watch: Watch) -> dict[str, Samples]:
         series["snapbid_event_queue_age_seconds"] = [({}, oldest_s)]
         if behind_s is not None:
             series["snapbid_drain_behind_seconds"] = [({}, behind_s)]
+    if snapshot.audit is not None and snapshot.audit_age_s is not None:
+        series["snapbid_audit_difference"] = [
+            ({"comparison": name}, count) for name, count in snapshot.audit.counts.items()
+        ]
+        series["snapbid_audit_age_seconds"] = [({}, snapshot.audit_age_s)]
     if snapshot.ssps is not None:
         totals = {name: ssp.since for name, ssp in snapshot.ssps.items()}
         for metric, values in (

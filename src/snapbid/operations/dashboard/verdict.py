@@ -10,6 +10,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from snapbid.base.risks import Risk
+from snapbid.ledger.admin.audits import STALE_S as AUDIT_STALE_S
+from snapbid.ledger.admin.audits import AuditReport
 from snapbid.ledger.admin.drains import DrainReport
 from snapbid.ledger.admin.parts import names
 from snapbid.operations.dashboard.clocks import ClockDifference
@@ -79,6 +81,8 @@ class Facts(NamedTuple):
     disks: Sequence[Disk] = ()
     clocks: Sequence[ClockDifference] = ()
     drains: Sequence[DrainReport] = ()
+    audit: AuditReport | None = None
+    audit_age_s: float | None = None
     redis_why: str = ""
     warehouse_why: str = ""
 
@@ -123,6 +127,7 @@ def _note(facts: Facts) -> str | None:
 def _causes(facts: Facts) -> Iterator[Cause]:
     yield from _of_stores(facts)
     yield from _of_ledger(facts)
+    yield from _of_audit(facts)
     yield from _of_setup(facts)
     if facts.window is not None:
         for cause in _of_traffic(facts.window):
@@ -246,6 +251,29 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
                 f"counts or events have waited for the drain for {behind / 60:.0f} min or more",
                 "check that snapbid drain runs, and its log; nothing is lost",
             )
+
+
+def _of_audit(facts: Facts) -> Iterator[Cause]:
+    audit, age_s = facts.audit, facts.audit_age_s
+    if audit is None or age_s is None:
+        return
+    if found := sum(audit.counts.values()):
+        first = audit.shown[0]
+        yield Cause(
+            "audit",
+            False,
+            f"the audit has found {found:,} difference{'' if found == 1 else 's'} of figures that "
+            f"are kept twice: {first.comparison}: {first.what}: {first.first:,}, and "
+            f"{first.second:,}{' …' if found > 1 else ''}",
+            "see the runbook, SnapbidAuditDifference; the log of the drain has more of them",
+        )
+    if age_s > AUDIT_STALE_S and facts.drains and facts.redis and facts.warehouse:
+        yield Cause(
+            "audit age",
+            False,
+            f"no audit has been complete for {age_s / 60:.0f} min",
+            "check the log of the drain, which runs it",
+        )
 
 
 def _of_setup(facts: Facts) -> Iterator[Cause]:

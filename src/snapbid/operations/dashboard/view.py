@@ -144,6 +144,8 @@ class Page(Struct):
     notices: dict[str, dict[str, int]]
     event_codes: dict[str, int]
     drains: list[DrainReport]
+    audit_differences: int | None  # of the last self-audit
+    audit_age_s: float | None
     drain_waiting: int | None
     drain_behind_s: float | None
     event_queue: int | None
@@ -197,6 +199,8 @@ def page(watch: Watch) -> Page:
         notices=_table(window, NOTICES, "kind", "outcome"),
         event_codes=_table(window, "snapbid_event_requests_total", "all", "code").get("", {}),
         drains=snapshot.drains,
+        audit_differences=None if snapshot.audit is None else sum(snapshot.audit.counts.values()),
+        audit_age_s=snapshot.audit_age_s,
         drain_waiting=waiting and waiting.counters,
         drain_behind_s=waiting and waiting.behind_s,
         event_queue=waiting and waiting.entries,

@@ -24,6 +24,7 @@ from snapbid.base.risks import Risk, RiskLog, StoreName
 from snapbid.base.settings import VARIABLES, StoreSettings
 from snapbid.base.tasks import end
 from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.ledger.admin.audits import AuditReport, fetch_audit
 from snapbid.ledger.admin.drains import DrainReport, fetch_reports
 from snapbid.ledger.admin.parts import name, of_each
 from snapbid.ledger.bids.clock import OwnClock, compare
@@ -105,6 +106,8 @@ class OpsSnapshot(msgspec.Struct, frozen=True):
     warehouse_why: str = ""
     clocks: dict[str, OwnClock] = {}  # our clock compared with each other one, by its owner
     drains: list[DrainReport] = []  # that reported recently
+    audit: AuditReport | None = None  # the last self-audit
+    audit_age_s: float | None = None
     identity: str | None = None  # the warehouse's
     risks: dict[StoreName, list[Risk]] = {}  # of the stores checked so far
     waiting: Backlog | None = None
@@ -235,6 +238,8 @@ class Watch:
             disks=self.disks(),
             clocks=self.clocks.differences,
             drains=snapshot.drains,
+            audit=snapshot.audit,
+            audit_age_s=snapshot.audit_age_s,
             standings=self.guard.standings,
         )
 
@@ -256,7 +261,9 @@ class Watch:
             compared = await of_each(shards, partial(compare, self._redis))
             known = [clock for clock in compared if clock is not None]
             self._ahead_s = known[0].ahead_s
-            drains = await fetch_reports(self._redis, time() - self._ahead_s)
+            now = time() - self._ahead_s
+            drains = await fetch_reports(self._redis, now)
+            audit = await fetch_audit(self._redis)
         except (RedisError, OSError):
             return False
         clocks = {
@@ -269,7 +276,8 @@ class Watch:
             clocks[f"the drain on {drain.host}"] = OwnClock(ahead, known[0].doubt_s)
         if POSTGRES in self.snapshot.clocks:
             clocks[POSTGRES] = self.snapshot.clocks[POSTGRES]
-        self._update(clocks=clocks, drains=drains)
+        age_s = None if audit is None else max(now - audit.at, 0.0)
+        self._update(clocks=clocks, drains=drains, audit=audit, audit_age_s=age_s)
         return True
 
     async def _read_warehouse(self) -> bool:

@@ -371,6 +371,9 @@ function events(data) {
 function behind(data) {
   table("behind", null, [
     ["counters waiting for the drain", number(data.drain_waiting)],
+    ["differences in the last audit", [
+      number(data.audit_differences), data.audit_differences ? "bad" : ""]],
+    ["last complete audit", data.audit_age_s === null ? DASH : `${seconds(data.audit_age_s)} ago`],
     ["event requests waiting for it, in batches", number(data.event_queue)],
     ["oldest of these", seconds(data.event_queue_age_s)],
     ["held by bids, of the budgets above", usd(data.held)],

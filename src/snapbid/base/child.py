@@ -1,0 +1,81 @@
+"""Keeps a module running in a process of its own beside the program that starts it.
+
+The module ends when its standard input closes, so it never outlives the program.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from snapbid.base.settings import without_settings
+
+PAUSE_S: Final = 1.0
+
+logger = logging.getLogger("snapbid")
+
+
+class ChildProcess:
+    """`python -m module arguments`, restarted when it ends; `name` is for the log.
+
+    `environ` is added to the environment, without our settings and secrets. `after_s`: how long the
+    first start waits; `stop_s`: how long the module may take to end.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        *arguments: str,
+        stop_s: float,
+        after_s: float = 0.0,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._name = name
+        self._command = [sys.executable, "-m", module, *arguments]
+        self._environ = without_settings(os.environ) | dict(environ or {})
+        self._stop_s = stop_s
+        self._after_s = after_s
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        if not self._after_s:
+            self._process = self._spawn()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the module end, and wait for it."""
+        self._stopping.set()
+        if self._process is None:
+            self._thread.join()  # it may have been about to start
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(self._stop_s)
+        except subprocess.TimeoutExpired:
+            logger.warning("%s did not stop within %d s: killing it", self._name, self._stop_s)
+            process.kill()
+        self._thread.join()
+
+    def _spawn(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(self._command, stdin=subprocess.PIPE, env=self._environ)
+
+    def _run(self) -> None:
+        if self._process is None:
+            if self._stopping.wait(self._after_s):
+                return
+            self._process = self._spawn()
+        while True:
+            status = self._process.wait()
+            if self._stopping.wait(PAUSE_S):
+                return
+            logger.error("%s exited with status %d: restarting it", self._name, status)
+            self._process = self._spawn()

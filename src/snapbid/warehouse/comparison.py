@@ -1,0 +1,152 @@
+"""Compares what the warehouse keeps twice, for the self-audit (contract 11).
+
+Each query reads one snapshot, and returns only rows that differ: what, and the two figures.
+"""
+
+import datetime
+from typing import Final, NamedTuple
+
+import asyncpg
+
+MOST: Final = 1_000  # differences fetched of a kind
+_LOCK: Final = 0x736E6170_61756400  # "snapaud": an advisory lock of this database
+
+# The absorbed counters are added up as `absorb` adds their growth. Days on which a source's
+# counters were dropped, or which it no longer changes, have rows that the counters do not explain.
+_REPORTS: Final = f"""
+with whole as (
+    select coalesce(max(greatest(
+        coalesce(forgotten_to, '-infinity'), coalesce(retired_on, '-infinity')
+    )), '-infinity') as after
+    from drain_source
+),
+sums as materialized (
+    select a.day, a.kind, a.number, a.reason, sum(a.value) as value
+    from drain_absorbed a, whole where a.day > whole.after
+    group by a.day, a.kind, a.number, a.reason
+),
+counted as (
+    select s.day, s.kind || ' of ' || n.descriptor as what, s.value
+    from sums s join ssp_number n using (number) where s.kind in ('b', 'w', 'p')
+    union all
+    select s.day, s.kind || ' of ' || coalesce(f.canonical, n.canonical), sum(s.value)
+    from sums s join ssp_number n using (number)
+    left join ssp_family f on f.descriptor = n.descriptor and s.day between f.since and f.until
+    where s.kind = 'i' group by 1, 2
+    union all
+    select s.day, s.kind || s.reason || ' of ' || n.descriptor, s.value
+    from sums s join ssp_number n using (number) where s.kind = 'l'
+    union all
+    select s.day, s.kind || ' of ' || c.id, s.value
+    from sums s join campaign_number c using (number) where s.kind in ('B', 'W', 'P', 'I')
+),
+reported as (
+    select day, kind || ' of ' || descriptor as what, value
+    from bid_daily cross join lateral (
+        values ('b', bids::numeric), ('w', wins), ('p', win_cpm_micros)
+    ) v (kind, value) where counted
+    union all
+    select day, 'i of ' || ssp, imps from impression_daily where counted
+    union all
+    select day, 'l' || reason || ' of ' || descriptor, losses from loss_daily where counted
+    union all
+    select day, kind || ' of ' || campaign, value
+    from campaign_daily cross join lateral (
+        values ('B', bids::numeric), ('W', wins), ('P', win_cpm_micros), ('I', imps)
+    ) v (kind, value) where counted
+)
+select coalesce(c.day, r.day) as day, coalesce(c.what, r.what) as what,
+    coalesce(c.value, 0)::numeric as first, coalesce(r.value, 0)::numeric as second
+from counted c full join (select reported.* from reported, whole where day > whole.after) r
+    on r.day = c.day and r.what = c.what
+where coalesce(c.value, 0) <> coalesce(r.value, 0)
+order by 1, 2 limit {MOST}
+"""
+
+# A win counts for its SSP and for its campaign, at the same price.
+_CAMPAIGNS: Final = f"""
+with of_ssps as (
+    select day, sum(wins) as wins, sum(win_cpm_micros) as cpm from bid_daily
+    where counted and day >= $1 group by day
+),
+of_campaigns as (
+    select day, sum(wins) as wins, sum(win_cpm_micros) as cpm, sum(imps) as imps
+    from campaign_daily where counted and day >= $1 group by day
+),
+of_families as (
+    select day, sum(imps) as imps from impression_daily where counted and day >= $1 group by day
+)
+select day, what, first::numeric as first, second::numeric as second
+from of_ssps full join of_campaigns c using (day) full join of_families f using (day)
+cross join lateral (values
+    ('wins', coalesce(of_ssps.wins, 0), coalesce(c.wins, 0)),
+    ('CPM', coalesce(of_ssps.cpm, 0), coalesce(c.cpm, 0)),
+    ('impressions', coalesce(f.imps, 0), coalesce(c.imps, 0))
+) v (what, first, second)
+where first <> second
+order by day, what limit {MOST}
+"""
+
+_ABSORBED: Final = """
+select kind, number, reason, value from drain_absorbed
+where source = $1 and day = $2 and generation = $3
+"""
+
+
+class Source(NamedTuple):
+    """A run of Redis whose counters were absorbed; see `drain_source`."""
+
+    number: int
+    is_outdated: bool
+
+
+class Differing(NamedTuple):
+    """Two figures of a day that should be the same."""
+
+    day: datetime.date
+    what: str
+    first: int
+    second: int
+
+
+async def acquire_lease(connection: asyncpg.Connection) -> bool:
+    """Acquire the lease on auditing until the connection ends; False if it is taken."""
+    return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
+
+
+async def compare_reports(connection: asyncpg.Connection) -> list[Differing]:
+    """Compare the report tables with the counters that the drain has absorbed into them."""
+    return _differing(await connection.fetch(_REPORTS))
+
+
+async def compare_campaigns(
+    connection: asyncpg.Connection, since: datetime.date
+) -> list[Differing]:
+    """Compare the sums of SSPs with those of campaigns, by day."""
+    return _differing(await connection.fetch(_CAMPAIGNS, since))
+
+
+async def fetch_sources(
+    connection: asyncpg.Connection, epoch: str, shard: int
+) -> dict[str, Source]:
+    """Fetch the known runs of a shard's data set."""
+    rows = await connection.fetch(
+        "select segment, source, outdated from drain_source where epoch = $1 and shard = $2",
+        epoch,
+        shard,
+    )
+    return {row["segment"]: Source(row["source"], row["outdated"]) for row in rows}
+
+
+async def fetch_absorbed(
+    connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
+) -> dict[tuple[str, int, int], int]:
+    """Fetch the absorbed values of a run's day, by kind, number and reason."""
+    rows = await connection.fetch(_ABSORBED, source, day, generation)
+    return {(row["kind"], row["number"], row["reason"]): row["value"] for row in rows}
+
+
+def _differing(rows: list[asyncpg.Record]) -> list[Differing]:
+    return [
+        Differing(row["day"], row["what"], int(row["first"]), int(row["second"])) for row in rows
+    ]

@@ -1,0 +1,188 @@
+"""The self-audit (contract 11): nothing is found without a defect, and each defect is."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import invoke
+from support.machine import Machine, temporary_home
+from support.ops import bid, samples
+from support.ops import prepare as set_up
+from support.processes import children_of, eventually
+from support.restoring import Stores, prepare
+from support.spending import limits
+from support.stack import Databases, connected, execute
+
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.drain.audit import Auditor, report_of
+from snapbid.embedded import Redis
+from snapbid.ledger.admin.audits import AuditReport, Difference, fetch_audit, write_audit
+
+BUDGET = 1_000_000  # micro-USD
+
+
+@pytest.fixture
+async def stores(own_redis: Redis, databases: Databases, database: str, tmp_path: Path) -> Stores:
+    """Some wins of two campaigns, drained."""
+    await prepare(database)
+    stores = Stores(own_redis, databases, database, tmp_path)
+    await stores.drain()
+    async with stores.ledger() as ledger:
+        assert await stores.sell(ledger, 5, limits(1, total=BUDGET)) == 5
+        assert await stores.sell(ledger, 3, campaign=2) == 3
+    await stores.drain()
+    return stores
+
+
+class Audits:
+    def __init__(self, stores: Stores, auditor: Auditor, connection: Any) -> None:
+        self._stores = stores
+        self._auditor = auditor
+        self._connection = connection
+
+    async def __call__(self, times: int = 1) -> list[Difference]:
+        found: list[Difference] = []
+        for _ in range(times):
+            found = await self._auditor.audit(self._connection)
+        return found
+
+
+@pytest.fixture
+async def audit(stores: Stores) -> AsyncIterator[Audits]:
+    client = stores.client()
+    async with connected(stores.dsn) as connection:
+        yield Audits(stores, Auditor(client, stores.shards, stores.clock), connection)
+    await client.aclose()
+
+
+async def test_nothing_differs_without_a_defect(stores: Stores, audit: Audits) -> None:
+    assert await audit(3) == []
+    async with stores.ledger() as ledger:
+        await stores.sell(ledger, 4, limits(1, total=BUDGET))
+        assert await audit() == []  # it is under way
+        await stores.drain()
+        assert await audit(2) == []
+
+
+async def test_what_is_under_way_for_long_is_a_difference(stores: Stores, audit: Audits) -> None:
+    """Counters that no drain carries."""
+    async with stores.ledger() as ledger:
+        await stores.sell(ledger, 1, campaign=2)
+    assert await audit() == []
+    found = await audit()
+    assert {each.comparison for each in found} == {"counters", "budgets"}
+    assert ("W:2", 4, 3) in {(_field(each), each.first, each.second) for each in found}
+    await stores.drain()
+    assert await audit() == []
+
+
+@pytest.mark.parametrize(
+    ("defect", "comparison", "what", "first", "second"),
+    [
+        ("update bid_daily set wins = wins + 1", "reports", "w of acme", 8, 9),
+        (
+            "update campaign_daily set win_cpm_micros = win_cpm_micros - 1 where campaign = 'c-1'",
+            "reports", "P of c-1", 100_000_000, 99_999_999,
+        ),
+        ("delete from campaign_daily where campaign = 'c-2'", "reports", "W of c-2", 3, 0),
+        ("delete from bid_daily", "campaigns", "wins", 0, 8),
+        ("update drain_absorbed set value = value - 1 where kind = 'W' and number = 1",
+         "counters", "W:1", 5, 4),
+        ("delete from drain_absorbed where kind = 'P' and number = 2",
+         "counters", "P:2", 60_000_000, 0),
+        ("update campaign_daily set win_cpm_micros = 0 where campaign = 'c-2'",
+         "campaigns", "CPM", 160_000_000, 100_000_000),
+    ],
+)  # fmt: skip
+async def test_a_defect_of_the_warehouse_is_found(
+    stores: Stores, audit: Audits, defect: str, comparison: str, what: str, first: int, second: int
+) -> None:
+    assert await audit() == []
+    async with connected(stores.dsn) as connection:
+        await connection.execute(defect)
+    assert await audit() == []
+    figures = {(each.comparison, _field(each), each.first, each.second) for each in await audit()}
+    assert (comparison, what, first, second) in figures
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "by", "comparison", "what", "first", "second"),
+    [
+        ("counters", "W:1", 1, "counters", "W:1", 6, 5),
+        ("counters", "b:1", -2, "counters", "b:1", 6, 8),
+        ("money", "t", -20_000_000, "budgets", "campaign number 1, spent in all",
+         80_000_000, 100_000_000),
+    ],
+)  # fmt: skip
+async def test_a_defect_of_the_ledger_is_found(
+    stores: Stores, audit: Audits, key: str, field: str, by: int, comparison: str, what: str,
+    first: int, second: int,
+) -> None:  # fmt: skip
+    assert await audit() == []
+    client, keys = stores.client(), ShardKeys(0)
+    names = {"money": f"{keys.prefix}m:1"}
+    async for name in client.scan_iter(f"{keys.prefix}c:*"):
+        names["counters"] = name
+    await client.hincrby(names[key], field, by)
+    await client.aclose()
+    assert await audit() == []
+    figures = {(each.comparison, _field(each), each.first, each.second) for each in await audit()}
+    assert (comparison, what, first, second) in figures
+
+
+async def test_a_report_is_kept_in_the_ledger(stores: Stores) -> None:
+    client = stores.client()
+    assert await fetch_audit(client) is None
+    found = [Difference("budgets", f"campaign number {n}", n, 0) for n in range(1, 31)]
+    await write_audit(client, report_of(found, 1.5))
+    report = await fetch_audit(client)
+    await client.aclose()
+    counts = {"counters": 0, "reports": 0, "campaigns": 0, "budgets": 30}
+    assert report == AuditReport(1.5, counts, found[:20])
+
+
+@pytest.mark.long  # an audit a minute, and the first after ten seconds
+def test_a_process_beside_the_drain_audits_and_the_status_names_what_differs() -> None:
+    with temporary_home() as home, contextlib.closing(Machine(home)) as machine:
+        set_up(machine.postgres.dsn)
+        machine.start()
+        environ = {
+            name: text
+            for name, text in machine.served.environ.items()
+            if name.startswith("SNAPBID_")
+        }
+
+        def audited() -> dict[str, float]:
+            found = samples(machine.served).get("snapbid_audit_difference", {})
+            return {dict(labels)["comparison"]: value for labels, value in found.items()}
+
+        assert bid(machine.served, "a")[0] == 200
+        eventually(lambda: bool(audited()), "the first audit")
+        assert set(audited().values()) == {0}
+        asyncio.run(execute(machine.postgres.dsn, "update bid_daily set bids = bids + 1"))
+        for _ in range(3):  # minutes
+            with contextlib.suppress(AssertionError):
+                eventually(lambda: audited()["reports"] == 1, "the difference")
+        assert audited() == {"counters": 0, "reports": 1, "campaigns": 0, "budgets": 0}
+        eventually(
+            lambda: "reports: b of acme on" in invoke(environ, "status").stdout, "the status"
+        )
+        assert "audit found a difference: reports: b of acme on" in machine.drain.output
+        assert machine.drain.process
+        pid = machine.drain.process.pid
+        (auditor,) = children_of(pid)
+        os.kill(auditor, signal.SIGKILL)
+        eventually(lambda: set(children_of(pid)) not in ({auditor}, set()), "another auditor")
+        (auditor,) = children_of(pid)
+        machine.drain.process.kill()
+        eventually(lambda: not Path(f"/proc/{auditor}").exists(), "it to end with the drain")
+
+
+def _field(of: Difference) -> str:
+    """What differs, without the shard and the day."""
+    return of.what.partition(" on ")[0].removeprefix("shard 0, ")
