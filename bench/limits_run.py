@@ -32,6 +32,7 @@ from bench.contenders import LIMITS
 from bench.snapshot import SSP, snapshot
 from snapbid.bidding.bid import Bidder, CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
+from snapbid.bidding.request_stats import RequestStats
 from snapbid.embedded import Home, Redis
 from snapbid.ledger.bids.batch import AnswerBids, LedgerBid, counters
 from snapbid.ledger.bids.ledger import Ledger
@@ -188,7 +189,7 @@ def _added(values: list[float], plain: list[float]) -> list[float]:
 
 def _endpoint(made: CatalogSnapshot, bidder: Bidder, ledger: Any, metrics: Metrics) -> BidEndpoint:
     bidding = Bidding(bidder, ledger, metrics, max_bytes=262_144, tmax_ms=10_000)
-    return BidEndpoint(SSP, made, bidding)
+    return BidEndpoint(SSP, made, bidding, RequestStats())
 
 
 async def _bids(endpoints: dict[str, BidEndpoint], body: bytes) -> bool:

@@ -17,6 +17,7 @@ from bench.snapshot import SSP
 from snapbid.base.http import RequestHandler
 from snapbid.bidding.bid import Bidder, CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
+from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.routes import bid_path
 from snapbid.ledger.bids.records import BidVerdict
 from snapbid.metrics import Metrics
@@ -90,7 +91,9 @@ def app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
     metrics = Metrics(scratch / "metrics")
     bidder = Bidder("http://127.0.0.1:8000")
     bidding = Bidding(bidder, Ledger(), metrics, max_bytes=262_144, tmax_ms=100)
-    yield Application(Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding).__call__}))
+    yield Application(
+        Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding, RequestStats()).__call__})
+    )
     metrics.close()
 
 
@@ -99,7 +102,9 @@ def logging_app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Applic
     metrics, log = Metrics(scratch / "logged-metrics"), SegmentsOnly(scratch / "segments")
     bidder = Bidder("http://127.0.0.1:8000")
     bidding = Bidding(bidder, Ledger(), metrics, max_bytes=262_144, tmax_ms=100, log=log.rows)
-    yield Application(Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding).__call__}))
+    yield Application(
+        Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding, RequestStats()).__call__})
+    )
     metrics.close()
     log.close()
 

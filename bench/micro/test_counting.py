@@ -11,8 +11,7 @@ from time import perf_counter
 import pytest
 
 from bench.micro.conftest import Each
-from snapbid.bidding._bid_path import AdmissionControl, Outcome
-from snapbid.bidding.request_stats import RequestStats
+from snapbid.bidding._bid_path import AdmissionControl, Outcome, RequestCounts
 from snapbid.bidding.routes import BID_ROUTE
 from snapbid.bidding.timing import BidTimings
 from snapbid.metrics import Counters, Metrics
@@ -32,7 +31,7 @@ def test_counting_a_bid(each: Each, metrics: Metrics) -> None:
     outcomes = [
         Outcome(
             metrics.counter(name, ssp=f"ssp-{n}", outcome="bid"),
-            RequestStats(),
+            RequestCounts(3),
             200,
             admission,
             share,

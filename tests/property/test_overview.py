@@ -12,7 +12,7 @@ from support.demand_filter import may_drop
 from support.oracle_values import Document
 from support.snapshot import AROUND, layered_snapshot, snapshot_of_world
 
-from snapbid.bidding.bid import NoBid, bid_of, search
+from snapbid.bidding.bid import NoBid, search
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.document import parse
@@ -67,7 +67,7 @@ def decided(
     winners = {}
     for choice in decision.choices:
         document = decode_payload(snapshot.catalog.index.payload(choice.rank))
-        deal = bid_of(choice, snapshot, decision).deal
+        deal = decision.bid_of(choice).deal
         winners[str(choice.imp.id)] = (
             document.cid, document.creatives[choice.creative].crid, deal or ""
         )  # fmt: skip

@@ -15,7 +15,8 @@ from support.snapshot import RATES, Geo, snapshot_of
 from snapbid.base.errors import BadRequest, BodyTimeout, TooLarge, UnsupportedMediaType
 from snapbid.base.http import AwaitedMessages, Disconnected, HeaderList, Message
 from snapbid.bidding.bid import Bidder, Reason
-from snapbid.bidding.endpoint import LARGE, Bidding, BidEndpoint
+from snapbid.bidding.bounds import LARGE
+from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.request_stats import MEANINGLESS, SAMPLED, RequestStats
 from snapbid.metrics import Metrics
 
@@ -101,7 +102,7 @@ async def test_the_states_of_a_bid(played: Played) -> None:
     assert answer.start["status"] == 200
     assert json.loads(answer.body)["seatbid"][0]["bid"][0]["impid"] == "1"
     assert played.under_way == (0, 0)
-    assert dict(played.request_stats.statuses) == {200: 1}
+    assert dict(played.request_stats.counts.statuses) == {200: 1}
     with pytest.raises(RuntimeError, match="already awaited"):
         next(call)
 
@@ -157,7 +158,7 @@ async def test_other_verdicts(played: Played, verdicts: str, reason: Reason) -> 
     played.ledger.verdicts.set_result(verdicts)
     assert (await asked).start["status"] == 204
     assert played.under_way == (0, 0)
-    assert dict(played.request_stats.statuses) == {204: 1}
+    assert dict(played.request_stats.counts.statuses) == {204: 1}
     counted = played.metrics.counter("snapbid_bid_requests_total", ssp="acme", outcome=reason.value)
     assert counted.value == 1
 
@@ -190,7 +191,7 @@ async def test_what_is_refused(
     with pytest.raises(error):
         await played.ask(coming, headers)
     assert played.under_way == (0, 0)
-    assert played.request_stats.statuses
+    assert played.request_stats.counts.statuses
 
 
 @pytest.mark.parametrize("headers", [[JSON_TYPE], head(), head(BODY, (b"content-encoding", b""))])
@@ -213,7 +214,7 @@ async def test_a_client_that_hangs_up(played: Played) -> None:
     with pytest.raises(Disconnected):
         await played.ask(coming)
     assert played.under_way == (0, 0)
-    assert not played.request_stats.statuses
+    assert not played.request_stats.counts.statuses
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -231,7 +232,7 @@ async def test_a_body_that_does_not_come(played: Played, late: bool) -> None:
     with pytest.raises(BodyTimeout if late else asyncio.CancelledError):
         await asked
     assert played.under_way == (0, 0)
-    assert dict(played.request_stats.statuses) == ({408: 1} if late else {})
+    assert dict(played.request_stats.counts.statuses) == ({408: 1} if late else {})
 
 
 @pytest.mark.parametrize("where", ["before", "body", "ledger"])
@@ -255,7 +256,7 @@ async def test_it_leaves_its_lane_wherever_it_is_ended(
         with pytest.raises(RuntimeError, match="already awaited"):
             next(call)
     assert played.under_way == (0, 0)
-    assert dict(played.request_stats.statuses) == (
+    assert dict(played.request_stats.counts.statuses) == (
         {} if where == "before" or how == "close" else {500: 1}
     )
 
@@ -269,7 +270,7 @@ async def test_an_error_of_what_is_awaited(played: Played) -> None:
     with pytest.raises(OSError, match="gone"):
         await asked
     assert played.under_way == (0, 0)
-    assert dict(played.request_stats.statuses) == {500: 1}
+    assert dict(played.request_stats.counts.statuses) == {500: 1}
 
 
 async def test_a_request_beyond_the_limit_gets_nothing(played: Played) -> None:

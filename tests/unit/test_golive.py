@@ -109,11 +109,11 @@ async def test_what_redis_does_not_take_is_written_later(fresh_redis: str) -> No
     async with away, here:
         evidence = Evidence(EvidenceStore(away), lambda: NOW)
         for _ in range(2):
-            evidence.of(7).answered(204)
+            evidence.of(7).counts.answered(204)
             with pytest.raises(RedisError):
                 await evidence.write()
         evidence._store = EvidenceStore(here)
-        evidence.of(7).answered(200)
+        evidence.of(7).counts.answered(200)
         await evidence.write()
         seen = await EvidenceStore(here).read(7, 1, 10, NOW)
     assert seen.counts == {"status:204": 2, "status:200": 1}
@@ -138,10 +138,10 @@ async def test_a_batch_whose_answer_was_lost_counts_once(fresh_redis: str) -> No
     async with Redis.from_url(fresh_redis) as redis:
         evidence = Evidence(Forgetful(redis), lambda: NOW)
         for _ in range(2):
-            evidence.of(7).answered(204)
+            evidence.of(7).counts.answered(204)
             with pytest.raises(TimeoutError):
                 await evidence.write()
-        evidence.of(7).answered(200)
+        evidence.of(7).counts.answered(200)
         await evidence.write()
         seen = await EvidenceStore(redis).read(7, 1, 10, NOW)
     assert seen.counts == {"status:204": 2, "status:200": 1}
@@ -158,11 +158,11 @@ async def test_unknown_notices_are_looked_for_three_times(fresh_redis: str) -> N
         await evidence.write()
         await evidence.write()
         other.of(7).tested.append(("a", ["1"]))
-        other.of(7).answered(200)
+        other.of(7).counts.answered(200)
         await other.write()
         await evidence.write()
         other.of(7).tested.append(("a", ["2"]))
-        other.of(7).answered(200)
+        other.of(7).counts.answered(200)
         await other.write()
         await evidence.write()
         assert (await EvidenceStore(redis).read(7, 1, 10, NOW)).counts["win"] == 1

@@ -12,6 +12,7 @@ from snapbid.base.http import LEFT_AFTER_S
 from snapbid.bidding.bid import Bidder
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.guard import GuardedBids
+from snapbid.bidding.request_stats import RequestStats
 from snapbid.metrics import Metrics
 
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"2")]
@@ -30,7 +31,7 @@ def test_a_refused_request_is_read_to_its_end_however_long_others_waited(tmp_pat
     ledger: Any = None
     bidding = Bidding(Bidder("http://bid.example"), ledger, metrics, max_bytes=1024, tmax_ms=100)
     snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
-    endpoint = BidEndpoint("acme", snapshot, bidding)
+    endpoint = BidEndpoint("acme", snapshot, bidding, RequestStats())
     admission, now = bidding.admission, perf_counter()
     share = admission.share("nova")
     for at in (

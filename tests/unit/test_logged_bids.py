@@ -13,6 +13,7 @@ from snapbid.auctionlog.log import AuctionLog
 from snapbid.base.http import Answer
 from snapbid.bidding.bid import Bidder
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
+from snapbid.bidding.request_stats import RequestStats
 from snapbid.metrics import Metrics
 
 BODY = (
@@ -47,7 +48,7 @@ async def test_every_bid_of_an_answer_is_on_its_way(tmp_path: Path, verdicts: st
     bidder = Bidder("http://bid.example")
     bidding = Bidding(bidder, own, metrics, max_bytes=1024, tmax_ms=10_000, log=log.rows)
     snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
-    endpoint = BidEndpoint("acme", snapshot, bidding)
+    endpoint = BidEndpoint("acme", snapshot, bidding, RequestStats())
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": BODY, "more_body": False}

@@ -12,7 +12,8 @@ from support.matching_cases import campaign_of
 from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.bidding import limits
-from snapbid.bidding.bid import REPLACING, Bidder, CatalogSnapshot, NoBid, Reason
+from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid, Reason
+from snapbid.bidding.bounds import REPLACING
 from snapbid.bidding.limits import ATTEMPTS, replace_refused
 from snapbid.bidding.request import decode
 from snapbid.bidding.response import MAX_ANSWER, Bid

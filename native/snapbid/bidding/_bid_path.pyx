@@ -4,13 +4,14 @@
     headers, body -> request -> proposal -> response -> the ledger's verdicts -> answer
 
 `BidCall` takes these steps: a coroutine, written as a state machine. `AdmissionControl` admits it
-or not, `Decider` makes the proposal. Rare steps are Python: functions given to the decider (pods,
-quantities, other currencies, native requests, campaigns that are short of budget), and methods of
-the endpoint, some of them coroutines, which are then awaited.
+or not, `propose` decides, `ResponseWriter` (_response) writes. What few requests need is Python:
+bodies that need a closer look (base/http), pods, quantities, refused bids (limits); and the
+lookups and templates of the snapshot.
 """
 
 from asyncio import CancelledError
 from collections import deque
+from functools import partial
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -24,11 +25,22 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from allowance cimport CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_THREAD_CPUTIME_ID, sb_clock
+from snapbid.base.errors import BodyTimeout, Problem
+from snapbid.base.http import (JSON, NO_CONTENT, Answer, Disconnected, accepted_encoding, answer,
+                               compress, json_start, leave_body, read_json_body, read_rest)
+from snapbid.bidding import bounds
 from snapbid.bidding._response cimport (Bid, BidIds, ResponseWriter, Template, as_ledger_bids,
                                         new_bid)
+from snapbid.bidding.cost import cost_of, quantity_of
+from snapbid.bidding.limits import affordable, replace_refused
+from snapbid.bidding.pods import pods_of
+from snapbid.bidding.reasons import Reason, unanswered
+from snapbid.bidding.request import check, decode, decode_plain
+from snapbid.bidding.response import MAX_ANSWER
 from snapbid.catalog._index cimport Index, Match, Query
 from snapbid.catalog._request cimport *
-from snapbid.metrics._cells cimport Counter, Histogram
+from snapbid.ledger.bids.records import BidVerdict
+from snapbid.metrics._cells cimport Counter, Counters, Histogram
 
 cdef extern from "Python.h":
     ctypedef enum PySendResult:
@@ -144,6 +156,7 @@ cdef inline bint is_stated(object text) noexcept:
     return is_given(text) and not is_zero(text)
 
 
+@cython.final
 cdef class RequestCounts:
     cdef readonly int requests, tests, country, strange_country, ua, ip, ipv6
     cdef readonly dict statuses
@@ -357,6 +370,15 @@ cdef class Outcome:
 cdef enum:
     MOST_OF_AN_ID = 512  # bytes that the notification endpoints accept
 
+cdef double SEARCHING = bounds.SEARCHING
+cdef double TEMPLATES = bounds.TEMPLATES
+
+# Looking up an enumeration's member is a Python call.
+cdef object CURRENCY = Reason.CURRENCY
+cdef object QUANTITY = Reason.QUANTITY
+cdef object CUT_SHORT = Reason.CUT_SHORT
+cdef object LONG_ID = Reason.LONG_ID
+
 MAX_NOTICE_ID = MOST_OF_AN_ID
 
 
@@ -422,6 +444,9 @@ cdef class Choice:
         self.imp, self.rank, self.creative, self.deal = imp, rank, creative, deal
         self.quantity = quantity
 
+    def replaced_by(self, uint32_t rank, uint32_t creative, int deal):
+        return Choice(self.imp, rank, creative, deal, self.quantity)
+
 
 @cython.no_gc
 @cython.final
@@ -430,6 +455,7 @@ cdef class Decision:
     cdef readonly list choices
     cdef readonly Query query
     cdef readonly object last
+    cdef readonly SnapshotCore snapshot
     cdef readonly Reader lookups
     cdef readonly object pods
 
@@ -440,6 +466,31 @@ cdef class Decision:
     @property
     def declares(self):
         return self.query.declares
+
+    cpdef Bid bid_of(self, Choice choice):
+        cdef Reader reader = self.lookups
+        cdef Template template = None
+        cdef object imp, asked = None, cost = None
+        cdef str deal_id = None
+        if choice is None or self.snapshot is None:
+            raise TypeError("no choice")
+        imp = choice.imp
+        if choice.deal >= 0:
+            deal_id = str(imp.pmp.deals[choice.deal].id)
+        native = reader.child(imp, IMP_NATIVE, NATIVE)
+        if native is not None:
+            asked = (<object>reader).native_request(native)
+        if reader.in_usd and not self.query.workspace.request.asker.asks_dsa:
+            if asked is None:
+                template = self.snapshot.find(choice.rank, choice.creative)
+            if template is None:
+                template = (<object>self.snapshot).template(choice.rank, choice.creative, asked)
+        else:
+            template = (<object>self.snapshot).adapted(
+                choice.rank, choice.creative, reader, self.query.declares, asked)
+        if choice.quantity != 1:
+            cost = cost_of(template.price_micros, choice.quantity)
+        return new_bid(reader.get(imp, IMP_ID), template, deal_id, cost)
 
 
 @cython.no_gc
@@ -474,165 +525,137 @@ cdef class Proposal:
     cdef readonly double processor_s
 
 
-@cython.final
-cdef class Decider:
-    cdef object _pods_of, _quantity_of, _cost_of, _affordable, _unanswered
-    cdef object _no_currency, _too_many, _cut_short, _long_id
-    cdef double _searching, _templates
-
-    def __init__(self, pods_of, quantity_of, cost_of, affordable, unanswered, no_currency,
-                 too_many, cut_short, long_id, double searching, double templates):
-        self._pods_of, self._quantity_of, self._cost_of = pods_of, quantity_of, cost_of
-        self._affordable, self._unanswered = affordable, unanswered
-        self._no_currency, self._too_many = no_currency, too_many
-        self._cut_short, self._long_id = cut_short, long_id
-        self._searching, self._templates = searching, templates
-
-    cpdef object search(self, object request, str ssp, SnapshotCore snapshot, int64_t now_ms,
-                        double left_s=INFINITY, double processor_s=INFINITY):
-        cdef Reader reader, lookups = snapshot.lookups
-        cdef Decision decision
-        cdef Choice choice
-        cdef Query query
-        cdef Match best
-        cdef PyObject *canonical
-        cdef bint is_found, has_too_many = False
-        cdef double quantity
-        cdef list choices = []
-        cdef object last = None, pods = None, imps, rivals
-        if lookups.checked(request, BIDREQUEST) is None or ssp is None:
-            raise TypeError("no request, or no SSP")
-        reader = self.in_currency(lookups, request)
-        if reader is None:
-            return NoBid(self._no_currency)
-        canonical = PyDict_GetItem(snapshot._canonical, ssp)
-        query = snapshot.index.start(
-            reader, request, ssp, ssp if canonical is NULL else <str?><object>canonical, now_ms,
-            left_s, processor_s)
-        imps = reader.get(request, BIDREQUEST_IMP)
-        if not PyList_CheckExact(imps):
-            raise TypeError("a request has a list of impressions")
-        if PyList_GET_SIZE(imps) > 1:
-            pods = self._pods_of(imps)
-        for imp in <list>imps:
-            quantity = 1
-            if reader.get(imp, IMP_QTY) is not None:
-                quantity = self._quantity_of(request, imp)
-                if quantity > <double>(<object>reader).max_quantity:
-                    has_too_many = True
-                    continue
-            rivals = None if pods is None else pods.rivals(imp)
-            if not query.impression(imp, rivals):
-                continue
-            last = imp
-            is_found = query.take_next(&best)
-            if is_found and quantity != 1:
-                rest = self._affordable(
-                    (best.rank, best.creative, best.deal), query, quantity, snapshot)
-                is_found = rest is not None
-                if is_found:
-                    best.rank, best.creative, best.deal = rest
-            if is_found:
-                choice = Choice.__new__(Choice)
-                choice.imp, choice.rank = imp, best.rank
-                choice.creative, choice.deal = best.creative, best.deal
-                choice.quantity = quantity
-                choices.append(choice)
-                if pods is not None and fits_a_notice(reader.get(imp, IMP_ID)):
-                    pods.take(imp, snapshot.index.advertiser(best.rank))
-        if not choices:
-            if query.undecided:
-                return NoBid(self._cut_short, query.undecided)
-            if has_too_many and last is None:
-                return NoBid(self._too_many)
-            return NoBid(self._unanswered(request, has_floor=last is not None))
-        decision = Decision.__new__(Decision)
-        decision.choices, decision.query, decision.last = choices, query, last
-        decision.lookups, decision.pods = reader, pods
-        return decision
-
-    cdef Reader in_currency(self, Reader lookups, object request):
-        """Return the lookups for the currency of the bids; None if it has no rate."""
-        cdef object cur = lookups.get(request, BIDREQUEST_CUR), first
-        if cur is None:
+cdef Reader in_currency(Reader lookups, object request):
+    """Return the lookups for the currency of the bids; None if it has no rate."""
+    cdef object cur = lookups.get(request, BIDREQUEST_CUR), first
+    if cur is None:
+        return lookups
+    if PyList_CheckExact(cur) and PyList_GET_SIZE(cur) == 1:
+        first = (<list>cur)[0]
+        if PyUnicode_CheckExact(first) and PyUnicode_IS_COMPACT_ASCII(first) \
+                and PyUnicode_GET_LENGTH(first) == 3 \
+                and memcmp(PyUnicode_DATA(first), b"USD", 3) == 0:
             return lookups
-        if PyList_CheckExact(cur) and PyList_GET_SIZE(cur) == 1:
-            first = (<list>cur)[0]
-            if PyUnicode_CheckExact(first) and PyUnicode_IS_COMPACT_ASCII(first) \
-                    and PyUnicode_GET_LENGTH(first) == 3 \
-                    and memcmp(PyUnicode_DATA(first), b"USD", 3) == 0:
-                return lookups
-        return (<object>lookups).bidding_in(cur)
+    return (<object>lookups).bidding_in(cur)
 
-    cpdef object propose(self, object request, str ssp, SnapshotCore snapshot, int64_t now_ms,
-                         double left_s=INFINITY, double processor_s=INFINITY):
-        cdef Decision decision
-        cdef Proposal proposal
-        cdef Choice choice
-        cdef Bid bid
-        cdef list bids = [], choices = []
-        cdef bint limited = False
-        cdef uint32_t undecided
-        cdef str auction_id
-        cdef object found = self.search(
-            request, ssp, snapshot, now_ms, left_s, self._searching * processor_s)
-        if type(found) is NoBid:
-            return found
-        decision = <Decision>found
-        auction_id = snapshot.lookups.get(request, BIDREQUEST_ID)
-        if not fits_a_notice(auction_id):
-            return NoBid(self._long_id)
-        undecided = decision.query.undecided
-        if PyList_GET_SIZE(decision.choices) > 1:
-            decision.query.allow(left_s, self._templates * processor_s)
-        for choice in decision.choices:
-            if bids and not decision.query.has_time():
-                undecided += <uint32_t>(PyList_GET_SIZE(decision.choices) - PyList_GET_SIZE(bids))
-                break
-            bid = self.bid_of(choice, snapshot, decision)
-            if fits_a_notice(bid.imp_id):
-                bids.append(bid)
-                choices.append(choice)
-                limited = limited or bid.template.limits is not None
-        if not bids:
-            return NoBid(self._long_id)
-        proposal = Proposal.__new__(Proposal)
-        proposal.auction_id, proposal.bids, proposal.choices = auction_id, bids, choices
-        proposal.decision, proposal.limited = decision, limited
-        proposal.undecided, proposal.processor_s = undecided, processor_s
-        return proposal
 
-    cpdef Bid bid_of(self, Choice choice, SnapshotCore snapshot, Decision decision):
-        cdef Reader reader
-        cdef Template template = None
-        cdef object imp, asked = None, cost = None
-        cdef str deal_id = None
-        if choice is None or snapshot is None or decision is None:
-            raise TypeError("no choice")
-        reader, imp = decision.lookups, choice.imp
-        if choice.deal >= 0:
-            deal_id = str(imp.pmp.deals[choice.deal].id)
-        native = reader.child(imp, IMP_NATIVE, NATIVE)
-        if native is not None:
-            asked = (<object>reader).native_request(native)
-        if reader.in_usd and not decision.query.workspace.request.asker.asks_dsa:
-            if asked is None:
-                template = snapshot.find(choice.rank, choice.creative)
-            if template is None:
-                template = (<object>snapshot).template(choice.rank, choice.creative, asked)
-        else:
-            template = (<object>snapshot).adapted(
-                choice.rank, choice.creative, reader, decision.query.declares, asked)
-        if choice.quantity != 1:
-            cost = self._cost_of(template.price_micros, choice.quantity)
-        return new_bid(reader.get(imp, IMP_ID), template, deal_id, cost)
+cpdef object search(object request, str ssp, SnapshotCore snapshot, int64_t now_ms,
+                    double left_s=INFINITY, double processor_s=INFINITY):
+    cdef Reader reader, lookups = snapshot.lookups
+    cdef Decision decision
+    cdef Choice choice
+    cdef Query query
+    cdef Match best
+    cdef PyObject *canonical
+    cdef bint is_found, has_too_many = False
+    cdef double quantity
+    cdef list choices = []
+    cdef object last = None, pods = None, imps, rivals
+    if lookups.checked(request, BIDREQUEST) is None or ssp is None:
+        raise TypeError("no request, or no SSP")
+    reader = in_currency(lookups, request)
+    if reader is None:
+        return NoBid(CURRENCY)
+    canonical = PyDict_GetItem(snapshot._canonical, ssp)
+    query = snapshot.index.start(
+        reader, request, ssp, ssp if canonical is NULL else <str?><object>canonical, now_ms,
+        left_s, processor_s)
+    imps = reader.get(request, BIDREQUEST_IMP)
+    if not PyList_CheckExact(imps):
+        raise TypeError("a request has a list of impressions")
+    if PyList_GET_SIZE(imps) > 1:
+        pods = pods_of(imps)
+    for imp in <list>imps:
+        quantity = 1
+        if reader.get(imp, IMP_QTY) is not None:
+            quantity = quantity_of(request, imp)
+            if quantity > <double>(<object>reader).max_quantity:
+                has_too_many = True
+                continue
+        rivals = None if pods is None else pods.rivals(imp)
+        if not query.impression(imp, rivals):
+            continue
+        last = imp
+        is_found = query.take_next(&best)
+        if is_found and quantity != 1:
+            rest = affordable(
+                (best.rank, best.creative, best.deal), query, quantity, snapshot)
+            is_found = rest is not None
+            if is_found:
+                best.rank, best.creative, best.deal = rest
+        if is_found:
+            choice = Choice.__new__(Choice)
+            choice.imp, choice.rank = imp, best.rank
+            choice.creative, choice.deal = best.creative, best.deal
+            choice.quantity = quantity
+            choices.append(choice)
+            if pods is not None and fits_a_notice(reader.get(imp, IMP_ID)):
+                pods.take(imp, snapshot.index.advertiser(best.rank))
+    if not choices:
+        if query.undecided:
+            return NoBid(CUT_SHORT, query.undecided)
+        if has_too_many and last is None:
+            return NoBid(QUANTITY)
+        return NoBid(unanswered(request, has_floor=last is not None))
+    decision = Decision.__new__(Decision)
+    decision.choices, decision.query, decision.last = choices, query, last
+    decision.snapshot, decision.lookups, decision.pods = snapshot, reader, pods
+    return decision
+
+
+cpdef object propose(object request, str ssp, SnapshotCore snapshot, int64_t now_ms,
+                     double left_s=INFINITY, double processor_s=INFINITY):
+    cdef Decision decision
+    cdef Proposal proposal
+    cdef Choice choice
+    cdef Bid bid
+    cdef list bids = [], choices = []
+    cdef bint limited = False
+    cdef uint32_t undecided
+    cdef str auction_id
+    cdef object found = search(
+        request, ssp, snapshot, now_ms, left_s, SEARCHING * processor_s)
+    if type(found) is NoBid:
+        return found
+    decision = <Decision>found
+    auction_id = snapshot.lookups.get(request, BIDREQUEST_ID)
+    if not fits_a_notice(auction_id):
+        return NoBid(LONG_ID)
+    undecided = decision.query.undecided
+    if PyList_GET_SIZE(decision.choices) > 1:
+        decision.query.allow(left_s, TEMPLATES * processor_s)
+    for choice in decision.choices:
+        if bids and not decision.query.has_time():
+            undecided += <uint32_t>(PyList_GET_SIZE(decision.choices) - PyList_GET_SIZE(bids))
+            break
+        bid = decision.bid_of(choice)
+        if fits_a_notice(bid.imp_id):
+            bids.append(bid)
+            choices.append(choice)
+            limited = limited or bid.template.limits is not None
+    if not bids:
+        return NoBid(LONG_ID)
+    proposal = Proposal.__new__(Proposal)
+    proposal.auction_id, proposal.bids, proposal.choices = auction_id, bids, choices
+    proposal.decision, proposal.limited = decision, limited
+    proposal.undecided, proposal.processor_s = undecided, processor_s
+    return proposal
 
 
 # -- the endpoint ----------------------------------------------------------------------------------
 
 cdef enum:
     NS_IN_MS = 1000000
-    MOST_STARTS = 4096
+    GZIP_FROM = 1024  # bytes of a response
+
+cdef Py_ssize_t GZIP_TO = 2 * MAX_ANSWER  # a longer one is a single bid, and takes too long to compress
+cdef Py_ssize_t MAX_VALUES = bounds.MAX_VALUES
+cdef Py_ssize_t LARGE = bounds.LARGE
+cdef object OVERLOAD = Reason.OVERLOAD
+cdef object STORE_DOWN = Reason.STORE_DOWN
+cdef object LATE = Reason.LATE
+cdef str REQUESTS = "snapbid_bid_requests_total"
+cdef unsigned char KEPT = ord(BidVerdict.KEPT.value)
 
 
 cdef inline bint has_id(Reader reader, object imp) except -1:
@@ -640,51 +663,54 @@ cdef inline bint has_id(Reader reader, object imp) except -1:
     return PyUnicode_CheckExact(id) and PyUnicode_GET_LENGTH(id) != 0
 
 
-cdef class BidAnswering:
+@cython.final
+cdef class BidEndpoint:
     cdef readonly SnapshotCore snapshot
     cdef str _ssp
     cdef object _number
-    cdef Decider _decider
+    cdef tuple _source  # descriptor and canonical id, for the auction log
+    cdef object _bidding
     cdef ResponseWriter _writer
     cdef BidIds _ids
     cdef AdmissionControl _admission
     cdef SspShare _share
-    cdef RequestCounts _request_stats
+    cdef object _request_stats
+    cdef RequestCounts _counts  # its part for all requests
     cdef Outcome _bid_made
     cdef dict _no_bids  # outcomes by reason
+    cdef Counters _refusals
+    cdef Counter _cut_short
     cdef Histogram _decoding, _matching, _committing
     cdef unsigned int _calls
-    cdef Py_ssize_t _max_bytes, _most_values, _large, _gzip_from, _gzip_to
+    cdef Py_ssize_t _max_bytes
     cdef double _tmax_s, _processor_s
-    cdef unsigned char _kept
-    cdef object _ledger, _log
-    cdef object _decode, _recover, _check, _body_deadline, _answer, _no_content
-    cdef object _late, _overload, _store_down
-    cdef dict _starts  # start messages of answers, by the length of the body
+    cdef object _ledger, _log, _body_deadline
     cdef object _clock, _timer  # epoch ms, and seconds; None: the system's
 
-    def __init__(self, str ssp not None, int number, SnapshotCore snapshot not None, bidding,
-                 RequestCounts request_stats not None, SspShare share not None,
-                 Outcome bid_made not None, dict no_bids not None):
-        self._ssp, self._number, self.snapshot = ssp, number, snapshot
-        self._request_stats, self._share = request_stats, share
-        self._bid_made, self._no_bids = bid_made, no_bids
-        self._decider, self._admission = bidding.decider, bidding.admission
+    def __init__(self, str ssp not None, SnapshotCore snapshot not None, bidding, request_stats):
+        catalog, metrics = (<object>snapshot).catalog, bidding.metrics
+        canonical = catalog.ssps[ssp]
+        self.snapshot, self._ssp, self._source = snapshot, ssp, (ssp, canonical)
+        self._number = catalog.ssp_numbers[ssp]
+        self._request_stats, self._counts = request_stats, request_stats.counts
+        self._bidding, self._admission = bidding, bidding.admission
+        self._share = self._admission.share(canonical)
         self._writer, self._ids = bidding.bidder.writer, bidding.bidder.ids
         self._decoding, self._matching, self._committing = bidding.timings.steps
         self._max_bytes, self._processor_s = bidding.max_bytes, bidding.processor_s
         self._tmax_s = bidding.tmax_ms / 1000
-        self._most_values, self._large = bidding.most_values, bidding.large
-        self._gzip_from, self._gzip_to = bidding.gzip_from, bidding.gzip_to
-        self._kept = ord(bidding.kept)
         self._ledger, self._log = bidding.ledger, bidding.log
-        self._decode, self._recover = bidding.decode, bidding.recover
-        self._check, self._body_deadline = bidding.check, bidding.body_deadline
-        self._answer, self._no_content = bidding.answer, bidding.no_content
-        self._late, self._overload = bidding.late, bidding.overload
-        self._store_down = bidding.store_down
-        self._starts = {}
+        self._body_deadline = bidding.body_deadline
         self._clock, self._timer = bidding.clock, bidding.timer
+        self._bid_made = self.outcome("bid", 200)
+        self._no_bids = {reason: self.outcome(reason.value, 204) for reason in Reason}
+        self._refusals = Counters(metrics, REQUESTS, "ssp", "outcome")
+        self._cut_short = metrics.counter("snapbid_bid_cut_short_total", ssp=ssp)
+
+    cdef Outcome outcome(self, str value, int status):
+        cdef object bidding = self._bidding
+        return Outcome(bidding.metrics.counter(REQUESTS, ssp=self._ssp, outcome=value),
+                       self._counts, status, self._admission, self._share, bidding.timings.whole)
 
     def __call__(self, headers, receive):
         cdef BidCall call = BidCall.__new__(BidCall)
@@ -696,38 +722,38 @@ cdef class BidAnswering:
 
     def no_bid(self, reason):
         (<Outcome?>self._no_bids[reason]).count()
-        return self._no_content
+        return NO_CONTENT
+
+    def count_refusal(self, problem):
+        self._refusals.inc(self._ssp, problem.code)
+
+    cdef int count_failure(self, error) except -1:
+        """Count a request that ends with an error."""
+        if isinstance(error, Problem):
+            self.count_refusal(error)
+            self._request_stats.refused(error)
+        elif isinstance(error, Exception) and not isinstance(error, Disconnected):
+            self._counts.answered(500)
+        return 0
 
     cdef object decoded(self, bytes body):
         """Decode and check a request. Raises BadRequest."""
         cdef Reader reader = self.snapshot.lookups
         cdef object request, imps, id
         cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
-        if size > self._most_values or not sb_is_ascii(PyBytes_AS_STRING(body), size):
-            return self._recover(body, None)
+        if size > MAX_VALUES or not sb_is_ascii(PyBytes_AS_STRING(body), size):
+            return decode(body, None)
         try:
-            request = self._decode(body)
+            request = decode_plain(body)
         except Exception as error:
-            return self._recover(body, error)
+            return decode(body, error)
         reader.checked(request, BIDREQUEST)
         imps, id = reader.get(request, BIDREQUEST_IMP), reader.get(request, BIDREQUEST_ID)
         if not (PyList_CheckExact(imps) and PyList_GET_SIZE(imps) == 1
                 and PyUnicode_CheckExact(id) and PyUnicode_GET_LENGTH(id)
                 and has_id(reader, (<list>imps)[0])):
-            self._check(request, body)
+            check(request, body)
         return request
-
-    cdef object answer(self, bytes body):
-        """Build a 200 answer."""
-        cdef object length = PyBytes_GET_SIZE(body), made
-        cdef PyObject *start = PyDict_GetItem(self._starts, length)
-        if start is not NULL:
-            return self._answer(<object>start, body)
-        made = self.plain_answer(body)
-        if len(self._starts) >= MOST_STARTS:
-            self._starts.clear()
-        self._starts[length] = made.start
-        return made
 
     cdef int64_t now_ms(self) except -1:
         return sb_clock(CLOCK_REALTIME) // NS_IN_MS if self._clock is None else self._clock()
@@ -757,10 +783,11 @@ cdef double LEAST_SHARE = 0.2  # of a request's processor time, left for the sea
 
 cdef object _OVER = object()
 cdef str BODY = "body"
+cdef bytes CONTENT_TYPE = b"content-type"
 
 
-cdef inline bint all_kept(object verdicts, unsigned char kept) except -1:
-    """Return whether there are verdicts, and all of them are `kept`."""
+cdef inline bint all_kept(object verdicts) except -1:
+    """Return whether there are verdicts, and all of them are KEPT."""
     cdef Py_ssize_t size = PyUnicode_GET_LENGTH(verdicts), index
     cdef const char *letters
     if not PyUnicode_IS_COMPACT_ASCII(verdicts):
@@ -771,15 +798,19 @@ cdef inline bint all_kept(object verdicts, unsigned char kept) except -1:
         return False
     letters = PyUnicode_DATA(verdicts)
     for index in range(size):
-        if <unsigned char>letters[index] != kept:
+        if <unsigned char>letters[index] != KEPT:
             return False
     return True
+
+
+cdef inline object currency_of(Decision decision):
+    return "USD" if decision.lookups.in_usd else (<object>decision.lookups).currency
 
 
 @cython.final
 @cython.freelist(256)
 cdef class BidCall:
-    cdef BidAnswering _endpoint
+    cdef BidEndpoint _endpoint
     cdef object _headers, _receive
     cdef State _state
     cdef object _awaited  # the iterator of what is being awaited
@@ -877,21 +908,29 @@ cdef class BidCall:
     # -- its states -------------------------------------------------------------------------------
 
     cdef int begin(self) except -1:
-        cdef BidAnswering endpoint = self._endpoint
+        cdef BidEndpoint endpoint = self._endpoint
         cdef AdmissionControl admission = endpoint._admission
         self._started = endpoint.seconds()
         if not admission.enter(endpoint._share, self._started):
-            return self.wait_for(LEAVING, endpoint.leave(self._headers, self._receive))
+            return self.wait_for(
+                LEAVING, leave_body(dict(self._headers), self._receive, admission.waited_s))
         self._is_admitted = True
         self._state = READING  # from here on, its body is awaited
         self._length = stated_length(self._headers)
         if not 0 <= self._length <= endpoint._max_bytes:
-            return self.wait_for(
-                READING_ON, endpoint.read_closely(self._headers, self._receive))
+            return self.wait_for(READING_ON, self.read_closely())
         self._messages = endpoint._body_deadline.current
         self._coming = self._receive()
         PyDict_SetItem(self._messages, self._coming, None)
         return self.wait_for(READING, self._coming)
+
+    cdef object read_closely(self):
+        """Read a body with unusual headers; JSON if there is no Content-Type (OpenRTB 2.6, 2.2)."""
+        cdef dict fields = dict(self._headers)
+        if not fields.get(CONTENT_TYPE):
+            self._endpoint._request_stats.untyped()
+            fields[CONTENT_TYPE] = JSON
+        return read_json_body(fields, self._receive, self._endpoint._max_bytes)
 
     cdef int wait_for(self, State state, object awaitable) except -1:
         self._state, self._awaited = state, awaitable.__await__()
@@ -899,7 +938,7 @@ cdef class BidCall:
 
     cdef int take(self, object given) except -1:
         """Take the result of what was awaited in this state."""
-        cdef BidAnswering endpoint = self._endpoint
+        cdef BidEndpoint endpoint = self._endpoint
         cdef PyObject *found
         if self._state == READING:
             PyDict_DelItem(self._messages, self._coming)
@@ -908,22 +947,22 @@ cdef class BidCall:
             if found is not NULL and PyBytes_CheckExact(<object>found) \
                     and PyBytes_GET_SIZE(<object>found) == self._length:
                 return self.has_body(<bytes><object>found)
-            return self.wait_for(READING_ON, endpoint.read_rest(
-                given, self._receive, self._length, self._messages))
+            return self.wait_for(READING_ON, read_rest(
+                given, self._receive, self._length, endpoint._max_bytes, self._messages))
         if self._state == READING_ON:
             return self.has_body(<bytes?>given)
         if self._state == COMMITTING:
             return self.has_verdicts(given)
         if self._state == REPLACING:
-            return self.end(given)
+            return self.has_replaced(given)
         # leaving
         self._state = OVER
-        self._result = endpoint.no_bid(endpoint._overload)
+        self._result = endpoint.no_bid(OVERLOAD)
         return 0
 
     cdef int has_body(self, bytes body) except -1:
         """Decide on the request, and send the bids to the ledger."""
-        cdef BidAnswering endpoint = self._endpoint
+        cdef BidEndpoint endpoint = self._endpoint
         cdef SnapshotCore snapshot = endpoint.snapshot  # for the whole request: ranks belong to one
         cdef AdmissionControl admission = endpoint._admission
         cdef Reader reader = snapshot.lookups
@@ -938,57 +977,55 @@ cdef class BidCall:
         endpoint._calls += 1
         self._is_timed = endpoint._calls % TIMED_ONE_IN == 0
         self._step_began = now
-        if PyBytes_GET_SIZE(body) > endpoint._large:
+        if PyBytes_GET_SIZE(body) > LARGE:
             began = sb_clock(CLOCK_THREAD_CPUTIME_ID) * 1e-9  # a system call
         request = endpoint.decoded(body)
         if began:
             left_s += began - sb_clock(CLOCK_THREAD_CPUTIME_ID) * 1e-9
             left_s = max(left_s, LEAST_SHARE * endpoint._processor_s)
         self.end_step(endpoint._decoding)
-        self._is_test = endpoint._request_stats.count(reader, request)
+        self._is_test = endpoint._counts.count(reader, request)
         if self._is_test:
-            endpoint.test(request)
+            endpoint._request_stats.test(request)
         tmax = reader.get(request, BIDREQUEST_TMAX)
         if tmax is not None and integer(tmax, &number) and 0 < number <= MOST_MS:
             allowed_s = number / 1000.0
         now = endpoint.seconds()
         self._deadline = self._started - admission.waited_s + allowed_s
         if now > self._deadline:
-            return self.end(endpoint._late)
+            return self.end(LATE)
         self._deadline -= MARGIN_S if allowed_s > 2 * MARGIN_S else allowed_s / 2
-        decided = endpoint._decider.propose(
+        decided = propose(
             request, endpoint._ssp, snapshot, endpoint.now_ms(), self._deadline - now, left_s)
         self.end_step(endpoint._matching)
-        if endpoint._request_stats._wanted > 0 and PyBytes_GET_SIZE(body) <= endpoint._large:
-            endpoint._request_stats.sample((
+        if endpoint._counts._wanted > 0 and PyBytes_GET_SIZE(body) <= LARGE:
+            endpoint._counts.sample((
                 body, request, endpoint._ssp, snapshot, endpoint.now_ms(),
                 (<NoBid>decided).reason if type(decided) is NoBid else None))
         if PySet_GET_SIZE(reader.noted):
-            endpoint.note(reader.noted)
+            endpoint._request_stats.meaningless(reader.noted)
+            reader.noted.clear()
         if type(decided) is NoBid:
             if (<NoBid>decided).undecided:
-                endpoint.cut_short((<NoBid>decided).undecided)
+                endpoint._cut_short.add((<NoBid>decided).undecided)
             return self.end((<NoBid>decided).reason)
         proposal = <Proposal>decided
         if proposal.undecided:
-            endpoint.cut_short(proposal.undecided)
+            endpoint._cut_short.add(proposal.undecided)
         self._snapshot = snapshot
         return self.offer(proposal)
 
     cdef int offer(self, Proposal proposal) except -1:
         """Write the response, and send its bids to the ledger, unless it is a test without limits.
         """
-        cdef BidAnswering endpoint = self._endpoint
+        cdef BidEndpoint endpoint = self._endpoint
         cdef object verdicts, user = proposal.decision.query.workspace.request.user
         cdef Py_ssize_t proposed = PyList_GET_SIZE(proposal.choices)
         cdef bytes auction
         cdef list bids
-        self._response = endpoint._writer.write(
-            proposal.auction_id, endpoint._ids.next(), proposal.bids,
-            "USD" if proposal.decision.lookups.in_usd
-            else (<object>proposal.decision.lookups).currency)
+        self._response = self.written(proposal, proposal.bids)
         if proposed > PyList_GET_SIZE(proposal.bids):
-            endpoint.cut_short(proposed - PyList_GET_SIZE(proposal.bids))
+            endpoint._cut_short.add(proposed - PyList_GET_SIZE(proposal.bids))
         if endpoint._log is not None:
             self._began_ms = endpoint._log.begin(PyList_GET_SIZE(proposal.bids))
         self._proposal = proposal
@@ -1006,63 +1043,94 @@ cdef class BidCall:
                 if endpoint._log is not None:
                     endpoint._log.end(PyList_GET_SIZE(proposal.bids))
                     self._began_ms = None
-                return self.end(endpoint._store_down)
+                return self.end(STORE_DOWN)
         return self.wait_for(COMMITTING, verdicts)
 
+    cdef bytes written(self, Proposal proposal, list bids):
+        return self._endpoint._writer.write(
+            proposal.auction_id, self._endpoint._ids.next(), bids, currency_of(proposal.decision))
+
     cdef int has_verdicts(self, object verdicts) except -1:
-        cdef BidAnswering endpoint = self._endpoint
+        cdef BidEndpoint endpoint = self._endpoint
         if not PyUnicode_Check(verdicts):
             raise TypeError("verdicts are text")
-        if all_kept(verdicts, endpoint._kept):
+        if all_kept(verdicts):
             return self.keep()
         if PyUnicode_GET_LENGTH(verdicts):
-            return self.wait_for(REPLACING, endpoint.replace_refused(
-                self._proposal, self._snapshot, verdicts, self._deadline, self._is_test, self._began_ms))
-        return self.end(endpoint._late)
+            return self.wait_for(REPLACING, replace_refused(
+                endpoint._bidding.bidder, endpoint._ledger, endpoint._number, self._proposal,
+                self._snapshot, verdicts, self.left_s, self._is_test))
+        return self.end(LATE)
+
+    def left_s(self):
+        return self._deadline - self._endpoint.seconds()
+
+    cdef int has_replaced(self, object kept) except -1:
+        """Answer with the bids that the ledger keeps, or for a reason with none."""
+        if not PyList_CheckExact(kept):
+            return self.end(kept)
+        body = self.written(self._proposal, <list>kept)
+        self.log_bids(<list>kept)
+        return self.end(body)
 
     cdef int keep(self) except -1:
         """Answer with the response: all bids are kept."""
-        cdef BidAnswering endpoint = self._endpoint
-        cdef Proposal proposal = self._proposal
+        cdef BidEndpoint endpoint = self._endpoint
+        self.log_bids(self._proposal.bids)
         if endpoint._log is not None:
-            endpoint.log_bids(self._began_ms, proposal, proposal.bids, self._is_test)
-            endpoint._log.end(PyList_GET_SIZE(proposal.bids))
+            endpoint._log.end(PyList_GET_SIZE(self._proposal.bids))
             self._began_ms = None
         return self.end(self._response)
 
+    cdef int log_bids(self, list bids) except -1:
+        """Write the bids to the auction log."""
+        cdef BidEndpoint endpoint = self._endpoint
+        cdef Decision decision = self._proposal.decision
+        if endpoint._log is not None:
+            endpoint._log.bids(
+                self._began_ms, endpoint._source, decision.query.request, bids,
+                currency_of(decision), self._is_test)
+        return 0
+
     cdef int end(self, object result) except -1:
         """Set the answer: the response's body, or the reason for no bid."""
-        cdef BidAnswering endpoint = self._endpoint
+        cdef BidEndpoint endpoint = self._endpoint
         cdef Outcome outcome
-        cdef object header
         self.end_log_rows()
-        if result is self._response or self._state == REPLACING and result is not endpoint._late:
+        if result is self._response or self._state == REPLACING and result is not LATE:
             self.end_step(endpoint._committing)
         self._is_admitted = False  # the outcome frees the share
         self._state = OVER
         if not PyBytes_CheckExact(result):
             outcome = endpoint._no_bids[result]
             outcome.end(endpoint.seconds() - self._started)
-            self._result = endpoint._no_content
+            self._result = NO_CONTENT
             return 0
         endpoint._bid_made.end(endpoint.seconds() - self._started)
-        if endpoint._gzip_from < PyBytes_GET_SIZE(result) <= endpoint._gzip_to:
-            header = last_value(self._headers, b"accept-encoding")
-            if header:
-                self._result = endpoint.compressed(result, header)
-                if self._result is not None:
-                    return 0
-        self._result = endpoint.answer(<bytes>result)
+        self._result = self.compressed(result) if GZIP_FROM < PyBytes_GET_SIZE(result) <= GZIP_TO \
+            else None
+        if self._result is None:
+            self._result = Answer(json_start(PyBytes_GET_SIZE(result)), result)
         return 0
 
+    cdef object compressed(self, bytes body):
+        """Return the compressed answer; None if no encoding is accepted or it takes too long."""
+        cdef object accepted = last_value(self._headers, b"accept-encoding"), encoding, compressed
+        encoding = accepted_encoding(accepted) if accepted else None
+        compressed = None if encoding is None else compress(body, encoding)
+        if compressed is None:
+            return None
+        return answer(200, compressed, JSON, ((b"content-encoding", encoding.encode()),))
+
     cdef int end_log_rows(self) except -1:
-        """End the log rows of bids that are not answered: they may count until they are rolled
-        back.
+        """End the log rows of bids that are not answered, once the ledger is certain: they may
+        count until they are rolled back.
         """
-        cdef BidAnswering endpoint = self._endpoint
+        cdef BidEndpoint endpoint = self._endpoint
         if endpoint._log is not None and self._began_ms is not None and self._proposal is not None:
             self._began_ms = None
-            endpoint.end_log(PyList_GET_SIZE(self._proposal.bids))
+            endpoint._ledger.when_certain(
+                partial(endpoint._log.end, PyList_GET_SIZE(self._proposal.bids)))
         return 0
 
     cdef int end_step(self, Histogram of) except -1:
@@ -1075,7 +1143,7 @@ cdef class BidCall:
 
     cdef int fail(self, error) except -1:
         """End the request with an error, which the caller raises."""
-        cdef BidAnswering endpoint = self._endpoint
+        cdef BidEndpoint endpoint = self._endpoint
         cdef State state = self._state
         if state == OVER:
             return 0
@@ -1089,7 +1157,7 @@ cdef class BidCall:
         self.end_log_rows()
         if state == READING and isinstance(error, CancelledError) \
                 and self._messages is not None and self._messages.late:
-            error = endpoint.body_timeout()
+            error = BodyTimeout()
             endpoint.count_failure(error)
             raise error from None
         endpoint.count_failure(error)

@@ -10,6 +10,13 @@ cdef class Counter:
     cdef int add(self, int64_t n) except -1
 
 
+cdef class Counters:
+    cdef object _metrics
+    cdef str _name
+    cdef tuple _labels
+    cdef dict _counters
+
+
 cdef class Histogram:
     cdef double *_bounds
     cdef Py_ssize_t _count  # number of bounds

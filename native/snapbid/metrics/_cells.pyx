@@ -42,11 +42,6 @@ cdef class Counter:
 
 @cython.final
 cdef class Counters:
-    cdef object _metrics
-    cdef str _name
-    cdef tuple _labels
-    cdef dict _counters
-
     def __cinit__(self, metrics, str name not None, *labels):
         self._metrics, self._name, self._labels, self._counters = metrics, name, labels, {}
 

@@ -125,12 +125,16 @@ def answer(
 
 def json_body(body: bytes) -> Answer:
     """Build a 200 answer from encoded JSON; faster than `answer`."""
-    return Answer(_start(len(body)), body)
+    return Answer(json_start(len(body)), body)
 
 
 @lru_cache(4096)
-def _start(length: int) -> Message:
+def json_start(length: int) -> Message:
+    """Return the start message of a 200 answer with so many bytes of JSON."""
     return answer(200, bytes(length)).start
+
+
+NO_CONTENT: Final = answer(204)
 
 
 def json_answer(status: int, document: object, *headers: tuple[bytes, bytes]) -> Answer:

@@ -17,17 +17,19 @@ interval is the standing queue; anything longer is a burst or a slow client.
 """
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from typing import Any, Self, final
 
 from typing_extensions import disjoint_base
 
+from snapbid.base.errors import Problem
 from snapbid.base.http import Answer, HeaderList, Receive
-from snapbid.bidding.bid import Best, Reason
 from snapbid.bidding.endpoint import Bidding
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.pods import Pods
+from snapbid.bidding.reasons import Reason
 from snapbid.bidding.request import BidRequest, Imp
+from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import Bid, Template
 from snapbid.bidding.snapshot import CatalogSnapshot, ExhaustedCampaign
 from snapbid.catalog.catalog import Index, Query
@@ -51,7 +53,7 @@ def plain_length(headers: HeaderList) -> int:
 def value_of(headers: HeaderList, name: bytes) -> bytes:
     """Return a header's last value; b"" if there is none."""
 
-@disjoint_base
+@final
 class RequestCounts:
     """Request statistics of one SSP: its requests, and the statuses of their answers, the latest
     `kept` of them in order.
@@ -215,6 +217,8 @@ class Choice:
     def deal(self) -> int: ...
     @property
     def quantity(self) -> float: ...
+    def replaced_by(self, rank: int, creative: int, deal: int) -> Choice:
+        """Return the choice of another campaign for the impression."""
 
 @final
 class Decision:
@@ -238,6 +242,10 @@ class Decision:
     def declares(self) -> bool: ...
     @property
     def pods(self) -> Pods | None: ...
+    @property
+    def snapshot(self) -> CatalogSnapshot: ...
+    def bid_of(self, choice: Choice) -> Bid:
+        """Return the bid for one of the choices."""
 
 @final
 class NoBid:
@@ -273,78 +281,40 @@ class Proposal:
     @property
     def processor_s(self) -> float: ...
 
+def search(
+    request: BidRequest,
+    ssp: str,
+    snapshot: CatalogSnapshot,
+    now_ms: int,
+    left_s: float = ...,
+    processor_s: float = ...,
+) -> Decision | NoBid:
+    """Find the best campaign for each impression; `now_ms` is UTC epoch time.
+
+    It takes at most `left_s`, and `processor_s` of processor time; `query.undecided` counts the
+    impressions, the last ones, that were not decided by then.
+    """
+
+def propose(
+    request: BidRequest,
+    ssp: str,
+    snapshot: CatalogSnapshot,
+    now_ms: int,
+    left_s: float = ...,
+    processor_s: float = ...,
+) -> Proposal | NoBid:
+    """Decide on a request within the time allowed; `now_ms` is UTC epoch time."""
+
 @final
-class Decider:
-    """The decision on bid requests. Rare steps are left to the functions given.
-
-    `pods_of`: the pods of several impressions; `quantity_of`: how many impressions one stands for
-    (contract 3, `qty.multiplier`), and `cost_of`: what a win costs then; `affordable`: the best
-    campaign from this one on that may have budget for a quantity; `unanswered`: why no impression
-    has a campaign. `no_currency`, `too_many`, `cut_short` and `long_id` are reasons. `searching`
-    and `templates` are shares of the processor time.
-    """
-
-    def __init__(
-        self,
-        pods_of: Callable[[list[Imp]], Pods | None],
-        quantity_of: Callable[[BidRequest, Imp], float],
-        cost_of: Callable[[int, float], int],
-        affordable: Callable[[Best | None, Query, float, CatalogSnapshot], Best | None],
-        unanswered: Callable[..., Reason],
-        no_currency: Reason,
-        too_many: Reason,
-        cut_short: Reason,
-        long_id: Reason,
-        searching: float,
-        templates: float,
-    ) -> None: ...
-    def search(
-        self,
-        request: BidRequest,
-        ssp: str,
-        snapshot: CatalogSnapshot,
-        now_ms: int,
-        left_s: float = ...,
-        processor_s: float = ...,
-    ) -> Decision | NoBid:
-        """Find the best campaign for each impression; `now_ms` is UTC epoch time.
-
-        It takes at most `left_s`, and `processor_s` of processor time; `query.undecided` counts the
-        impressions, the last ones, that were not decided by then.
-        """
-
-    def propose(
-        self,
-        request: BidRequest,
-        ssp: str,
-        snapshot: CatalogSnapshot,
-        now_ms: int,
-        left_s: float = ...,
-        processor_s: float = ...,
-    ) -> Proposal | NoBid:
-        """Decide on a request within the time allowed; `now_ms` is UTC epoch time."""
-
-    def bid_of(self, choice: Choice, snapshot: CatalogSnapshot, decision: Decision) -> Bid:
-        """Return the bid for a choice of the decision."""
-
-@disjoint_base
-class BidAnswering:
-    """The bid path of one SSP: the steps that most requests take.
-
-    `number` is the SSP's in the ledger; `bid_made` counts answers with a bid, `no_bids` those
-    without, by reason. The rare steps are methods of the subclass (`endpoint.BidEndpoint`).
-    """
+class BidEndpoint:
+    """The bid endpoint of one SSP: it answers from its current snapshot, and counts by outcome."""
 
     def __init__(
         self,
         ssp: str,
-        number: int,
         snapshot: CatalogSnapshot,
         bidding: Bidding,
-        request_stats: RequestCounts,
-        share: SspShare,
-        bid_made: Outcome,
-        no_bids: dict[Reason, Outcome],
+        request_stats: RequestStats,
     ) -> None: ...
     @property
     def snapshot(self) -> CatalogSnapshot: ...
@@ -357,6 +327,9 @@ class BidAnswering:
     def no_bid(self, reason: Reason) -> Answer:
         """Count and return the answer to a request that was not admitted."""
 
+    def count_refusal(self, problem: Problem) -> None:
+        """Count an error answer to a client that may not be the SSP."""
+
 @final
 class BidCall(Coroutine[Any, Any, Answer]):
     """One bid request in flight."""
@@ -367,3 +340,5 @@ class BidCall(Coroutine[Any, Any, Answer]):
     def send(self, value: Any) -> Any: ...
     def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any: ...
     def close(self) -> None: ...
+    def left_s(self) -> float:
+        """Return the time left for the answer, in seconds."""

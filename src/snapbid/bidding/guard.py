@@ -8,9 +8,9 @@ from typing import Final
 
 from snapbid.base.access import Address, Network, client_address, contains
 from snapbid.base.errors import Forbidden
-from snapbid.base.http import Answer, Receive, RequestHandler, Scope, refused
-from snapbid.bidding.bid import Reason
+from snapbid.base.http import Answer, Receive, RequestHandler, Scope, drain, refused
 from snapbid.bidding.endpoint import BidEndpoint
+from snapbid.bidding.reasons import Reason
 from snapbid.queues.permits import Permits, PermitsUnavailable
 
 _FORWARDED: Final = b"x-forwarded-for"
@@ -44,7 +44,8 @@ class GuardedBids:
         if self._permits is not None:
             reason = await _refusal(self._permits)
             if reason is not None:
-                return await self._endpoint.refuse(reason, receive)
+                await drain(receive)
+                return self._endpoint.no_bid(reason)
         return await self._handler(scope["headers"], receive)
 
     def _is_allowed(self, scope: Scope) -> bool:

@@ -9,15 +9,22 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from operator import itemgetter
 from time import thread_time
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from snapbid.bidding._response import ledger_bids as ledger_bids
-from snapbid.bidding.bid import REPLACING, Bidder, CatalogSnapshot, Choice, Proposal, Reason, bid_of
+from snapbid.bidding.bounds import REPLACING
 from snapbid.bidding.cost import cost_of
+from snapbid.bidding.reasons import Reason
 from snapbid.bidding.request import Imp
 from snapbid.bidding.response import MAX_ANSWER, Bid
 from snapbid.ledger.bids.batch import LedgerBid
 from snapbid.ledger.bids.records import BidVerdict
+
+if TYPE_CHECKING:  # what the bid path passes: it imports this module
+    from snapbid.bidding.bid import Bidder, CatalogSnapshot, Choice, Proposal
+    from snapbid.catalog.catalog import Query
+
+Best = tuple[int, int, int]  # what `Query.next` returns
 
 ATTEMPTS: Final = 5  # round trips for one request
 _NOT_OF_BUDGETS: Final = (
@@ -50,12 +57,24 @@ class RemembersBids(Protocol):
     def shard_of(self, auction_id: bytes) -> int: ...
 
 
+def affordable(
+    best: Best | None, query: "Query", quantity: float, snapshot: "CatalogSnapshot"
+) -> Best | None:
+    """Return the best campaign from this one on that may have budget for `quantity` impressions."""
+    while best is not None:
+        rank = best[0]
+        if not snapshot.is_too_dear(rank, cost_of(snapshot.catalog.index.price(rank), quantity)):
+            break
+        best = query.next()
+    return best
+
+
 async def replace_refused(
-    bidder: Bidder,
+    bidder: "Bidder",
     ledger: RemembersBids,
     ssp: int,
-    proposal: Proposal,
-    snapshot: CatalogSnapshot,
+    proposal: "Proposal",
+    snapshot: "CatalogSnapshot",
     verdicts: str,
     left_s: Callable[[], float],
     test: bool,
@@ -89,7 +108,7 @@ async def replace_refused(
             out_of_money = verdict not in _NOT_OF_BUDGETS
             choice = replacements.replace(choices[position], out_of_money=out_of_money)
             if choice is not None:
-                replacement = bid_of(choice, snapshot, proposal.decision)
+                replacement = proposal.decision.bid_of(choice)
                 if replacements.fits_answer(bid, replacement):
                     choices[position] = choice
                     retries.append((position, replacement))
@@ -125,7 +144,7 @@ class _Replacements:
     """
 
     def __init__(
-        self, bidder: Bidder, proposal: Proposal, snapshot: CatalogSnapshot, shard: int
+        self, bidder: "Bidder", proposal: "Proposal", snapshot: "CatalogSnapshot", shard: int
     ) -> None:
         self._length = partial(bidder.length, proposal.auction_id)
         self._bytes_left: int | None = None  # a single bid is never too long
@@ -137,14 +156,14 @@ class _Replacements:
         self._shard = shard
         self._tried: dict[str, set[int]] = {}
 
-    def release(self, refused: Iterable[Choice]) -> None:
+    def release(self, refused: "Iterable[Choice]") -> None:
         """Free the advertisers of refused choices for the other impressions of their pods."""
         pods = self._decision.pods
         if pods is not None:
             for choice in refused:
                 pods.release(choice.imp)
 
-    def replace(self, choice: Choice, *, out_of_money: bool) -> Choice | None:
+    def replace(self, choice: "Choice", *, out_of_money: bool) -> "Choice | None":
         """Return the next best campaign that is not known to be out of budget."""
         imp = choice.imp
         if out_of_money:
@@ -165,7 +184,7 @@ class _Replacements:
             ):
                 if pods is not None:
                     pods.take(imp, self._snapshot.catalog.index.advertiser(rank))
-                return Choice(imp, *best, choice.quantity)
+                return choice.replaced_by(*best)
         return None
 
     def _cost(self, rank: int, quantity: float) -> int:

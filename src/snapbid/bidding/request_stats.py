@@ -6,7 +6,7 @@
 import re
 from collections import Counter, deque
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -45,8 +45,11 @@ class RequestTotals(msgspec.Struct):
         self.examples = self.examples | other.examples
 
 
-class RequestStats(RequestCounts):
-    """Request statistics of one SSP in this worker, between two writes to Redis."""
+class RequestStats:
+    """Request statistics of one SSP in this worker, between two writes to Redis.
+
+    `counts`: what the bid path counts of every request; the rest is of few.
+    """
 
     __slots__ = (
         "_broken",
@@ -54,17 +57,18 @@ class RequestStats(RequestCounts):
         "_examples",
         "_problems",
         "_untyped",
+        "counts",
         "examined",
         "notices",
         "tested",
     )
 
     def __init__(self) -> None:
-        super().__init__(KEPT, SAMPLED)
+        self.counts = RequestCounts(KEPT, SAMPLED)
         self._clear()
 
     def _clear(self) -> None:
-        self.clear()
+        self.counts.clear()
         self._content_type = self._untyped = 0
         self._problems: deque[str] = deque(maxlen=KEPT)
         self._broken: Counter[str] = Counter()
@@ -74,6 +78,10 @@ class RequestStats(RequestCounts):
             Counter()
         )  # findings in samples (operations/golive/examination.py)
         self.tested: list[tuple[str, list[str]]] = []  # auction id, impression ids
+
+    def take_samples(self, wanted: int) -> list[tuple[Any, ...]]:
+        """Return the samples taken since the last call, and ask for `wanted` more."""
+        return self.counts.take_samples(wanted)
 
     def test(self, request: BidRequest) -> None:
         """Record a test request."""
@@ -87,7 +95,7 @@ class RequestStats(RequestCounts):
 
     def refused(self, problem: Problem) -> None:
         """Count an error answer."""
-        self.answered(problem.status)
+        self.counts.answered(problem.status)
         detail = problem.detail[:MAX_DETAIL]
         self._problems.append(f"{problem.status} {detail}")
         self._break(detail)
@@ -107,15 +115,16 @@ class RequestStats(RequestCounts):
 
     def take(self, now: int) -> RequestTotals:
         """Return the totals, stamped with the time (epoch s), and start over."""
-        counts = Counter({f"status:{status}": by for status, by in self.statuses.items()})
+        own = self.counts
+        counts = Counter({f"status:{status}": by for status, by in own.statuses.items()})
         counts.update(
-            requests=self.requests,
-            tests=self.tests,
-            country=self.country,
-            strange_country=self.strange_country,
-            ua=self.ua,
-            ip=self.ip,
-            ipv6=self.ipv6,
+            requests=own.requests,
+            tests=own.tests,
+            country=own.country,
+            strange_country=own.strange_country,
+            ua=own.ua,
+            ip=own.ip,
+            ipv6=own.ipv6,
             content_type=self._content_type,
             untyped=self._untyped,
         )
@@ -124,7 +133,7 @@ class RequestStats(RequestCounts):
         counts.update({f"broken:{rule}": by for rule, by in self._broken.items()})
         totals = RequestTotals(
             +counts,
-            [f"{now} {status}" for status in self.answers],
+            [f"{now} {status}" for status in own.answers],
             [f"{now} {problem}" for problem in self._problems],
             self._examples,
         )

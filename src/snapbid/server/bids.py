@@ -8,6 +8,7 @@ from snapbid.base.errors import UnknownSsp
 from snapbid.base.http import Answer, Receive, RequestHandler, Scope, answer, drain, refused
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.guard import GuardedBids
+from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.routes import BID_PREFIX, BID_ROUTE, bid_path, ssp_of
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.operations.golive.evidence import Evidence
@@ -81,7 +82,8 @@ class BidEndpoints:
 
     def _handler(self, ssp: str, snapshot: CatalogSnapshot) -> tuple[BidEndpoint, RequestHandler]:
         number = snapshot.catalog.ssp_numbers[ssp]
-        request_stats = None if self._evidence is None else self._evidence.of(number, ssp)
+        evidence = self._evidence
+        request_stats = RequestStats() if evidence is None else evidence.of(number, ssp)
         bidding = self._bidding
         if bidding.signer is not None and (
             self._signs_all or snapshot.catalog.access.get(ssp, SspAccess()).signed

@@ -23,6 +23,7 @@ from snapbid.base.errors import Problem
 from snapbid.base.http import HeaderList
 from snapbid.bidding.bid import Bidder
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
+from snapbid.bidding.request_stats import RequestStats
 from snapbid.metrics import Metrics
 from snapbid.server.process import GC_THRESHOLD
 from support import pools
@@ -232,7 +233,7 @@ def endpoint(campaigns: int) -> Iterator[BidEndpoint]:
         ledger: Any = _Ledger()
         bidder = Bidder("http://bid.example")
         bidding = Bidding(bidder, ledger, metrics, max_bytes=MAX_BYTES, tmax_ms=100)
-        yield BidEndpoint("acme", large_snapshot(campaigns), bidding)
+        yield BidEndpoint("acme", large_snapshot(campaigns), bidding, RequestStats())
         metrics.close()
 
 

@@ -5,6 +5,7 @@ from math import inf
 from typing import NamedTuple
 
 from snapbid.bidding import bid
+from snapbid.bidding.bounds import SEARCHING
 from snapbid.bidding.lookups import NO_RATE as NO_RATE
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import BidRequest, Deal, Imp, Text
@@ -74,7 +75,7 @@ def undecided(
 ) -> int:
     """Return how many of the last impressions the live search would not decide in this time."""
     ssp, _, now_ms, *_ = situation
-    decision = bid.search(request, ssp, snapshot, now_ms, inf, bid.SEARCHING * processor_s)
+    decision = bid.search(request, ssp, snapshot, now_ms, inf, SEARCHING * processor_s)
     return (decision if isinstance(decision, bid.NoBid) else decision.query).undecided
 
 
