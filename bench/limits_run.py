@@ -30,9 +30,10 @@ from bench.about import about, write
 from bench.client import as_new_auctions
 from bench.contenders import LIMITS
 from bench.snapshot import SSP, snapshot
-from snapbid.bidding.bid import Bidder, CatalogSnapshot
+from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.request_stats import RequestStats
+from snapbid.bidding.response import ResponseWriter, response_writer
 from snapbid.embedded import Home, Redis
 from snapbid.ledger.bids.batch import AnswerBids, LedgerBid, counters
 from snapbid.ledger.bids.ledger import Ledger
@@ -130,7 +131,7 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
     """Processor time per bid for each kind of campaign; all kinds take turns in a round."""
     bodies = requests.encode(requests.make(2000))
     metrics = Metrics(folder / "metrics")
-    bidder = Bidder("http://127.0.0.1:8000")
+    writer = response_writer("http://127.0.0.1:8000")
     own: dict[str, list[float]] = {kind: [] for kind in KINDS}
     redis_own: dict[str, list[float]] = {kind: [] for kind in KINDS}
     redis_alone: dict[str, list[float]] = {kind: [] for kind in KINDS}
@@ -138,8 +139,8 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
     async with ledger_over(redis, folder) as ledger:
         (shard,) = ledger._shards
         snapshots = {kind: snapshot(CAMPAIGNS, more) for kind, more in KINDS.items()}
-        packing = {k: _endpoint(made, bidder, Batches(), metrics) for k, made in snapshots.items()}
-        sending = {k: _endpoint(made, bidder, ledger, metrics) for k, made in snapshots.items()}
+        packing = {k: _endpoint(made, writer, Batches(), metrics) for k, made in snapshots.items()}
+        sending = {k: _endpoint(made, writer, ledger, metrics) for k, made in snapshots.items()}
         answered = [body for body in bodies if await _bids(packing, body)]
         with contextlib.closing(redis_client.Redis.from_url(redis.url)) as client:
             for number in range(rounds):
@@ -187,8 +188,10 @@ def _added(values: list[float], plain: list[float]) -> list[float]:
     return [round(us, 2) for us in (median(more), more[quarter], more[-quarter - 1])]
 
 
-def _endpoint(made: CatalogSnapshot, bidder: Bidder, ledger: Any, metrics: Metrics) -> BidEndpoint:
-    bidding = Bidding(bidder, ledger, metrics, max_bytes=262_144, tmax_ms=10_000)
+def _endpoint(
+    made: CatalogSnapshot, writer: ResponseWriter, ledger: Any, metrics: Metrics
+) -> BidEndpoint:
+    bidding = Bidding(writer, ledger, metrics, max_bytes=262_144, tmax_ms=10_000)
     return BidEndpoint(SSP, made, bidding, RequestStats())
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid
+from snapbid.bidding.bid import CatalogSnapshot, NoBid, propose
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import decode as decode_request
+from snapbid.bidding.response import ResponseWriter
 from snapbid.campaigns.document import decode, parse
 from snapbid.catalog._builder import Builder
 from snapbid.catalog.catalog import Catalog, encode
@@ -43,10 +44,10 @@ def lookups(catalog: Catalog) -> Lookups:
     return Lookups(GeoDatabase(DEFAULT_PATH), catalog.rates)
 
 
-def answer(bidder: Bidder, body: bytes, snapshot: CatalogSnapshot) -> bytes | NoBid:
+def answer(writer: ResponseWriter, body: bytes, snapshot: CatalogSnapshot) -> bytes | NoBid:
     """All that a bid takes but HTTP and remembering it."""
-    answer = bidder.propose(decode_request(body), SSP, snapshot, NOW_MS)
-    return answer if isinstance(answer, NoBid) else bidder.write(answer.auction_id, answer.bids)
+    answer = propose(decode_request(body), SSP, snapshot, NOW_MS)
+    return answer if isinstance(answer, NoBid) else writer.write(answer.auction_id, answer.bids)
 
 
 @contextmanager

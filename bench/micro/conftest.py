@@ -15,7 +15,8 @@ import pytest
 from bench.about import about
 from bench.processes import cores, pinned
 from bench.snapshot import answer, snapshot
-from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid
+from snapbid.bidding.bid import CatalogSnapshot, NoBid
+from snapbid.bidding.response import response_writer
 from snapbid.server.process import GC_THRESHOLD
 from workload import requests
 
@@ -85,11 +86,11 @@ def today(ten_thousand: CatalogSnapshot) -> list[bytes]:
 
 def answered(snapshot: CatalogSnapshot, made: list[requests.Request], *, bid: bool) -> list[bytes]:
     """The first REQUESTS bodies with that kind of answer; most must have it."""
-    bidder = Bidder("http://127.0.0.1:8000")
+    writer = response_writer("http://127.0.0.1:8000")
     chosen = [
         body
         for body in requests.encode(made)
-        if isinstance(answer(bidder, body, snapshot), NoBid) is not bid
+        if isinstance(answer(writer, body, snapshot), NoBid) is not bid
     ]
     assert len(chosen) >= REQUESTS, f"only {len(chosen)} of {len(made)}"
     return chosen[:REQUESTS]

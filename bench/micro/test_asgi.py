@@ -15,9 +15,10 @@ import uvloop
 from bench.logged import SegmentsOnly
 from bench.snapshot import SSP
 from snapbid.base.http import RequestHandler
-from snapbid.bidding.bid import Bidder, CatalogSnapshot
+from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.request_stats import RequestStats
+from snapbid.bidding.response import response_writer
 from snapbid.bidding.routes import bid_path
 from snapbid.ledger.bids.records import BidVerdict
 from snapbid.metrics import Metrics
@@ -89,8 +90,8 @@ class Ledger:
 @pytest.fixture(scope="module")
 def app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
     metrics = Metrics(scratch / "metrics")
-    bidder = Bidder("http://127.0.0.1:8000")
-    bidding = Bidding(bidder, Ledger(), metrics, max_bytes=262_144, tmax_ms=100)
+    writer = response_writer("http://127.0.0.1:8000")
+    bidding = Bidding(writer, Ledger(), metrics, max_bytes=262_144, tmax_ms=100)
     yield Application(
         Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding, RequestStats()).__call__})
     )
@@ -100,8 +101,8 @@ def app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
 @pytest.fixture
 def logging_app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
     metrics, log = Metrics(scratch / "logged-metrics"), SegmentsOnly(scratch / "segments")
-    bidder = Bidder("http://127.0.0.1:8000")
-    bidding = Bidding(bidder, Ledger(), metrics, max_bytes=262_144, tmax_ms=100, log=log.rows)
+    writer = response_writer("http://127.0.0.1:8000")
+    bidding = Bidding(writer, Ledger(), metrics, max_bytes=262_144, tmax_ms=100, log=log.rows)
     yield Application(
         Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding, RequestStats()).__call__})
     )

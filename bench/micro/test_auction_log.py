@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.logged import SegmentsOnly
 from bench.micro.conftest import Each
 from bench.snapshot import NOW_MS, SSP
-from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid
+from snapbid.bidding.bid import CatalogSnapshot, NoBid, propose
 from snapbid.bidding.request import decode
 from snapbid.bidding.response import Bid
 
@@ -18,10 +18,9 @@ def test_logging_a_bid(
 ) -> None:
     log = SegmentsOnly(scratch / "rows")
     rows, source = log.rows, (SSP, "bench")
-    bidder = Bidder("http://127.0.0.1:8000")
     answers = []
     for body in bids:
-        proposal = bidder.propose(decode(body), SSP, ten_thousand, NOW_MS)
+        proposal = propose(decode(body), SSP, ten_thousand, NOW_MS)
         assert not isinstance(proposal, NoBid)
         answers.append((proposal.auction_id, proposal.bids))
 

@@ -7,9 +7,9 @@ import pytest
 
 from bench.micro.conftest import REQUESTS, Each, snapshot_of
 from bench.snapshot import NOW_MS, SSP, answer
-from snapbid.bidding.bid import Bidder, CatalogSnapshot, decide
+from snapbid.bidding.bid import CatalogSnapshot, decide
 from snapbid.bidding.request import BidRequest, decode
-from snapbid.bidding.response import Bid, Writer
+from snapbid.bidding.response import Bid, response_writer
 
 CANONICAL = "acme"
 
@@ -51,9 +51,9 @@ def _match(each: Each, snapshot: CatalogSnapshot, bodies: list[bytes]) -> None:
 
 
 def test_encode(each: Each, ten_thousand: CatalogSnapshot, bids: list[bytes]) -> None:
-    writer = Writer("http://127.0.0.1:8000")
+    writer = response_writer("http://127.0.0.1:8000")
     made = [_bids(decode(body), ten_thousand) for body in bids]
-    each(writer.write, [(id, b"0123456789ab-1f", bids) for id, bids in made])
+    each(writer.write, made)
 
 
 def _bids(request: BidRequest, snapshot: CatalogSnapshot) -> tuple[str, list[Bid]]:
@@ -79,8 +79,8 @@ def test_answer_bid_today(each: Each, ten_thousand: CatalogSnapshot, today: list
 
 
 def _answer(each: Each, snapshot: CatalogSnapshot, bodies: list[bytes]) -> None:
-    bidder = Bidder("http://127.0.0.1:8000")
-    each(answer, [(bidder, body, snapshot) for body in bodies])
+    writer = response_writer("http://127.0.0.1:8000")
+    each(answer, [(writer, body, snapshot) for body in bodies])
 
 
 def test_requests_differ(bids: list[bytes]) -> None:

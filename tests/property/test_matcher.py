@@ -17,7 +17,7 @@ from support.agreement import assert_agrees, decided
 from support.oracle_reading import read_impression, read_request
 from support.snapshot import AROUND, layered_snapshot, snapshot_of_world
 
-from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid
+from snapbid.bidding.bid import CatalogSnapshot, NoBid, propose
 from snapbid.bidding.limits import ledger_bids
 from snapbid.bidding.request import decode
 from snapbid.catalog._index import Index
@@ -67,7 +67,7 @@ def test_agreement_over_an_overlay(campaigns: int, worlds: int, requests: int) -
 
 def test_costs_of_random_bids() -> None:
     """What the ledger is told of each bid; the answer has the price alone."""
-    bidder, multiplied = Bidder("http://bid.example"), 0
+    multiplied = 0
     for seed in range(120):
         world = strategies.random_world(seed, 12, AROUND)
         made = snapshot_of_world(world)
@@ -78,7 +78,7 @@ def test_costs_of_random_bids() -> None:
             if rng.random() < 0.5:  # the kind whose impressions may stand for several
                 request = {name: request[name] for name in request if name not in ("site", "app")}
                 request["dooh"] = {}
-            proposal = bidder.propose(decode(msgspec.json.encode(request)), ssp, made, now_ms)
+            proposal = propose(decode(msgspec.json.encode(request)), ssp, made, now_ms)
             if isinstance(proposal, NoBid):
                 continue
             inventory = read_request(world, ssp, request).values["inventory"]

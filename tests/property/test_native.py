@@ -13,10 +13,11 @@ from support.snapshot import RATES, Geo, snapshot_of
 from support.strategies import native_ad_of
 
 from snapbid.bidding import native_request
-from snapbid.bidding.bid import Bidder, NoBid, Proposal
+from snapbid.bidding.bid import NoBid, Proposal, propose
 from snapbid.bidding.native_answer import fits, native_markup
 from snapbid.bidding.native_request import NATIVE_REQUESTS, NativeRequests
 from snapbid.bidding.request import decode
+from snapbid.bidding.response import response_writer
 from snapbid.campaigns.document import parse
 
 REQUEST = '{"ver":"1.2","assets":[{"id":1,"required":1,"title":{"len":%d}}]}'
@@ -61,18 +62,20 @@ def test_who_fits_and_what_is_answered() -> None:
 def answered(proposal: Proposal | NoBid) -> list[str]:
     if isinstance(proposal, NoBid):
         return []
-    response = json.loads(Bidder("http://bid.example").write(proposal.auction_id, proposal.bids))
+    response = json.loads(
+        response_writer("http://bid.example").write(proposal.auction_id, proposal.bids)
+    )
     return [bid["adm"] for seat in response["seatbid"] for bid in seat["bid"]]
 
 
-def propose(native: object, *campaigns: Document) -> list[str]:
+def markups(native: object, *campaigns: Document) -> list[str]:
     body = msgspec.json.encode({"id": "a 1", "imp": [{"id": "1", "native": native}]})
     snapshot = snapshot_of(campaigns, {"acme": "acme"}, RATES, Geo())
-    return answered(Bidder("http://bid.example").propose(decode(body), "acme", snapshot, 0))
+    return answered(propose(decode(body), "acme", snapshot, 0))
 
 
 def test_markup_is_json_within_json_with_macros_filled_in() -> None:
-    (adm,) = propose(
+    (adm,) = markups(
         {"request": REQUEST % 90}, campaign({"id": "n", "media": "native", "native": AD})
     )
     answer = json.loads(adm)
@@ -94,10 +97,10 @@ def test_the_dearest_campaign_that_fits_answers_with_the_creative_that_fits() ->
         titled("cheap", "short", cpm=1),
     ]
     for size, title in ((5, "short"), (12, None)):
-        (adm,) = propose({"request": REQUEST % size}, *campaigns)
+        (adm,) = markups({"request": REQUEST % size}, *campaigns)
         text = json.loads(adm)["assets"][0]["title"]["text"]
         assert text == (title or "far too long")
-    assert propose({"request": REQUEST % 4}, *campaigns) == []
+    assert markups({"request": REQUEST % 4}, *campaigns) == []
 
 
 def test_a_native_response_in_adm_is_read_as_the_native_object_is() -> None:

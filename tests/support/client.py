@@ -15,8 +15,9 @@ import msgspec
 import redis
 
 from snapbid.base.http import Message
-from snapbid.bidding.bid import Bidder, CatalogSnapshot
+from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding
+from snapbid.bidding.response import response_writer
 from snapbid.bidding.routes import bid_path
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.metrics import Metrics, slots
@@ -65,7 +66,7 @@ class LocalResources:
         )
         self._has_snapshot = snapshot is not None
         bidding = Bidding(
-            Bidder(base_url),
+            response_writer(base_url),
             self._ledger,
             self._metrics,
             max_bytes=max_bytes,

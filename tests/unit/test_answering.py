@@ -14,10 +14,11 @@ from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.base.errors import BadRequest, BodyTimeout, TooLarge, UnsupportedMediaType
 from snapbid.base.http import AwaitedMessages, Disconnected, HeaderList, Message
-from snapbid.bidding.bid import Bidder, Reason
+from snapbid.bidding.bid import Reason
 from snapbid.bidding.bounds import LARGE
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.request_stats import MEANINGLESS, SAMPLED, RequestStats
+from snapbid.bidding.response import response_writer
 from snapbid.metrics import Metrics
 
 BODY = b'{"id":"a","imp":[{"id":"1","banner":{"w":300,"h":250}}]}'
@@ -59,7 +60,7 @@ class Played:
         self.ledger = PlayedLedger()
         own: Any = self.ledger
         self.bidding = Bidding(
-            Bidder("http://bid.example"), own, self.metrics, max_bytes=1024, tmax_ms=10_000
+            response_writer("http://bid.example"), own, self.metrics, max_bytes=1024, tmax_ms=10_000
         )
         self.snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
         self.request_stats = RequestStats()

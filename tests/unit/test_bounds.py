@@ -14,7 +14,7 @@ from support.strategies import random_world
 
 from snapbid.base.errors import BadRequest
 from snapbid.bidding import tolerance
-from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid, Reason, decide, search
+from snapbid.bidding.bid import CatalogSnapshot, NoBid, Reason, decide, propose, search
 from snapbid.bidding.request import decode
 from snapbid.operations.explain.overview import Explanation, MatchableRequest, explain, read
 
@@ -163,7 +163,7 @@ def test_a_search_ends_with_its_time(left_s: float, processor_s: float) -> None:
     assert isinstance(decide(request, "acme", snapshot, 0), list)
     decision = search(request, "acme", snapshot, 0, left_s, processor_s)
     assert decision == NoBid(Reason.CUT_SHORT, undecided=3)
-    proposal = Bidder("http://b.example").propose(request, "acme", snapshot, 0, left_s, processor_s)
+    proposal = propose(request, "acme", snapshot, 0, left_s, processor_s)
     assert proposal == decision
 
 
@@ -184,7 +184,7 @@ def test_what_was_decided_in_time_is_answered() -> None:
 def test_bids_end_with_their_time() -> None:
     snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     request = decode(json.dumps({**slow_request(3), "bcat": []}).encode())
-    proposal = Bidder("http://b.example").propose(request, "acme", snapshot, 0, 0)
+    proposal = propose(request, "acme", snapshot, 0, 0)
     assert not isinstance(proposal, NoBid)
     assert (len(proposal.bids), proposal.undecided) == (1, 2)
 

@@ -9,10 +9,10 @@ from support.matching_cases import campaign_of
 from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.base.http import LEFT_AFTER_S
-from snapbid.bidding.bid import Bidder
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.guard import GuardedBids
 from snapbid.bidding.request_stats import RequestStats
+from snapbid.bidding.response import response_writer
 from snapbid.metrics import Metrics
 
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"2")]
@@ -29,7 +29,8 @@ def test_a_refused_request_is_read_to_its_end_however_long_others_waited(tmp_pat
     """Its body may come after its head; an answer before it costs the client its connection."""
     metrics = Metrics(tmp_path)
     ledger: Any = None
-    bidding = Bidding(Bidder("http://bid.example"), ledger, metrics, max_bytes=1024, tmax_ms=100)
+    writer = response_writer("http://bid.example")
+    bidding = Bidding(writer, ledger, metrics, max_bytes=1024, tmax_ms=100)
     snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     endpoint = BidEndpoint("acme", snapshot, bidding, RequestStats())
     admission, now = bidding.admission, perf_counter()

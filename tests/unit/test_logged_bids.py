@@ -11,9 +11,9 @@ from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.auctionlog.log import AuctionLog
 from snapbid.base.http import Answer
-from snapbid.bidding.bid import Bidder
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.request_stats import RequestStats
+from snapbid.bidding.response import response_writer
 from snapbid.metrics import Metrics
 
 BODY = (
@@ -45,8 +45,8 @@ async def test_every_bid_of_an_answer_is_on_its_way(tmp_path: Path, verdicts: st
     log = AuctionLog(tmp_path / "log", metrics)
     await log.open()
     own: Any = ledger
-    bidder = Bidder("http://bid.example")
-    bidding = Bidding(bidder, own, metrics, max_bytes=1024, tmax_ms=10_000, log=log.rows)
+    writer = response_writer("http://bid.example")
+    bidding = Bidding(writer, own, metrics, max_bytes=1024, tmax_ms=10_000, log=log.rows)
     snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     endpoint = BidEndpoint("acme", snapshot, bidding, RequestStats())
 

@@ -7,7 +7,7 @@ import pytest
 from support.matching_cases import campaign_of
 from support.snapshot import RATES, Geo, snapshot_of
 
-from snapbid.bidding.bid import Bidder, NoBid, Reason
+from snapbid.bidding.bid import NoBid, Reason, propose
 from snapbid.bidding.request import decode
 
 BANNER: dict[str, Any] = {"banner": {"w": 300, "h": 250}}
@@ -44,5 +44,5 @@ def test_reasons(imps: list[dict[str, Any]], more: dict[str, Any], reason: Reaso
     snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     numbered = [{"id": str(number), **imp} for number, imp in enumerate(imps)]
     request = decode(json.dumps({"id": "a", "imp": numbered, **more}).encode())
-    answer = Bidder("http://bid.example").propose(request, "acme", snapshot, 0)
+    answer = propose(request, "acme", snapshot, 0)
     assert (answer.reason if isinstance(answer, NoBid) else None) == reason

@@ -6,7 +6,7 @@ from typing import Any
 from support.matching_cases import campaign_of
 from support.snapshot import RATES, Geo, snapshot_of
 
-from snapbid.bidding.bid import Bidder, NoBid
+from snapbid.bidding.bid import NoBid, propose
 from snapbid.bidding.pods import pods_of
 from snapbid.bidding.request import Imp, decode
 from snapbid.bidding.snapshot import CatalogSnapshot
@@ -62,7 +62,7 @@ def test_rivals() -> None:
 
 def bids(made: CatalogSnapshot, *impressions: dict[str, Any]) -> list[str]:
     request = decode(json.dumps({"id": "a", "imp": [*impressions]}).encode())
-    proposal = Bidder("http://bid.example").propose(request, "acme", made, 0)
+    proposal = propose(request, "acme", made, 0)
     assert not isinstance(proposal, NoBid)
     advertiser = made.catalog.index.advertiser
     return [advertiser(choice.rank) for choice in proposal.choices]

@@ -12,11 +12,11 @@ from support.matching_cases import campaign_of
 from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.bidding import limits
-from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid, Reason
+from snapbid.bidding.bid import CatalogSnapshot, NoBid, Reason, propose
 from snapbid.bidding.bounds import REPLACING
 from snapbid.bidding.limits import ATTEMPTS, replace_refused
 from snapbid.bidding.request import decode
-from snapbid.bidding.response import MAX_ANSWER, Bid
+from snapbid.bidding.response import MAX_ANSWER, Bid, response_writer
 from snapbid.ledger.bids.records import BidVerdict
 
 PROCESSOR_S = 1.0
@@ -66,13 +66,13 @@ def replaced(
 ) -> list[Bid] | Reason:
     imps = [{"id": str(n), "banner": {"w": 300, "h": 250}} for n in range(impressions)]
     request = decode(json.dumps({"id": "a", "imp": imps}).encode())
-    bidder: Any = Bidder("http://b.example")
-    proposal = bidder.propose(request, "acme", snapshot, 0, inf, PROCESSOR_S)
+    writer: Any = response_writer("http://b.example")
+    proposal = propose(request, "acme", snapshot, 0, inf, PROCESSOR_S)
     assert not isinstance(proposal, NoBid)
-    bidder.write("a", proposal.bids)
+    writer.write("a", proposal.bids)
     verdicts = "".join(ledger.verdict(bid.template.number) for bid in proposal.bids)
     return asyncio.run(
-        replace_refused(bidder, ledger, 1, proposal, snapshot, verdicts, left_s, False)
+        replace_refused(writer, ledger, 1, proposal, snapshot, verdicts, left_s, False)
     )
 
 

@@ -17,14 +17,14 @@ from snapbid.bidding.response import (
     VALUES,
     Bid,
     Template,
-    Writer,
     percent_encoded,
+    response_writer,
     template,
 )
 from snapbid.catalog.payload import CampaignPayload, CreativePayload
 
 BASE = "https://bid.example"
-WRITER = Writer(BASE)
+WRITER = response_writer(BASE)
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 markups = st.lists(
     st.sampled_from(
@@ -53,7 +53,7 @@ def made(adm: str = "<p></p>", **members: Any) -> Template:
 
 
 def written(*bids: Bid, auction: str = "a") -> Any:
-    response = json.loads(WRITER.write(auction, b"b-1", list(bids)))
+    response = json.loads(WRITER.write(auction, list(bids), bid_id=b"b-1"))
     check_bid_response(response, auction, {bid.imp_id for bid in bids}, BASE)
     return response
 
@@ -144,7 +144,7 @@ def test_an_answer_of_several_bids_has_a_greatest_length(
     adm: str, auction: str, room_for: int
 ) -> None:
     bids = [Bid(str(number), made(adm, seat=f"s{number % 2}"), None) for number in range(40)]
-    body = WRITER.write(auction, b"b", bids)
+    body = WRITER.write(auction, bids, bid_id=b"b")
     assert [bid.imp_id for bid in bids] == [str(number) for number in range(room_for)]
     sent = [bid["impid"] for seat in json.loads(body)["seatbid"] for bid in seat["bid"]]
     assert sorted(sent, key=int) == [str(number) for number in range(room_for)]
@@ -161,7 +161,7 @@ def test_the_greatest_length_is_reached_to_the_byte(beyond: int, kept: int) -> N
     numbered = 2 * len("-0")  # of each bid's id, if there are several
     least = sum(WRITER.length("a", bid) for bid in bids("")) + 2 * len("b") + numbered
     longest = bids("x" * (MAX_ANSWER - least + beyond))
-    WRITER.write("a", b"b", longest)
+    WRITER.write("a", longest, bid_id=b"b")
     assert len(longest) == kept
 
 
@@ -178,7 +178,7 @@ def test_cachebusters_differ() -> None:
     [(1, 1e-6), (2_000_000, 2), (1_234_567, 1.234567), (10**15 + 1, 1000000000.000001)],
 )
 def test_prices_are_exact(micros: int, price: float) -> None:
-    body = WRITER.write("a", b"b", [Bid("1", made(price_micros=micros), None)])
+    body = WRITER.write("a", [Bid("1", made(price_micros=micros), None)])
     literal = json.loads(body, parse_float=str)["seatbid"][0]["bid"][0]["price"]
     assert float(literal) == price
     assert round(float(literal) * 1_000_000) == micros
@@ -214,7 +214,7 @@ def bids_to_write(draw: st.DrawFn) -> list[Bid]:
 def test_the_writer_against_a_plain_one(auction: str, bids: list[Bid], currency: str) -> None:
     plain = plain_response.write(BASE, auction, "b-1", bids, currency)
     kept = list(bids)
-    assert WRITER.write(auction, b"b-1", kept, currency) == plain
+    assert WRITER.write(auction, kept, currency, b"b-1") == plain
     assert kept == bids[: len(kept)]
     assert plain.count(b',"impid":') == len(kept)
     for bid in bids:
@@ -249,13 +249,13 @@ def test_the_writer_refuses_what_is_no_bid() -> None:
     unmade: list[Any] = [None, Bid.__new__(Bid), "1"]
     for bid in unmade:
         with pytest.raises((TypeError, ValueError)):
-            WRITER.write("a", b"b-1", [bid])
+            WRITER.write("a", [bid])
         with pytest.raises((TypeError, ValueError)):
             WRITER.length("a", bid)
     with pytest.raises(ValueError, match="no bids"):
-        WRITER.write("a", b"b-1", [])
+        WRITER.write("a", [])
     whole = made("{{imp_id}}")
-    assert json.loads(WRITER.write("a", b"b-1", [Bid("1", whole, None)]))["id"] == "a"
+    assert json.loads(WRITER.write("a", [Bid("1", whole, None)]))["id"] == "a"
 
 
 def test_ids_of_answers_are_numbered_in_hexadecimal_digits() -> None:

@@ -29,8 +29,7 @@ from snapbid.base.errors import BodyTimeout, Problem
 from snapbid.base.http import (JSON, NO_CONTENT, Answer, Disconnected, accepted_encoding, answer,
                                compress, json_start, leave_body, read_json_body, read_rest)
 from snapbid.bidding import bounds
-from snapbid.bidding._response cimport (Bid, BidIds, ResponseWriter, Template, as_ledger_bids,
-                                        new_bid)
+from snapbid.bidding._response cimport Bid, ResponseWriter, Template, as_ledger_bids, new_bid
 from snapbid.bidding.cost import cost_of, quantity_of
 from snapbid.bidding.limits import affordable, replace_refused
 from snapbid.bidding.pods import pods_of
@@ -671,7 +670,6 @@ cdef class BidEndpoint:
     cdef tuple _source  # descriptor and canonical id, for the auction log
     cdef object _bidding
     cdef ResponseWriter _writer
-    cdef BidIds _ids
     cdef AdmissionControl _admission
     cdef SspShare _share
     cdef object _request_stats
@@ -695,7 +693,7 @@ cdef class BidEndpoint:
         self._request_stats, self._counts = request_stats, request_stats.counts
         self._bidding, self._admission = bidding, bidding.admission
         self._share = self._admission.share(canonical)
-        self._writer, self._ids = bidding.bidder.writer, bidding.bidder.ids
+        self._writer = bidding.writer
         self._decoding, self._matching, self._committing = bidding.timings.steps
         self._max_bytes, self._processor_s = bidding.max_bytes, bidding.processor_s
         self._tmax_s = bidding.tmax_ms / 1000
@@ -1048,7 +1046,7 @@ cdef class BidCall:
 
     cdef bytes written(self, Proposal proposal, list bids):
         return self._endpoint._writer.write(
-            proposal.auction_id, self._endpoint._ids.next(), bids, currency_of(proposal.decision))
+            proposal.auction_id, bids, currency_of(proposal.decision))
 
     cdef int has_verdicts(self, object verdicts) except -1:
         cdef BidEndpoint endpoint = self._endpoint
@@ -1058,7 +1056,7 @@ cdef class BidCall:
             return self.keep()
         if PyUnicode_GET_LENGTH(verdicts):
             return self.wait_for(REPLACING, replace_refused(
-                endpoint._bidding.bidder, endpoint._ledger, endpoint._number, self._proposal,
+                endpoint._writer, endpoint._ledger, endpoint._number, self._proposal,
                 self._snapshot, verdicts, self.left_s, self._is_test))
         return self.end(LATE)
 

@@ -73,11 +73,12 @@ cdef class _Buffer:
 cdef class ResponseWriter:
     cdef tuple _urls
     cdef bytes _end
-    cdef object _encode, _sign
     cdef Py_ssize_t _most
+    cdef BidIds _ids
+    cdef object _sign
     cdef _Buffer _out
 
-    cpdef bytes write(self, str auction_id, bytes bid_id, list bids, str currency=*)
+    cpdef bytes write(self, str auction_id, list bids, str currency=*, bytes bid_id=*)
     cdef int _seats(self, _Buffer out, list bids, str auction_id, Identifier *auction,
                     bytes bid_id) except -1
     cdef int _bid(self, _Buffer out, Bid bid, str auction_id, Identifier *auction, bytes bid_id,

@@ -1,6 +1,10 @@
 # cython: auto_pickle=False, autotestdict=False
 """Bids, and responses written into one buffer; see `_response.pyi`."""
 
+from urllib.parse import quote
+
+from msgspec import json as msgspec_json
+
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
@@ -160,27 +164,32 @@ cdef class _Buffer:
             self.capacity = 0
 
 
+@cython.final
 cdef class ResponseWriter:
 
-    def __init__(self, tuple urls not None, bytes end not None, encode, Py_ssize_t most,
-                 sign=None):
+    def __init__(self, tuple urls not None, bytes end not None, Py_ssize_t most,
+                 BidIds ids not None, sign=None):
         for start, path in urls:
             if type(start) is not bytes or type(path) is not bytes:
                 raise TypeError("a URL's start and path are bytes")
-        self._urls, self._end = urls, end
-        self._encode, self._sign = encode, sign
-        self._most = most
+        self._urls, self._end, self._most = urls, end, most
+        self._ids, self._sign = ids, sign
         self._out = _Buffer()
 
-    cpdef bytes write(self, str auction_id, bytes bid_id, list bids, str currency="USD"):
+    def signed(self, sign):
+        return ResponseWriter(self._urls, self._end, self._most, self._ids, sign)
+
+    cpdef bytes write(self, str auction_id, list bids, str currency="USD", bytes bid_id=None):
         cdef Identifier auction
         cdef Bid bid
         cdef _Buffer out = self._out
         if self._out is None or not bids:
             raise ValueError("no bids to write")
-        if bid_id is None or currency is None:
-            raise TypeError("an answer has an id and a currency")
-        self._out = None  # guards against reentry, whatever `encode` does
+        if currency is None:
+            raise TypeError("an answer has a currency")
+        if bid_id is None:
+            bid_id = self._ids.next()
+        self._out = None  # guards against reentry, whatever `sign` does
         try:
             kept = self._identify(auction_id, &auction)
             out.put(b'{"id":', 6)
@@ -293,8 +302,7 @@ cdef class ResponseWriter:
             if index == size:
                 id.value, id.size, id.json, id.json_size = raw, size, NULL, 0
                 return None
-        encoded = self._encode(text)
-        json, value = encoded
+        json, value = encoded = msgspec_json.encode(text), quote(text, safe="").encode()
         id.json, id.json_size = PyBytes_AS_STRING(json), len(<bytes?>json)
         id.value, id.size = PyBytes_AS_STRING(value), len(<bytes?>value)
         return encoded

@@ -1,8 +1,6 @@
 from collections.abc import Callable, Iterable
 from typing import Self, final
 
-from typing_extensions import disjoint_base
-
 from snapbid.ledger.bids.batch import LedgerBid
 from snapbid.ledger.budgets.limits import Limits
 
@@ -78,28 +76,34 @@ class BidIds:
     def __new__(cls, process: bytes) -> Self: ...
     def next(self) -> bytes: ...
 
-@disjoint_base
+@final
 class ResponseWriter:
     """A writer of bid responses (OpenRTB 2.6, 4.2), from the bids' templates into one buffer.
 
     The notification URLs, each a start and a path with the beginning of its query, follow the bid's
-    own pieces; the last one is followed by `end`. `sign`, if given, makes the token between start
-    and path from the ids of auction and impression. `encode` returns an id as JSON and as a query
-    value; it is only called if they differ. Several bids take at most `most` bytes.
+    own pieces; the last one is followed by `end`. Several bids take at most `most` bytes. `sign`,
+    if given, makes the token between start and path from the ids of auction and impression.
     """
 
     def __init__(
         self,
         urls: tuple[tuple[bytes, bytes], ...],
         end: bytes,
-        encode: Callable[[str], tuple[bytes, bytes]],
         most: int,
+        ids: BidIds,
         sign: Callable[[str, str], bytes] | None = None,
     ) -> None: ...
+    def signed(self, sign: Callable[[str, str], bytes]) -> ResponseWriter:
+        """Return a writer that signs; both share the ids."""
+
     def write(
-        self, auction_id: str, bid_id: bytes, bids: list[Bid], currency: str = "USD"
+        self,
+        auction_id: str,
+        bids: list[Bid],
+        currency: str = "USD",
+        bid_id: bytes | None = None,
     ) -> bytes:
-        """Write a response's body. `bid_id`: ASCII letters, digits and dashes, unique.
+        """Write a response's body. `bid_id`: instead of the next id; letters, digits and dashes.
 
         Bids that do not fit are dropped from the end of `bids`; a single one may have any length.
         """

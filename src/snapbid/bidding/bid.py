@@ -10,10 +10,6 @@ The cost of a request is bounded (contract 3). The clock is read between impress
 search and between bids; impressions that are still undecided when the time is up get no bid.
 """
 
-import secrets
-from collections.abc import Callable
-from math import inf
-
 from snapbid.bidding._bid_path import (
     MAX_NOTICE_ID,
     Choice,
@@ -24,16 +20,12 @@ from snapbid.bidding._bid_path import (
     propose,
     search,
 )
-from snapbid.bidding._response import BidIds
-from snapbid.bidding.lookups import USD
 from snapbid.bidding.reasons import Reason
 from snapbid.bidding.request import BidRequest
-from snapbid.bidding.response import Bid, Writer
 from snapbid.bidding.snapshot import CatalogSnapshot
 
 __all__ = [
     "MAX_NOTICE_ID",
-    "Bidder",
     "CatalogSnapshot",
     "Choice",
     "Decision",
@@ -42,6 +34,7 @@ __all__ = [
     "Reason",
     "can_be_notified",
     "decide",
+    "propose",
     "search",
 ]
 
@@ -52,40 +45,3 @@ def decide(
     """Return the choices of `search`."""
     decision = search(request, ssp, snapshot, now_ms)
     return decision if isinstance(decision, NoBid) else decision.choices
-
-
-class Bidder:
-    """Bid decisions from a snapshot, and the writer of the responses.
-
-    `sign`: see `Writer`. All bidders of a process share one `ids`.
-    """
-
-    def __init__(
-        self,
-        base_url: str,
-        sign: Callable[[str, str], bytes] | None = None,
-        ids: BidIds | None = None,
-    ) -> None:
-        self.base_url = base_url
-        self.writer = Writer(base_url, sign)
-        self.ids = ids or BidIds(secrets.token_hex(6).encode())
-
-    def propose(
-        self,
-        request: BidRequest,
-        ssp: str,
-        snapshot: CatalogSnapshot,
-        now_ms: int,
-        left_s: float = inf,
-        processor_s: float = inf,
-    ) -> Proposal | NoBid:
-        """Decide on a request within the time allowed; `now_ms` is UTC epoch time."""
-        return propose(request, ssp, snapshot, now_ms, left_s, processor_s)
-
-    def write(self, auction_id: str, bids: list[Bid], currency: str = USD) -> bytes:
-        """Write the response's body; bids that do not fit are dropped from the end of `bids`."""
-        return self.writer.write(auction_id, self.ids.next(), bids, currency)
-
-    def length(self, auction_id: str, bid: Bid) -> int:
-        """Return how many bytes a bid takes in an answer."""
-        return self.writer.length(auction_id, bid)

@@ -8,10 +8,9 @@ from typing import Protocol
 from snapbid.base.http import BODY_DEADLINE
 from snapbid.bidding._bid_path import AdmissionControl
 from snapbid.bidding._bid_path import BidEndpoint as BidEndpoint
-from snapbid.bidding.bid import Bidder
 from snapbid.bidding.limits import RemembersBids
 from snapbid.bidding.request import BidRequest
-from snapbid.bidding.response import Bid
+from snapbid.bidding.response import Bid, ResponseWriter
 from snapbid.bidding.signing import FamilyLedger, NoticeSigner, family_of
 from snapbid.bidding.timing import BidTimings
 from snapbid.metrics import Metrics
@@ -45,7 +44,7 @@ class Bidding:
 
     def __init__(
         self,
-        bidder: Bidder,
+        writer: ResponseWriter,
         ledger: RemembersBids,
         metrics: Metrics,
         *,
@@ -57,7 +56,7 @@ class Bidding:
         clock: Callable[[], int] | None = None,
         timer: Callable[[], float] | None = None,
     ) -> None:
-        self.bidder = bidder
+        self.writer = writer
         self.ledger = ledger
         self.metrics = metrics
         self.admission = AdmissionControl(perf_counter())
@@ -76,6 +75,6 @@ class Bidding:
         assert self.signer is not None
         family = family_of(canonical)
         own = copy(self)
-        own.bidder = Bidder(self.bidder.base_url, self.signer.signs(family), self.bidder.ids)
+        own.writer = self.writer.signed(self.signer.signs(family))
         own.ledger = FamilyLedger(self.ledger, family)
         return own

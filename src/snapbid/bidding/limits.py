@@ -16,12 +16,12 @@ from snapbid.bidding.bounds import REPLACING
 from snapbid.bidding.cost import cost_of
 from snapbid.bidding.reasons import Reason
 from snapbid.bidding.request import Imp
-from snapbid.bidding.response import MAX_ANSWER, Bid
+from snapbid.bidding.response import MAX_ANSWER, Bid, ResponseWriter
 from snapbid.ledger.bids.batch import LedgerBid
 from snapbid.ledger.bids.records import BidVerdict
 
 if TYPE_CHECKING:  # what the bid path passes: it imports this module
-    from snapbid.bidding.bid import Bidder, CatalogSnapshot, Choice, Proposal
+    from snapbid.bidding.bid import CatalogSnapshot, Choice, Proposal
     from snapbid.catalog.catalog import Query
 
 Best = tuple[int, int, int]  # what `Query.next` returns
@@ -70,7 +70,7 @@ def affordable(
 
 
 async def replace_refused(
-    bidder: "Bidder",
+    writer: ResponseWriter,
     ledger: RemembersBids,
     ssp: int,
     proposal: "Proposal",
@@ -86,7 +86,7 @@ async def replace_refused(
     answer. For a `test` nothing is reserved.
     """
     auction, user = proposal.auction_id.encode(), proposal.decision.user
-    replacements = _Replacements(bidder, proposal, snapshot, ledger.shard_of(auction))
+    replacements = _Replacements(writer, proposal, snapshot, ledger.shard_of(auction))
     processor_s = REPLACING * proposal.processor_s
     choices, pending = list(proposal.choices), list(enumerate(proposal.bids))
     kept: list[tuple[int, Bid]] = []
@@ -144,9 +144,9 @@ class _Replacements:
     """
 
     def __init__(
-        self, bidder: "Bidder", proposal: "Proposal", snapshot: "CatalogSnapshot", shard: int
+        self, writer: ResponseWriter, proposal: "Proposal", snapshot: "CatalogSnapshot", shard: int
     ) -> None:
-        self._length = partial(bidder.length, proposal.auction_id)
+        self._length = partial(writer.length, proposal.auction_id)
         self._bytes_left: int | None = None  # a single bid is never too long
         if len(proposal.bids) > 1:
             self._bytes_left = MAX_ANSWER - sum(map(self._length, proposal.bids))

@@ -6,14 +6,15 @@ it needs no escaping inside the markup.
 """
 
 import re
-from collections.abc import Callable
+import secrets
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
 from snapbid.bidding._response import Bid as Bid
-from snapbid.bidding._response import ResponseWriter
+from snapbid.bidding._response import BidIds
+from snapbid.bidding._response import ResponseWriter as ResponseWriter
 from snapbid.bidding._response import Template as Template
 from snapbid.bidding.routes import BILLING_PATH, LOSS_PATH, WIN_PATH
 from snapbid.campaigns.campaign import Declaration
@@ -120,24 +121,17 @@ def _price(micros: int) -> bytes:
     return b',"price":%b' % repr(micros / 1_000_000).encode()
 
 
-class Writer(ResponseWriter):
-    """A response writer whose notification URLs start with `base_url` and the token of `sign`."""
-
-    def __init__(self, base_url: str, sign: Callable[[str, str], bytes] | None = None) -> None:
-        base = _json(base_url)[1:-1]
-        urls = (
-            (b',"nurl":"' + base, f"{WIN_PATH}?id=".encode()),
-            (b'","burl":"' + base, f"{BILLING_PATH}?id=".encode()),
-            (b'","lurl":"' + base, f"{LOSS_PATH}?id=".encode()),
-        )
-        super().__init__(urls, _END, _encoded, MAX_ANSWER, sign)
+def response_writer(base_url: str) -> ResponseWriter:
+    """Return a writer of responses whose notification URLs start with `base_url`."""
+    base = _json(base_url)[1:-1]
+    urls = (
+        (b',"nurl":"' + base, f"{WIN_PATH}?id=".encode()),
+        (b'","burl":"' + base, f"{BILLING_PATH}?id=".encode()),
+        (b'","lurl":"' + base, f"{LOSS_PATH}?id=".encode()),
+    )
+    return ResponseWriter(urls, _END, MAX_ANSWER, BidIds(secrets.token_hex(6).encode()))
 
 
 def percent_encoded(text: str) -> str:
     """Encode a query value: everything but unreserved characters (RFC 3986, 2.3)."""
     return quote(text, safe="")
-
-
-def _encoded(text: str) -> tuple[bytes, bytes]:
-    """Return an id as JSON and as a query value."""
-    return _json(text), percent_encoded(text).encode()

@@ -13,12 +13,12 @@ from snapbid.base.http import BODY_DEADLINE, RequestHandler
 from snapbid.base.redis_keys import BID_RATE, DEMAND_RATE
 from snapbid.base.settings import ServingSettings
 from snapbid.base.tasks import end
-from snapbid.bidding.bid import Bidder
 from snapbid.bidding.endpoint import Bidding
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.notice import NoticeEndpoint
 from snapbid.bidding.recall import Recall
 from snapbid.bidding.rejections import Rejections
+from snapbid.bidding.response import response_writer
 from snapbid.bidding.routes import NOTICE_KINDS, SIGNED_PREFIX
 from snapbid.bidding.routes import ROUTES as NOTICE_ROUTES
 from snapbid.bidding.signing import NoticeSigner
@@ -298,7 +298,7 @@ def _bidding(
     signer: NoticeSigner,
 ) -> Bidding:
     return Bidding(
-        Bidder(settings.base_url),
+        response_writer(settings.base_url),
         ledger,
         metrics,
         max_bytes=settings.bid_max_bytes,

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from snapbid.base.errors import Problem
 from snapbid.base.http import HeaderList
-from snapbid.bidding.bid import Bidder
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.request_stats import RequestStats
+from snapbid.bidding.response import response_writer
 from snapbid.metrics import Metrics
 from snapbid.server.process import GC_THRESHOLD
 from support import pools
@@ -231,8 +231,8 @@ def endpoint(campaigns: int) -> Iterator[BidEndpoint]:
     with tempfile.TemporaryDirectory() as folder:
         metrics = Metrics(Path(folder))
         ledger: Any = _Ledger()
-        bidder = Bidder("http://bid.example")
-        bidding = Bidding(bidder, ledger, metrics, max_bytes=MAX_BYTES, tmax_ms=100)
+        writer = response_writer("http://bid.example")
+        bidding = Bidding(writer, ledger, metrics, max_bytes=MAX_BYTES, tmax_ms=100)
         yield BidEndpoint("acme", large_snapshot(campaigns), bidding, RequestStats())
         metrics.close()
 

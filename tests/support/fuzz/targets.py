@@ -17,11 +17,12 @@ from snapbid.base.http import ZSTD, inflate
 from snapbid.base.settings import SettingsError, load
 from snapbid.bidding import privacy
 from snapbid.bidding._query import first_values
-from snapbid.bidding.bid import Bidder, CatalogSnapshot, NoBid, Proposal
+from snapbid.bidding.bid import CatalogSnapshot, NoBid, Proposal, propose
 from snapbid.bidding.limits import ledger_bids
 from snapbid.bidding.native_request import read_native
 from snapbid.bidding.notice import PARAMETERS, loss_reason
 from snapbid.bidding.request import decode
+from snapbid.bidding.response import response_writer
 from snapbid.campaigns.campaign import CampaignError
 from snapbid.campaigns.campaign_file import read_file
 from snapbid.campaigns.vast import VastError
@@ -84,17 +85,17 @@ def _snapshot() -> CatalogSnapshot:
     return snapshot_of(campaigns, pools.REGISTRY, RATES, Geo(), consent.VENDOR)
 
 
-_BIDDER: Final = Bidder("https://bid.example")
+_WRITER: Final = response_writer("https://bid.example")
 
 
 def _bid(data: bytes) -> object:
     """All of the bid path, from the body to the answer."""
-    proposal = _BIDDER.propose(decode(data), SSP, _snapshot(), NOW)
+    proposal = propose(decode(data), SSP, _snapshot(), NOW)
     if isinstance(proposal, NoBid):
         return proposal.reason
     currency = proposal.decision.lookups.currency
     _remember(proposal, currency)
-    return _BIDDER.write(proposal.auction_id, proposal.bids, currency)
+    return _WRITER.write(proposal.auction_id, proposal.bids, currency)
 
 
 def _remember(proposal: Proposal, currency: str) -> None:
