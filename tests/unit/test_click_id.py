@@ -1,0 +1,126 @@
+"""Click ids (contract 12): what they say, and that none but ours is read."""
+
+import secrets
+import string
+from base64 import urlsafe_b64decode
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapbid.campaigns.click_id import LENGTH, NOTHING, Click, ClickKey, person_hash, read
+
+KEY = ClickKey(1, bytes(range(32)))
+OTHER = ClickKey(2, bytes(range(1, 33)))
+KEYS = {1: KEY, 2: OTHER}
+UINT = st.integers(0, 2**32 - 1)
+CLICKS = st.builds(
+    Click,
+    UINT,
+    st.binary(min_size=4, max_size=4),
+    UINT,
+    UINT,
+    st.binary(min_size=8, max_size=8),
+    st.binary(min_size=8, max_size=8),
+)
+SAFE = set(string.ascii_letters + string.digits + "-_")
+CLICK = Click(7, b"abcd", 9, 1_700_000_000, b"auction.", b"person..")
+
+
+@given(CLICKS)
+def test_a_click_id_says_what_it_was_made_of(click: Click) -> None:
+    text = KEY.make(click)
+    assert len(text) == LENGTH <= 64
+    assert set(text) <= SAFE
+    assert read(text, KEYS) == click
+
+
+def test_the_form_of_a_click_id_stays() -> None:
+    """Ids are in advertisers' hands for months: another layout needs another version."""
+    text = KEY.make(CLICK)
+    assert text == "EQAAAAdhYmNkAAAACWVT8QBhdWN0aW9uLiEFffYDV1xL2_WLciy7aUd8_S9y"
+    assert KEY.make(CLICK._replace(auction=NOTHING, person=NOTHING)).startswith(text[:22])
+
+
+def test_two_keys_are_valid_during_a_rotation() -> None:
+    old, new = KEY.make(CLICK), OTHER.make(CLICK)
+    assert read(old, KEYS) == read(new, KEYS) == CLICK
+    assert read(old, {2: OTHER}) is None
+    assert read(old, {1: ClickKey(1, bytes(32))}) is None
+    assert read(old, {}) is None
+
+
+def test_a_key_has_32_bytes() -> None:
+    with pytest.raises(ValueError, match="at least 32 bytes"):
+        ClickKey(1, b"short")
+
+
+def test_no_altered_id_is_read() -> None:
+    text, random = KEY.make(CLICK), Random(46)
+    alphabet = sorted(SAFE | set("+/=. %\n\u00e4"))
+    for at in range(LENGTH):
+        for other in alphabet:
+            if other != text[at]:
+                assert read(text[:at] + other + text[at + 1 :], KEYS) is None
+    for _ in range(20_000):
+        letters = list(text)
+        for at in random.sample(range(LENGTH), random.randint(2, 20)):
+            letters[at] = random.choice(alphabet)
+        altered = "".join(letters)
+        assert altered == text or read(altered, KEYS) is None
+
+
+def test_no_forged_id_is_read() -> None:
+    for _ in range(20_000):
+        assert read(secrets.token_urlsafe(45), KEYS) is None
+    for number in range(2_000):  # a key of the forger's own, under the number of a valid one
+        assert read(ClickKey(1, secrets.token_bytes(32)).make(CLICK), KEYS) is None, number
+
+
+@given(st.text())
+def test_any_text_may_be_read(text: str) -> None:
+    assert read(text, KEYS) is None
+
+
+@pytest.mark.parametrize("text", ["", "+" * 60, "=" * 60, "A" * 59, "A" * 61, "\udc80" * 60])
+def test_what_is_no_click_id(text: str) -> None:
+    assert read(text, KEYS) is None
+
+
+def test_a_click_id_has_no_spelling_but_one() -> None:
+    text = next(
+        text
+        for time in range(1_000)
+        if "-" in (text := KEY.make(CLICK._replace(time_s=time))) and "_" in text
+    )
+    assert read(text, KEYS) is not None
+    for altered in (text.replace("-", "+"), text.replace("_", "/"), f"{text}=", f" {text}"):
+        assert read(altered, KEYS) is None
+
+
+def test_clicks_of_one_person_cannot_be_linked() -> None:
+    """No 4 bytes of person recur, whatever the time and the auction; without one it is zero."""
+    clicks = [CLICK._replace(time_s=time // 10, auction=bytes([time] * 8)) for time in range(256)]
+    masked = [urlsafe_b64decode(KEY.make(click))[25:33] for click in clicks]
+    assert len({part for person in masked for part in (person[:4], person[4:])}) == 2 * len(masked)
+    nobody = urlsafe_b64decode(KEY.make(CLICK._replace(person=NOTHING)))
+    assert nobody[25:33] == NOTHING
+
+
+def test_a_person_is_known_by_kind_and_family() -> None:
+    key = bytes(32)
+    hashes = {
+        person_hash(key, "user", "acme", "1"),
+        person_hash(key, "user", "nova", "1"),
+        person_hash(key, "buyeruid", "acme", "1"),
+        person_hash(key, "ifa", "acme", "1"),
+        person_hash(key, "eid", "acme", "id.example 1"),
+        person_hash(b"x" * 32, "user", "acme", "1"),
+    }
+    assert len(hashes) == 6
+    assert {len(each) for each in hashes} == {8}
+    for kind, id in (("ifa", "aB-c"), ("eid", "id.example 1")):
+        assert person_hash(key, kind, "acme", id) == person_hash(key, kind, "nova", id)
+    assert person_hash(key, "ifa", "", "AB") == person_hash(key, "ifa", "", "ab")
+    assert person_hash(key, "user", "acme", "AB") != person_hash(key, "user", "acme", "ab")
