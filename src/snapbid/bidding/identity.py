@@ -5,26 +5,9 @@ user's name starts with the kind of id, so that ids of different kinds never col
 and placeholders count as absent: a placeholder would turn all users of a sender into one.
 """
 
-import re
-from typing import Final
-
 from snapbid.bidding.bounds import MAX_ENTRIES, MAX_TEXT
 from snapbid.bidding.request import Device, Eid, Text, User
-
-NOBODY: Final = frozenset(
-    {"null", "undefined", "unknown", "none", "nil", "nan", "n/a", "na", "not available", "empty"}
-    | {"anonymous", "anon", "missing", "unset", "not set", "optout", "opt-out", "opt_out"}
-    | {"redacted", "object object"}
-)
-"""Placeholders for no id, in lower case, without surrounding quotes and brackets."""
-
-LEAST_ALIKE: Final = 4
-"""From this length on, one repeated character is a placeholder; a shorter one only if it is 0."""
-
-_AROUND: Final = "'\"<>{}[]()"
-_BETWEEN: Final = "-_:. "
-_LONGEST: Final = max(map(len, NOBODY)) + 2 * len("(")
-_MACRO: Final = re.compile(r"(\{\{.*\}\}|\$\{.*\}|%%.*%%|\[.*\]|<.*>)\Z", re.DOTALL)
+from snapbid.campaigns.persons import is_placeholder
 
 
 def recognise(device: Device, user: User) -> str | None:
@@ -40,21 +23,6 @@ def recognise(device: Device, user: User) -> str | None:
     if user.eids or (user.ext is not None and user.ext.eids):
         return _eid(user.eids) or (_eid(user.ext.eids) if user.ext is not None else None)
     return None
-
-
-def is_placeholder(id: str) -> bool:
-    """Return whether an id is a placeholder that senders write for none.
-
-    That is white space, a word such as `null`, an unfilled macro, or one repeated character, such
-    as the zeroes of an advertising id that its user has withdrawn.
-    """
-    text = id.strip()
-    own = text.strip(_BETWEEN)
-    if not own.strip(own[:1] + _BETWEEN):
-        return own[:1] in ("", "0") or len(own) >= LEAST_ALIKE
-    if len(text) <= _LONGEST and text.strip(_AROUND).lower() in NOBODY:
-        return True
-    return text[0] in "{$%[<" and _MACRO.match(text) is not None
 
 
 def _eid(eids: list[Eid] | None) -> str | None:

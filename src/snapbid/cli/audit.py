@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from snapbid.warehouse.audit import AuditEntry, Kind
 
-KINDS = ("ssp", "campaign", "product", "key", "token", "creative", "person")
+KINDS = ("ssp", "campaign", "product", "key", "token", "creative", "person", "audience")
 
 
 def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:

@@ -11,6 +11,7 @@ import click
 from snapbid.base.settings import SettingsError
 from snapbid.base.version import version
 from snapbid.cli import console
+from snapbid.cli.audiences import audience
 from snapbid.cli.audit import audit
 from snapbid.cli.campaigns import campaign
 from snapbid.cli.creatives import creative
@@ -61,7 +62,7 @@ def main() -> None:
 
 
 for command in (
-    up, serve, drain, migrate, env, ssp, token, campaign, creative, key, events, rates, explain,
-    golive, load, export, ledger, audit, status, forget, reconcile,
+    up, serve, drain, migrate, env, ssp, token, campaign, creative, audience, key, events, rates,
+    explain, golive, load, export, ledger, audit, status, forget, reconcile,
 ):  # fmt: skip
     main.add_command(command)

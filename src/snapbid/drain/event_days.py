@@ -1,4 +1,4 @@
-"""Retention of events, and the partitions that hold them (contract 7).
+"""Retention of events, the partitions that hold them (contract 7), and memberships of audiences.
 
 If events are kept for a number of days, each partition holds one day, and is dropped with the ids
 of its events once the whole day is older. If they are kept for ever, each holds a month: PostgreSQL
@@ -14,7 +14,7 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.warehouse import events, partitions
+from snapbid.warehouse import audiences, events, partitions
 from snapbid.warehouse.partitions import Span
 
 AHEAD_DAYS: Final = 7
@@ -50,6 +50,7 @@ class EventDays:
                 return
             now = self._now()
             await self.prepare(connection, (now + timedelta(days=n) for n in range(AHEAD_DAYS + 1)))
+            await self._discard_memberships(connection)
             if self._keep_days is not None:
                 await self._drop(connection)
         if self._horizon is not None:
@@ -95,6 +96,15 @@ class EventDays:
                     span.next.date(),
                 )
         self._horizon = horizon
+
+    async def _discard_memberships(self, connection: asyncpg.Connection) -> None:
+        """Discard what no longer puts anybody into an audience."""
+        until = monotonic() + DELETE_S
+        try:
+            while await audiences.discard(connection) and monotonic() < until:
+                pass
+        except asyncpg.PostgresError as error:
+            self._note_failure(connection, "discard ended memberships of audiences", error)
 
     async def _delete(self, connection: asyncpg.Connection, horizon: datetime) -> None:
         """Delete old rows that have no partition of their own, and ids of dropped events."""

@@ -1,9 +1,10 @@
 """Drains accepted events from the streams into the warehouse, exactly once (contract 7).
 
 A round takes requests from each of this drain's streams, alternating between products. It enriches
-their events, stores them in one transaction together with the flags of their sequences, and then
-deletes the stream entries. A round that is interrupted anywhere is simply repeated: the warehouse
-keeps the first event of each id, so storing it again changes nothing.
+their events, stores them in one transaction together with the flags of their sequences and what
+they say of persons (audiences.py), and then deletes the stream entries. A round that is interrupted
+anywhere is simply repeated: the warehouse keeps the first event of each id, so storing it again
+changes nothing.
 
 An event that the warehouse refuses is found by halving, and dead-lettered alone. So is one that
 fails in any other way, by a timeout or with the connection: from then on its products are drained
@@ -27,7 +28,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from snapbid.base.suppression import Suppression, texts
-from snapbid.drain import sequences
+from snapbid.campaigns.persons import PersonKey
+from snapbid.drain import audiences, sequences
 from snapbid.drain.event_days import EventDays
 from snapbid.drain.lags import LAGS
 from snapbid.drain.streams import EventStream, EventStreams, Waiting
@@ -92,6 +94,7 @@ class EventDrain:
         self._enricher = Enricher(geo.place, details, DailyRates(history))
         self._suppression = Suppression()
         self._suppression_mark: tuple[object, ...] | None = None
+        self._persons = PersonKey(b"")
         self._suspects = Suspects()
         self._revised_at_once = ROWS
         self._revisions_failed = 0
@@ -260,6 +263,7 @@ class EventDrain:
         if mark != self._suppression_mark:
             self._suppression = await persons.fetch_suppression(connection)
             self._suppression_mark = mark
+            self._persons = PersonKey(self._suppression.key)
         if not self._suppression.hashes:
             return list(rows)
         return [_emptied(row) if _is_of(row, self._suppression) else row for row in rows]
@@ -311,6 +315,7 @@ class EventDrain:
             stored = await events.store(connection, known)
             new = {row.event_id: row for row in known if row.event_id in stored.event_ids}
             await sequences.check(connection, list(new.values()))
+            await audiences.absorb(connection, self._persons, list(new.values()))
         self._stored.inc(len(stored.event_ids))
         self._conflicts.inc(stored.conflicts)
 

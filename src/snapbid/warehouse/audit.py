@@ -16,7 +16,7 @@ import msgspec
 
 from snapbid.warehouse import away
 
-Kind = Literal["ssp", "campaign", "product", "key", "token", "creative", "person"]
+Kind = Literal["ssp", "campaign", "product", "key", "token", "creative", "person", "audience"]
 
 
 class AuditEntry(msgspec.Struct, frozen=True):

@@ -2,9 +2,9 @@
 --
 --   1 the registry of SSPs               6 server events
 --   2 campaigns                          7 forgotten persons
---   3 numbers of SSPs and campaigns      8 the audit trail
---   4 report tables                      9 the catalog's base
---   5 the ledger and the drain
+--   3 numbers of SSPs and campaigns      8 audiences
+--   4 report tables                      9 the audit trail
+--   5 the ledger and the drain          10 the catalog's base
 --
 -- Operators read these tables in plain SQL, and write those of sections 1 and 2, products, keys and
 -- rates. Every change that workers need is announced on the channel snapbid_catalog when its
@@ -746,7 +746,94 @@ create trigger suppressed_announce after insert or update or delete or truncate 
     for each statement execute function catalog_announce();
 
 
--- 8 The audit trail -----------------------------------------------------------------------------
+-- 8 Audiences -----------------------------------------------------------------------------------
+
+-- Persons by what they have done (contract 12). A person is the keyed hash of a product's user in
+-- server events, a member that of an id in bid requests (campaigns/persons.py): no id is kept.
+
+-- With an id: an operator's audience, of the events of a product or, without a product, a list of
+-- members. Without an id: whoever the product must not advertise to.
+create table audience (
+    number int generated always as identity primary key,
+    id text unique
+        constraint audience_id_form check (id ~ '^[A-Za-z0-9._~-]{1,128}$'),
+    product text,
+    event text,
+    within_days int,
+    at_least int,
+    min_amount_usd bigint,                 -- micro-USD
+    added_at timestamptz not null default now(),
+    constraint audience_is_named check (id is not null or product is not null),
+    constraint audience_is_of_events check (
+        num_nulls(event, within_days, at_least) in (0, 3)
+        and (event is null) = (id is null or product is null))
+);
+create unique index audience_of_product on audience (product) where id is null;
+
+-- The persons that are behind an anonymous id.
+create table person_alias (
+    anonymous bigint not null,
+    person bigint not null,
+    seen_at timestamptz not null default clock_timestamp(),
+    primary key (anonymous, person)
+);
+create index person_alias_person on person_alias (person);
+
+-- The members by which bid requests show a person.
+create table person_link (
+    person bigint not null,
+    member bigint not null,
+    seen_at timestamptz not null default now(),
+    primary key (person, member)
+);
+create index person_link_member on person_link (member, seen_at);
+
+-- The newest events that count for an audience, at most `at_least` of them, newest first; the person
+-- is in it until `until`, null if these are too few.
+create table person_audience (
+    person bigint not null,
+    audience int not null references audience on delete cascade,
+    times timestamptz[] not null,
+    until timestamptz,
+    fades_at timestamptz not null,         -- when the newest of them no longer counts
+    primary key (person, audience)
+);
+create index person_audience_fades_at on person_audience (fades_at);
+create index person_audience_audience on person_audience (audience);
+
+-- When a person last excluded himself from a product, was let in again, and refused and accepted its
+-- marketing.
+create table person_restriction (
+    person bigint primary key,
+    product text not null,
+    blocked_at timestamptz,
+    unblocked_at timestamptz,
+    refused_at timestamptz,
+    accepted_at timestamptz,
+    holds boolean not null generated always as (
+        coalesce(blocked_at >= coalesce(unblocked_at, '-infinity'), false)
+        or coalesce(refused_at >= coalesce(accepted_at, '-infinity'), false)) stored
+);
+
+-- What workers look up: in which audiences a member is, and until when. Writers take turns (by a lock
+-- until commit), so that a reader that has seen revision n has missed none below n.
+create sequence audience_revision;
+create table audience_member (
+    member bigint not null,
+    audience int not null,
+    until timestamptz not null,            -- in the past in rows that have ended
+    revision bigint not null,
+    primary key (member, audience)
+);
+create index audience_member_revision on audience_member (revision);
+create index audience_member_until on audience_member (until);
+
+create function audience_lock() returns void language sql as $$
+    select pg_advisory_xact_lock(7165064744911531885)
+$$;
+
+
+-- 9 The audit trail -----------------------------------------------------------------------------
 
 -- Who changed which SSP, campaign, product, key or token, and when.
 --
@@ -759,7 +846,7 @@ create table audit (
     at timestamptz not null default now(),
     kind text not null
         constraint audit_kind check (kind in (
-            'ssp', 'campaign', 'product', 'key', 'token', 'creative', 'person')),
+            'ssp', 'campaign', 'product', 'key', 'token', 'creative', 'person', 'audience')),
     object text,                           -- null in an entry for many objects
     action text not null,
     count int not null default 1,
@@ -832,6 +919,11 @@ create trigger product_audit after insert or update or delete on product
     for each row execute function audit_row('product', 'name');
 create trigger api_key_audit after insert or update or delete on api_key
     for each row execute function audit_row('key', 'hash');
+
+create trigger audience_audit_added after insert on audience
+    for each row when (new.id is not null) execute function audit_row('audience', 'id');
+create trigger audience_audit_removed after delete on audience
+    for each row when (old.id is not null) execute function audit_row('audience', 'id');
 
 create function audit_truncate() returns trigger language plpgsql as $$
 declare
@@ -955,7 +1047,7 @@ create trigger creative_suspension_audit_all before truncate on creative_suspens
     for each statement execute function audit_truncate('creative');
 
 
--- 9 The catalog's base --------------------------------------------------------------------------
+-- 10 The catalog's base -------------------------------------------------------------------------
 
 -- The index of all campaigns, built by one machine for the others to fetch. Unlogged: if a crash of
 -- PostgreSQL empties the tables, it is built again.

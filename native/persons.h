@@ -1,0 +1,46 @@
+/* Keyed hashes of persons' ids: SipHash-2-4 (Aumasson and Bernstein, 2012), a pseudo-random function,
+ * so that nobody without the key can compute or compare one. */
+#ifndef SNAPBID_PERSONS_H
+#define SNAPBID_PERSONS_H
+
+#include <stdint.h>
+#include <stddef.h>
+#include <string.h>
+
+#define SB_PERSON_KEY 16 /* bytes */
+
+static inline uint64_t sb_turned(uint64_t word, int bits) { return word << bits | word >> (64 - bits); }
+
+static inline void sb_sip_round(uint64_t v[4]) {
+    v[0] += v[1]; v[1] = sb_turned(v[1], 13) ^ v[0]; v[0] = sb_turned(v[0], 32);
+    v[2] += v[3]; v[3] = sb_turned(v[3], 16) ^ v[2];
+    v[0] += v[3]; v[3] = sb_turned(v[3], 21) ^ v[0];
+    v[2] += v[1]; v[1] = sb_turned(v[1], 17) ^ v[2]; v[2] = sb_turned(v[2], 32);
+}
+
+static inline uint64_t sb_person(const char *key, const char *name, size_t size) {
+    uint64_t k[2], word, last = (uint64_t)size << 56;
+    const char *end = name + (size & ~(size_t)7);
+    memcpy(k, key, SB_PERSON_KEY);
+    uint64_t v[4] = {k[0] ^ 0x736f6d6570736575ULL, k[1] ^ 0x646f72616e646f6dULL,
+                     k[0] ^ 0x6c7967656e657261ULL, k[1] ^ 0x7465646279746573ULL};
+    for (; name != end; name += 8) {
+        memcpy(&word, name, 8);
+        v[3] ^= word;
+        sb_sip_round(v);
+        sb_sip_round(v);
+        v[0] ^= word;
+    }
+    for (size_t i = 0; i < (size & 7); i++)
+        last |= (uint64_t)(unsigned char)name[i] << (8 * i);
+    v[3] ^= last;
+    sb_sip_round(v);
+    sb_sip_round(v);
+    v[0] ^= last;
+    v[2] ^= 0xff;
+    for (int i = 0; i < 4; i++)
+        sb_sip_round(v);
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+#endif

@@ -1,0 +1,78 @@
+"""Audiences: who has done what, as an operator defines it (contract 12)."""
+
+import re
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+
+from snapbid.campaigns.campaign import CampaignError
+from snapbid.campaigns.rules import Check, Mistakes, Path, list_of, object_of, report, shown
+from snapbid.campaigns.value_rules import BUDGET, choice, integer, text_rule
+
+MAX_DAYS: Final = 366
+MAX_COUNT: Final = 100  # events whose times are kept of each person
+MAX_AUDIENCES: Final = 1_000  # in a file
+NAME: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
+
+
+class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The persons with at least `at_least` events of a product in the last `within_days` days.
+
+    `min_amount_usd` (micro-USD): of the events, only those whose amount is at least this count.
+    """
+
+    id: str
+    product: str
+    event: str
+    within_days: int
+    at_least: int = 1
+    min_amount_usd: int | None = None
+
+
+def check_product(value: Any, at: Path, mistakes: Mistakes) -> Any:
+    """Check the name of a product, or of an audience."""
+    if not (isinstance(value, str) and NAME.fullmatch(value)):
+        rule = "must have 1 to 128 of the characters A-Z a-z 0-9 . _ ~ -"
+        report(mistakes, at, text_rule(value) or f"{rule}, found {shown(value)}")
+    return value
+
+
+def rule_of(events: Collection[str], with_amounts: Collection[str]) -> Check:
+    """Return the rule of a list of audiences.
+
+    events: the names of the catalog's events; with_amounts: those that have an amount.
+    """
+
+    def has_an_amount(audience: Any, at: Path, mistakes: Mistakes) -> None:
+        if audience.min_amount_usd is not None and audience.event in set(events) - set(
+            with_amounts
+        ):
+            report(mistakes, (at, "min_amount_usd"), f"{audience.event} has no amount")
+
+    one = object_of(
+        {
+            "id": check_product,
+            "product": check_product,
+            "event": choice(*events),
+            "within_days": integer(1, MAX_DAYS),
+            "at_least": integer(1, MAX_COUNT),
+            "min_amount_usd": BUDGET,
+        },
+        Audience,
+        required=("id", "product", "event", "within_days"),
+        together=has_an_amount,
+    )
+    return list_of(one, MAX_AUDIENCES, distinct=False, unique="id")
+
+
+def parse(document: object, check: Check) -> tuple[Audience, ...]:
+    """Check a decoded JSON document: an audience or a list of them.
+
+    Raises CampaignError with every mistake.
+    """
+    mistakes = Mistakes()
+    audiences = check(document if isinstance(document, list) else [document], (), mistakes)
+    if mistakes:
+        raise CampaignError(tuple(mistakes))
+    return tuple(audiences)

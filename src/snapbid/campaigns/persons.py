@@ -1,0 +1,79 @@
+"""Persons, known by keyed hashes alone (contract 12).
+
+A *member* is the hash of an id that bid requests carry, by which a request is looked up; a *person*
+that of a product's user in server events. No id is stored in the clear, and without the warehouse's
+key nobody can compute a hash. The hashes are 64-bit integers, signed as PostgreSQL has them.
+"""
+
+import re
+from hashlib import blake2b
+from typing import Final, Literal
+
+from snapbid.campaigns._persons import siphash
+from snapbid.campaigns.domains import MAX_TEXT
+
+IdKind = Literal["ifa", "buyeruid", "user", "eid"]
+KINDS: Final = ("ifa", "buyeruid", "user", "eid")
+SCOPED: Final = {"user": "SSP", "eid": "source"}
+"""Ids that mean a person only within a family of SSPs (its canonical id), or at a source."""
+
+NOBODY: Final = frozenset(
+    {"null", "undefined", "unknown", "none", "nil", "nan", "n/a", "na", "not available", "empty"}
+    | {"anonymous", "anon", "missing", "unset", "not set", "optout", "opt-out", "opt_out"}
+    | {"redacted", "object object"}
+)
+"""Placeholders for no id, in lower case, without surrounding quotes and brackets."""
+
+LEAST_ALIKE: Final = 4
+"""From this length on, one repeated character is a placeholder; a shorter one only if it is 0."""
+
+_AROUND: Final = "'\"<>{}[]()"
+_BETWEEN: Final = "-_:. "
+_LONGEST: Final = max(map(len, NOBODY)) + 2 * len("(")
+_MACRO: Final = re.compile(r"(\{\{.*\}\}|\$\{.*\}|%%.*%%|\[.*\]|<.*>)\Z", re.DOTALL)
+
+
+class PersonKey:
+    """The key of the hashes, derived from the warehouse's secret."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.key = blake2b(secret, digest_size=16, person=b"snapbid persons").digest()
+
+    def member(self, kind: IdKind, id: str, scope: str = "") -> int:
+        """Return the hash of an id in bid requests; advertising ids count in any case."""
+        return self._hash(kind, scope, id.lower() if kind == "ifa" else id)
+
+    def user(self, product: str, client_user_id: str) -> int:
+        """Return the hash of a product's user."""
+        return self._hash("client", product, client_user_id)
+
+    def visitor(self, product: str, anonymous_id: str) -> int:
+        """Return the hash of a product's anonymous user."""
+        return self._hash("anonymous", product, anonymous_id)
+
+    def _hash(self, kind: str, scope: str, id: str) -> int:
+        return siphash(self.key, f"{kind}\0{scope}\0{id}".encode(errors="surrogatepass"))
+
+
+def is_member_id(id: object) -> bool:
+    """Return whether a value is an id that can mean a person in a bid request."""
+    return (
+        isinstance(id, str)
+        and 0 < len(id.encode(errors="surrogatepass")) <= MAX_TEXT
+        and not is_placeholder(id)
+    )
+
+
+def is_placeholder(id: str) -> bool:
+    """Return whether an id is a placeholder that senders write for none.
+
+    That is white space, a word such as `null`, an unfilled macro, or one repeated character, such
+    as the zeroes of an advertising id that its user has withdrawn.
+    """
+    text = id.strip()
+    own = text.strip(_BETWEEN)
+    if not own.strip(own[:1] + _BETWEEN):
+        return own[:1] in ("", "0") or len(own) >= LEAST_ALIKE
+    if len(text) <= _LONGEST and text.strip(_AROUND).lower() in NOBODY:
+        return True
+    return text[0] in "{$%[<" and _MACRO.match(text) is not None

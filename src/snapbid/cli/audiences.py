@@ -1,0 +1,152 @@
+"""`snapbid audience`: define, list and remove audiences."""
+
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import click
+
+from snapbid.cli import console
+from snapbid.cli.shell import ShellGroup
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from snapbid.campaigns.audiences import Audience
+    from snapbid.warehouse.audiences import Listed
+
+
+@click.group(cls=ShellGroup)
+def audience() -> None:
+    """Audiences, which campaigns target: who has done what, or a list of ids."""
+
+
+@audience.command(
+    "add", examples=["snapbid audience add depositors.json", "snapbid audience add - < all.json"]
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+def audience_add(file: str) -> None:
+    """Add the audiences of a JSON file, an object or an array; an existing id is replaced.
+
+    What is stored of server events counts from the beginning, as far as the persons are known.
+    """
+    from snapbid.drain import audiences
+
+    added = _read(file)
+
+    async def work(connection: "asyncpg.Connection") -> list[bool]:
+        return [await audiences.add(connection, each) for each in added]
+
+    for each, is_new in zip(added, console.in_warehouse(work), strict=True):
+        click.echo(f"{each.id}: {'added' if is_new else 'unchanged'}")
+
+
+@audience.command("import", examples=["snapbid audience import newsletter ids.txt"])
+@click.argument("audience_id", metavar="ID")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+def audience_import(audience_id: str, file: str) -> None:
+    """Make an audience of a file of ids, replacing the one of this ID.
+
+    FILE has an id per line: an advertising id (device.ifa), or `ifa ID`, `buyeruid ID`,
+    `user SSP ID`, `eid SOURCE ID`, or `hash DIGITS` from `snapbid audience hash`. Only keyed hashes
+    of the ids are stored.
+    """
+    from snapbid.campaigns.audiences import NAME
+    from snapbid.warehouse import audiences
+
+    if not NAME.fullmatch(audience_id):
+        raise console.WrongInput("ID must have 1 to 128 of the characters A-Z a-z 0-9 . _ ~ -")
+
+    async def work(connection: "asyncpg.Connection") -> int:
+        members = sorted(set(await _hashes(connection, file)))
+        await audiences.add_list(connection, audience_id, members)
+        return len(members)
+
+    click.echo(f"{audience_id}: {console.counted(console.in_warehouse(work), 'member')}")
+
+
+@audience.command("hash", examples=["snapbid audience hash ids.txt > hashes.txt"])
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+def audience_hash(file: str) -> None:
+    """Print the lines of a file of ids hashed, for `snapbid audience import`.
+
+    The hashes are keyed by the warehouse: they mean nothing to another one.
+    """
+    from snapbid.campaigns.member_file import in_hex
+
+    async def work(connection: "asyncpg.Connection") -> list[int]:
+        return await _hashes(connection, file)
+
+    for member in console.in_warehouse(work):
+        click.echo(f"hash {in_hex(member)}")
+
+
+@audience.command("list", examples=["snapbid audience list", "snapbid audience list --json"])
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+def audience_list(as_json: bool) -> None:
+    """List the audiences with the numbers of their members, which are ids in bid requests."""
+    from snapbid.warehouse import audiences
+
+    listed = console.in_warehouse(audiences.fetch_listed)
+    if as_json:
+        console.print_json(_shown(each) for each in listed)
+        return
+    columns = tuple(audiences.Listed._fields)
+    rows = [["" if cell is None else cell for cell in _shown(each).values()] for each in listed]
+    console.print_table(columns, rows)
+
+
+@audience.command("remove", examples=["snapbid audience remove depositors-30d"])
+@click.argument("audience_id", metavar="ID")
+def audience_remove(audience_id: str) -> None:
+    """Remove an audience; campaigns that include it no longer bid."""
+    from snapbid.drain import audiences
+
+    async def work(connection: "asyncpg.Connection") -> bool:
+        return await audiences.remove(connection, audience_id)
+
+    if not console.in_warehouse(work):
+        raise console.Refused(f"there is no audience with the id {audience_id[:60]!a}")
+    click.echo(f"{audience_id}: removed")
+
+
+def _read(file: str) -> "tuple[Audience, ...]":
+    """Read a file of definitions. Raises Refused with every mistake."""
+    import json
+    from decimal import Decimal
+
+    from snapbid.campaigns.audiences import parse
+    from snapbid.campaigns.campaign import CampaignError
+    from snapbid.drain.audiences import AUDIENCES
+
+    try:
+        with click.open_file(file, "rb") as opened:
+            document = json.loads(opened.read(), parse_float=Decimal)
+        return parse(document, AUDIENCES)
+    except CampaignError as error:
+        raise console.Refused("\n".join(map(str, error.mistakes))) from error
+    except (ValueError, RecursionError) as error:
+        raise console.Refused(f"{file} is no JSON: {error}") from error
+    except OSError as error:
+        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
+
+
+async def _hashes(connection: "asyncpg.Connection", file: str) -> list[int]:
+    """Read a file of ids. Raises Refused, naming the lines that are no ids."""
+    from snapbid.campaigns.member_file import MemberError, read_members
+    from snapbid.campaigns.persons import PersonKey
+    from snapbid.warehouse import persons
+
+    key = PersonKey((await persons.fetch_suppression(connection)).key)
+    try:
+        with click.open_file(file, "rb") as opened:
+            return list(read_members(cast("BinaryIO", opened), key))
+    except MemberError as error:
+        raise console.Refused(f"{file}: {error}") from error
+    except OSError as error:
+        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _shown(listed: "Listed") -> dict[str, object]:
+    micros = listed.min_amount_usd
+    amount = None if micros is None else f"{micros / 1_000_000:.6f}"
+    added = listed.added_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return listed._asdict() | {"min_amount_usd": amount, "added_at": added}

@@ -1,0 +1,245 @@
+"""What events say of persons: who is in an audience, and whom a product must not advertise to.
+
+It is stored in the transaction that stores the events, so it counts each event once, whatever is
+repeated. The order of arrival doesn't matter: the time of an event decides (contract 12).
+
+- A person is the `client_user_id`, and the `anonymous_id` until an event carries both. From then on
+  what was counted for the anonymous id is the user's, and later events with it alone are those of
+  the last user seen behind it.
+- Bid requests show a person by a member: `context.device_id`, an advertising id, and the person of
+  a click id. The members of an anonymous id are those of each user behind it.
+- `account_blocked` for `self_exclusion` restricts a person until an `account_unblocked` that names
+  this reason or none. Without consent to any channel in the last `marketing_consent_updated`, or to
+  marketing in the last `register`, a person is restricted as well. Of events at the same time, the
+  restricting one counts.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+
+from snapbid.campaigns.audiences import Audience, rule_of
+from snapbid.campaigns.persons import PersonKey, is_member_id
+from snapbid.events.catalog import EVENTS
+from snapbid.events.enrich import MONETARY
+from snapbid.warehouse import audiences, events, persons
+from snapbid.warehouse.audiences import Count, Definition, Restriction
+from snapbid.warehouse.events import EventRow
+
+SELF_EXCLUSION: Final = "self_exclusion"
+CHANNELS: Final = ("allow_email", "allow_sms", "allow_push", "allow_chat_app")
+MICROS: Final = 1_000_000
+
+AUDIENCES: Final = rule_of(
+    list(EVENTS),
+    [name for name, amounts in MONETARY.items() if any(each.leaf == "amount" for each in amounts)],
+)
+"""The rule of audiences in a JSON document."""
+
+Pair = tuple[int, int]
+
+
+class Persons:
+    """The persons of some rows: `of_row` has that of each, None without any id.
+
+    `aliases` are the (anonymous, person) pairs that the rows carry, `links` their (person, member)
+    pairs, and `anonymous` the anonymous ids that stand alone.
+    """
+
+    def __init__(
+        self,
+        key: PersonKey,
+        rows: Sequence[EventRow],
+        member_of_click: Callable[[str], int | None] = lambda _: None,
+    ) -> None:
+        self.of_row: list[int | None] = []
+        self.aliases: set[Pair] = set()
+        self.links: set[Pair] = set()
+        self.anonymous: set[int] = set()
+        for row in rows:
+            known = []
+            if row.client_user_id is not None:
+                known.append(key.user(row.product, row.client_user_id))
+            if row.anonymous_id is not None:
+                known.append(key.visitor(row.product, row.anonymous_id))
+            if len(known) == 2:
+                self.aliases.add((known[1], known[0]))
+            elif row.client_user_id is None:
+                self.anonymous.update(known)
+            self.of_row.append(known[0] if known else None)
+            members = _members(key, row, member_of_click)
+            self.links.update((person, member) for person in known for member in members)
+
+    def resolve(self, aliases: Sequence[Pair]) -> None:
+        """Put users in place of anonymous ids, the last one behind each; all of them are linked."""
+        user_of = dict(aliases)
+        self.of_row = [user_of.get(p, p) if p is not None else None for p in self.of_row]
+        self.links |= _inherited(self.links, aliases)
+
+
+def _inherited(links: Iterable[Pair], aliases: Iterable[Pair]) -> set[Pair]:
+    """Return the links of anonymous ids as those of the users behind them."""
+    members: dict[int, list[int]] = {}
+    for person, member in links:
+        members.setdefault(person, []).append(member)
+    return {(user, member) for visitor, user in aliases for member in members.get(visitor, ())}
+
+
+def _members(
+    key: PersonKey, row: EventRow, member_of_click: Callable[[str], int | None]
+) -> list[int]:
+    members = []
+    if '"device_id"' in row.context:
+        device = msgspec.json.decode(row.context).get("device_id")
+        if is_member_id(device):
+            members.append(key.member("ifa", device))
+    if row.click_id is not None and (member := member_of_click(row.click_id)) is not None:
+        members.append(member)
+    return members
+
+
+async def absorb(connection: asyncpg.Connection, key: PersonKey, rows: Sequence[EventRow]) -> None:
+    """Count newly stored events; the last step of their transaction, since it takes a lock."""
+    found = Persons(key, rows)
+    definitions = await audiences.fetch_definitions(connection, {row.product for row in rows})
+    new = await audiences.alias(connection, found.aliases) if found.aliases else []
+    if found.anonymous:
+        found.resolve(await audiences.fetch_aliases(connection, found.anonymous))
+    counts = _counts(definitions, rows, found.of_row)
+    restrictions = _restrictions(rows, found.of_row)
+    if new:
+        counts += await _counted_before(connection, new)
+        known = await audiences.fetch_links(connection, {visitor for visitor, _ in new})
+        found.links |= _inherited(known, new)
+    await audiences.count(connection, counts)
+    await audiences.restrict(connection, restrictions)
+    changed, lost = set[int](), set[int]()
+    if found.links:
+        changed, lost = await audiences.link(connection, found.links)
+    changed.update((each.person for each in counts), (each.person for each in restrictions))
+    if changed:
+        await audiences.refresh(connection, changed, lost)
+
+
+async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_000) -> bool:
+    """Define an audience and count the events that are stored; return False if it is defined so.
+
+    The drain counts what it stores from the definition on; meanwhile nobody's events wait longer
+    than for a page. If this is interrupted, removing the audience and adding it again repeats it.
+    """
+    product = {audience.product}
+    async with connection.transaction():
+        await events.hold_products(connection, product)
+        number = await audiences.add(connection, audience)
+        if number is None:
+            return False
+        await audiences.open_events(connection, audience)
+    try:
+        while rows := await audiences.fetch_events(connection, page):
+            async with connection.transaction():
+                await persons.hold_erasure(connection)
+                await events.hold_products(connection, product)
+                await _fill(connection, number, audience, rows)
+    finally:
+        await audiences.close_events(connection)
+    return True
+
+
+async def remove(connection: asyncpg.Connection, id: str) -> bool:
+    """Remove an audience; return whether there was one."""
+    async with connection.transaction():
+        product = await audiences.fetch_product(connection, id)
+        if product is not None:
+            await events.hold_products(connection, {product})
+        return await audiences.remove(connection, id)
+
+
+async def _fill(
+    connection: asyncpg.Connection, number: int, audience: Audience, rows: Sequence[EventRow]
+) -> None:
+    """Count events that were stored before an audience was defined, for it alone."""
+    suppression = await persons.fetch_suppression(connection)
+    kept = [
+        row
+        for row in rows
+        if not any(id and suppression.has_id(id) for id in (row.client_user_id, row.anonymous_id))
+    ]
+    found = Persons(PersonKey(suppression.key), kept)
+    found.resolve(await audiences.fetch_aliases(connection, found.anonymous))
+    definition = Definition(number, audience.product, audience.event, audience.min_amount_usd)
+    counts = _counts([definition], kept, found.of_row)
+    await audiences.count(connection, counts)
+    await audiences.refresh(connection, {each.person for each in counts})
+
+
+# -- what events say ------------------------------------------------------------------------------
+
+
+def _counts(
+    definitions: Iterable[Definition], rows: Sequence[EventRow], persons: Sequence[int | None]
+) -> list[Count]:
+    by_event: dict[tuple[str, str], list[Definition]] = {}
+    for definition in definitions:
+        by_event.setdefault((definition.product, definition.event), []).append(definition)
+    return [
+        Count(person, definition.number, row.occurred_at)
+        for row, person in zip(rows, persons, strict=True)
+        if person is not None
+        for definition in by_event.get((row.product, row.event), ())
+        if _is_large_enough(row, definition.min_amount_usd)
+    ]
+
+
+def _is_large_enough(row: EventRow, min_micros: int | None) -> bool:
+    if min_micros is None:
+        return True
+    amounts = msgspec.json.decode(row.enrichment).get("amounts") or {}
+    usd = (amounts.get("amount") or {}).get("usd")
+    return usd is not None and round(usd * MICROS) >= min_micros
+
+
+def _restrictions(rows: Sequence[EventRow], persons: Sequence[int | None]) -> list[Restriction]:
+    found = []
+    for row, person in zip(rows, persons, strict=True):
+        read = _RESTRICTING.get(row.event)
+        field = read(msgspec.json.decode(row.context)) if read is not None else None
+        if field is not None and person is not None:
+            time = {field: row.occurred_at}
+            found.append(Restriction(person=person, product=row.product, **time))
+    return found
+
+
+def _blocked(context: dict[str, Any]) -> str | None:
+    return "blocked_at" if context.get("block_reason") == SELF_EXCLUSION else None
+
+
+def _unblocked(context: dict[str, Any]) -> str | None:
+    reason = context.get("previous_block_reason")
+    return "unblocked_at" if reason in (None, SELF_EXCLUSION) else None
+
+
+def _consented(context: dict[str, Any]) -> str | None:
+    return "accepted_at" if any(context.get(each) for each in CHANNELS) else "refused_at"
+
+
+def _registered(context: dict[str, Any]) -> str | None:
+    privacy = context.get("privacy")
+    consent = privacy.get("marketing_consent") if isinstance(privacy, dict) else None
+    return None if consent is None else "accepted_at" if consent else "refused_at"
+
+
+_RESTRICTING: Final[dict[str, Callable[[dict[str, Any]], str | None]]] = {
+    "account_blocked": _blocked,
+    "account_unblocked": _unblocked,
+    "marketing_consent_updated": _consented,
+    "register": _registered,
+}
+
+
+async def _counted_before(connection: asyncpg.Connection, aliases: list[Pair]) -> list[Count]:
+    """Take over what was counted for anonymous ids, now that their users are known."""
+    user_of = dict(aliases)
+    taken = await audiences.take_counts(connection, user_of)
+    return [each._replace(person=user_of[each.person]) for each in taken]

@@ -1,0 +1,447 @@
+"""Audiences in the warehouse: definitions, what is counted of persons, and who is a member.
+
+A person and a member are keyed hashes (`campaigns.persons`). What events say of a person is stored
+in `person_…` tables; `refresh` derives from it in which audiences a member is. Writers hold the
+lock of the persons' product (`events.hold_products`).
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import asyncpg
+
+from snapbid.campaigns.audiences import Audience
+from snapbid.warehouse.events import EventRow
+
+LINKS: Final = 64  # members kept of a person, the last ones seen
+PERSONS: Final = 1_000  # considered behind a member, the last ones seen
+KEPT_DAYS: Final = 2  # for which ended memberships are kept, for readers that have not seen the end
+DISCARDED: Final = 5_000  # rows deleted at once
+
+
+class Definition(NamedTuple):
+    """An audience that counts events of a product; `min_amount_usd` in micro-USD."""
+
+    number: int
+    product: str
+    event: str
+    min_amount_usd: int | None
+
+
+class Count(NamedTuple):
+    """An event of a person that counts for an audience."""
+
+    person: int
+    audience: int
+    at: datetime
+
+
+class Restriction(NamedTuple):
+    """When a person last was blocked and unblocked, and refused and accepted marketing."""
+
+    person: int
+    product: str
+    blocked_at: datetime | None = None
+    unblocked_at: datetime | None = None
+    refused_at: datetime | None = None
+    accepted_at: datetime | None = None
+
+
+class Listed(NamedTuple):
+    """An audience as shown to the operator; `members` are ids in bid requests."""
+
+    id: str
+    product: str | None
+    event: str | None
+    within_days: int | None
+    at_least: int | None
+    min_amount_usd: int | None
+    members: int
+    added_at: datetime
+
+
+class Member(NamedTuple):
+    """A row of what workers look up."""
+
+    member: int
+    audience: int
+    until: datetime
+    revision: int
+
+
+class Names(NamedTuple):
+    """What the numbers in `audience_member` mean: ids of audiences, and products."""
+
+    audiences: dict[int, str]
+    products: dict[int, str]
+
+
+# -- definitions ----------------------------------------------------------------------------------
+
+
+async def fetch_definitions(
+    connection: asyncpg.Connection, products: Iterable[str]
+) -> list[Definition]:
+    """Fetch the audiences that count events of these products."""
+    rows = await connection.fetch(
+        "select number, product, event, min_amount_usd from audience"
+        " where event is not null and product = any($1)",
+        list(products),
+    )
+    return [Definition(*row) for row in rows]
+
+
+async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
+    """Add an audience, replacing one of its id; return its number, None if it is unchanged.
+
+    Needs a transaction with the lock of its product. Nobody is in a new audience.
+    """
+    columns = "id, product, event, within_days, at_least, min_amount_usd"
+    fields = (
+        audience.id,
+        audience.product,
+        audience.event,
+        audience.within_days,
+        audience.at_least,
+        audience.min_amount_usd,
+    )
+    unchanged = await connection.fetchval(
+        f"select true from audience where ({columns}) is not distinct from"
+        " ($1::text, $2::text, $3::text, $4::int, $5::int, $6::bigint)",
+        *fields,
+    )
+    if unchanged:
+        return None
+    await remove(connection, audience.id)
+    number: int = await connection.fetchval(
+        f"insert into audience ({columns}) values ($1, $2, $3, $4, $5, $6) returning number",
+        *fields,
+    )
+    return number
+
+
+async def add_list(
+    connection: asyncpg.Connection, id: str, members: Sequence[int], page: int = 10_000
+) -> None:
+    """Add an audience of these members, replacing one of its id; in pages, which others wait for.
+
+    If this is interrupted, the audience has some of the members.
+    """
+    async with connection.transaction():
+        await remove(connection, id)
+        number = await connection.fetchval(
+            "insert into audience (id) values ($1) returning number", id
+        )
+    for start in range(0, len(members), page):
+        async with connection.transaction():
+            await hold(connection)
+            await connection.execute(_LIST, members[start : start + page], number)
+
+
+async def fetch_product(connection: asyncpg.Connection, id: str) -> str | None:
+    """Fetch the product whose events an audience counts, None if it is a list or unknown."""
+    product: str | None = await connection.fetchval(
+        "select product from audience where id = $1", id
+    )
+    return product
+
+
+async def remove(connection: asyncpg.Connection, id: str) -> bool:
+    """Remove an audience; return whether there was one. Needs a transaction."""
+    number = await connection.fetchval("delete from audience where id = $1 returning number", id)
+    if number is None:
+        return False
+    await connection.execute("delete from audience_member where audience = $1", number)
+    return True
+
+
+# The events that were stored before an audience was defined; held, since they are read in pages.
+_STORED: Final = """
+declare audience_events no scroll cursor with hold for
+select event_id, product, event, occurred_at, received_at, client_user_id, anonymous_id, click_id,
+    context::text, enrichment::text, null::bytea, null::bytea
+from events
+where product = {product} and event = {event}
+    and received_at > now() - interval '{days} days 2 hours'
+    and occurred_at > now() - interval '{days} days'
+    and (client_user_id is not null or anonymous_id is not null)
+"""
+
+
+async def open_events(connection: asyncpg.Connection, audience: Audience) -> None:
+    """Open the stored events that may count for an audience. Needs the lock of its product."""
+    quoted = {
+        name: await connection.fetchval("select quote_literal($1::text)", value)
+        for name, value in (("product", audience.product), ("event", audience.event))
+    }
+    await connection.execute(_STORED.format(days=audience.within_days, **quoted))
+
+
+async def fetch_events(connection: asyncpg.Connection, count: int) -> list[EventRow]:
+    """Fetch the next of the events that were opened."""
+    return [EventRow(*row) for row in await connection.fetch(f"fetch {count} from audience_events")]
+
+
+async def close_events(connection: asyncpg.Connection) -> None:
+    """Close the events that were opened."""
+    await connection.execute("close audience_events")
+
+
+async def fetch_listed(connection: asyncpg.Connection) -> list[Listed]:
+    """Fetch all audiences with the number of their members."""
+    rows = await connection.fetch(
+        "select id, product, event, within_days, at_least, min_amount_usd, (select count(*)"
+        " from audience_member where audience = number and until > now()) as members, added_at"
+        " from audience where id is not null order by id"
+    )
+    return [Listed(*row) for row in rows]
+
+
+_LIST: Final = """
+insert into audience_member
+select member, $2, 'infinity', nextval('audience_revision') from unnest($1::bigint[]) as m (member)
+on conflict do nothing
+"""
+
+
+# -- persons --------------------------------------------------------------------------------------
+
+_ALIAS: Final = """
+insert into person_alias (anonymous, person)
+select * from unnest($1::bigint[], $2::bigint[]) on conflict do nothing returning anonymous, person
+"""
+_LINK: Final = """
+insert into person_link as l (person, member)
+select distinct * from unnest($1::bigint[], $2::bigint[]) order by 1, 2
+on conflict (person, member) do update set seen_at = now()
+where l.seen_at < now() - interval '1 hour'
+returning person
+"""
+_UNLINK: Final = """
+delete from person_link where (person, member) in (
+    select person, member from (
+        select person, member, row_number() over (
+            partition by person order by seen_at desc, member) as place
+        from person_link where person = any($1)
+    ) as placed where place > $2
+) returning member
+"""
+_COUNT: Final = """
+insert into person_audience as p (person, audience, times, until, fades_at)
+select c.person, c.audience, newest.times,
+    newest.times[a.at_least] + make_interval(days => a.within_days),
+    newest.times[1] + make_interval(days => a.within_days)
+from (
+    select person, audience, array_agg(at) as times
+    from unnest($1::bigint[], $2::int[], $3::timestamptz[]) as i (person, audience, at)
+    group by person, audience
+) as c
+join audience a on a.number = c.audience
+left join person_audience known using (person, audience)
+cross join lateral (
+    select array(
+        select at from unnest(c.times || known.times) as t (at) order by at desc limit a.at_least
+    ) as times
+) as newest
+on conflict (person, audience) do update set
+    times = excluded.times, until = excluded.until, fades_at = excluded.fades_at
+"""
+_RESTRICT: Final = """
+insert into person_restriction as p (
+    person, product, blocked_at, unblocked_at, refused_at, accepted_at)
+select person, product, max(blocked_at), max(unblocked_at), max(refused_at), max(accepted_at)
+from unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
+    $6::timestamptz[]) as i (person, product, blocked_at, unblocked_at, refused_at, accepted_at)
+group by person, product
+on conflict (person) do update set
+    blocked_at = greatest(p.blocked_at, excluded.blocked_at),
+    unblocked_at = greatest(p.unblocked_at, excluded.unblocked_at),
+    refused_at = greatest(p.refused_at, excluded.refused_at),
+    accepted_at = greatest(p.accepted_at, excluded.accepted_at)
+"""
+_EXCLUSIONS: Final = """
+insert into audience (product) select distinct unnest($1::text[])
+on conflict (product) where id is null do nothing
+"""
+_REFRESH: Final = """
+with behind as (
+    select m.member, l.person from unnest($1::bigint[]) as m (member)
+    cross join lateral (
+        select person from person_link where member = m.member order by seen_at desc limit $2
+    ) as l
+),
+due as (
+    select b.member, p.audience, max(p.until) as until
+    from behind b join person_audience p using (person) where p.until > now()
+    group by b.member, p.audience
+    union all
+    select distinct b.member, a.number, timestamptz 'infinity'
+    from behind b join person_restriction r using (person)
+    join audience a on a.product = r.product and a.id is null
+    where r.holds
+),
+ended as (
+    select m.member, m.audience, now() as until
+    from audience_member m join audience a on a.number = m.audience
+    where m.member = any($1) and m.until > now() and a.product is not null
+        and not exists (select from due d where (d.member, d.audience) = (m.member, m.audience))
+)
+insert into audience_member as m (member, audience, until, revision)
+select member, audience, until, nextval('audience_revision')
+from (select * from due union all select * from ended) as changed
+on conflict (member, audience) do update set until = excluded.until, revision = excluded.revision
+where m.until <> excluded.until
+"""
+
+
+async def alias(
+    connection: asyncpg.Connection, pairs: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Record which persons are behind anonymous ids; return the pairs that are new."""
+    listed = sorted(set(pairs))
+    rows = await connection.fetch(_ALIAS, [a for a, _ in listed], [p for _, p in listed])
+    return [(row["anonymous"], row["person"]) for row in rows]
+
+
+async def fetch_aliases(
+    connection: asyncpg.Connection, anonymous: Iterable[int]
+) -> list[tuple[int, int]]:
+    """Fetch who is behind anonymous ids, as (anonymous, person), the last ones seen last."""
+    rows = await connection.fetch(
+        "select anonymous, person from unnest($1::bigint[]) as i (anonymous) cross join lateral"
+        " (select person, seen_at from person_alias where anonymous = i.anonymous"
+        " order by seen_at desc limit $2) as last order by seen_at",
+        list(anonymous),
+        LINKS,
+    )
+    return [(row["anonymous"], row["person"]) for row in rows]
+
+
+async def fetch_links(
+    connection: asyncpg.Connection, persons: Iterable[int]
+) -> list[tuple[int, int]]:
+    """Fetch the (person, member) pairs of these persons."""
+    rows = await connection.fetch(
+        "select person, member from person_link where person = any($1)", list(persons)
+    )
+    return [(row["person"], row["member"]) for row in rows]
+
+
+async def link(
+    connection: asyncpg.Connection, pairs: Collection[tuple[int, int]]
+) -> tuple[set[int], set[int]]:
+    """Link persons with members; return the persons with new links, and members they have lost."""
+    rows = await connection.fetch(_LINK, [p for p, _ in pairs], [m for _, m in pairs])
+    persons = {row["person"] for row in rows}
+    lost = await connection.fetch(_UNLINK, list(persons), LINKS) if persons else []
+    return persons, {row["member"] for row in lost}
+
+
+async def take_counts(connection: asyncpg.Connection, persons: Iterable[int]) -> list[Count]:
+    """Remove what was counted of persons, and return it."""
+    rows = await connection.fetch(
+        "delete from person_audience where person = any($1) returning person, audience, times",
+        list(persons),
+    )
+    return [Count(row["person"], row["audience"], at) for row in rows for at in row["times"]]
+
+
+async def count(connection: asyncpg.Connection, counts: Sequence[Count]) -> None:
+    """Count events of persons; in any order."""
+    if counts:
+        await connection.execute(_COUNT, *map(list, zip(*counts, strict=True)))
+
+
+async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restriction]) -> None:
+    """Record when persons were restricted and admitted; the last time of each counts."""
+    if restrictions:
+        columns = tuple(map(list, zip(*restrictions, strict=True)))
+        await connection.execute(_EXCLUSIONS, columns[1])
+        await connection.execute(_RESTRICT, *columns)
+
+
+async def hold(connection: asyncpg.Connection) -> None:
+    """Take the turn to change members, until the transaction ends; the last lock to be taken."""
+    await connection.execute("select audience_lock()")
+
+
+async def refresh(
+    connection: asyncpg.Connection, persons: Iterable[int], members: Iterable[int] = ()
+) -> None:
+    """Derive anew in which audiences the members of these persons, and these members, are."""
+    linked = {member for _, member in await fetch_links(connection, persons)}
+    if affected := sorted(linked.union(members)):
+        await hold(connection)
+        await connection.execute(_REFRESH, affected, PERSONS)
+
+
+async def erase(
+    connection: asyncpg.Connection, persons: Collection[int], members: Collection[int]
+) -> int:
+    """Erase what is known of persons and members; return the number of rows removed.
+
+    Needs a transaction. The members of an operator's own lists are erased, too.
+    """
+    listed = list(persons)
+    rows = await connection.fetch(
+        "delete from person_link where person = any($1) or member = any($2) returning member",
+        listed,
+        list(members),
+    )
+    removed = len(rows)
+    for statement in (
+        "delete from person_alias where anonymous = any($1) or person = any($1) returning 1",
+        "delete from person_audience where person = any($1) returning 1",
+        "delete from person_restriction where person = any($1) returning 1",
+    ):
+        removed += len(await connection.fetch(statement, listed))
+    await refresh(connection, (), [row["member"] for row in rows])
+    await hold(connection)
+    ended = await connection.fetch(
+        "update audience_member set until = now(), revision = nextval('audience_revision')"
+        " where member = any($1) and until > now() returning 1",
+        list(members),
+    )
+    return removed + len(ended)
+
+
+async def discard(connection: asyncpg.Connection) -> int:
+    """Delete some rows that ended KEPT_DAYS ago; return their number, 0 when none is left."""
+    deleted = 0
+    for table, ends in (("person_audience", "fades_at"), ("audience_member", "until")):
+        status: str = await connection.execute(
+            f"delete from {table} where ctid in (select ctid from {table}"
+            f" where {ends} < now() - interval '{KEPT_DAYS} days' limit {DISCARDED})"
+        )
+        deleted += int(status.split()[1])
+    return deleted
+
+
+# -- what workers look up -------------------------------------------------------------------------
+
+
+async def fetch_revision(connection: asyncpg.Connection) -> int:
+    """Fetch the last revision of a member; it may lag behind within open transactions."""
+    revision: int = await connection.fetchval(
+        "select coalesce(max(revision), 0) from audience_member"
+    )
+    return revision
+
+
+async def fetch_names(connection: asyncpg.Connection) -> Names:
+    """Fetch what the numbers of audiences mean."""
+    rows = await connection.fetch("select number, id, product from audience")
+    return Names(
+        {row["number"]: row["id"] for row in rows if row["id"] is not None},
+        {row["number"]: row["product"] for row in rows if row["id"] is None},
+    )
+
+
+async def fetch_members(connection: asyncpg.Connection, revision: int) -> list[Member]:
+    """Fetch the rows that changed after a revision."""
+    rows = await connection.fetch(
+        "select member, audience, until, revision from audience_member where revision > $1",
+        revision,
+    )
+    return [Member(*row) for row in rows]

@@ -1,0 +1,327 @@
+"""Audiences and restrictions as the drain keeps them, against a second telling (contract 12)."""
+
+import random
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.event_bench import Bench
+from support.oracle_audiences import CHANNELS, DAY_MS, Oracle
+from support.sending import IP, NOW
+
+from snapbid.campaigns.audiences import Audience
+from snapbid.campaigns.persons import PersonKey
+from snapbid.drain import audiences as counting
+from snapbid.events.outcomes import Product
+from snapbid.warehouse import audiences, persons
+
+OTHER = Product("other", frozenset({"igaming"}))
+AUDIENCES: tuple[dict[str, Any], ...] = (
+    {"id": "logged-in", "event": "login", "within_days": 3},
+    {"id": "regulars", "event": "login", "within_days": 30, "at_least": 3},
+    {"id": "openers", "event": "app_open", "within_days": 7, "at_least": 2},
+    {"id": "spenders", "event": "withdraw", "within_days": 30, "min_amount_usd": 50},
+)
+
+
+@pytest.fixture
+async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with Bench.open(database, fresh_redis, tmp_path) as bench:
+        yield bench
+
+
+def audience(id: str, **fields: Any) -> Audience:
+    micros = (
+        {"min_amount_usd": fields.pop("min_amount_usd") * 1_000_000}
+        if ("min_amount_usd" in fields)
+        else {}
+    )
+    return Audience(id, "casino", **fields, **micros)
+
+
+async def define(bench: Bench, *definitions: dict[str, Any]) -> None:
+    async with bench.connection.transaction():
+        for each in definitions:
+            assert await audiences.add(bench.connection, audience(**each)) is not None
+
+
+async def key_of(bench: Bench) -> PersonKey:
+    return PersonKey((await persons.fetch_suppression(bench.connection)).key)
+
+
+async def members(bench: Bench) -> dict[str, set[int]]:
+    """The present members of each audience by its id, and of products by their names."""
+    rows = await bench.rows(
+        "select coalesce(id, product), member from audience_member"
+        " join audience on number = audience where until > now()"
+    )
+    found: dict[str, set[int]] = {}
+    for name, member in rows:
+        found.setdefault(name, set()).add(member)
+    return found
+
+
+async def hashed(bench: Bench, *devices: str) -> set[int]:
+    key = await key_of(bench)
+    return {key.member("ifa", device) for device in devices}
+
+
+def said(name: str, at: int = NOW, user: str | None = "u", **context: Any) -> dict[str, Any]:
+    """An event; `anonymous` in the context is the anonymous id."""
+    identity = {} if user is None else {"client_user_id": user}
+    if anonymous := context.pop("anonymous", None):
+        identity["anonymous_id"] = anonymous
+    return {
+        "event": name,
+        "timestamp": at,
+        "identity": identity,
+        "context": {"ip_address": IP, **context},
+    }
+
+
+def blocked(at: int = NOW, user: str = "u", reason: str = "self_exclusion") -> dict[str, Any]:
+    return said("account_blocked", at, user, block_reason=reason)
+
+
+def consents(at: int, *channels: str, user: str = "u") -> dict[str, Any]:
+    allowed = {each: each in channels for each in CHANNELS}
+    return said("marketing_consent_updated", at, user, **allowed)
+
+
+def device(number: int) -> str:
+    return str(uuid.UUID(int=number + (1 << 100)))
+
+
+# -- against the oracle ---------------------------------------------------------------------------
+
+
+def random_events(chance: random.Random) -> list[dict[str, Any]]:
+    users = [f"u{number}" for number in range(chance.randint(1, 4))]
+    visitors = {f"a{n}": chance.choice([None, *users]) for n in range(chance.randint(0, 4))}
+    made = []
+    for number in range(chance.randint(5, 60)):
+        at = NOW - chance.choice([0, 1, 1, 2, 5, 20, 40]) * DAY_MS - chance.choice([0, 1, number])
+        user: str | None = chance.choice(users)
+        own: dict[str, Any] = (
+            {"device_id": device(chance.randrange(6))} if (chance.random() < 0.3) else {}
+        )
+        if visitors and chance.random() < 0.4:
+            own["anonymous"], known = chance.choice(sorted(visitors.items()))
+            user = known if chance.random() < 0.5 else None
+        name = chance.choice(["login", "login", "withdraw", "block", "unblock", "consent", "reg"])
+        if user is None:
+            made.append(said("app_open", at, user, platform="ios", **own))
+        elif name == "login":
+            made.append(said("login", at, user, **own))
+        elif name == "withdraw":
+            paid = {"amount": chance.choice([10, 50, 80]), "currency": "USD"}
+            made.append(said("withdraw", at, user, transaction_id=f"t{number}", **paid, **own))
+        elif name == "block":
+            reason = chance.choice(["self_exclusion", "self_exclusion", "fraud"])
+            made.append(said("account_blocked", at, user, block_reason=reason, **own))
+        elif name == "unblock":
+            lifted = chance.choice([{}, {"previous_block_reason": "self_exclusion"},
+                                    {"previous_block_reason": "fraud"}])  # fmt: skip
+            made.append(said("account_unblocked", at, user, unblock_reason="other", **lifted))
+        elif name == "consent":
+            channels = chance.sample(CHANNELS, chance.choice([0, 0, 1, 4]))
+            made.append(consents(at, *channels, user=user))
+        else:
+            privacy = chance.choice([{}, {"marketing_consent": chance.random() < 0.5}])
+            made.append(said("register", at, user, privacy=privacy, **own))
+    return made
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_any_events_in_any_order(bench: Bench, seed: int) -> None:
+    """However they are batched, repeated and ordered, and whenever the audiences are defined."""
+    chance = random.Random(seed)
+    made = random_events(chance)
+    oracle = Oracle(made)
+    expected = {
+        each["id"]: await hashed(bench, *oracle.members(each, NOW)) for each in AUDIENCES
+    } | {"casino": await hashed(bench, *oracle.excluded())}
+    early = chance.sample(AUDIENCES, chance.randint(0, len(AUDIENCES)))
+    await define(bench, *early)
+    sent = [*made, *chance.sample(made, len(made) // 3)]
+    chance.shuffle(sent)
+    while sent:
+        some = chance.randint(1, 20)
+        await bench.accept(*sent[:some])
+        if chance.random() < 0.5:
+            await bench.round()
+        del sent[:some]
+    await bench.round()
+    for each in AUDIENCES:
+        if each not in early:
+            await counting.add(bench.connection, audience(**each))
+    found = await members(bench)
+    assert found == {name: who for name, who in expected.items() if who}
+
+
+# -- restrictions ---------------------------------------------------------------------------------
+
+
+async def test_self_exclusion_holds_until_the_account_is_unblocked(bench: Bench) -> None:
+    await bench.accept(said("login", device_id=device(1)), blocked(NOW - 10))
+    await bench.round()
+    assert await members(bench) == {"casino": await hashed(bench, device(1))}
+    await bench.accept(said("account_unblocked", NOW - 5, unblock_reason="other"))
+    await bench.round()
+    assert await members(bench) == {}
+
+
+@pytest.mark.parametrize("reason", ["fraud", "compliance", "other"])
+async def test_blocks_for_another_reason_restrict_nobody(bench: Bench, reason: str) -> None:
+    await bench.accept(said("login", device_id=device(1)), blocked(reason=reason))
+    await bench.round()
+    assert await members(bench) == {}
+
+
+async def test_an_unblocking_for_another_reason_lifts_no_self_exclusion(bench: Bench) -> None:
+    await bench.accept(said("login", device_id=device(1)), blocked(NOW - 10))
+    lifted = {"unblock_reason": "other", "previous_block_reason": "fraud"}
+    await bench.accept(said("account_unblocked", NOW - 5, **lifted))
+    await bench.round()
+    assert set(await members(bench)) == {"casino"}
+
+
+async def test_what_an_anonymous_id_did_counts_for_its_user(bench: Bench) -> None:
+    await define(bench, AUDIENCES[2])
+    opened = {"user": None, "anonymous": "a", "platform": "ios"}
+    await bench.accept(said("app_open", NOW - 3, device_id=device(1), **opened))
+    await bench.round()
+    await bench.accept(said("login", NOW - 2, anonymous="a"))
+    await bench.round()
+    await bench.accept(said("app_open", NOW - 1, **opened))
+    await bench.round()
+    assert await members(bench) == {"openers": await hashed(bench, device(1))}
+
+
+async def test_a_device_that_is_seen_later_is_excluded_too(bench: Bench) -> None:
+    await bench.accept(blocked())
+    await bench.round()
+    assert await members(bench) == {}
+    await bench.accept(said("app_install", user=None, anonymous="a", platform="ios",
+                            device_id=device(7).upper()))  # fmt: skip
+    await bench.round()
+    await bench.accept(said("login", anonymous="a"))
+    await bench.round()
+    assert await members(bench) == {"casino": await hashed(bench, device(7))}
+
+
+async def test_everyone_behind_an_anonymous_id_has_its_devices(bench: Bench) -> None:
+    await bench.accept(said("login", user="first", anonymous="a"))
+    await bench.accept(said("app_install", user=None, anonymous="a", platform="ios",
+                            device_id=device(1)))  # fmt: skip
+    await bench.accept(said("login", user="second", anonymous="a"), blocked(user="second"))
+    await bench.round()
+    assert await members(bench) == {"casino": await hashed(bench, device(1))}
+    await bench.accept(said("app_open", user=None, anonymous="a", platform="ios",
+                            device_id=device(2)), blocked(user="first"))  # fmt: skip
+    await bench.accept(said("account_unblocked", NOW + 1, "second", unblock_reason="other"))
+    await bench.round()
+    assert await members(bench) == {"casino": await hashed(bench, device(1), device(2))}
+
+
+async def test_products_restrict_for_themselves(bench: Bench) -> None:
+    await bench.accept(said("login", device_id=device(1)), blocked())
+    await bench.accept(said("login", device_id=device(1)), product=OTHER)
+    await bench.round()
+    assert set(await members(bench)) == {"casino"}
+
+
+@pytest.mark.parametrize("id", ["00000000-0000-0000-0000-000000000000", "null", "x" * 513])
+async def test_nobodys_device_is_nobody(bench: Bench, id: str) -> None:
+    await bench.accept(said("login", device_id=id), blocked())
+    await bench.round()
+    assert await bench.rows("select * from person_link") == []
+
+
+async def test_no_id_is_stored_in_the_clear(bench: Bench) -> None:
+    await define(bench, *AUDIENCES)
+    await bench.accept(said("login", user="mary-4711", anonymous="visit-4712",
+                            device_id=device(4713)), blocked(user="mary-4711"))  # fmt: skip
+    await bench.round()
+    for table in ("audience_member", "person_link", "person_alias", "person_audience",
+                  "person_restriction"):  # fmt: skip
+        rows = str(await bench.rows(f"select * from {table}"))
+        assert rows != "[]"
+        assert not any(id in rows for id in ("4711", "4712", device(4713)))
+
+
+# -- bounds ---------------------------------------------------------------------------------------
+
+
+async def test_a_person_keeps_the_last_devices(bench: Bench) -> None:
+    for first in (0, 60):
+        await bench.accept(*(said("login", NOW - n, device_id=device(n))
+                             for n in range(first, first + 60)), blocked())  # fmt: skip
+        await bench.round()
+    found = (await members(bench))["casino"]
+    assert len(found) == audiences.LINKS
+    assert found > await hashed(bench, *map(device, range(60, 120)))
+
+
+async def test_ended_rows_are_discarded(bench: Bench) -> None:
+    await define(bench, AUDIENCES[0])
+    old = NOW - 40 * DAY_MS
+    await bench.accept(said("login", old, device_id=device(1)), said("login", user="v"))
+    await bench.round()
+    await bench.connection.execute(
+        "insert into audience_member values (1, 1, now() - interval '3 days', 1), (2, 1, now(), 2)"
+    )
+    assert await audiences.discard(bench.connection) == 2
+    assert await audiences.discard(bench.connection) == 0
+    assert len(await bench.rows("select * from person_audience")) == 1
+
+
+async def test_forgotten_persons_are_in_no_audience(bench: Bench) -> None:
+    await define(bench, AUDIENCES[0])
+    for user, number in (("u", 1), ("v", 2)):
+        await bench.accept(said("login", user=user, anonymous=f"of-{user}",
+                                device_id=device(number)), blocked(user=user))  # fmt: skip
+    await bench.round()
+    key = await key_of(bench)
+    async with bench.connection.transaction():
+        assert await audiences.erase(bench.connection, {key.user("casino", "u")}, set()) == 4
+    theirs = await hashed(bench, device(2))
+    # What the anonymous id shows is the person's, too, until it is named.
+    assert await members(bench) == {"casino": theirs, "logged-in": theirs}
+    async with bench.connection.transaction():
+        await audiences.erase(bench.connection, set(), theirs)
+    assert await members(bench) == {}
+
+
+async def test_one_definition_is_added_once(bench: Bench) -> None:
+    await define(bench, AUDIENCES[0])
+    async with bench.connection.transaction():
+        assert await audiences.add(bench.connection, audience(**AUDIENCES[0])) is None
+        changed = AUDIENCES[0] | {"within_days": 4}
+        assert await audiences.add(bench.connection, audience(**changed)) is not None
+    (listed,) = await audiences.fetch_listed(bench.connection)
+    assert (listed.within_days, listed.members) == (4, 0)
+
+
+async def test_events_that_are_refused_count_nothing(bench: Bench) -> None:
+    await define(bench, AUDIENCES[0])
+    await bench.connection.execute(
+        "alter table events add constraint refused check (client_user_id <> 'refused')"
+    )
+    await bench.accept(said("login", user="refused", device_id=device(1)),
+                       said("login", user="u", device_id=device(2)))  # fmt: skip
+    await bench.round()
+    assert await members(bench) == {"logged-in": await hashed(bench, device(2))}
+
+
+async def test_an_earlier_event_is_found_by_a_new_audience(bench: Bench) -> None:
+    """Page by page, without those that are too old."""
+    sent = [said("login", NOW - n, f"u{n}", device_id=device(n)) for n in range(30)]
+    sent.append(said("login", NOW - 4 * DAY_MS, "old", device_id=device(99)))
+    await bench.accept(*sent)
+    await bench.round()
+    await counting.add(bench.connection, audience(**AUDIENCES[0]), page=7)
+    found = (await members(bench))["logged-in"]
+    assert found == await hashed(bench, *map(device, range(30)))
