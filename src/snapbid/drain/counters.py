@@ -249,7 +249,9 @@ class ShardCounters:
             await pipe.execute()
 
     async def name_all(self) -> None:
-        """Mark all existing counters as changed."""
+        """Mark all existing counters as changed, on the replicas as well: the caller records in the
+        warehouse that they are named.
+        """
         prefix = f"{self._keys.prefix}c:"
         async for key in self._redis.scan_iter(match=f"{prefix}*", count=1000):
             segment, _, day = key.decode().removeprefix(prefix).rpartition(":")
@@ -260,6 +262,7 @@ class ShardCounters:
                 if fields:
                     names = [counter_names.join(segment, day, field) for field in fields]
                     await self._redis.sadd(self._keys.changed, *names)
+        await self._await_replicas()
 
     async def remove_day(self, segment: str, day: date, epoch: str, check: Check) -> int | None:
         """Remove a day's counters once all are absorbed, and return their generation.
