@@ -51,7 +51,7 @@ async def test_an_event_as_it_is_stored(bench: Bench) -> None:
     assert enrichment["geo"]["country"] == "US"
     assert enrichment["user_agent"] is None
     assert enrichment["amounts"]["amount"]["rate_date"] == "2024-05-31"
-    assert row["flags"] == ["reference_missing"]
+    assert row["flags"] == ["click_invalid", "reference_missing"]
 
 
 async def test_an_id_is_stored_once_whatever_is_repeated(bench: Bench) -> None:

@@ -105,6 +105,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     targeting: dict[str, Values] = {}  # only the dimensions that have entries
     geo_radius: tuple[Circle, ...] = ()
     dsa: Declaration | None = None
+    attribution_days: int | None = None  # for which a click counts
 
 
 class CampaignMistake(msgspec.Struct, frozen=True):

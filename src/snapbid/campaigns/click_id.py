@@ -1,7 +1,7 @@
 """Click ids: who bought the click of an advertisement, in 60 characters (contract 12).
 
-A click id goes through an advertiser's pages and comes back with a server event. It is the base64url
-text of 45 bytes, which need no padding, so that no two texts have the same bytes:
+A click id goes through an advertiser's pages, and comes back with a server event. It is the
+base64url text of 45 bytes. These need no padding, so that no two texts have the same bytes:
 
     version (high half) and key (low half)   1
     campaign, by number                      4
@@ -12,9 +12,9 @@ text of 45 bytes, which need no padding, so that no two texts have the same byte
     person                                   8
     signature of all of the above           12
 
-Numbers and digests mean the same for ever (`campaign_number`, `ssp_number`, `click_creative` in the
-warehouse). The person is masked with a keyed hash of time and auction: without the key no two clicks
-can be seen to be of one person. Where user data may not be used, auction and person are zero.
+Numbers and digests mean the same for ever (tables `campaign_number`, `click_creative` and
+`ssp_number`). The person is masked with a keyed hash of time and auction: without the key, nobody
+sees that two clicks are of one person. If user data may not be used, auction and person are zero.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode

@@ -64,6 +64,7 @@ MAX_MARKUP: Final = 1024 * 1024  # bytes of all `adm` and `native`, which a work
 MAX_DECLARED: Final = 100  # bytes; exchanges refuse longer ones
 MAX_TRANSPARENCY: Final = 100
 MAX_FREQUENCY_CAPS: Final = 16
+MAX_ATTRIBUTION_DAYS: Final = 365
 MAX_CATEGORY: Final = 500  # bytes; the taxonomy is put before it in the key
 MAX_API: Final = 31  # the index has a bit for each; the list of API frameworks ends at 9
 XHTML, JAVASCRIPT, IFRAME = 2, 3, 4  # banner ad types; 1 is a text ad
@@ -346,6 +347,7 @@ def _campaigns(of_creative: Together, together: Together) -> Check:
             "budget": _BUDGET,
             "frequency_caps": list_of(_CAP, MAX_FREQUENCY_CAPS),
             "dsa": _DECLARATION,
+            "attribution_days": integer(1, MAX_ATTRIBUTION_DAYS),
             "targeting": TARGETING,
             "creatives": _creatives(of_creative),
         },

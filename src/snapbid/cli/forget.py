@@ -37,9 +37,9 @@ class _DryRun(Exception):
 def forget(ids: tuple[str, ...], dry_run: bool) -> None:
     """Forget a person: remove all data stored under any of the ids, and accept no more of it.
 
-    Server events are emptied but still count; conflicting payloads, frequency caps and the user of
-    open bids are removed. Keyed hashes of the ids are kept: later events of this person are stored
-    empty, and frequency caps do not recognise the user. Prints a receipt as JSON.
+    Server events are emptied but still count; conflicting payloads, the last click, frequency caps
+    and the user of open bids are removed. Keyed hashes of the ids are kept: later events of this
+    person are stored empty, and frequency caps do not recognise the user. Prints a receipt as JSON.
     """
     import asyncio
     import secrets
@@ -67,7 +67,7 @@ def forget(ids: tuple[str, ...], dry_run: bool) -> None:
         return await users.erase(connections, shards, names, dry_run=dry_run)
 
     async def erase_events(connection: "asyncpg.Connection") -> "Erased":
-        erased = persons.Erased(0, 0, 0)
+        erased = persons.Erased(0, 0, 0, 0)
         try:
             async with connection.transaction():
                 erased = await persons.erase(connection, sorted(known))

@@ -14,12 +14,13 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.warehouse import audiences, events, partitions
+from snapbid.warehouse import audiences, conversions, events, partitions
 from snapbid.warehouse.partitions import Span
 
 AHEAD_DAYS: Final = 7
 BEHIND_DAYS: Final = 31  # events received longer ago, by whatever clock, get no partition
 LOOK_S: Final = 60.0
+CLICKS_KEPT: Final = timedelta(days=7)  # after their window: events may wait to be stored
 DELETE_S: Final = 1.0  # spent on deleting, per round
 
 logger = logging.getLogger("snapbid")
@@ -49,6 +50,7 @@ class EventDays:
                 self._horizon = None
                 return
             now = self._now()
+            await self._delete_expired_clicks(connection, now)
             await self.prepare(connection, (now + timedelta(days=n) for n in range(AHEAD_DAYS + 1)))
             await self._discard_memberships(connection)
             if self._keep_days is not None:
@@ -105,6 +107,16 @@ class EventDays:
                 pass
         except asyncpg.PostgresError as error:
             self._note_failure(connection, "discard ended memberships of audiences", error)
+
+    async def _delete_expired_clicks(self, connection: asyncpg.Connection, now: datetime) -> None:
+        """Delete last clicks that count for no event, however late it is stored."""
+        until = monotonic() + DELETE_S
+        moment = min(now, await partitions.now(connection)) - CLICKS_KEPT
+        try:
+            while await conversions.delete_expired(connection, moment) and monotonic() < until:
+                pass
+        except asyncpg.PostgresError as error:
+            self._note_failure(connection, "delete expired clicks", error)
 
     async def _delete(self, connection: asyncpg.Connection, horizon: datetime) -> None:
         """Delete old rows that have no partition of their own, and ids of dropped events."""

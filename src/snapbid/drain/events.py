@@ -29,12 +29,12 @@ from redis.exceptions import RedisError
 
 from snapbid.base.suppression import Suppression, texts
 from snapbid.campaigns.persons import PersonKey
-from snapbid.drain import audiences, sequences
+from snapbid.drain import attribution, audiences, sequences
 from snapbid.drain.event_days import EventDays
 from snapbid.drain.lags import LAGS
 from snapbid.drain.streams import EventStream, EventStreams, Waiting
 from snapbid.drain.suspects import TWICE, Suspects
-from snapbid.events.enrich import Enricher
+from snapbid.events.enrich import Enricher, value_micros
 from snapbid.metrics import Metrics
 from snapbid.queues import queue
 from snapbid.reference.agents import details
@@ -312,10 +312,13 @@ class EventDrain:
             known = await self._suppress(connection, rows)
             await events.hold_products(connection, {row.product for row in known})
             await events.limit_statements(connection, STATEMENT_S)
+            known, clicks = await attribution.read_clicks(connection, known)
             stored = await events.store(connection, known)
-            new = {row.event_id: row for row in known if row.event_id in stored.event_ids}
-            await sequences.check(connection, list(new.values()))
-            await audiences.absorb(connection, self._persons, list(new.values()))
+            firsts = {row.event_id: row for row in reversed(known)}
+            new = [row for id, row in reversed(firsts.items()) if id in stored.event_ids]
+            await sequences.check(connection, new)
+            await attribution.count(connection, new, clicks, self._suppression.key)
+            await audiences.absorb(connection, self._persons, new)
         self._stored.inc(len(stored.event_ids))
         self._conflicts.inc(stored.conflicts)
 
@@ -363,6 +366,7 @@ def _read(request: Waiting, letters: list[DeadLetter]) -> list[Queued]:
 def _row(event: Queued, enricher: Enricher) -> EventRow:
     document = msgspec.json.decode(event.envelope)
     identity, context = document["identity"], document["context"]
+    enriched = enricher.enrich(document).document
     return EventRow(
         event.event_id,
         event.product,
@@ -373,9 +377,10 @@ def _row(event: Queued, enricher: Enricher) -> EventRow:
         identity.get("anonymous_id"),
         identity.get("click_id"),
         _json(context),
-        _json(enricher.enrich(document).document),
+        _json(enriched),
         sha256(event.envelope).digest()[:16],
         sequences.digest(event.product, document["event"], context),
+        value_micros=value_micros(document, enriched),
     )
 
 
@@ -394,6 +399,7 @@ def _emptied(row: EventRow) -> EventRow:
         context="{}",
         enrichment="{}",
         sequence=None,
+        value_micros=0,
     )
 
 

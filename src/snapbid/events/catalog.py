@@ -144,10 +144,25 @@ def _gaming(name: str, summary: str, *fields: Field) -> Event:
     return Event(name=name, preset=IGAMING, summary=summary, fields=fields)
 
 
-def _payment(name: str, summary: str, *fields: Field, ip: Level = Level.REQUIRED) -> Event:
-    own = (TRANSACTION, *fields, IS_CRYPTO)
+def _payment(
+    name: str,
+    summary: str,
+    *fields: Field,
+    ip: Level = Level.REQUIRED,
+    value: str | None = None,
+    cost: str | None = None,
+    free: str | None = None,
+) -> Event:
     return Event(
-        name=name, preset=IGAMING, summary=summary, fields=own, ip=ip, key="transaction_id"
+        name=name,
+        preset=IGAMING,
+        summary=summary,
+        fields=(TRANSACTION, *fields, IS_CRYPTO),
+        ip=ip,
+        key="transaction_id",
+        value=value,
+        cost=cost,
+        free=free,
     )
 
 
@@ -311,6 +326,7 @@ _GAMING_EVENTS: Final = (
         money("amount", "R"),
         CURRENCY,
         text("payment_method", "S"),
+        value="amount",
     ),
     _payment(
         "deposit_failed",
@@ -320,7 +336,7 @@ _GAMING_EVENTS: Final = (
         text("payment_method", "R", "method attempted"),
         choice("failure_reason", "R", DEPOSIT_FAILURES),
     ),
-    _payment("withdraw", "money is paid out", money("amount", "R"), CURRENCY),
+    _payment("withdraw", "money is paid out", money("amount", "R"), CURRENCY, cost="amount"),
     _payment(
         "bet",
         "one settled bet, stake and outcome together",
@@ -337,6 +353,8 @@ _GAMING_EVENTS: Final = (
         flag("is_live", "S", "sportsbook in-play bet"),
         flag("is_free", "S", "free-bet token; excluded from lifetime value"),
         ip=Level.SUGGESTED,
+        cost="bet_result_amount",
+        free="is_free",
     ),
     _bonus(
         "bonus_offered",

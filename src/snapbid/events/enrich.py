@@ -17,6 +17,7 @@ from snapbid.reference.geo import Place
 from snapbid.reference.history import Quote
 
 MICROS: Final = 1_000_000
+MAX_VALUE_USD: Final = 1_000_000_000  # of one event, so that no sum of a transaction overflows
 
 MONETARY: Final = {
     name: tuple(field for field in event.fields if field.monetary) for name, event in EVENTS.items()
@@ -105,6 +106,22 @@ def to_usd(value: float, rate: Fraction) -> float | None:
     except OverflowError:
         return None
     return usd if math.isfinite(usd) else None
+
+
+def value_micros(event: dict[str, Any], enriched: dict[str, Any]) -> int:
+    """Return what an event is worth as a conversion, in micro-USD (contract 12).
+
+    0 without an exchange rate, and for an amount of more than MAX_VALUE_USD, which is a mistake.
+    """
+    kind, amounts = EVENTS[event["event"]], enriched["amounts"]
+    leaf = kind.value or kind.cost
+    if not amounts or leaf not in amounts or (kind.free and event["context"].get(kind.free)):
+        return 0
+    usd = amounts[leaf]["usd"]
+    if usd is None or abs(usd) > MAX_VALUE_USD:
+        return 0
+    micros = round(usd * MICROS)
+    return micros if kind.value else -micros
 
 
 def _day(timestamp_ms: int) -> date:

@@ -90,6 +90,8 @@ class Event(Struct, frozen=True, kw_only=True):
 
     App `lifecycle` events need only one of the two user ids. `key` is the context field that
     identifies the event for deduplication. `required_with` maps a field to those that require it.
+    A conversion is worth the amount `value`, or less that amount if it is a `cost`, and nothing if
+    the context field `free` is true.
     """
 
     name: str
@@ -100,6 +102,9 @@ class Event(Struct, frozen=True, kw_only=True):
     ip: Level = Level.REQUIRED
     key: str | None = None
     required_with: Mapping[str, tuple[str, ...]] = {}
+    value: str | None = None
+    cost: str | None = None
+    free: str | None = None
 
     def identity_fields(self) -> tuple[Field, ...]:
         """The fields of `identity`, with this event's requirement levels."""

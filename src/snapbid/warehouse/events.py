@@ -19,7 +19,8 @@ _PRODUCTS: Final = 0x736E6570  # the class of products' advisory locks in this d
 class EventRow(NamedTuple):
     """An event to store; `context` and `enrichment` are JSON, `digest` is that of the envelope.
 
-    Events of the same bonus or deposit share a `sequence`.
+    Events of the same bonus or deposit share a `sequence`. `value_micros` is what the event is
+    worth if it counts as a conversion (micro-USD); it is not a column.
     """
 
     event_id: str
@@ -34,6 +35,8 @@ class EventRow(NamedTuple):
     enrichment: str
     digest: bytes
     sequence: bytes | None
+    flags: str = ""  # separated by commas
+    value_micros: int = 0
 
 
 class StoreResult(NamedTuple):
@@ -77,14 +80,15 @@ class DeadLetter(NamedTuple):
     payload: bytes
 
 
+_COLUMNS: Final = len(EventRow._fields) - 1
 _INCOMING: Final = """
 with incoming as (
     select * from unnest(
         $1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::text[],
-        $7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[]
+        $7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::text[]
     ) with ordinality as i (
         event_id, product, event, occurred_at, received_at, client_user_id,
-        anonymous_id, click_id, context, enrichment, digest, sequence, position
+        anonymous_id, click_id, context, enrichment, digest, sequence, flags, position
     )
 )
 """
@@ -97,10 +101,10 @@ _STORE: Final = f"""
 )
 insert into events (
     event_id, product, event, occurred_at, received_at, client_user_id, anonymous_id, click_id,
-    context, enrichment
+    context, enrichment, flags
 )
 select event_id, product, event, occurred_at, received_at, client_user_id, anonymous_id, click_id,
-    context::jsonb, enrichment::jsonb
+    context::jsonb, enrichment::jsonb, string_to_array(flags, ',')
 from incoming join new using (event_id) order by position
 on conflict do nothing
 returning event_id
@@ -112,16 +116,19 @@ _CONFLICTS: Final = f"""
 {_INCOMING}
 insert into event_conflicts (event_id, product, received_at, context, digest)
 select i.event_id, i.product, i.received_at, i.context::jsonb, i.digest
-from incoming i join events e on e.event_id = i.event_id and e.received_at = any($13)
+from incoming i join events e on e.event_id = i.event_id and e.received_at = any($14)
 where (e.occurred_at, e.client_user_id, e.anonymous_id, e.click_id, e.context)
     is distinct from
     (i.occurred_at, i.client_user_id, i.anonymous_id, i.click_id, i.context::jsonb)
 on conflict (event_id, digest) do nothing
 returning event_id
 """
-# One event at a time, so that the planner uses the index whatever it estimates.
-_MEMBERS: Final = """
-select e.event_id, e.received_at, e.product, e.event, e.arrival, e.flags, e.context::text as context
+# One event at a time, so that the planner uses the index whatever it estimates. Flags of clicks are
+# no flags of a sequence: they stay as they were stored.
+_MEMBERS: Final = r"""
+select e.event_id, e.received_at, e.product, e.event, e.arrival,
+    array(select f from unnest(e.flags) f where f not like 'click\_%') as flags,
+    e.context::text as context
 from unnest($1::text[], $2::timestamptz[]) as i (event_id, received_at)
 cross join lateral (
     select * from events
@@ -130,8 +137,9 @@ cross join lateral (
     offset 0
 ) as e
 """
-_FLAG: Final = """
-update events e set flags = string_to_array(f.flags, ',')
+_FLAG: Final = r"""
+update events e set flags = array(select f from unnest(e.flags) f where f like 'click\_%')
+    || string_to_array(f.flags, ',')
 from unnest($1::text[], $2::timestamptz[], $3::text[]) as f (event_id, received_at, flags)
 where e.event_id = f.event_id and e.received_at = f.received_at
     and e.received_at >= $4 and e.received_at < $4::timestamptz + interval '1 day'
@@ -343,5 +351,5 @@ async def take_dead_letters(connection: asyncpg.Connection, newest: int, count: 
 
 
 def _columns(rows: Sequence[EventRow]) -> tuple[list[object], ...]:
-    columns = tuple(map(list, zip(*rows, strict=True)))
-    return columns or ([],) * len(EventRow._fields)
+    columns = tuple(map(list, zip(*(row[:_COLUMNS] for row in rows), strict=True)))
+    return columns or ([],) * _COLUMNS

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import asyncpg
 
 from snapbid.base.suppression import Suppression
+from snapbid.warehouse import conversions
 
 # Whether the context contains one of the ids ($1) anywhere.
 _HAS: Final = """
@@ -28,6 +29,7 @@ class Erased(NamedTuple):
     events: int
     event_conflicts: int
     event_dead_letters: int
+    click_links: int
 
 
 async def fetch_suppression(connection: asyncpg.Connection) -> Suppression:
@@ -59,7 +61,7 @@ async def hold_erasure(connection: asyncpg.Connection) -> None:
 
 
 async def erase(connection: asyncpg.Connection, ids: Sequence[str]) -> Erased:
-    """Empty the events that have any of the ids, and remove their conflicts and dead letters.
+    """Empty the events that have any of the ids; remove their conflicts, dead letters and clicks.
 
     An emptied event keeps its id, product, name and times: it still counts, and is recognised when
     it is sent again. Needs a transaction, and blocks the storing of events until it ends.
@@ -89,4 +91,5 @@ async def erase(connection: asyncpg.Connection, ids: Sequence[str]) -> Erased:
         [text.encode(errors="surrogatepass") for text in payloads],
         events,
     )
-    return Erased(len(events), len(conflicts), len(letters))
+    links = await conversions.forget(connection, listed)
+    return Erased(len(events), len(conflicts), len(letters), links)

@@ -5,6 +5,7 @@
 --   3 numbers of SSPs and campaigns      8 audiences
 --   4 report tables                      9 the audit trail
 --   5 the ledger and the drain          10 the catalog's base
+--                                       11 clicks and conversions
 --
 -- Operators read these tables in plain SQL, and write those of sections 1 and 2, products, keys and
 -- rates. Every change that workers need is announced on the channel snapbid_catalog when its
@@ -215,6 +216,10 @@ create table campaign (
     -- null, or of another version, the document is checked when it is loaded.
     normalised bytea,
     rules int,
+    -- For how long a click counts; null: 30 days.
+    attribution_days int generated always as (
+        case when document ->> 'attribution_days' ~ '^[1-9][0-9]{0,2}$'
+            then (document ->> 'attribution_days')::int end) stored,
     constraint campaign_id_is_of_document check (document ->> 'id' is not distinct from id),
     constraint campaign_rules_of_normalised check ((normalised is null) = (rules is null))
 ) with (toast_tuple_target = 8160);        -- by default PostgreSQL compresses rows over 2 kB
@@ -402,6 +407,36 @@ create trigger campaign_3_number_inserted after insert on campaign
 create trigger campaign_3_number_updated after update on campaign
     referencing new table as new_campaign
     for each statement execute function campaign_number_give();
+
+
+-- Click ids name a creative by a digest (campaigns/click_id.py), which means the same for ever, too.
+create table click_creative (
+    campaign text not null,
+    digest bytea not null,
+    creative text not null,
+    primary key (campaign, digest)
+);
+
+create function click_creative_give() returns trigger language plpgsql as $$
+begin
+    insert into click_creative (campaign, digest, creative)
+    select distinct on (c.id, d.digest) c.id, d.digest, i.creative
+    from new_campaign c
+    cross join jsonb_path_query(c.document, 'strict $.creatives[*]', silent => true) as e
+    cross join lateral (select e ->> 'id' as creative) as i
+    cross join lateral (select substr(sha256(convert_to(i.creative, 'UTF8')), 1, 4) as digest) as d
+    where position('{{click_id}}' in e::text) > 0 and octet_length(i.creative) <= 1024
+    order by c.id, d.digest, i.creative
+    on conflict do nothing;
+    return null;
+end $$;
+
+create trigger campaign_3_creative_inserted after insert on campaign
+    referencing new table as new_campaign
+    for each statement execute function click_creative_give();
+create trigger campaign_3_creative_updated after update on campaign
+    referencing new table as new_campaign
+    for each statement execute function click_creative_give();
 
 
 -- 4 Report tables -------------------------------------------------------------------------------
@@ -1071,3 +1106,112 @@ create unlogged table catalog_base_part (
     primary key (base, number)
 );
 alter table catalog_base_part alter content set storage external;
+
+
+-- 11 Clicks and conversions ----------------------------------------------------------------------
+
+-- Keys of click ids (contract 12): workers sign with the newest, and all of them are valid. A key's
+-- number modulo 16 is in the click ids.
+create table click_key (
+    number int generated always as identity primary key,
+    secret bytea not null default decode(
+        replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex')
+        constraint click_key_secret_size check (octet_length(secret) >= 32),
+    since timestamptz not null default now()
+);
+insert into click_key default values;
+
+create trigger click_key_announce after insert or update or delete or truncate on click_key
+    for each statement execute function catalog_announce();
+
+-- The last click of each person of a product, until its campaign's window is over.
+create table click_link (
+    product text not null,
+    person bytea not null,                 -- a keyed hash (warehouse/conversions.py)
+    clicked_at timestamptz not null,
+    expires_at timestamptz not null,
+    campaign text not null,
+    creative text not null,
+    descriptor text not null,
+    has_deposited boolean not null default false,
+    primary key (product, person)
+);
+create index click_link_expires_at on click_link (expires_at);
+
+-- Events that count for a click, by the UTC day on which they were accepted. Rows add up, as in the
+-- report tables.
+create table conversion_daily (
+    day date not null,
+    campaign text not null,
+    creative text not null,
+    descriptor text not null,
+    event text not null,
+    conversions bigint not null default 0,
+    value_micros bigint not null default 0,    -- micro-USD, as the catalog of events values them
+    first_deposits bigint not null default 0,  -- of persons who had not deposited since their click
+    counted boolean not null default false
+) with (fillfactor = 80);
+create index conversion_daily_key on conversion_daily (campaign, day);
+create unique index conversion_daily_counted
+    on conversion_daily (day, campaign, creative, descriptor, event) where counted;
+
+-- What campaigns cost and brought in from one day to another, in USD.
+create function campaign_performance(first_day date, last_day date) returns table (
+    campaign text,
+    bids bigint,
+    wins bigint,
+    imps bigint,
+    spend numeric,
+    conversions jsonb,                     -- event -> number
+    registrations bigint,
+    first_deposits bigint,
+    net_deposits numeric,                  -- deposits less withdrawals
+    gross_revenue numeric,                 -- stakes less winnings
+    cost_per_registration numeric,
+    cost_per_first_deposit numeric,
+    return_on_spend numeric                -- gross revenue for each USD spent
+) stable language sql as $$
+    with bought as (
+        select campaign, sum(bids) as bids, sum(wins) as wins, sum(imps) as imps,
+            sum(spend_micros) as spend
+        from campaign_daily where day between first_day and last_day
+        group by campaign
+    ),
+    by_event as (
+        select campaign, event, sum(conversions) as conversions, sum(value_micros) as value,
+            sum(first_deposits) as first_deposits
+        from conversion_daily where day between first_day and last_day
+        group by campaign, event
+    ),
+    won as (
+        select campaign,
+            jsonb_object_agg(event, conversions order by event) as conversions,
+            sum(conversions) filter (where event = 'register') as registrations,
+            sum(first_deposits) as first_deposits,
+            sum(value) filter (where event in ('deposit', 'withdraw')) as net_deposits,
+            sum(value) filter (where event = 'bet') as gross_revenue
+        from by_event group by campaign
+    ),
+    of_campaign as (
+        select campaign,
+            coalesce(bids, 0)::bigint as bids,
+            coalesce(wins, 0)::bigint as wins,
+            coalesce(imps, 0)::bigint as imps,
+            coalesce(spend, 0) / 1000000.0 as spend,
+            coalesce(w.conversions, '{}') as conversions,
+            coalesce(registrations, 0)::bigint as registrations,
+            coalesce(first_deposits, 0)::bigint as first_deposits,
+            coalesce(net_deposits, 0) / 1000000.0 as net_deposits,
+            coalesce(gross_revenue, 0) / 1000000.0 as gross_revenue
+        from bought full join won w using (campaign)
+    )
+    select campaign, bids, wins, imps, round(spend, 6), conversions, registrations, first_deposits,
+        round(net_deposits, 6), round(gross_revenue, 6),
+        round(spend / nullif(registrations, 0), 6),
+        round(spend / nullif(first_deposits, 0), 6),
+        round(gross_revenue / nullif(spend, 0), 6)
+    from of_campaign
+$$;
+
+create view campaign_performance as
+select * from campaign_performance('-infinity', 'infinity');

@@ -1,0 +1,198 @@
+"""Clicks and conversions: keys of click ids, last clicks, and sums by day (contract 12)."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date, datetime
+from typing import Final, NamedTuple
+
+import asyncpg
+
+from snapbid.base.suppression import hash_of, normal
+from snapbid.campaigns.click_id import Click, ClickKey
+
+WINDOW_DAYS: Final = 30  # for which a click counts, unless its campaign says otherwise
+EXPIRED: Final = 5_000  # links deleted at once
+
+Person = tuple[str, bytes]  # a product, and the hash of an id
+
+
+class BoughtClick(NamedTuple):
+    """What a click id names, and for how many days the click counts."""
+
+    campaign: str
+    creative: str
+    descriptor: str
+    days: int
+
+
+class ClickLink(NamedTuple):
+    """The last click of a person of a product."""
+
+    clicked_at: datetime
+    expires_at: datetime
+    campaign: str
+    creative: str
+    descriptor: str
+    has_deposited: bool = False
+
+
+class ConversionKey(NamedTuple):
+    """A row of conversion_daily."""
+
+    day: date
+    campaign: str
+    creative: str
+    descriptor: str
+    event: str
+
+
+class ConversionSum(NamedTuple):
+    """What is added to a row of conversion_daily; the value is in micro-USD."""
+
+    conversions: int = 0
+    value_micros: int = 0
+    first_deposits: int = 0
+
+
+# A number that the warehouse does not know (an older copy of it was restored) stands for itself.
+_BOUGHT: Final = f"""
+select coalesce(n.id, '#' || i.campaign) as campaign,
+    coalesce(k.creative, encode(i.creative, 'hex')) as creative,
+    coalesce(s.descriptor, '#' || i.descriptor) as descriptor,
+    coalesce(c.attribution_days, {WINDOW_DAYS}) as days
+from unnest($1::bigint[], $2::bytea[], $3::bigint[]) with ordinality
+    as i (campaign, creative, descriptor, position)
+left join campaign_number n on n.number = i.campaign
+left join campaign c on c.id = n.id
+left join click_creative k on k.campaign = n.id and k.digest = i.creative
+left join ssp_number s on s.number = i.descriptor
+order by position
+"""
+_LINKS: Final = """
+select l.* from unnest($1::text[], $2::bytea[]) as i (product, person)
+cross join lateral (
+    select * from click_link where product = i.product and person = i.person offset 0
+) as l
+"""
+_LINK: Final = """
+insert into click_link as t (
+    product, person, clicked_at, expires_at, campaign, creative, descriptor, has_deposited
+)
+select * from unnest(
+    $1::text[], $2::bytea[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[],
+    $7::text[], $8::boolean[]
+)
+on conflict (product, person) do update set
+    clicked_at = excluded.clicked_at, expires_at = excluded.expires_at,
+    campaign = excluded.campaign, creative = excluded.creative, descriptor = excluded.descriptor,
+    has_deposited = excluded.has_deposited
+"""
+# In the order of the key, so that drains cannot deadlock. No sum overflows, since an event that was
+# accepted must be stored.
+_COUNT: Final = """
+insert into conversion_daily as t (
+    day, campaign, creative, descriptor, event, conversions, value_micros, first_deposits, counted
+)
+select *, true from unnest(
+    $1::date[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
+    $8::bigint[]
+) as i order by 1, 2, 3, 4, 5
+on conflict (day, campaign, creative, descriptor, event) where counted do update set
+    conversions = t.conversions + excluded.conversions,
+    value_micros = greatest(-9223372036854775807, least(
+        9223372036854775807, t.value_micros::numeric + excluded.value_micros))::bigint,
+    first_deposits = t.first_deposits + excluded.first_deposits
+"""
+
+
+def client(key: bytes, product: str, id: str) -> Person:
+    """Return the person with a `client_user_id`; `key` is that of the suppression."""
+    return product, hash_of(key, f"client {normal(id)}")
+
+
+def anonymous(key: bytes, product: str, id: str) -> Person:
+    """Return the person with an `anonymous_id`."""
+    return product, hash_of(key, f"anonymous {normal(id)}")
+
+
+async def fetch_keys(connection: asyncpg.Connection) -> dict[int, ClickKey]:
+    """Fetch the valid keys of click ids, by number; the newest is the last."""
+    rows = await connection.fetch("select number, secret from click_key order by number")
+    keys = [ClickKey(row["number"], bytes(row["secret"])) for row in rows]
+    return {key.number: key for key in keys}
+
+
+async def rotate_keys(connection: asyncpg.Connection) -> None:
+    """Sign with a new key from now on; the former one stays valid, those before it do not."""
+    await connection.execute(
+        "delete from click_key where number < (select max(number) from click_key)"
+    )
+    await connection.execute("insert into click_key default values")
+
+
+async def fetch_bought(
+    connection: asyncpg.Connection, clicks: Sequence[Click]
+) -> list[BoughtClick]:
+    """Fetch what clicks name, in their order."""
+    rows = await connection.fetch(
+        _BOUGHT,
+        [click.campaign for click in clicks],
+        [click.creative for click in clicks],
+        [click.descriptor for click in clicks],
+    )
+    return [BoughtClick(*row) for row in rows]
+
+
+async def fetch_links(
+    connection: asyncpg.Connection, persons: Collection[Person]
+) -> dict[Person, ClickLink]:
+    """Fetch the last clicks of persons that have any."""
+    rows = await connection.fetch(
+        _LINKS, [product for product, _ in persons], [person for _, person in persons]
+    )
+    return {(row[0], bytes(row[1])): ClickLink(*tuple(row)[2:]) for row in rows}
+
+
+async def set_links(
+    connection: asyncpg.Connection, links: Mapping[Person, ClickLink | None]
+) -> None:
+    """Store the last clicks of persons; None removes a person's."""
+    gone = [person for person, link in links.items() if link is None]
+    if gone:
+        await connection.execute(
+            "delete from click_link l using unnest($1::text[], $2::bytea[]) as i (product, person)"
+            " where l.product = i.product and l.person = i.person",
+            *map(list, zip(*gone, strict=True)),
+        )
+    rows = [(*person, *link) for person, link in links.items() if link is not None]
+    if rows:
+        await connection.execute(_LINK, *map(list, zip(*rows, strict=True)))
+
+
+async def count(
+    connection: asyncpg.Connection, sums: Mapping[ConversionKey, ConversionSum]
+) -> None:
+    """Add to the conversions of days."""
+    rows = [(*key, *added) for key, added in sums.items()]
+    await connection.execute(_COUNT, *map(list, zip(*rows, strict=True)))
+
+
+async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> int:
+    """Delete some links whose window was over at `moment`; return their number."""
+    status: str = await connection.execute(
+        "delete from click_link where (product, person) in"
+        " (select product, person from click_link where expires_at < $1 limit $2"
+        " for update skip locked)",
+        moment,
+        EXPIRED,
+    )
+    return int(status.split()[1])
+
+
+async def forget(connection: asyncpg.Connection, ids: Iterable[str]) -> int:
+    """Delete the links of the persons with any of the ids, of all products; return their number."""
+    key = bytes(await connection.fetchval("select key from suppression_key"))
+    hashes = {of(key, "", id)[1] for id in ids for of in (client, anonymous)}
+    status: str = await connection.execute(
+        "delete from click_link where person = any($1::bytea[])", list(hashes)
+    )
+    return int(status.split()[1])

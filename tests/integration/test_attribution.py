@@ -1,0 +1,405 @@
+"""Attribution by the drain (contract 12): which events count for which click, exactly once."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from support.event_bench import Bench
+from support.sending import event, money
+
+from snapbid.base.settings import load
+from snapbid.campaigns.click_id import Click, creative_digest, read
+from snapbid.drain.replay import replay
+from snapbid.events.outcomes import Product
+from snapbid.warehouse import campaigns, conversions, persons, registry
+
+DAY = 86_400_000
+AT = 1_717_243_200_000  # 2024-06-01 12:00 UTC
+SHOP = Product("shop", frozenset({"igaming"}))
+
+
+def document(name: str, **more: Any) -> tuple[str, str]:
+    creative = {
+        "id": f"{name}-banner", "media": "banner", "w": 300, "h": 250,
+        "adm": "<a href='https://shop.example/?click={{click_id}}'>go</a>",
+    }  # fmt: skip
+    own = {"id": name, "advertiser": "shop.example", "cpm": 1, "creatives": [creative]}
+    return name, json.dumps(own | more)
+
+
+class Clicks(Bench):
+    """A bench with campaigns `a` and `b` (a click of which counts for one day), and SSP `acme`."""
+
+    async def prepare(self) -> None:
+        await registry.add(self.connection, "acme", "acme")
+        await campaigns.replace_many(
+            self.connection, [document("a"), document("b", attribution_days=1)]
+        )
+
+    async def click(self, campaign: str, at: int = AT, key: int = 0) -> str:
+        """A click id of a bid at that time, signed with the newest key, or an earlier one."""
+        keys = list((await conversions.fetch_keys(self.connection)).values())
+        number = await self.connection.fetchval(
+            "select number from campaign_number where id = $1", campaign
+        )
+        ssp = await self.connection.fetchval("select number from ssp_number")
+        digest = creative_digest(f"{campaign}-banner")
+        return keys[-1 - key].make(Click(number, digest, ssp, at // 1000))
+
+    async def counted(self) -> dict[tuple[str, str], int]:
+        """Conversions by campaign and event."""
+        rows = await self.rows(
+            "select campaign, event, sum(conversions)::int from conversion_daily group by 1, 2"
+        )
+        return {(campaign, name): number for campaign, name, number in rows}
+
+    async def drain_all(
+        self, *documents: dict[str, Any], at: int = AT, product: Product | None = None
+    ) -> None:
+        more = {} if product is None else {"product": product}
+        await self.accept(*documents, at=at, **more)
+        await self.round()
+
+
+@pytest.fixture
+async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterator[Clicks]:
+    async with Clicks.open(database, fresh_redis, tmp_path) as bench:
+        assert isinstance(bench, Clicks)
+        await bench.prepare()
+        yield bench
+
+
+def anonymous(name: str, id: str, click: str | None = None, user: str | None = None) -> Any:
+    sent = event(name, user or "", click=click, platform="ios")
+    sent["identity"] |= {"anonymous_id": id}
+    if user is None:
+        del sent["identity"]["client_user_id"]
+    return sent
+
+
+# -- what counts ----------------------------------------------------------------------------------
+
+
+async def test_an_event_with_a_click_id_counts_for_its_campaign(bench: Clicks) -> None:
+    await bench.drain_all(event("register", at=AT, click=await bench.click("a")))
+    (row,) = await bench.rows("select * from conversion_daily")
+    assert row == (date(2024, 6, 1), "a", "a-banner", "acme", "register", 1, 0, 0, True)
+    assert await bench.flags() == {"register": []}
+
+
+async def test_later_events_of_a_person_count_for_the_last_click(bench: Clicks) -> None:
+    first, second = await bench.click("a", AT), await bench.click("b", AT + 60_000)
+    await bench.drain_all(event("login", "u", AT))
+    await bench.drain_all(event("register", "u", click=first))
+    await bench.drain_all(event("login", "u", AT + 1), event("login", "stranger"))
+    assert await bench.counted() == {("a", "register"): 1, ("a", "login"): 1}
+    await bench.drain_all(event("email_verified", "u", click=second), event("login", "u", AT + 2))
+    assert await bench.counted() == {
+        ("a", "register"): 1,
+        ("a", "login"): 1,
+        ("b", "email_verified"): 1,
+    }
+    await bench.drain_all(event("phone_verified", "u"), at=AT + 120_000)
+    assert (await bench.counted())["b", "phone_verified"] == 1
+
+
+async def test_a_person_of_another_product_is_another_person(bench: Clicks) -> None:
+    await bench.drain_all(event("register", "u", click=await bench.click("a")))
+    await bench.drain_all(event("login", "u"), product=SHOP)
+    assert await bench.counted() == {("a", "register"): 1}
+
+
+async def test_an_anonymous_person_until_an_event_has_both_ids(bench: Clicks) -> None:
+    await bench.drain_all(anonymous("app_install", "x", await bench.click("a")))
+    await bench.drain_all(anonymous("app_open", "x"))
+    await bench.drain_all(event("login", "u", AT))  # not known to be the same yet
+    await bench.drain_all(anonymous("register", "x", user="u"))
+    await bench.drain_all(event("login", "u", AT + 1), anonymous("app_uninstall", "x"))
+    assert await bench.counted() == {
+        ("a", "app_install"): 1,
+        ("a", "app_open"): 1,
+        ("a", "register"): 1,
+        ("a", "login"): 1,
+    }
+    assert len(await bench.rows("select from click_link")) == 1
+
+
+async def test_the_window_of_a_campaign(bench: Clicks) -> None:
+    clicks = {name: await bench.click(name) for name in ("a", "b")}
+    for name, days in (("a", 30), ("b", 1)):
+        end = AT + days * DAY
+        await bench.drain_all(event("login", f"{name} in", click=clicks[name]), at=end)
+        await bench.drain_all(event("login", f"{name} out", click=clicks[name]), at=end + 1)
+        await bench.drain_all(event("email_verified", f"{name} in"), at=end)
+        await bench.drain_all(event("phone_verified", f"{name} in"), at=end + 1)
+    assert await bench.counted() == {
+        (name, sent): 1 for name in ("a", "b") for sent in ("login", "email_verified")
+    }
+    flags = await bench.rows("select client_user_id, flags from events where event = 'login'")
+    assert dict(flags) == {
+        "a in": [], "b in": [], "a out": ["click_expired"], "b out": ["click_expired"],
+    }  # fmt: skip
+
+
+async def test_a_forged_foreign_or_altered_id_counts_nothing(bench: Clicks) -> None:
+    good, random = await bench.click("a"), Random(12)
+    texts = {"gclid-EAIaIQobChMI", "x" * 60, good[:-1], f"{good}=", good.swapcase()}
+    while len(texts) < 600:
+        at = random.randrange(60)
+        texts.add(good[:at] + random.choice("abcXYZ019-_") + good[at + 1 :])
+    texts.discard(good)
+    await bench.drain_all(
+        *(event("login", f"u{n}", click=it) for n, it in enumerate(sorted(texts)))
+    )
+    assert await bench.counted() == {}
+    assert await bench.rows("select distinct flags from events") == [(["click_invalid"],)]
+    await bench.drain_all(event("login", "u1", click=good))
+    assert await bench.counted() == {("a", "login"): 1}
+
+
+async def test_flags_of_clicks_and_sequences_stand_together(bench: Clicks) -> None:
+    await bench.drain_all(event("deposit", click="foreign", transaction_id="t", **money(1)))
+    assert await bench.flags() == {"deposit": ["click_invalid", "reference_missing"]}
+    await bench.drain_all(event("deposit_initiated", transaction_id="t", **money(1)))
+    assert (await bench.flags())["deposit"] == ["click_invalid", "out_of_order"]
+
+
+async def test_two_keys_count_during_a_rotation(bench: Clicks) -> None:
+    ids = [await bench.click("a")]
+    for _ in range(2):
+        await conversions.rotate_keys(bench.connection)
+        ids.append(await bench.click("a"))
+    await bench.drain_all(*(event("login", f"u{n}", click=id) for n, id in enumerate(ids)))
+    flags = await bench.rows("select flags from events order by client_user_id")
+    assert flags == [(["click_invalid"],), ([],), ([],)]
+    assert await bench.counted() == {("a", "login"): 2}
+
+
+async def test_numbers_keep_their_meaning(bench: Clicks) -> None:
+    """A campaign that is imported anew, changed or deleted, and creatives that are gone."""
+    ids = {name: await bench.click(name) for name in ("a", "b")}
+    other = [{"id": "other", "media": "banner", "w": 1, "h": 1, "adm": "{{click_id}}"}]
+    await campaigns.replace_many(bench.connection, [document("a", creatives=other)])
+    await campaigns.delete(bench.connection, "b")
+    await bench.drain_all(*(event("login", name, click=id) for name, id in ids.items()))
+    counted = await bench.rows("select campaign, creative from conversion_daily order by 1")
+    assert counted == [("a", "a-banner"), ("b", "b-banner")]
+
+
+async def test_a_number_that_the_warehouse_does_not_know_counts_as_itself(bench: Clicks) -> None:
+    (key,) = (await conversions.fetch_keys(bench.connection)).values()
+    id = key.make(Click(2**32 - 1, b"\0\1\2\3", 5, AT // 1000))
+    await bench.drain_all(event("login", click=id))
+    counted = await bench.rows("select campaign, creative, descriptor from conversion_daily")
+    assert counted == [("#4294967295", "00010203", "#5")]
+
+
+# -- what it is worth -----------------------------------------------------------------------------
+
+
+async def test_what_events_are_worth(bench: Clicks) -> None:
+    usd = {"currency": "USD"}
+    await bench.drain_all(event("register", "u", click=await bench.click("a")))
+    bet = {"game_type": "slot", "game_provider": "p", "bet_result": "win", **usd, "amount": 9}
+    await bench.drain_all(
+        event("deposit", "u", transaction_id="1", amount=100.25, **usd),
+        event("deposit", "u", transaction_id="2", amount=50, **usd),
+        event("deposit_failed", "u", transaction_id="3", attempted_amount=7, payment_method="c",
+              failure_reason="unknown", **usd),
+        event("withdraw", "u", transaction_id="4", amount=30.5, **usd),
+        event("bet", "u", transaction_id="5", bet_result_amount=-20, **bet),
+        event("bet", "u", transaction_id="6", bet_result_amount=5.5, **bet),
+        event("bet", "u", transaction_id="7", bet_result_amount=99, is_free=True, **bet),
+    )  # fmt: skip
+    rows = await bench.rows(
+        "select event, conversions, value_micros, first_deposits from conversion_daily order by 1"
+    )
+    assert rows == [
+        ("bet", 3, 14_500_000, 0),
+        ("deposit", 2, 150_250_000, 1),
+        ("deposit_failed", 1, 0, 0),
+        ("register", 1, 0, 0),
+        ("withdraw", 1, -30_500_000, 0),
+    ]
+
+
+async def test_a_value_in_another_currency_is_that_of_the_days_rate(bench: Clicks) -> None:
+    sent = event("deposit", "u", AT, await bench.click("a"), transaction_id="1", **money(10))
+    await bench.drain_all(sent)
+    (enriched, value) = (
+        await bench.rows("select enrichment, value_micros from events, conversion_daily")
+    )[0]
+    usd = json.loads(enriched)["amounts"]["amount"]["usd"]
+    assert value == round(usd * 1_000_000) != 10_000_000
+
+
+async def test_no_amount_keeps_an_event_from_being_stored(bench: Clicks) -> None:
+    await bench.connection.execute(
+        "insert into conversion_daily values"
+        " ('2024-06-01', 'a', 'a-banner', 'acme', 'deposit', 1, 9223372036854775000, 0, true)"
+    )
+    click = await bench.click("a")
+    amounts = [1e308, 999_999_999, 1_000_000_001, 3]
+    await bench.drain_all(
+        *(
+            event("deposit", f"u{n}", click=click, transaction_id=f"{n}", amount=amount,
+                  currency="USD")
+            for n, amount in enumerate(amounts)
+        )
+    )  # fmt: skip
+    rows = await bench.rows("select conversions, value_micros from conversion_daily")
+    assert rows == [(5, 2**63 - 1)]
+
+
+async def test_the_day_is_that_of_acceptance(bench: Clicks) -> None:
+    midnight = AT + DAY // 2
+    click = await bench.click("a")
+    for number, at in enumerate((midnight - 1, midnight)):
+        await bench.drain_all(event("login", f"u{number}", AT, click), at=at)
+    days = await bench.rows("select day, conversions from conversion_daily order by 1")
+    assert days == [(date(2024, 6, 1), 1), (date(2024, 6, 2), 1)]
+
+
+# -- exactly once ---------------------------------------------------------------------------------
+
+
+async def test_repeats_and_conflicts_count_nothing(bench: Clicks) -> None:
+    click, later = await bench.click("a"), await bench.click("b", AT + 1000)
+    first = event("deposit", "u", AT, click, transaction_id="t", **money(10))
+    other = event("deposit", "u", AT, later, transaction_id="t", **money(99))
+    await bench.drain_all(first, first, other)
+    await bench.drain_all(other, first, at=AT + DAY)
+    assert await bench.counted() == {("a", "deposit"): 1}
+    await bench.drain_all(event("login", "u"), at=AT + 2000)
+    assert (await bench.counted())["a", "login"] == 1  # a conflict makes no click
+
+
+async def test_a_transaction_that_fails_counts_nothing(bench: Clicks) -> None:
+    click = await bench.click("a")
+    await bench.connection.execute(
+        "alter table events add constraint no_poison check (client_user_id <> 'poison')"
+    )
+    users = ["u1", "u2", "poison", "u3"]
+    await bench.drain_all(*(event("login", user, AT, click) for user in users))
+    assert await bench.counted() == {("a", "login"): 3}
+    await bench.connection.execute("alter table events drop constraint no_poison")
+    stores = {"SNAPBID_DATABASE_URL": bench.dsn, "SNAPBID_REDIS_URL": bench.redis_url}
+    assert await replay(load(stores)) == 1
+    await bench.round()
+    assert await bench.counted() == {("a", "login"): 4}
+
+
+async def test_any_order_and_any_batches_count_the_same(bench: Clicks) -> None:
+    """Against a plain oracle: events with and without clicks and ids, repeated and cut anyhow."""
+    random = Random(46)
+    clicks = [await bench.click(random.choice("ab"), AT + n * 1000) for n in range(20)]
+    campaigns_of = {}
+    for click in clicks:
+        (key,) = (await conversions.fetch_keys(bench.connection)).values()
+        found = read(click, {key.number: key})
+        assert found is not None
+        name = await bench.connection.fetchval(
+            "select id from campaign_number where number = $1", found.campaign
+        )
+        campaigns_of[click] = (found.time_s, name)
+    last: dict[str, tuple[int, str]] = {}
+    expected: dict[tuple[str, str], int] = {}
+    pending: list[dict[str, Any]] = []
+    for number in range(400):
+        user = random.choice([None, "u1", "u2", "u3"])
+        device = random.choice([None, "x1", "x2"]) if user else random.choice(["x1", "x2"])
+        click = random.choice([None, None, None, "foreign", *random.sample(clicks, 2)])
+        sent = event("app_open", user or "", AT + number, click, platform="ios")
+        if user is None:
+            del sent["identity"]["client_user_id"]
+        if device is not None:
+            sent["identity"]["anonymous_id"] = device
+        pending += [sent] * random.choice([1, 1, 2])
+        person = user or device
+        assert person is not None
+        known = [last[each] for each in (user, device) if each in last]
+        if user and device:
+            last.pop(device, None)
+        own = campaigns_of.get(click or "")
+        latest = max([*known, *([own] if own else [])], key=lambda link: link[0], default=None)
+        if latest is not None:
+            last[person] = latest
+        counts = own if click else latest
+        if counts is not None:
+            key_ = counts[1], "app_open"
+            expected[key_] = expected.get(key_, 0) + 1
+        if random.random() < 0.1:
+            await bench.drain_all(*pending, at=AT + 60_000)
+            pending = []
+    await bench.drain_all(*pending, at=AT + 60_000)
+    assert await bench.counted() == expected
+
+
+# -- privacy and retention ------------------------------------------------------------------------
+
+
+async def test_links_name_nobody_and_end(bench: Clicks) -> None:
+    await bench.drain_all(event("register", "somebody", click=await bench.click("b")))
+    (row,) = await bench.connection.fetch("select * from click_link")
+    assert b"somebody" not in repr(tuple(row)).encode()
+    end = datetime.fromtimestamp(AT / 1000, UTC) + timedelta(days=1)
+    assert row["expires_at"] == end
+    assert await conversions.delete_expired(bench.connection, end) == 0
+    assert await conversions.delete_expired(bench.connection, end + timedelta(seconds=1)) == 1
+
+
+async def test_forget_removes_links_and_keeps_sums(bench: Clicks) -> None:
+    click = await bench.click("a")
+    await bench.drain_all(
+        event("register", "u", click=click), anonymous("app_install", "x", click),
+        event("register", "other", click=click),
+    )  # fmt: skip
+    async with bench.connection.transaction():
+        erased = await persons.erase(bench.connection, ["u", "x"])
+    assert (erased.events, erased.click_links) == (2, 2)
+    assert await bench.counted() == {("a", "register"): 2, ("a", "app_install"): 1}
+    await bench.drain_all(event("login", "u"), event("login", "other"))
+    assert (await bench.counted())["a", "login"] == 1
+
+
+# -- performance ----------------------------------------------------------------------------------
+
+
+async def test_the_performance_of_campaigns(bench: Clicks) -> None:
+    await bench.connection.execute(
+        "insert into campaign_daily (day, campaign, bids, wins, imps, spend_micros) values"
+        " ('2024-06-01', 'a', 10, 4, 3, 30000000), ('2024-06-02', 'a', 1, 1, 1, 10000000),"
+        " ('2024-06-01', 'idle', 5, 0, 0, 0)"
+    )
+    click, usd = await bench.click("a"), {"currency": "USD"}
+    await bench.drain_all(
+        *(event("register", f"u{n}", click=click) for n in range(4)),
+        event("deposit", "u1", transaction_id="1", amount=100, **usd),
+        event("deposit", "u1", transaction_id="2", amount=20, **usd),
+        event("withdraw", "u1", transaction_id="3", amount=50, **usd),
+        event("bet", "u1", transaction_id="4", game_type="slot", game_provider="p", amount=80,
+              bet_result="loss", bet_result_amount=-80, **usd),
+    )  # fmt: skip
+    rows = await bench.connection.fetch("select * from campaign_performance order by campaign")
+    a, idle = (dict(row) for row in rows)
+    assert json.loads(a.pop("conversions")) == {
+        "register": 4,
+        "deposit": 2,
+        "withdraw": 1,
+        "bet": 1,
+    }
+    assert {name: float(value) for name, value in a.items() if name != "campaign"} == {
+        "bids": 11, "wins": 5, "imps": 4, "spend": 40, "registrations": 4, "first_deposits": 1,
+        "net_deposits": 70, "gross_revenue": 80, "cost_per_registration": 10,
+        "cost_per_first_deposit": 40, "return_on_spend": 2,
+    }  # fmt: skip
+    assert (idle["campaign"], idle["bids"]) == ("idle", 5)
+    assert idle["cost_per_registration"] is idle["return_on_spend"] is None
+    of_day = await bench.rows(
+        "select bids, spend from campaign_performance('2024-06-02', '2024-06-02')"
+    )
+    assert [(bids, float(spend)) for bids, spend in of_day] == [(1, 10.0)]
