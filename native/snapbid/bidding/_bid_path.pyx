@@ -399,10 +399,10 @@ cdef inline object template_key(uint32_t rank, uint32_t creative):
     return <uint64_t>rank << 32 | creative
 
 
+@cython.final
 cdef class SnapshotCore:
     cdef readonly Reader lookups
     cdef readonly Index index
-    cdef readonly dict exhausted
     cdef dict _canonical
     cdef dict _of_base, _of_overlay  # templates by `template_key`
     cdef uint32_t _overlaid
@@ -411,7 +411,6 @@ cdef class SnapshotCore:
                  dict of_base not None, dict of_overlay not None, uint32_t overlaid):
         self.lookups, self.index, self._canonical = lookups, index, ssps
         self._of_base, self._of_overlay, self._overlaid = of_base, of_overlay, overlaid
-        self.exhausted = {}
 
     cdef Template find(self, uint32_t rank, uint32_t creative):
         """Return the template of a creative; None if it is not built yet."""
@@ -454,7 +453,7 @@ cdef class Decision:
     cdef readonly list choices
     cdef readonly Query query
     cdef readonly object last
-    cdef readonly SnapshotCore snapshot
+    cdef readonly object snapshot
     cdef readonly Reader lookups
     cdef readonly object pods
 
@@ -468,6 +467,7 @@ cdef class Decision:
 
     cpdef Bid bid_of(self, Choice choice):
         cdef Reader reader = self.lookups
+        cdef SnapshotCore core
         cdef Template template = None
         cdef object imp, asked = None, cost = None
         cdef str deal_id = None
@@ -481,11 +481,12 @@ cdef class Decision:
             asked = (<object>reader).native_request(native)
         if reader.in_usd and not self.query.workspace.request.asker.asks_dsa:
             if asked is None:
-                template = self.snapshot.find(choice.rank, choice.creative)
+                core = self.snapshot.core
+                template = core.find(choice.rank, choice.creative)
             if template is None:
-                template = (<object>self.snapshot).template(choice.rank, choice.creative, asked)
+                template = self.snapshot.template(choice.rank, choice.creative, asked)
         else:
-            template = (<object>self.snapshot).adapted(
+            template = self.snapshot.adapted(
                 choice.rank, choice.creative, reader, self.query.declares, asked)
         if choice.quantity != 1:
             cost = cost_of(template.price_micros, choice.quantity)
@@ -538,9 +539,10 @@ cdef Reader in_currency(Reader lookups, object request):
     return (<object>lookups).bidding_in(cur)
 
 
-cpdef object search(object request, str ssp, SnapshotCore snapshot, int64_t now_ms,
+cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
                     double left_s=INFINITY, double processor_s=INFINITY):
-    cdef Reader reader, lookups = snapshot.lookups
+    cdef SnapshotCore core = snapshot.core
+    cdef Reader reader, lookups = core.lookups
     cdef Decision decision
     cdef Choice choice
     cdef Query query
@@ -555,8 +557,8 @@ cpdef object search(object request, str ssp, SnapshotCore snapshot, int64_t now_
     reader = in_currency(lookups, request)
     if reader is None:
         return NoBid(CURRENCY)
-    canonical = PyDict_GetItem(snapshot._canonical, ssp)
-    query = snapshot.index.start(
+    canonical = PyDict_GetItem(core._canonical, ssp)
+    query = core.index.start(
         reader, request, ssp, ssp if canonical is NULL else <str?><object>canonical, now_ms,
         left_s, processor_s)
     imps = reader.get(request, BIDREQUEST_IMP)
@@ -589,7 +591,7 @@ cpdef object search(object request, str ssp, SnapshotCore snapshot, int64_t now_
             choice.quantity = quantity
             choices.append(choice)
             if pods is not None and fits_a_notice(reader.get(imp, IMP_ID)):
-                pods.take(imp, snapshot.index.advertiser(best.rank))
+                pods.take(imp, core.index.advertiser(best.rank))
     if not choices:
         if query.undecided:
             return NoBid(CUT_SHORT, query.undecided)
@@ -602,7 +604,7 @@ cpdef object search(object request, str ssp, SnapshotCore snapshot, int64_t now_
     return decision
 
 
-cpdef object propose(object request, str ssp, SnapshotCore snapshot, int64_t now_ms,
+cpdef object propose(object request, str ssp, object snapshot, int64_t now_ms,
                      double left_s=INFINITY, double processor_s=INFINITY):
     cdef Decision decision
     cdef Proposal proposal
@@ -617,7 +619,7 @@ cpdef object propose(object request, str ssp, SnapshotCore snapshot, int64_t now
     if type(found) is NoBid:
         return found
     decision = <Decision>found
-    auction_id = snapshot.lookups.get(request, BIDREQUEST_ID)
+    auction_id = decision.lookups.get(request, BIDREQUEST_ID)
     if not fits_a_notice(auction_id):
         return NoBid(LONG_ID)
     undecided = decision.query.undecided
@@ -664,7 +666,8 @@ cdef inline bint has_id(Reader reader, object imp) except -1:
 
 @cython.final
 cdef class BidEndpoint:
-    cdef readonly SnapshotCore snapshot
+    cdef readonly object snapshot
+    cdef SnapshotCore _core  # its native part
     cdef str _ssp
     cdef object _number
     cdef tuple _source  # descriptor and canonical id, for the auction log
@@ -685,10 +688,11 @@ cdef class BidEndpoint:
     cdef object _ledger, _log, _body_deadline
     cdef object _clock, _timer  # epoch ms, and seconds; None: the system's
 
-    def __init__(self, str ssp not None, SnapshotCore snapshot not None, bidding, request_stats):
-        catalog, metrics = (<object>snapshot).catalog, bidding.metrics
+    def __init__(self, str ssp not None, snapshot, bidding, request_stats):
+        catalog, metrics = snapshot.catalog, bidding.metrics
         canonical = catalog.ssps[ssp]
-        self.snapshot, self._ssp, self._source = snapshot, ssp, (ssp, canonical)
+        self.use(snapshot)
+        self._ssp, self._source = ssp, (ssp, canonical)
         self._number = catalog.ssp_numbers[ssp]
         self._request_stats, self._counts = request_stats, request_stats.counts
         self._bidding, self._admission = bidding, bidding.admission
@@ -715,8 +719,8 @@ cdef class BidEndpoint:
         call._endpoint, call._headers, call._receive = self, headers, receive
         return call
 
-    def use(self, SnapshotCore snapshot not None):
-        self.snapshot = snapshot
+    def use(self, snapshot):
+        self._core, self.snapshot = snapshot.core, snapshot
 
     def no_bid(self, reason):
         (<Outcome?>self._no_bids[reason]).count()
@@ -736,7 +740,7 @@ cdef class BidEndpoint:
 
     cdef object decoded(self, bytes body):
         """Decode and check a request. Raises BadRequest."""
-        cdef Reader reader = self.snapshot.lookups
+        cdef Reader reader = self._core.lookups
         cdef object request, imps, id
         cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
         if size > MAX_VALUES or not sb_is_ascii(PyBytes_AS_STRING(body), size):
@@ -818,7 +822,7 @@ cdef class BidCall:
     cdef bint _is_timed, _is_test, _is_admitted
     cdef bytes _response
     cdef Proposal _proposal
-    cdef SnapshotCore _snapshot
+    cdef object _snapshot
     cdef object _began_ms, _result
 
     # -- a coroutine's methods --------------------------------------------------------------------
@@ -961,9 +965,9 @@ cdef class BidCall:
     cdef int has_body(self, bytes body) except -1:
         """Decide on the request, and send the bids to the ledger."""
         cdef BidEndpoint endpoint = self._endpoint
-        cdef SnapshotCore snapshot = endpoint.snapshot  # for the whole request: ranks belong to one
+        cdef object snapshot = endpoint.snapshot  # for the whole request: ranks belong to one
         cdef AdmissionControl admission = endpoint._admission
-        cdef Reader reader = snapshot.lookups
+        cdef Reader reader = endpoint._core.lookups
         cdef double now = endpoint.seconds(), began = 0
         cdef double left_s = endpoint._processor_s, allowed_s = endpoint._tmax_s
         cdef int64_t number

@@ -20,8 +20,6 @@ from collections import deque
 from collections.abc import Coroutine, Generator
 from typing import Any, Self, final
 
-from typing_extensions import disjoint_base
-
 from snapbid.base.errors import Problem
 from snapbid.base.http import Answer, HeaderList, Receive
 from snapbid.bidding.endpoint import Bidding
@@ -31,7 +29,7 @@ from snapbid.bidding.reasons import Reason
 from snapbid.bidding.request import BidRequest, Imp
 from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import Bid, Template
-from snapbid.bidding.snapshot import CatalogSnapshot, ExhaustedCampaign
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog.catalog import Index, Query
 from snapbid.metrics import Counter, Histogram
 
@@ -167,13 +165,12 @@ class Outcome:
 def can_be_notified(text: str) -> bool:
     """Return whether the notification endpoints would accept the id."""
 
-@disjoint_base
+@final
 class SnapshotCore:
     """The native part of a snapshot: index and lookups, and the templates built so far.
 
     `ssps`: descriptor to canonical id. `of_base` has the templates of ranks below `overlaid`,
-    `of_overlay` those of the others. `exhausted`: by rank, the campaigns that a shard last refused
-    for want of budget.
+    `of_overlay` those of the others.
     """
 
     def __init__(
@@ -189,8 +186,6 @@ class SnapshotCore:
     def lookups(self) -> Lookups: ...
     @property
     def index(self) -> Index: ...
-    @property
-    def exhausted(self) -> dict[int, ExhaustedCampaign]: ...
     def found(self, rank: int, creative: int) -> Template | None:
         """Return the template of a creative; None if it is not built yet."""
 

@@ -42,8 +42,8 @@ class RankCache:
     limits: dict[int, Limits | None] = field(default_factory=dict)
 
 
-class CatalogSnapshot(SnapshotCore):
-    """A catalog with its lookups, and the templates of its creatives.
+class CatalogSnapshot:
+    """A catalog with its lookups, and the templates of its creatives; `core` is its native part.
 
     Each of the ledger's `shards` has an allowance for every budget. `before`: the snapshot that
     this one replaces; its templates and limits are reused if both have the same base.
@@ -57,7 +57,9 @@ class CatalogSnapshot(SnapshotCore):
         before: "CatalogSnapshot | None" = None,
     ) -> None:
         self.catalog = catalog
+        self.lookups = lookups
         self.shards = shards
+        self.exhausted: dict[int, ExhaustedCampaign] = {}  # by rank
         self._ranks: dict[int, int] = {}  # of exhausted campaigns, by number
         self._native: dict[tuple[int, int, int], Template] = {}
         self._adapted: dict[tuple[int, int, int | None, str, bool], Template] = {}
@@ -66,7 +68,7 @@ class CatalogSnapshot(SnapshotCore):
         if before is not None and before.catalog.base == catalog.base:
             self._of_base = before._of_base
         self._overlaid = catalog.base.campaigns if catalog.base is not None else 0
-        super().__init__(
+        self.core = SnapshotCore(
             lookups,
             catalog.index,
             catalog.ssps,
@@ -82,11 +84,11 @@ class CatalogSnapshot(SnapshotCore):
         """
         if asked is not None:
             return self._native_template(rank, creative, asked)
-        result = self.found(rank, creative)
+        result = self.core.found(rank, creative)
         if result is None:
             document = self._document(rank)
             result = self._build(rank, document, document.creatives[creative])
-            self.keep(rank, creative, result, MAX_TEMPLATES)
+            self.core.keep(rank, creative, result, MAX_TEMPLATES)
         return result
 
     def adapted(
