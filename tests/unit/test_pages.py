@@ -24,7 +24,16 @@ PAGES = [
     PACKAGE / "README.md",
     *(
         PACKAGE / room / "README.md"
-        for room in ("bidding", "events", "campaigns", "server", "loadtest")
+        for room in (
+            "bidding",
+            "catalog",
+            "drain",
+            "events",
+            "campaigns",
+            "ledger",
+            "server",
+            "loadtest",
+        )
     ),
     PACKAGE / "campaigns" / "EXAMPLES.md",
     PACKAGE / "auctionlog" / "README.md",
