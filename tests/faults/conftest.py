@@ -24,7 +24,7 @@ from snapbid.ledger.bids.ledger import Ledger
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow for a busy machine: longer timeouts for the ledgers of this process."""
     monkeypatch.setattr("snapbid.ledger.bids.commit.NOTICE_S", 2.0)
-    monkeypatch.setattr("snapbid.ledger.bids.commit.STALL_S", 2.0)
+    monkeypatch.setattr("snapbid.ledger.bids.shard.STALL_S", 2.0)
 
 
 @pytest.fixture

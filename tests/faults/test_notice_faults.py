@@ -28,7 +28,6 @@ from support.remembered import (
 )
 
 from snapbid.embedded import Redis
-from snapbid.ledger.bids import commit
 from snapbid.ledger.bids.ledger import Ledger, SpoolFullError
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN
 
@@ -65,7 +64,7 @@ async def test_a_notice_in_a_stall_counts_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whether or not Redis already had it, and while the answer is held back."""
-    monkeypatch.setattr(commit, "STALL_S", 60.0)
+    ledger._shards[0].trips.stall_s = 60.0
     assert await remember(ledger, b"a", (b"1", 1, 7))
     proxy.stall(way)
     with monkeypatch.context() as hurry:

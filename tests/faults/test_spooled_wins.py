@@ -231,7 +231,7 @@ async def test_a_hold_lasts_its_full_time_by_any_workers_clock(
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snapbid.ledger.bids.commit.STALL_S", 0.2)
+    monkeypatch.setattr("snapbid.ledger.bids.shard.STALL_S", 0.2)
     monkeypatch.setattr("snapbid.ledger.bids.ledger.STOP_S", 0.5)
 
 

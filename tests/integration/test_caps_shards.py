@@ -95,7 +95,7 @@ async def test_without_the_users_shard_capped_campaigns_pause_and_no_others(
     lost, there = next(users_of(1, SHARDS)), next(users_of(2, SHARDS))
     shard = capped.ledger._shards[1]
     auctions = (n for n in range(99) if capped.ledger.shard_of(b"auction-%d" % n) != 1)
-    await shard._link.close()
+    await shard.trips.close()
     assert await capped.bid(next(auctions), CAP, lost) == "a"
     assert await capped.bid(next(auctions), CAP, there) == "k"
     auction = b"auction-%d" % next(auctions)

@@ -26,7 +26,7 @@ from support.remembered import (
 
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import ALTERED, BILLING, LOSS, WIN
-from snapbid.ledger.bids.shard import ENOUGH
+from snapbid.redisclient.trips import ENOUGH
 
 DAY = "2030-06-15"
 PRICE = 2_345_678
@@ -324,7 +324,7 @@ async def test_the_first_of_many_requests_are_sent_early(ledger: Ledger) -> None
     (shard,) = ledger._shards
     before, waiting = shard.batches, []
     for number in range(80):
-        assert shard.is_busy == (number >= ENOUGH)
+        assert shard.trips.is_busy == (number >= ENOUGH)
         waiting.append(remembering(ledger, b"%d" % number, (b"1", 1, 1)))
     assert await asyncio.gather(*(done for done in waiting if done is not None)) == ["k"] * 80
     assert shard.batches == before + 2

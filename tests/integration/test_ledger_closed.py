@@ -98,10 +98,10 @@ async def test_notices_are_settled_in_the_shard_the_bids_moved_to(
         assert await ledger.settle(WIN, auctions[3], b"1") == "d"
         assert await ledger.settle(WIN, b"other", b"1") == "u"
         other = next(auction for auction in auctions if ledger.shard_of(auction))
-        core = ledger._cores[ledger.shard_of(other)]
-        core.connected = False
+        trips = ledger._shards[ledger.shard_of(other)].trips
+        trips.connected = False
         assert await ledger.settle(BILLING, other, b"1") == "s"
-        core.connected = True
+        trips.connected = True
         await until(lambda: counts(store)[DAY].get("i:1") == 1)
         clock.now += 101
         assert await ledger.settle(BILLING, auctions[5], b"1") == (

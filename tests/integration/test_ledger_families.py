@@ -140,11 +140,11 @@ async def test_a_late_answer_rolls_back_only_kept_bids(
     bids = [(b"1", 3, 100, own), (b"2", 3, 100, own)]
     done = ledger.remember(b"a", THIEF, bids, "u", 10.0)
     assert done is not None
-    (core,) = ledger._cores
-    while not core._sent_answers:
+    (core,), (shard,) = ledger._cores, ledger._shards
+    while not core._answers.sent:
         await asyncio.sleep(0)
     done.cancel()
-    await until(lambda: not core.is_busy and not core.waiting and not core.unconfirmed)
+    await until(lambda: not shard.trips.is_busy and not core.waiting and not core.unconfirmed)
     assert counts(store) == {DAY: expected(bids=1)}
     assert await ledger.settle(WIN, b"a", b"2") == "u"
 
@@ -161,7 +161,7 @@ async def test_a_batch_rolled_back_as_a_whole_uncounts_no_refused_bid(
         assert await verdict(second, VICTIM) == "k"
         (core,) = first._cores
         with monkeypatch.context() as patch:
-            patch.setattr(core, "receive", lambda replies, now: 1 / 0)
+            patch.setattr(core, "receive", lambda *_: 1 / 0)
             done = remembering(first, b"a", (b"1", 3, 100), (b"2", 3, 100), ssp=THIEF)
             assert done is not None
             assert await done == ""

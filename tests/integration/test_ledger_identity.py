@@ -40,15 +40,15 @@ async def late(
     done = ledger.remember(auction, 1, bid, more.get("user"), 10.0)
     assert done is not None
     (core,) = ledger._cores
-    while applied and not core._sent_answers:
+    while applied and not core._answers.sent:
         await asyncio.sleep(0)
     done.cancel()
 
 
 async def flushed(ledger: Ledger) -> None:
     """Wait until nothing is under way, and late bids are rolled back."""
-    (core,) = ledger._cores
-    while core.is_busy or core.waiting or core.unconfirmed:
+    (core,), (shard,) = ledger._cores, ledger._shards
+    while shard.trips.is_busy or core.waiting or core.unconfirmed:
         await asyncio.sleep(0.001)
 
 
@@ -77,7 +77,7 @@ async def test_only_the_answered_bid_of_a_batch_remains(ledger: Ledger, store: A
             assert done is not None
             waiting.append(done)
         (core,) = ledger._cores
-        while not core._sent_answers:
+        while not core._answers.sent:
             await asyncio.sleep(0)
         for letter, done in zip(order, waiting, strict=True):
             if letter == "l":
@@ -130,8 +130,10 @@ async def unconfirmed(
     (core,) = ledger._cores
     await late(ledger, b"a", b"1", 999, campaign=2, of=of, user="u")
     with monkeypatch.context() as patch:
-        patch.setattr(core, "send", lambda now: [])  # before the loop sees that it was cancelled
-        await until(lambda: core.has_to_roll_back)
+        patch.setattr(
+            core, "next_batch", lambda now: []
+        )  # before the loop sees that it was cancelled
+        await until(lambda: core._to_roll_back)
         yield
 
 

@@ -7,8 +7,8 @@ import pytest
 import redis
 from support.remembered import opened, remember, remembering
 
-from snapbid.ledger.bids import ledger as ledger_module
-from snapbid.ledger.bids.shard import LedgerShard
+from snapbid.redisclient import trips
+from snapbid.redisclient.trips import RoundTrips
 
 PATIENCE_S = 30.0
 
@@ -19,8 +19,8 @@ async def test_sending_ends_the_idle_wait(
     """However long the wait: a bid that Redis does not answer times out at its own deadline."""
     async with opened(fresh_redis, tmp_path) as ledger:
         assert await remember(ledger, b"a", (b"1", 1, 1))
-        monkeypatch.setattr(ledger_module, "REST_S", 10 * PATIENCE_S)
-        await asyncio.sleep(4 * ledger_module.TICK_S)  # idle by now
+        monkeypatch.setattr(trips, "REST_S", 10 * PATIENCE_S)
+        await asyncio.sleep(4 * trips.TICK_S)  # idle by now
         with redis.Redis.from_url(fresh_redis) as other:
             other.client_pause(900)  # ms; a stall ends the connection later
             async with asyncio.timeout(PATIENCE_S):
@@ -36,9 +36,9 @@ async def test_an_idle_ledger_does_not_tick(
     ticks: list[float] = []
     async with opened(fresh_redis, tmp_path) as ledger:
         assert await remember(ledger, b"a", (b"1", 1, 1))
-        monkeypatch.setattr(ledger_module, "REST_S", 10 * PATIENCE_S)
-        monkeypatch.setattr(LedgerShard, "tick", lambda self, now: ticks.append(now))
-        await asyncio.sleep(60 * ledger_module.TICK_S)
+        monkeypatch.setattr(trips, "REST_S", 10 * PATIENCE_S)
+        monkeypatch.setattr(RoundTrips, "tick", lambda self, now, busy_s: ticks.append(now))
+        await asyncio.sleep(60 * trips.TICK_S)
     assert len(ticks) < 30
 
 
@@ -55,7 +55,7 @@ async def test_a_late_bid_is_unconfirmed_until_it_is_rolled_back(
                 assert verdict is not None
                 assert await verdict == ""
             ledger.when_certain(certain.set)
-            await asyncio.sleep(4 * ledger_module.TICK_S)
+            await asyncio.sleep(4 * trips.TICK_S)
             assert not certain.is_set()
             other.client_unpause()
         async with asyncio.timeout(PATIENCE_S):
@@ -63,4 +63,4 @@ async def test_a_late_bid_is_unconfirmed_until_it_is_rolled_back(
         ledger.when_certain(certain.clear)  # nothing is under way: at the next tick
         async with asyncio.timeout(PATIENCE_S):
             while certain.is_set():
-                await asyncio.sleep(ledger_module.TICK_S)
+                await asyncio.sleep(trips.TICK_S)

@@ -100,13 +100,13 @@ async def test_what_is_rolled_back_rejects_nothing(ledger: Ledger, traffic: Traf
     """The loss was meant for the bid that a late one had replaced."""
     await traffic.rejected(await traffic.bid())
     auction = await traffic.bid()
-    (core,) = ledger._cores
+    (core,), (shard,) = ledger._cores, ledger._shards
     done = remembering(ledger, auction, (b"1", BAD, 999), ssp=3)
     assert done is not None
-    while not core._sent_answers:
+    while not core._answers.sent:
         await asyncio.sleep(0)
     done.cancel()
-    await until(lambda: not core.is_busy and not core.unconfirmed)
+    await until(lambda: not shard.trips.is_busy and not core.unconfirmed)
     assert await traffic.rejected(auction)
     assert traffic.counts()["r168.203:7:3"] == 1
 

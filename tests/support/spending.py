@@ -47,7 +47,7 @@ async def reserve(
 
 async def sent(ledger: Ledger, answered: Callable[[], bool] = lambda: False) -> None:
     """Wait until the queued bids have been sent to Redis, or are answered."""
-    while not answered() and not any(core._sent_answers for core in ledger._cores):
+    while not answered() and not any(core._answers.sent for core in ledger._cores):
         await asyncio.sleep(0)
 
 

@@ -64,11 +64,14 @@ class Conversation:
         return done if self.core.hold(PendingHold(packed, done, self.now + 1, ends)) else None
 
     def send(self) -> list[str]:
-        self.sent = self.core.send(self.now)
+        self.sent, self.sent_at = self.core.next_batch(self.now), self.now
         return [command[0] for command in self.sent]
 
     def reply(self, *replies: Any) -> None:
-        self.core.receive(list(replies), self.now)
+        self.core.receive(list(replies), self.sent_at, self.now)
+
+    def expire(self) -> None:
+        self.core.expire(self.now, self.now - self.sent_at)
 
 
 def identities(entries: bytes) -> list[int]:
@@ -94,7 +97,6 @@ async def test_waiting_requests_share_a_batch(talk: Conversation) -> None:
     assert talk.send() == ["remember", "settle"]
     assert identities(talk.sent[0][6]) == [1, 2, 2]
     waiting = talk.bid(4)
-    assert talk.send() == [], "one round trip at a time"
     talk.reply(b"+", b"c")
     assert [bid.result() for bid in bids] == ["k", "kk"]
     assert notice is not None
@@ -126,7 +128,6 @@ async def test_the_end_of_a_hold_waits_for_the_connection(talk: Conversation) ->
     talk.core.disconnect()
     assert hold is not None
     assert hold.result() == ""
-    assert talk.hold(b"another hold") is None
     later = talk.hold(b"a later end", ends=True)
     talk.connect()
     assert talk.send() == ["hold"]
@@ -140,7 +141,7 @@ async def test_a_late_answer_is_rolled_back_alone(talk: Conversation) -> None:
     bid = talk.bid(4)
     talk.send()
     talk.now += 0.2
-    assert not talk.core.expire(talk.now)
+    talk.expire()
     assert late.result() == ""
     talk.reply(b"+1b")
     assert bid.result() == "k"
@@ -163,7 +164,6 @@ async def test_unconfirmed_batches_are_rolled_back_first(talk: Conversation) -> 
     sent, waiting = talk.sent[0][6], talk.bid(3)
     talk.core.disconnect()
     assert (bid.result(), waiting.result()) == ("", "")
-    assert talk.bid(4) is None
     (doubtful,) = talk.core.unconfirmed
     assert doubtful.entries == sent
     commands = talk.core.connect(talk.now)
@@ -193,9 +193,9 @@ async def test_notices_go_to_the_spool_while_redis_does_not_answer(talk: Convers
     notice, from_spool = talk.notice(), talk.notice(from_spool=True)
     talk.send()
     waiting = talk.notice()
-    talk.core.expire(talk.now + commit.NOTICE_S)
+    talk.core.expire(talk.now, commit.NOTICE_S)
     assert not talk.spooled
-    talk.core.expire(talk.now + commit.NOTICE_S + 0.01)
+    talk.core.expire(talk.now, commit.NOTICE_S + 0.01)
     assert [kept.done for kept in talk.spooled] == [notice, waiting]
     assert talk.notice() is None, "which its caller spools"
     assert notice is not None
@@ -204,29 +204,6 @@ async def test_notices_go_to_the_spool_while_redis_does_not_answer(talk: Convers
     talk.reply(b"cc")
     assert (notice.result(), from_spool.result()) == ("s", "c")
     assert talk.notice() is not None
-
-
-async def test_time_in_which_this_process_is_busy_does_not_count_against_redis(
-    talk: Conversation,
-) -> None:
-    """A flood keeps it from reading the answer: no notice goes to the spool for that."""
-    assert talk.notice() is not None
-    talk.send()
-    for _ in range(20):
-        talk.now += 0.3
-        assert not talk.core.expire(talk.now, busy_s=0.29)
-    assert not talk.spooled
-    talk.now += commit.NOTICE_S
-    assert not talk.core.expire(talk.now)
-    assert len(talk.spooled) == 1
-
-
-async def test_a_round_trip_that_takes_too_long_has_stalled(talk: Conversation) -> None:
-    assert not talk.core.expire(talk.now + 100)
-    talk.bid(1)
-    talk.send()
-    assert not talk.core.expire(talk.now + commit.STALL_S)
-    assert talk.core.expire(talk.now + commit.STALL_S + 0.01)
 
 
 async def test_requests_beyond_the_bound_are_refused(

@@ -13,22 +13,22 @@ nothing needs to be rolled back.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any, Final
 
 import msgspec
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import RedisError, ResponseError
 
-from snapbid.base.beat import BEAT_S, left
+from snapbid.base.beat import BEAT_S
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.redisclient.connection import Connections
-from snapbid.redisclient.link import Link
-from snapbid.redisclient.replicas import Command, confirmed, waiting
-from snapbid.redisclient.wire import Wire
+from snapbid.redisclient.replicas import Command
+from snapbid.redisclient.trips import Requests, RoundTrips, expect
 
-ANSWER_S: Final = 2.0  # for a round trip; a slower connection is closed
-IDLE_S: Final = 2 * BEAT_S  # without events, between checks that Redis still answers
+STALL_S: Final = 2.0  # without a reply, the connection is closed
+IDLE_S: Final = 0.5  # less than two beats: a check is due at every other beat of an idle queue
+MEASURED: Final = 64  # round trips, between measurements of the stream
 MAX_ENTRY_BYTES: Final = 1 << 20  # per stream entry, unless a single request is larger
 MAX_WAITING_BYTES: Final = 64 << 20  # in this process; beyond that, events are refused
 MAX_STREAM_BYTES: Final = 1 << 30  # in Redis, roughly; beyond that, events are refused as well
@@ -82,13 +82,9 @@ def add(requests: Iterable[bytes], stream: str) -> tuple[str | bytes, ...]:
     return ("XADD", stream, "*", *fields)
 
 
-class _Pending(NamedTuple):
+class _Pending(msgspec.Struct, frozen=True):
     packed: bytes
     done: "asyncio.Future[bool]"
-
-    def resolve(self, stored: bool) -> None:
-        if not self.done.done():
-            self.done.set_result(stored)
 
 
 class EventQueue:
@@ -96,32 +92,32 @@ class EventQueue:
 
     def __init__(self, connections: Connections, shard: int = 0, shards: int = 1) -> None:
         self._keys = keys = ShardKeys(shard)
-        self._measure = ("MEMORY", "USAGE", keys.events)
-        self._connect = connections.connector(keys.events)
+        self._measure: Command = ("MEMORY", "USAGE", keys.events)
         whose = "events" if shards == 1 else f"events of shard {shard}"
-        self._link = Link(self._connect, self, f"Redis unavailable for {whose}", ANSWER_S)
-        self._wire: Wire | None = None
-        self._replicas = 0
-        self._pending: list[_Pending] = []
-        self._sent: list[_Pending] = []
-        self._answered: Callable[[list[Any]], None] | None = None  # while a round trip is under way
-        self._stalled: asyncio.TimerHandle | None = None  # time limit of that round trip
-        self._trips = 0
+        connect = connections.connector(keys.events)
+        self._trips = RoundTrips(connect, self, f"Redis unavailable for {whose}", STALL_S, BEAT_S)
+        self._requests = Requests[_Pending]()
+        self._sent_bytes = 0
+        self._sent_at = 0.0
+        self._measures = False  # in the round trip under way
         self._full = False
-        self.connected = False
         self.waiting_bytes = 0
         self.flushes = 0
+
+    @property
+    def connected(self) -> bool:
+        """Whether events are taken."""
+        return self._trips.connected
 
     async def open(self) -> None:
         """Start connecting, without waiting for the connection."""
         self._loop = asyncio.get_running_loop()
-        self._link.open()
+        self._trips.open()
 
     async def close(self) -> None:
         """Send what is pending if Redis is reachable, then disconnect."""
-        while self.connected and (self._pending or self._sent):
-            await asyncio.sleep(0.001)
-        await self._link.close()
+        await self._trips.flush()
+        await self._trips.close()
 
     async def put(
         self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]
@@ -131,99 +127,70 @@ class EventQueue:
         if not self.connected or self._full or self.waiting_bytes + len(packed) > MAX_WAITING_BYTES:
             return False
         done: asyncio.Future[bool] = self._loop.create_future()
-        if not self._pending and self._answered is None:
-            self._loop.call_soon(self._send)  # with others from the same iteration of the loop
+        waiting = self._requests.waiting
         self.waiting_bytes += len(packed)
-        self._pending.append(_Pending(packed, done))
+        waiting.append(_Pending(packed, done))
+        self._trips.schedule(len(waiting))
         return await done
 
-    # -- the connection (see LinkUser) ------------------------------------------------------------
+    # -- round trips (see TripUser) ---------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        return len(self._requests.waiting)
 
     async def prepare(self, connection: AbstractConnection) -> None:
-        await connection.send_command(*self._measure, check_health=False)
-        self._measured([await connection.read_response()])
+        await connection.send_command(*self._measure)
+        self._measured(await connection.read_response())
+        await self._trips.confirm(connection, self._keys.mark)
 
-    async def use(self, connection: AbstractConnection) -> None:
-        self._wire = wire = Wire(connection, self._receive)
-        self.connected = True
-        try:
-            trips = self._trips
-            while not (await asyncio.wait((wire.ended,), timeout=left(IDLE_S)))[0]:
-                if trips == self._trips and self._answered is None:
-                    self._begin(self._measured, self._measure)
-                trips = self._trips
-        finally:
-            wire.ended.cancel()  # unless it has ended
-        await wire.ended
+    def next_batch(self, now: float) -> list[Command]:
+        self._sent_at = now
+        count, self._sent_bytes = self._next_entry()
+        requests = self._requests.take(count)
+        self._measures = not requests or (self.flushes + 1) % MEASURED == 0
+        commands: list[Command] = []
+        if requests:
+            commands.append(add([request.packed for request in requests], self._keys.events))
+        if self._measures:
+            commands.append(self._measure)
+        return commands
+
+    def _next_entry(self) -> tuple[int, int]:
+        """Return how many waiting requests the next entry of the stream has, and their bytes."""
+        size = count = 0
+        for request in self._requests.waiting:
+            if count and size + len(request.packed) > MAX_ENTRY_BYTES:
+                break
+            size += len(request.packed)
+            count += 1
+        return count, size
+
+    def receive(self, replies: list[Any], asked_at: float, now: float) -> None:
+        replies = [expect(reply) for reply in replies]
+        if self._measures:
+            self._measured(replies[-1])
+        self.waiting_bytes -= self._sent_bytes
+        stored = len(self._requests.sent)
+        self.flushes += stored > 0
+        self._requests.resolve(repeat(True, stored))
+
+    def expire(self, now: float, waited_s: float) -> None:
+        """Do nothing: events wait as long as the connection holds."""
+
+    def is_due(self, now: float) -> bool:
+        return now - self._sent_at >= IDLE_S
 
     def disconnected(self) -> None:
-        self.connected = False
-        self._wire = self._answered = None
-        self._settle()
-        for request in (*self._sent, *self._pending):
-            request.resolve(False)
-        self._sent, self._pending, self.waiting_bytes = [], [], 0
+        for request in self._requests.clear():
+            if not request.done.done():
+                request.done.set_result(False)
+        self.waiting_bytes = 0
 
-    def _send(self) -> None:
-        """Begin a round trip with pending requests, unless one is under way."""
-        if self._wire is not None and self._answered is None and self._pending:
-            self._sent = self._take()
-            self._replicas = self._connect.replicas
-            added = add([request.packed for request in self._sent], self._keys.events)
-            self._begin(self._stored, added, *waiting(self._keys.mark, self._replicas))
-
-    def _begin(self, answered: Callable[[list[Any]], None], *commands: Command) -> None:
-        assert self._wire is not None
-        self._answered = answered
-        self._stalled = self._loop.call_later(ANSWER_S, self._stall, self._wire)
-        self._trips += 1
-        self._wire.send(*commands)
-
-    def _receive(self, replies: list[Any]) -> None:
-        """Handle the replies to a round trip. Any exception ends the connection."""
-        for reply in replies:
-            if isinstance(reply, ResponseError):
-                raise reply
-        answered, self._answered = self._answered, None
-        self._settle()
-        assert answered is not None
-        answered(replies)
-        if self._answered is None and self._pending:
-            self._loop.call_soon(self._send)
-
-    def _stored(self, replies: list[Any]) -> None:
-        confirmed(replies, self._replicas)
-        self.flushes += 1
-        for request in self._sent:
-            self.waiting_bytes -= len(request.packed)
-            request.resolve(True)
-        self._sent = []
-        if self.flushes % 64 == 0:
-            self._begin(self._measured, self._measure)
-
-    def _measured(self, replies: list[Any]) -> None:
+    def _measured(self, size: int | None) -> None:
         """Refuse events while the stream is too large: bids need the memory."""
-        full = replies[0] is not None and int(replies[0]) > MAX_STREAM_BYTES
+        full = size is not None and size > MAX_STREAM_BYTES
         if full != self._full:
             state = "full: refusing events until the drain catches up" if full else "no longer full"
             logger.warning("event stream %s %s", self._keys.events, state)
         self._full = full
-
-    def _stall(self, wire: Wire) -> None:
-        wire.end(RedisError(f"no reply for {ANSWER_S:g} s"))
-
-    def _settle(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
-
-    def _take(self) -> list[_Pending]:
-        """Remove and return the requests for the next entry of the stream."""
-        size = count = 0
-        for request in self._pending:
-            size += len(request.packed)
-            if count and size > MAX_ENTRY_BYTES:
-                break
-            count += 1
-        taken, self._pending = self._pending[:count], self._pending[count:]
-        return taken

@@ -1,5 +1,6 @@
 """Defects put back on purpose, one at a time: the simulator must find each of them."""
 
+import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -225,10 +226,10 @@ def _any_warehouse() -> Iterator[None]:
 @contextlib.contextmanager
 def _events_not_awaited() -> Iterator[None]:
     """Events are answered 202 before Redis has them."""
-    really = EventQueue.put
+    really, running = EventQueue.put, list[asyncio.Task[bool]]()
 
     async def put(self: EventQueue, *args: Any) -> bool:
-        self._loop.create_task(really(self, *args))
+        running.append(asyncio.create_task(really(self, *args)))
         return True
 
     with replaced(EventQueue, put=put):

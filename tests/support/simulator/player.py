@@ -10,10 +10,10 @@ from typing import Any, Final
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import counters
 from snapbid.drain import run as drain_run
-from snapbid.ledger.bids import commit, shard
-from snapbid.ledger.bids import ledger as ledger_module
+from snapbid.ledger.bids import commit
 from snapbid.ledger.bids.records import NoticeVerdict
 from snapbid.ledger.budgets.limits import Limits
+from snapbid.redisclient import trips
 from snapbid.server import allocating
 from support.simulator import snapshot
 from support.simulator.allocators import ROUND_S
@@ -50,7 +50,7 @@ def kinds(differences: Iterable[str]) -> frozenset[str]:
 def _pace(tick_s: float, heartbeat_s: float, pause_s: float, round_s: float) -> Iterator[None]:
     """How often ledgers tick and say that they are there, and drain and allocators work."""
     with (
-        replaced(ledger_module, TICK_S=tick_s),
+        replaced(trips, TICK_S=tick_s),
         replaced(commit, HEARTBEAT_S=heartbeat_s),
         replaced(drain_run, PAUSE_S=pause_s),
         replaced(allocating, ROUND_S=round_s),
@@ -78,10 +78,10 @@ class Player(ClusterStage):
     async def _play(self) -> None:
         loop = self.world.loop
         tick_s = float(self.settings.get("tick", TICK_S))
-        enough = int(self.settings.get("enough", shard.ENOUGH))
+        enough = int(self.settings.get("enough", trips.ENOUGH))
         with (
             _pace(tick_s, commit.HEARTBEAT_S, drain_run.PAUSE_S, ROUND_S),
-            replaced(shard, ENOUGH=enough),
+            replaced(trips, ENOUGH=enough),
             replaced(counters, BATCH=int(self.settings.get("batch", counters.BATCH))),
         ):
             self._begin()

@@ -6,12 +6,14 @@ took. Here it sleeps until the first tick that would do something.
 
 import asyncio
 from math import ceil
-from typing import Final
+from typing import Any, Final
 
+from snapbid.base.tasks import end
 from snapbid.ledger.bids import commit
-from snapbid.ledger.bids import ledger as ledger_module
+from snapbid.ledger.bids import shard as shard_module
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.shard import LedgerShard
+from snapbid.redisclient import trips
 from support.simulator.loop import VirtualLoop
 
 NEVER: Final = float("inf")
@@ -20,6 +22,19 @@ REPLAY_S: Final = 0.25
 
 class TickingLedger(Ledger):
     """Of one worker, on a virtual loop."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for shard in self._shards:
+            shard.trips._schedule_tick = lambda: None  # type: ignore[method-assign]
+
+    async def open(self) -> None:
+        await super().open()
+        self._ticking = asyncio.create_task(self._tick())
+
+    async def close(self) -> None:
+        await super().close()
+        await end(self._ticking)
 
     async def _wait(self) -> None:
         """At other moments than other machines."""
@@ -33,7 +48,7 @@ class TickingLedger(Ledger):
             await loop.until(lambda last=last: self._next_tick(last))  # type: ignore[misc]
             last = loop.time()
             for shard in self._shards:
-                shard.tick(last)
+                shard.trips.tick(last)
 
     def _next_tick(self, last: float) -> float:
         """The first tick after the last one at which something is due."""
@@ -41,21 +56,20 @@ class TickingLedger(Ledger):
         due = min([_due(shard, now) for shard in self._shards])
         if due == NEVER:
             return NEVER
-        tick_s = ledger_module.TICK_S
+        tick_s = trips.TICK_S
         return last + max(ceil((max(due, now) - last) / tick_s), 1) * tick_s
 
 
 def _due(shard: LedgerShard, now: float) -> float:
-    """When `shard.tick` will do something, as far as is known now."""
-    core = shard._core
-    if core._sent_at is not None:
-        slow = commit.STALL_S if core._is_slow else commit.NOTICE_S
-        due = core._waited_from + slow
-        for requests in (core._sent_answers, core._answers, core._sent_holds, core._holds):
-            for request in requests:
-                if request.deadline < due and not request.done.done():
-                    due = request.deadline
+    """When `RoundTrips.tick` will do something, as far as is known now."""
+    core, own = shard._core, shard.trips
+    if own.is_busy:
+        slow = shard_module.STALL_S if core._is_slow else commit.NOTICE_S
+        due = own._waited_from + slow
+        for request in (*core._answers, *core._holds):
+            if request.deadline < due and not request.done.done():
+                due = request.deadline
         return due
-    if shard._wire is None or shard._gathering:
+    if own._wire is None or own._gathering:
         return NEVER
-    return now if core._to_roll_back else core._heartbeat_at + commit.HEARTBEAT_S
+    return now if core.waiting else core._heartbeat_at + commit.HEARTBEAT_S

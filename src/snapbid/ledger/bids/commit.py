@@ -1,8 +1,8 @@
 """Group commit to one shard of the ledger, without I/O.
 
-While a round trip is under way, bids and notices of concurrent requests collect. They are then sent
-as one batch: one script call for the bids and one for the notices. `GroupCommit` decides what to
-send next, receives the replies, and resolves the requests' futures; `shard.py` does the I/O.
+Bids and notices of concurrent requests share a batch: one script call for the bids and one for the
+notices. `GroupCommit` decides what the next batch has, receives the replies, and resolves the
+requests' futures; the engine of round trips (redisclient/trips.py) decides when, and does the I/O.
 
 A batch without an acknowledgement is unconfirmed: it may have been applied, or may yet be. Its
 requests were answered without a bid, so it is rolled back before anything else is sent, which also
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
 from snapbid.ledger.bids.batch import (
     KEPT,
@@ -31,15 +31,14 @@ from snapbid.ledger.bids.batch import (
 from snapbid.ledger.bids.clock import LedgerClock
 from snapbid.ledger.bids.segment import parse_time
 from snapbid.redisclient.commits import Observe, unobserved
+from snapbid.redisclient.replicas import Command
 from snapbid.redisclient.replies import Pending, unanswered
+from snapbid.redisclient.trips import Requests, expect
 
-STALL_S: Final = 1.0  # without a reply, the connection is closed
 NOTICE_S: Final = 0.25  # without a reply, notices go to the spool
 HEARTBEAT_S: Final = 0.25  # less than a beat (base/beat.py): one heartbeat is due at each beat
 MAX_WAITING: Final = 20_000  # requests; more are refused
 MAX_BATCH: Final = 2_000  # answers or notices in one script call: bounds how long Redis is busy
-
-Command = tuple[Any, ...]  # the name of a script and its arguments
 
 
 class PendingNotice(msgspec.Struct, frozen=True):
@@ -76,7 +75,9 @@ class Rollback(msgspec.Struct, frozen=True):
 
 
 class GroupCommit:
-    """The state machine of one shard's round trips; all times are event loop times.
+    """What one shard's round trips carry; all times are event loop times.
+
+    A command is the name of a script and its arguments.
 
     `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held. `to_spool` takes a
     notice that Redis has not settled in time; `is_spool_empty` returns whether all spooled notices
@@ -101,15 +102,10 @@ class GroupCommit:
         self._observe = observe
         self._writer = secrets.token_hex(8)
         self._batches = 0
-        self._answers: list[AnswerBids] = []
-        self._notices: list[PendingNotice] = []
-        self._sent_answers: list[AnswerBids] = []
-        self._sent_notices: list[PendingNotice] = []
-        self._holds: list[PendingHold] = []
-        self._sent_holds: list[PendingHold] = []
+        self._answers = Requests[AnswerBids]()
+        self._notices = Requests[PendingNotice]()
+        self._holds = Requests[PendingHold]()
         self._sent: list[Command] = []
-        self._sent_at: float | None = None
-        self._waited_from = 0.0  # `_sent_at`, plus the time for which this process was busy
         self._is_slow = False  # Redis is slow: notices go to the spool
         self._unconfirmed: BidBatch | None = None
         self._to_roll_back: list[Rollback] = []
@@ -118,7 +114,6 @@ class GroupCommit:
         self._sent_hold_clock: int | None = None  # the same, when the last batch was sent
         self._sent_all = False  # whether that batch took all waiting notices
         self._settled_until: int | None = None  # by the hold clock: all notices until then
-        self.connected = False
         self.is_nearly_full = False  # Redis is nearly out of memory: it takes no bids
         self.batches = 0
         self.token = ""
@@ -130,18 +125,9 @@ class GroupCommit:
 
     @property
     def waiting(self) -> int:
-        """The number of requests waiting to be sent."""
-        return len(self._answers) + len(self._notices) + len(self._holds)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a round trip is under way."""
-        return self._sent_at is not None
-
-    @property
-    def has_to_roll_back(self) -> bool:
-        """Whether the next round trip is a rollback."""
-        return bool(self._to_roll_back)
+        """The number of requests and rollbacks waiting to be sent."""
+        requests = len(self._answers.waiting) + len(self._notices.waiting)
+        return requests + len(self._holds.waiting) + len(self._to_roll_back)
 
     @property
     def unconfirmed(self) -> list[BidBatch]:
@@ -159,59 +145,53 @@ class GroupCommit:
         return all(doubtful.number > batch for doubtful in self.unconfirmed)
 
     # Each of these returns how many requests of its kind are queued now, or 0 if it was refused:
-    # Redis is unavailable or nearly full, or too many wait already.
+    # Redis is nearly full or slow, or too many wait already.
 
     def remember(self, answer: AnswerBids) -> int:
         """Queue an answer's bids."""
-        if not self.connected or self.is_nearly_full or len(self._answers) >= MAX_WAITING:
+        waiting = self._answers.waiting
+        if self.is_nearly_full or len(waiting) >= MAX_WAITING:
             return 0
-        self._answers.append(answer)
-        return len(self._answers)
+        waiting.append(answer)
+        return len(waiting)
 
     def settle(self, notice: PendingNotice) -> int:
         """Queue a notice."""
-        if not self.connected or self._is_slow or len(self._notices) >= MAX_WAITING:
+        waiting = self._notices.waiting
+        if self._is_slow or len(waiting) >= MAX_WAITING:
             return 0
-        self._notices.append(notice)
-        return len(self._notices)
+        waiting.append(notice)
+        return len(waiting)
 
     def hold(self, hold: PendingHold) -> int:
         """Queue a hold; one that is to end may wait while Redis is unavailable."""
-        if not (self.connected or hold.ends) or len(self._holds) >= MAX_WAITING:
+        waiting = self._holds.waiting
+        if len(waiting) >= MAX_WAITING:
             return 0
-        self._holds.append(hold)
-        return len(self._holds)
+        waiting.append(hold)
+        return len(waiting)
 
-    def roll_back(self, entry: Rollback) -> bool:
-        """Queue the rollback of another process' batch; return False if Redis is unavailable."""
-        if self.connected:
-            self._to_roll_back.append(entry)
-        return self.connected
+    def roll_back(self, entry: Rollback) -> None:
+        """Queue the rollback of another process' batch."""
+        self._to_roll_back.append(entry)
 
-    def expire(self, now: float, busy_s: float = 0.0) -> bool:
-        """Time out requests past their deadline; return whether the connection has stalled.
+    def expire(self, now: float, waited_s: float) -> None:
+        """Time out requests past their deadline.
 
-        Notices have no deadline: if Redis does not answer, they go to the spool. `busy_s`: time
-        since the last call in which this process could not have read a reply; it does not count
-        against Redis.
+        Notices have no deadline: if Redis does not answer, they go to the spool. `waited_s`: see
+        TripUser.
         """
-        if self._sent_at is None:
-            return False
-        self._waited_from = min(self._waited_from + busy_s, now)
-        for answers in (self._sent_answers, self._answers):
-            for answer in answers:
-                if answer.deadline <= now:
-                    answer.refuse()
-        waited_s = now - self._waited_from
+        for answer in self._answers:
+            if answer.deadline <= now:
+                answer.refuse()
         if waited_s > NOTICE_S:
             self._is_slow = True
-            for notice in (*self._sent_notices, *self._notices):
+            for notice in self._notices:
                 if not notice.from_spool:
                     self._give_up(notice)
-        for hold in (*self._sent_holds, *self._holds):
+        for hold in self._holds:
             if hold.deadline <= now:
                 _refuse(hold)
-        return waited_s > STALL_S
 
     def _give_up(self, notice: PendingNotice) -> None:
         if notice.done.done():
@@ -222,42 +202,32 @@ class GroupCommit:
             self._to_spool(notice)
 
     def is_due(self, now: float) -> bool:
-        """Whether a heartbeat or a rollback is due."""
-        return now - self._heartbeat_at >= HEARTBEAT_S or bool(self._to_roll_back)
+        """Whether a heartbeat is due."""
+        return now - self._heartbeat_at >= HEARTBEAT_S
 
     # -- round trips ------------------------------------------------------------------------------
 
     def connect(self, now: float) -> list[Command]:
-        """Return the commands a new connection must have acknowledged before it is `connected`."""
+        """Return the commands a new connection must have acknowledged before it takes requests."""
         return [self._heartbeat(now), *self._forget(now)]
 
     def begin(self, replies: list[Any], asked_at: float, now: float) -> None:
-        """Handle the replies to `connect`, and accept requests from now on."""
-        heartbeat, *_ = [_expect(reply) for reply in replies]
+        """Handle the replies to `connect`."""
+        heartbeat, *_ = [expect(reply) for reply in replies]
         self._take_heartbeat(heartbeat, asked_at, now)
         self._forgotten()
-        self.connected = True
 
-    def send(self, now: float) -> list[Command]:
-        """Return the commands of the next round trip, empty if there is nothing to send."""
-        if self._sent_at is not None:
-            return []
-        if self._to_roll_back:
-            self._sent = self._forget(now)
-        else:
-            self._sent = self._next_batch(now)
-        if self._sent:
-            self._sent_at = self._waited_from = now
+    def next_batch(self, now: float) -> list[Command]:
+        """Return the commands of the next round trip; if nothing waits, a heartbeat."""
+        self._sent = self._forget(now) if self._to_roll_back else self._requests(now)
         return self._sent
 
-    def _next_batch(self, now: float) -> list[Command]:
-        if not self._notices:
+    def _requests(self, now: float) -> list[Command]:
+        if not self._notices.waiting:
             self._note_settled(self._hold_clock)
         self._sent_hold_clock = self._hold_clock
-        self._sent_answers = answers = unanswered(self._answers[:MAX_BATCH])
-        self._sent_notices = notices = unanswered(self._notices[:MAX_BATCH])
-        self._answers, self._notices = self._answers[MAX_BATCH:], self._notices[MAX_BATCH:]
-        self._sent_all = not self._notices
+        answers, notices = self._answers.take(MAX_BATCH), self._notices.take(MAX_BATCH)
+        self._sent_all = not self._notices.waiting
         now_ms = self._clock.now_ms(now)
         commands: list[Command] = []
         if answers:
@@ -265,15 +235,14 @@ class GroupCommit:
         if notices:
             packed = b"".join([notice.packed for notice in notices])
             commands.append(("settle", now_ms, self._ttl_s, packed))
-        if self._holds:
+        if self._holds.waiting:
             commands += self._hold(now_ms)
         if now - self._heartbeat_at >= HEARTBEAT_S or not commands:
             commands.append(self._heartbeat(now))
         return commands
 
     def _hold(self, now_ms: int) -> list[Command]:
-        self._sent_holds = holds = unanswered(self._holds[:MAX_BATCH])
-        self._holds = self._holds[MAX_BATCH:]
+        holds = self._holds.take(MAX_BATCH)
         packed = b"".join([hold.packed for hold in holds])
         return [("hold", now_ms, self._hold_s, packed)] if holds else []
 
@@ -299,43 +268,34 @@ class GroupCommit:
         until = "" if self._settled_until is None else self._settled_until
         return ("heartbeat", self._clock.now_ms(now), self._ttl_s, self.token, until)
 
-    def receive(self, replies: list[Any], now: float) -> None:
+    def receive(self, replies: list[Any], asked_at: float, now: float) -> None:
         """Handle the replies to the last round trip. Any exception ends the connection."""
-        assert self._sent_at is not None
-        sent, asked_at = self._sent, self._sent_at
-        self._sent, self._sent_at, self._is_slow = [], None, False
+        sent, self._sent, self._is_slow = self._sent, [], False
+        bids, notices = len(self._answers.sent), len(self._notices.sent)
         for command, reply in zip(sent, replies, strict=True):
             match command[0]:
                 case "remember" | "remember_limited":
-                    self._accept(_expect(reply))
+                    self._accept(expect(reply))
                 case "settle":
-                    letters = _expect(reply).decode()
-                    for notice, letter in zip(self._sent_notices, letters, strict=True):
-                        if not notice.done.done():
-                            notice.done.set_result(letter)
+                    self._notices.resolve(expect(reply).decode())
                 case "hold":
-                    letters = _expect(reply).decode()
-                    for hold, letter in zip(self._sent_holds, letters, strict=True):
-                        if not hold.done.done():
-                            hold.done.set_result(letter)
-                    self._sent_holds = []
+                    self._holds.resolve(expect(reply).decode())
                 case "heartbeat":
-                    self._take_heartbeat(_expect(reply), asked_at, now)
+                    self._take_heartbeat(expect(reply), asked_at, now)
                 case _:
-                    _expect(reply)
+                    expect(reply)
         if sent[0][0] == "forget":
             self._forgotten()
-        bids, notices = len(self._sent_answers), len(self._sent_notices)
         if bids or notices:
             self.batches += 1
             self._observe(bids, notices, now - asked_at)
-            self._sent_answers, self._sent_notices = [], []
+            self._answers.sent = []
             if self._sent_all:
                 self._note_settled(self._sent_hold_clock)
 
     def _accept(self, reply: Any) -> None:
         """Handle the verdicts on a batch of bids, which is confirmed by them."""
-        batch, answers = self._unconfirmed, self._sent_answers
+        batch, answers = self._unconfirmed, self._answers.sent
         assert batch is not None
         self._unconfirmed = None
         if not reply:
@@ -371,8 +331,7 @@ class GroupCommit:
         self.given_up += [token.decode() for token in given_up]
 
     def disconnect(self) -> None:
-        """Release all requests that wait on a lost connection."""
-        self.connected = False
+        """Release all requests that wait on a lost connection, but holds that are to end."""
         if self._unconfirmed is not None:
             self._to_roll_back.append(Rollback(self._unconfirmed))
             self._unconfirmed = None
@@ -380,25 +339,17 @@ class GroupCommit:
             if entry.done is not None and not entry.done.done():
                 entry.done.set_result(False)
         self._to_roll_back = [entry for entry in self._to_roll_back if entry.done is None]
-        for answer in (*self._sent_answers, *self._answers):
+        for answer in self._answers.clear():
             answer.refuse()
-        for notice in (*self._sent_notices, *self._notices):
+        for notice in self._notices.clear():
             self._give_up(notice)
-        holds = [*self._sent_holds, *self._holds]
+        holds = self._holds.clear()
         for hold in holds:
             if not hold.ends:
                 _refuse(hold)
-        self._sent_answers, self._answers, self._sent_notices, self._notices = [], [], [], []
-        self._sent_holds, self._holds = [], unanswered(holds)
-        self._sent, self._sent_at, self._is_slow = [], None, False
+        self._holds.waiting = unanswered(holds)
+        self._sent, self._is_slow = [], False
         self._hold_clock = self._settled_until = None  # the next data set may be another
-
-
-def _expect(reply: Any) -> Any:
-    """Return the reply, or raise it if it is an error."""
-    if isinstance(reply, ResponseError):
-        raise reply
-    return reply
 
 
 def _refuse(hold: PendingHold) -> None:

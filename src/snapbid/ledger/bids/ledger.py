@@ -8,7 +8,7 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from snapbid.base.beat import BEAT_S, beat, left
+from snapbid.base.beat import BEAT_S, beat
 from snapbid.base.redis_keys import ShardKeys, shard_of
 from snapbid.base.tasks import end
 from snapbid.ledger.bids.batch import LedgerBid, Verdicts
@@ -32,8 +32,6 @@ from snapbid.redisclient.commits import Observe, unobserved
 from snapbid.redisclient.connection import Connections
 from snapbid.redisclient.replies import Pending
 
-TICK_S: Final = 0.005
-REST_S: Final = BEAT_S  # between ticks while no shard waits for Redis: one heartbeat in each
 LOOK_S: Final = 4 * BEAT_S  # between scans for files left by other processes
 REPLAY_BATCH: Final = 500
 STOP_S: Final = 3.0  # for rolling back unconfirmed batches on close
@@ -78,7 +76,6 @@ class Ledger:
             for number, own in enumerate(self._clocks)
         ]
         self._uncertain: list[tuple[list[int], Callable[[], object]]] = []
-        self._resting: asyncio.Future[None] | None = None
         self._shards = [
             LedgerShard(
                 number,
@@ -86,7 +83,6 @@ class Ledger:
                 *own,
                 simulated,
                 shards=shards,
-                sent=self._end_rest,
             )
             for number, own in enumerate(zip(self._cores, self._clocks, strict=True))
         ]
@@ -130,15 +126,18 @@ class Ledger:
                 core.token = self._spool.token
         for shard in self._shards:
             shard.open()
-        self._tasks = [asyncio.create_task(self._tick()), asyncio.create_task(self._replay())]
+        self._tasks = [
+            asyncio.create_task(self._watch_certain()),
+            asyncio.create_task(self._replay()),
+        ]
 
     async def close(self) -> None:
         """Send queued requests, roll back unconfirmed batches, and disconnect."""
-        tick, replay = self._tasks
+        watch, replay = self._tasks
         await end(replay)
         until = self._loop.time() + STOP_S
-        await asyncio.gather(*(shard.close(until) for shard in self._shards))  # stalls end by ticks
-        await end(tick)
+        await asyncio.gather(*(shard.close(until) for shard in self._shards))
+        await end(watch)
         self._run_certain()
         self._leave_unconfirmed()
         await self._spool.set_aside()
@@ -308,36 +307,14 @@ class Ledger:
         former = [of.shards for of in self._shards[own].former if of.until > now]
         return (n for n in moved_to(auction_id, former, len(self._shards)) if n != own)
 
-    async def _tick(self) -> None:
-        """Tick often while a shard waits for Redis, else once a beat for heartbeats."""
-        while True:
-            busy_s = 0.0
-            if any(shard.is_busy for shard in self._shards):
-                due = self._loop.time() + TICK_S
-                await asyncio.sleep(TICK_S)
-                late_s = self._loop.time() - due
-                busy_s = late_s if late_s > TICK_S else 0.0
-            else:
-                await self._rest()
-            now = self._loop.time()
-            for shard in self._shards:
-                shard.tick(now, busy_s)
-            self._run_certain()
-
-    async def _rest(self) -> None:
-        """Wait until something is sent, at most until the next beat."""
-        self._resting = self._loop.create_future()
-        timer = self._loop.call_later(left(REST_S), self._end_rest)
-        await self._resting
-        timer.cancel()
-
-    def _end_rest(self) -> None:
-        if self._resting is not None and not self._resting.done():
-            self._resting.set_result(None)
-
     def when_certain(self, then: Callable[[], object]) -> None:
         """Call `then` once the outcome of all bids sent so far is known: late ones rolled back."""
         self._uncertain.append(([core.last_batch for core in self._cores], then))
+
+    async def _watch_certain(self) -> None:
+        while True:
+            await beat()
+            self._run_certain()
 
     def _run_certain(self) -> None:
         left = []

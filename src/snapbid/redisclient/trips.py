@@ -1,0 +1,302 @@
+"""The engine of round trips to Redis: one at a time, each with all requests that wait.
+
+An idle connection sends at once. A busy one forms larger batches by itself, since requests that
+arrive during a round trip wait for the next; none waits for a timer. If many requests are ready at
+once, the first of them are sent early, so that Redis works while this process does.
+
+`RoundTrips` keeps the connection, decides when to send, closes a connection that has stalled, and
+has replicas confirm what is written. Its user (`TripUser`) keeps the requests: it encodes the next
+batch, handles the replies, times requests out and fails them when the connection is lost. Nothing
+is ever sent again. A ticker watches the time limits: often during a round trip, else once a beat.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import RedisError, ResponseError
+
+from snapbid.base.beat import BEAT_S, left
+from snapbid.base.tasks import end
+from snapbid.redisclient.connection import Connector
+from snapbid.redisclient.nodes import is_moved
+from snapbid.redisclient.replicas import Command, confirmed, waiting
+from snapbid.redisclient.replies import Pending, Reply, Turn, unanswered
+from snapbid.redisclient.wire import ClosedIdleError, Wire
+
+ITERATIONS: Final = 16  # iterations of the loop for which a batch may grow
+ENOUGH: Final = 32  # requests with which a batch is sent at once
+TICK_S: Final = BEAT_S / 52  # between ticks while a round trip is under way: 5 ms
+REST_S: Final = BEAT_S  # between ticks while none is
+RETRY_S: Final = (0.05, 0.1, 0.2, 0.4)
+
+logger = logging.getLogger("snapbid")
+
+
+class Request(Protocol):
+    """A request that waits for a reply."""
+
+    @property
+    def done(self) -> "Pending[Any]": ...
+
+
+R = TypeVar("R", bound=Request)
+
+
+class Requests(Generic[R]):
+    """Requests of one kind: those waiting for a round trip, and those sent in the current one."""
+
+    def __init__(self) -> None:
+        self.waiting: list[R] = []
+        self.sent: list[R] = []
+
+    def __iter__(self) -> Iterator[R]:
+        return chain(self.sent, self.waiting)
+
+    def take(self, most: int) -> list[R]:
+        """Take up to `most` waiting requests to be sent, and drop those that are done already."""
+        self.sent = unanswered(self.waiting[:most])
+        self.waiting = self.waiting[most:]
+        return self.sent
+
+    def resolve(self, results: Iterable[Any]) -> None:
+        """Resolve the sent requests with a result for each."""
+        for request, result in zip(self.sent, results, strict=True):
+            if not request.done.done():
+                request.done.set_result(result)
+        self.sent = []
+
+    def clear(self) -> list[R]:
+        """Remove and return all requests."""
+        requests = [*self.sent, *self.waiting]
+        self.sent, self.waiting = [], []
+        return requests
+
+
+class TripUser(Protocol):
+    """Keeper of the requests of a connection; all times are event loop times."""
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a round trip."""
+
+    async def prepare(self, connection: AbstractConnection) -> None:
+        """Set up a new connection. Any exception ends the connection."""
+
+    def next_batch(self, now: float) -> Sequence[Command]:
+        """Return the commands of the next round trip; none begins if there are none."""
+
+    def receive(self, replies: list[Any], asked_at: float, now: float) -> None:
+        """Handle the replies to the last batch. Any exception ends the connection."""
+
+    def expire(self, now: float, waited_s: float) -> None:
+        """Time out requests, during a round trip that has lasted `waited_s`."""
+
+    def is_due(self, now: float) -> bool:
+        """Whether a round trip is due though no request waits."""
+
+    def disconnected(self) -> None:
+        """Fail all requests; also called if connecting failed."""
+
+
+class RoundTrips:
+    """The round trips of one connection, which reconnects whenever it ends, until it is closed.
+
+    If a node redirects to another, it connects there at once. `describe` begins the warning that is
+    logged once per outage; the end of an idle connection that is replaced is none. `stall_s` bounds
+    connecting with `prepare`, and each round trip; `tick_s`, a fraction of a beat, is the time
+    between ticks during one.
+    """
+
+    def __init__(
+        self,
+        connect: Connector,
+        user: TripUser,
+        describe: str,
+        stall_s: float,
+        tick_s: float = TICK_S,
+    ) -> None:
+        self._connect = connect
+        self._user = user
+        self._describe = describe
+        self.stall_s = stall_s
+        self.connected = False  # whether requests are taken
+        self._task: asyncio.Task[None] | None = None
+        self._wire: Wire | None = None
+        self._sent_at: float | None = None
+        self._waited_from = 0.0  # `_sent_at`, plus the time for which this process was busy
+        self._gathering = False
+        self._tick_s = tick_s
+        self._timer: asyncio.TimerHandle | None = None  # of the next tick
+        self._tick_at = 0.0
+        self._is_resting = False  # until the next beat
+        self._replicas = 0
+        self._waiting: tuple[Command, ...] = ()  # for replicas
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a round trip is under way."""
+        return self._sent_at is not None
+
+    def open(self) -> None:
+        """Start connecting; needs a running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._turn = Turn(self._loop)
+        self._task = self._loop.create_task(self._run())
+        self._schedule_tick()
+
+    async def flush(self) -> None:
+        """Wait until all requests are answered, or the connection is lost."""
+        while self.connected and (self.is_busy or self._user.waiting):
+            await asyncio.sleep(0.001)
+
+    async def close(self) -> None:
+        """Disconnect and stop."""
+        if self._task is not None:
+            await end(self._task)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def end(self, error: Exception) -> None:
+        """End the connection with an error, and take no requests until there is another."""
+        self.connected = False
+        if self._wire is not None:
+            self._wire.end(error)
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def reply(self) -> "Reply[Any]":
+        """Return a future for the answer to a request."""
+        return self._turn.reply()
+
+    def schedule(self, waiting: int = 0) -> None:
+        """Schedule a batch unless one is under way; send it now if enough requests wait."""
+        if self._sent_at is not None:
+            return
+        if waiting >= ENOUGH:
+            self._send()
+        elif not self._gathering:
+            self._gathering = True
+            self._loop.call_soon(self._gather, 0, ITERATIONS)
+
+    def _gather(self, before: int, iterations: int) -> None:
+        """Let requests that are ready join the batch: wait while each loop iteration brings more.
+
+        An idle process sends after one iteration. A busy one, where a round trip costs more than a
+        request, shares it among more requests.
+        """
+        waiting = self._user.waiting
+        if iterations and before < waiting < ENOUGH:
+            self._loop.call_soon(self._gather, waiting, iterations - 1)
+            return
+        self._gathering = False
+        self._send()
+
+    def _send(self) -> None:
+        if self._wire is None or self._sent_at is not None:
+            return
+        now = self._loop.time()
+        commands = self._user.next_batch(now)
+        if commands:
+            self._sent_at = self._waited_from = now
+            self._wire.send(*commands, *self._waiting)
+            if self._is_resting and self._timer is not None:
+                self._timer.cancel()
+                self._schedule_tick()
+
+    def _answered(self, replies: list[Any]) -> None:
+        """Handle the replies to the last round trip."""
+        replies, asked_at = confirmed(replies, self._replicas), self._sent_at
+        assert asked_at is not None
+        self._sent_at = None
+        self._turn.begin()
+        try:
+            self._user.receive(replies, asked_at, self._loop.time())
+        finally:
+            self._turn.end()
+        if waiting := self._user.waiting:
+            self.schedule(waiting)
+
+    def _schedule_tick(self) -> None:
+        self._is_resting = not self.is_busy
+        left_s = left(REST_S if self._is_resting else self._tick_s)
+        self._tick_at = self._loop.time() + left_s
+        self._timer = self._loop.call_later(left_s, self._tick)
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        late_s = now - self._tick_at
+        try:
+            self.tick(now, late_s if late_s > self._tick_s else 0.0)
+        finally:
+            self._schedule_tick()
+
+    def tick(self, now: float, busy_s: float = 0.0) -> None:
+        """Time out overdue requests; `now` is loop time.
+
+        `busy_s`: time since the last tick in which this process could not have read a reply; it
+        does not count against Redis.
+        """
+        if self._sent_at is not None:
+            self._waited_from = min(self._waited_from + busy_s, now)
+            waited_s = now - self._waited_from
+            self._user.expire(now, waited_s)
+            if waited_s > self.stall_s:
+                self.end(RedisError(f"no reply for {self.stall_s:g} s"))
+        elif self._wire is not None and (self._user.waiting or self._user.is_due(now)):
+            self.schedule()
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        failures, logged = 0, False
+        while True:
+            connection = self._connect()
+            has_moved = False
+            try:
+                async with asyncio.timeout(self.stall_s):
+                    await connection.connect()  # type: ignore[no-untyped-call]
+                    await self._user.prepare(connection)
+                failures, logged = 0, False
+                self._wire = Wire(connection, self._answered)
+                self.connected = True
+                await self._wire.ended
+            except (RedisError, OSError, EOFError) as error:  # TimeoutError is an OSError
+                self._connect.doubt(error)
+                has_moved = failures == 0 and is_moved(error)
+                if not logged and not has_moved and not isinstance(error, ClosedIdleError):
+                    logger.warning("%s: %s", self._describe, error or type(error).__name__)
+                    logged = True
+                failures += 1
+            except Exception:
+                logger.exception("%s", self._describe)
+                failures += 1
+            finally:
+                self._wire, self._sent_at, self.connected = None, None, False
+                self._user.disconnected()
+                await connection.disconnect(nowait=True)
+            if not has_moved:
+                await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+
+    async def confirm(self, connection: AbstractConnection, mark: str) -> None:
+        """Wait until replicas have all writes to a shard; each batch waits for them from then on.
+
+        For `prepare`; `mark` is a key of the shard. Raises RedisError.
+        """
+        self._replicas = self._connect.replicas
+        self._waiting = waiting(mark, self._replicas)
+        replies: list[Any] = []
+        for command in self._waiting:
+            await connection.send_command(*command)
+            replies.append(await connection.read_response())
+        confirmed(replies, self._replicas)
+
+
+def expect(reply: Any) -> Any:
+    """Return a reply, or raise it if it is an error."""
+    if isinstance(reply, ResponseError):
+        raise reply
+    return reply
