@@ -19,9 +19,9 @@ from support.processes import eventually, workers_of
 from support.stack import Stack
 from support.wire import Wire, head
 
-from snapbid.bidding._bid_path import FIRST
+from snapbid.bidding._bid_path import FIRST_LIMIT
 
-FLOOD = 4 * FIRST
+FLOOD = 4 * FIRST_LIMIT
 OTHERS = 32
 LONG = 20_000  # bytes of a body that does not come along with its head
 

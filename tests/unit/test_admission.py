@@ -8,7 +8,13 @@ from random import Random
 
 import pytest
 
-from snapbid.bidding._bid_path import FEWEST, FIRST, INTERVAL_S, AdmissionControl, SspShare
+from snapbid.bidding._bid_path import (
+    FIRST_LIMIT,
+    INTERVAL_S,
+    LEAST_LIMIT,
+    AdmissionControl,
+    SspShare,
+)
 
 # What a request keeps the worker busy for, and how long Redis takes beside it.
 HEAD_S, BODY_S, END_S, STORE_S = 10e-6, 70e-6, 10e-6, 1e-3
@@ -163,7 +169,7 @@ def test_after_a_flood_nothing_more_is_shed(clock: Clock) -> None:
 
 
 def test_a_burst_is_taken_as_a_whole(clock: Clock) -> None:
-    burst = ((1.0, "a") for _ in range(FIRST // 2))
+    burst = ((1.0, "a") for _ in range(FIRST_LIMIT // 2))
     assert served(clock, burst)["a"].counts["shed"] == 0
 
 
@@ -183,7 +189,7 @@ def filled(clock: Clock) -> tuple[AdmissionControl, SspShare]:
     """A worker with as many half-sent requests as it takes on."""
     admission = AdmissionControl(clock())
     share = admission.share("a")
-    for _ in range(FIRST):
+    for _ in range(FIRST_LIMIT):
         assert admission.enter(share, clock.now)
     assert not admission.enter(share, clock.now)
     return admission, share
@@ -191,9 +197,9 @@ def filled(clock: Clock) -> tuple[AdmissionControl, SspShare]:
 
 def test_half_sent_requests_keep_nobody_out(clock: Clock) -> None:
     admission, share = filled(clock)
-    for under_way in (FIRST, 0, 0):
+    for under_way in (FIRST_LIMIT, 0, 0):
         clock.now += INTERVAL_S
-        assert admission.enter(share, clock.now) is (under_way < FIRST)
+        assert admission.enter(share, clock.now) is (under_way < FIRST_LIMIT)
         assert admission.under_way >= under_way
     assert admission.under_way < 10
 
@@ -218,9 +224,9 @@ def test_a_body_counts_however_late_it_comes(clock: Clock, intervals: int) -> No
 
 def test_the_limit_is_never_below_the_fewest(clock: Clock) -> None:
     admission, share = filled(clock)
-    for _ in range(FIRST):
+    for _ in range(FIRST_LIMIT):
         admission.has_body(share, clock.now, clock.now)
     for _ in range(3):  # intervals in which nothing is completed
         clock.now += INTERVAL_S
         assert not admission.enter(share, clock.now)
-    assert admission.limit == FEWEST
+    assert admission.limit == LEAST_LIMIT

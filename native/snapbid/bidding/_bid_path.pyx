@@ -227,9 +227,9 @@ cdef double _TARGET_S = 0.03
 
 INTERVAL_S = _INTERVAL_S
 TARGET_S = _TARGET_S
-FIRST = 256
-FEWEST = 64
-MOST = 4096
+FIRST_LIMIT = 256
+LEAST_LIMIT = 64
+MOST_LIMIT = 4096
 
 
 @cython.final
@@ -252,9 +252,10 @@ cdef class AdmissionControl:
     cdef int _fewest  # fewest requests in flight at once, in this interval
     cdef double _least_wait_s
 
-    def __init__(self, double now, int first=FIRST, int fewest=FEWEST, int most=MOST):
+    def __init__(self, double now, int first=FIRST_LIMIT, int least=LEAST_LIMIT,
+                 int most=MOST_LIMIT):
         self.limit = self._first_limit = first
-        self._least_limit, self._most_limit = fewest, most
+        self._least_limit, self._most_limit = least, most
         self.under_way = 0
         self.waited_s = 0.0
         self._limit_per_ssp = first

@@ -1,19 +1,7 @@
-"""The bid path.
+"""The bid path, from a request's headers to its answer; see `_bid_path.pyx`.
 
-Admission control: how many bid requests a worker accepts at a time, and from whom.
-
-An overloaded worker that accepts everything answers everything too late. So the number of requests
-in flight is limited to what the worker has lately completed within `TARGET_S`; the rest are
-answered 204 at once, before their bodies are read. An SSP (all its descriptors together) that is
-below its share of the limit is admitted nevertheless, so that it does not pay for another SSP's
-flood. The share is the limit divided by the number of SSPs with requests in flight.
-
-A request whose client is slow to send the body costs nothing, and stops counting after one or two
-intervals: half-sent requests keep no other client out.
-
-The server does not say when a request arrived, so the time it spent queueing is estimated: its body
-passes through the same server queues as the request did, and takes as long. The shortest wait of an
-interval is the standing queue; anything longer is a burst or a slow client.
+In its order: the headers, request statistics, admission, the decision, the endpoint of an SSP, and
+one request.
 """
 
 from collections import deque
@@ -35,9 +23,9 @@ from snapbid.metrics import Counter, Histogram
 
 INTERVAL_S: float
 TARGET_S: float
-FIRST: int
-FEWEST: int
-MOST: int
+FIRST_LIMIT: int
+LEAST_LIMIT: int
+MOST_LIMIT: int
 
 MAX_NOTICE_ID: int  # bytes of an id in a notification URL
 
@@ -107,16 +95,30 @@ class SspShare:
 
 @final
 class AdmissionControl:
-    """Admission control of one worker, from `now` on. Times are seconds of `perf_counter`.
+    """Admission control: how many bid requests a worker accepts at a time, and from whom.
 
-    The limit is `first` until a busy interval has shown the worker's capacity, then between
-    `fewest` and `most`.
+    An overloaded worker that accepts everything answers everything too late. So the number of
+    requests in flight is limited to what the worker has lately completed within `TARGET_S`; the
+    rest are answered 204 at once, before their bodies are read. An SSP (all its descriptors
+    together) that is below its share of the limit is admitted nevertheless, so that it does not pay
+    for another SSP's flood. The share is the limit divided by the number of SSPs with requests in
+    flight.
+
+    A request whose client is slow to send the body costs nothing, and stops counting after one or
+    two intervals: half-sent requests keep no other client out.
+
+    The server does not say when a request arrived, so the time it spent queueing is estimated: its
+    body passes through the same server queues as the request did, and takes as long. The shortest
+    wait of an interval is the standing queue; anything longer is a burst or a slow client.
+
+    It starts at `now`; times are seconds of `perf_counter`. The limit is `first` until a busy
+    interval has shown the worker's capacity, then between `least` and `most`.
 
     Each request calls `enter`, `has_body` and `leave` once, in this order.
     """
 
     def __init__(
-        self, now: float, first: int = FIRST, fewest: int = FEWEST, most: int = MOST
+        self, now: float, first: int = FIRST_LIMIT, least: int = LEAST_LIMIT, most: int = MOST_LIMIT
     ) -> None: ...
     @property
     def limit(self) -> int: ...
