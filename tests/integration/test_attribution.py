@@ -8,14 +8,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.event_bench import Bench
+from support.event_bench import CASINO, Bench
 from support.sending import event, money
 
 from snapbid.base.settings import load
 from snapbid.campaigns.click_id import Click, creative_digest, read
+from snapbid.campaigns.persons import PersonKey
 from snapbid.drain.replay import replay
 from snapbid.events.outcomes import Product
-from snapbid.warehouse import campaigns, conversions, persons, registry
+from snapbid.warehouse import campaigns, conversions, persons, products, registry
 
 DAY = 86_400_000
 AT = 1_717_243_200_000  # 2024-06-01 12:00 UTC
@@ -35,6 +36,8 @@ class Clicks(Bench):
     """A bench with campaigns `a` and `b` (a click of which counts for one day), and SSP `acme`."""
 
     async def prepare(self) -> None:
+        for product in (CASINO, SHOP):
+            await products.add(self.connection, product.name, ("igaming",))
         await registry.add(self.connection, "acme", "acme")
         await campaigns.replace_many(
             self.connection, [document("a"), document("b", attribution_days=1)]
@@ -119,11 +122,13 @@ async def test_an_anonymous_person_until_an_event_has_both_ids(bench: Clicks) ->
     await bench.drain_all(event("login", "u", AT))  # not known to be the same yet
     await bench.drain_all(anonymous("register", "x", user="u"))
     await bench.drain_all(event("login", "u", AT + 1), anonymous("app_uninstall", "x"))
+    await bench.drain_all(event("login", "u", AT + 2), anonymous("app_open", "x", user="v"))
     assert await bench.counted() == {
         ("a", "app_install"): 1,
         ("a", "app_open"): 1,
         ("a", "register"): 1,
-        ("a", "login"): 1,
+        ("a", "login"): 2,
+        ("a", "app_uninstall"): 1,
     }
     assert len(await bench.rows("select from click_link")) == 1
 
@@ -202,9 +207,9 @@ async def test_a_number_that_the_warehouse_does_not_know_counts_as_itself(bench:
 
 
 async def test_what_events_are_worth(bench: Clicks) -> None:
-    usd = {"currency": "USD"}
+    usd: Any = {"currency": "USD"}
     await bench.drain_all(event("register", "u", click=await bench.click("a")))
-    bet = {"game_type": "slot", "game_provider": "p", "bet_result": "win", **usd, "amount": 9}
+    bet: Any = {"game_type": "slot", "game_provider": "p", "bet_result": "win", **usd, "amount": 9}
     await bench.drain_all(
         event("deposit", "u", transaction_id="1", amount=100.25, **usd),
         event("deposit", "u", transaction_id="2", amount=50, **usd),
@@ -307,28 +312,30 @@ async def test_any_order_and_any_batches_count_the_same(bench: Clicks) -> None:
         )
         campaigns_of[click] = (found.time_s, name)
     last: dict[str, tuple[int, str]] = {}
+    behind: dict[str, str] = {}
     expected: dict[tuple[str, str], int] = {}
     pending: list[dict[str, Any]] = []
     for number in range(400):
         user = random.choice([None, "u1", "u2", "u3"])
         device = random.choice([None, "x1", "x2"]) if user else random.choice(["x1", "x2"])
-        click = random.choice([None, None, None, "foreign", *random.sample(clicks, 2)])
-        sent = event("app_open", user or "", AT + number, click, platform="ios")
+        text = random.choice([None, None, None, "foreign", *random.sample(clicks, 2)])
+        sent = event("app_open", user or "", AT + number, text, platform="ios")
         if user is None:
             del sent["identity"]["client_user_id"]
         if device is not None:
             sent["identity"]["anonymous_id"] = device
         pending += [sent] * random.choice([1, 1, 2])
-        person = user or device
+        person = user or behind.get(device or "") or device
         assert person is not None
-        known = [last[each] for each in (user, device) if each in last]
+        known = [last[each] for each in {person, device} if each in last]
         if user and device:
+            behind[device] = user
             last.pop(device, None)
-        own = campaigns_of.get(click or "")
+        own = campaigns_of.get(text or "")
         latest = max([*known, *([own] if own else [])], key=lambda link: link[0], default=None)
         if latest is not None:
             last[person] = latest
-        counts = own if click else latest
+        counts = own if text else latest
         if counts is not None:
             key_ = counts[1], "app_open"
             expected[key_] = expected.get(key_, 0) + 1
@@ -337,6 +344,22 @@ async def test_any_order_and_any_batches_count_the_same(bench: Clicks) -> None:
             pending = []
     await bench.drain_all(*pending, at=AT + 60_000)
     assert await bench.counted() == expected
+
+
+# -- persons --------------------------------------------------------------------------------------
+
+
+async def test_a_click_shows_whom_a_bid_request_named(bench: Clicks) -> None:
+    """Audiences look a person up by the member in the click id."""
+    (key,) = (await conversions.fetch_keys(bench.connection)).values()
+    clicks = [Click(7, b"abcd", 5, AT // 1000, b"auction.", person) for person in (-81, 0)]
+    await bench.drain_all(
+        *(event("login", f"u{n}", click=key.make(it)) for n, it in enumerate(clicks))
+    )
+    user = PersonKey(await bench.connection.fetchval("select key from suppression_key"))
+    assert await bench.rows("select person, member from person_link") == [
+        (user.user("casino", "u0"), -81)
+    ]
 
 
 # -- privacy and retention ------------------------------------------------------------------------
@@ -375,7 +398,8 @@ async def test_the_performance_of_campaigns(bench: Clicks) -> None:
         " ('2024-06-01', 'a', 10, 4, 3, 30000000), ('2024-06-02', 'a', 1, 1, 1, 10000000),"
         " ('2024-06-01', 'idle', 5, 0, 0, 0)"
     )
-    click, usd = await bench.click("a"), {"currency": "USD"}
+    click = await bench.click("a")
+    usd: Any = {"currency": "USD"}
     await bench.drain_all(
         *(event("register", f"u{n}", click=click) for n in range(4)),
         event("deposit", "u1", transaction_id="1", amount=100, **usd),

@@ -15,6 +15,9 @@ base64url text of 45 bytes. These need no padding, so that no two texts have the
 Numbers and digests mean the same for ever (tables `campaign_number`, `click_creative` and
 `ssp_number`). The person is masked with a keyed hash of time and auction: without the key, nobody
 sees that two clicks are of one person. If user data may not be used, auction and person are zero.
+
+Hashes and signature are SipHash-2-4, as those of persons (native/persons.h): a click id is made
+while a bid is answered. The signature is two of them with different keys, 96 bits in all.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -25,43 +28,48 @@ from hmac import compare_digest
 from struct import Struct
 from typing import Final, NamedTuple
 
+from snapbid.campaigns._persons import siphash
+
 LENGTH: Final = 60  # characters
-NOTHING: Final = bytes(8)  # no auction, or no person
 KEYS: Final = 16  # numbers of keys
+NO_AUCTION: Final = bytes(8)
 
 _VERSION: Final = 1
-_LAYOUT: Final = Struct(">BI4sII8s8s")
-_SIGNATURE: Final = 12
+_LAYOUT: Final = Struct(">BI4sII8sq")
+_SIGNATURE: Final = Struct(">qI")
+_PERSON: Final = Struct(">q")
 _MASKED: Final = slice(13, 25)  # time and auction
-_BY_SSP: Final = frozenset(("user", "buyeruid"))  # ids that mean nothing to another SSP
 
 
 class Click(NamedTuple):
-    """The content of a click id; `person` is a `person_hash`, or NOTHING."""
+    """The content of a click id; `person` is the member whom the request shows, or 0."""
 
     campaign: int
     creative: bytes
     descriptor: int
     time_s: int
-    auction: bytes = NOTHING
-    person: bytes = NOTHING
+    auction: bytes = NO_AUCTION
+    person: int = 0
 
 
 class ClickKey:
-    """A key that signs click ids and masks persons; `number` tells the valid keys apart."""
+    """A key that signs click ids and masks persons; `number` tells the valid keys apart.
+
+    `keys` are the three keys of SipHash that are derived from the secret: of the two halves of the
+    signature, and of the mask.
+    """
 
     def __init__(self, number: int, secret: bytes) -> None:
         if len(secret) < 32:
             raise ValueError("the secret of a click key must have at least 32 bytes")
         self.number = number % KEYS
-        self._signing = blake2b(b"click signature", key=secret[:64]).digest()
-        self._masking = blake2b(b"click person", key=secret[:64]).digest()
+        self.keys = blake2b(secret, digest_size=48, person=b"snapbid clicks").digest()
 
     def make(self, click: Click) -> str:
         """Return the click id."""
         content = _LAYOUT.pack(_VERSION << 4 | self.number, *click)
-        if click.person != NOTHING:
-            content = content[:-8] + self._masked(content, click.person)
+        if click.person:
+            content = content[:-8] + _PERSON.pack(click.person ^ self._mask(content))
         return urlsafe_b64encode(content + self._signature(content)).decode()
 
     def read(self, content: bytes, signature: bytes) -> Click | None:
@@ -69,17 +77,16 @@ class ClickKey:
         if not compare_digest(signature, self._signature(content)):
             return None
         click = Click(*_LAYOUT.unpack(content)[1:])
-        if click.person == NOTHING:
+        if not click.person:
             return click
-        return click._replace(person=self._masked(content, click.person))
+        return click._replace(person=click.person ^ self._mask(content))
 
     def _signature(self, content: bytes) -> bytes:
-        return blake2b(content, key=self._signing, digest_size=_SIGNATURE).digest()
+        halves = siphash(self.keys[:16], content), siphash(self.keys[16:32], content)
+        return _SIGNATURE.pack(halves[0], halves[1] & 0xFFFFFFFF)
 
-    def _masked(self, content: bytes, person: bytes) -> bytes:
-        """Mask a person, or unmask one."""
-        mask = blake2b(content[_MASKED], key=self._masking, digest_size=8).digest()
-        return bytes(a ^ b for a, b in zip(person, mask, strict=True))
+    def _mask(self, content: bytes) -> int:
+        return siphash(self.keys[32:], content[_MASKED])
 
 
 def read(text: str, keys: Mapping[int, ClickKey]) -> Click | None:
@@ -91,7 +98,7 @@ def read(text: str, keys: Mapping[int, ClickKey]) -> Click | None:
     except Error:
         return None
     # The decoder skips foreign characters, and takes those of plain base64.
-    if len(signed) != _LAYOUT.size + _SIGNATURE or urlsafe_b64encode(signed).decode() != text:
+    if len(signed) != _LAYOUT.size + _SIGNATURE.size or urlsafe_b64encode(signed).decode() != text:
         return None
     key = keys.get(signed[0] & 15)
     if signed[0] >> 4 != _VERSION or key is None:
@@ -102,15 +109,3 @@ def read(text: str, keys: Mapping[int, ClickKey]) -> Click | None:
 def creative_digest(creative: str) -> bytes:
     """Return the 4 bytes by which click ids name a campaign's creative."""
     return sha256(creative.encode()).digest()[:4]
-
-
-def person_hash(key: bytes, kind: str, family: str, id: str) -> bytes:
-    """Return the 8 bytes by which a person is known, from an id of theirs.
-
-    `key` is the warehouse's and never changes (`suppression_key`). `kind` is that of
-    `bidding.identity.recognise`: `user` and `buyeruid` mean a person to one family of SSPs (the
-    canonical id) only; `ifa`, in any case, and `eid`, as `SOURCE ID`, to all.
-    """
-    scope = family if kind in _BY_SSP else ""
-    name = f"{kind} {scope} {id.lower() if kind == 'ifa' else id}"
-    return blake2b(name.encode(errors="surrogatepass"), key=key[:64], digest_size=8).digest()

@@ -3,29 +3,23 @@
 Contract 12: an event with a click id of ours counts for its click, if it is accepted within the
 campaign's window of days after it; it is flagged `click_expired` if it is not, and `click_invalid`
 if the id is none of ours. An event without a click id counts for its person's last click before it.
-The person is the `client_user_id`, or the `anonymous_id` until an event has both: then the click of
-the latter becomes that of the former.
+The person is the `client_user_id`, or the `anonymous_id` until an event has both: from then on the
+anonymous id, and its click, are the user's (as in audiences.py).
 
 Only new events are looked at, and their products are locked. So each event counts once, and the
 drain that stores a person's next event sees the last click that another has stored.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import asyncpg
 
 from snapbid.campaigns.click_id import Click, read
-from snapbid.warehouse import conversions
-from snapbid.warehouse.conversions import (
-    ClickLink,
-    ConversionKey,
-    ConversionSum,
-    Person,
-    anonymous,
-    client,
-)
+from snapbid.campaigns.persons import PersonKey
+from snapbid.warehouse import audiences, conversions
+from snapbid.warehouse.conversions import ClickLink, ConversionKey, ConversionSum
 from snapbid.warehouse.events import EventRow
 
 INVALID: Final = "click_invalid"
@@ -33,37 +27,41 @@ EXPIRED: Final = "click_expired"
 DEPOSIT: Final = "deposit"
 
 
+class Clicks(NamedTuple):
+    """What the click ids of some rows say.
+
+    `links`: by event id, the clicks that count; `members`: by click id, whom a bid request showed.
+    """
+
+    links: Mapping[str, ClickLink]
+    members: Mapping[str, int]
+
+
 async def read_clicks(
     connection: asyncpg.Connection, rows: Sequence[EventRow]
-) -> tuple[list[EventRow], dict[str, ClickLink]]:
-    """Return the rows with the flags of their click ids, and the clicks that count, by event id."""
+) -> tuple[list[EventRow], Clicks]:
+    """Return the rows with the flags of their click ids, and what these say."""
     texts = {row.click_id for row in rows if row.click_id is not None}
     if not texts:
-        return list(rows), {}
+        return list(rows), Clicks({}, {})
     keys = await conversions.fetch_keys(connection)
     clicks = {text: click for text in texts if (click := read(text, keys)) is not None}
-    links = await _links(connection, clicks)
+    links = await _links(connection, clicks) if clicks else {}
     flagged: list[EventRow] = []
     counting: dict[str, ClickLink] = {}
     for row in rows:
-        if row.click_id is not None:
-            link = links.get(row.click_id)
-            if link is None:
-                row = row._replace(flags=INVALID)
-            elif row.received_at > link.expires_at:
-                row = row._replace(flags=EXPIRED)
-            else:
-                counting.setdefault(row.event_id, link)
-        flagged.append(row)
-    return flagged, counting
+        flag = None if row.click_id is None else _flag(row, links.get(row.click_id))
+        if row.click_id is not None and flag is None:
+            counting.setdefault(row.event_id, links[row.click_id])
+        flagged.append(row if flag is None else row._replace(flags=flag))
+    members = {text: click.person for text, click in clicks.items() if click.person}
+    return flagged, Clicks(counting, members)
 
 
 async def _links(
     connection: asyncpg.Connection, clicks: Mapping[str, Click]
 ) -> dict[str, ClickLink]:
     """Return the link that each click id makes."""
-    if not clicks:
-        return {}
     bought = await conversions.fetch_bought(connection, list(clicks.values()))
     links = {}
     for (text, click), of in zip(clicks.items(), bought, strict=True):
@@ -73,88 +71,97 @@ async def _links(
     return links
 
 
-async def count(
-    connection: asyncpg.Connection,
-    new: Iterable[EventRow],
-    clicks: Mapping[str, ClickLink],
-    key: bytes,
-) -> None:
-    """Count new events, in their order, and store the last clicks of their persons.
+def _flag(row: EventRow, link: ClickLink | None) -> str | None:
+    if link is None:
+        return INVALID
+    return EXPIRED if row.received_at > link.expires_at else None
 
-    `clicks`: those of `read_clicks`; `key`: of the suppression.
-    """
-    known = [(row, _persons(row, key)) for row in new]
-    everybody = {person for _, persons in known for person in persons}
-    before = await conversions.fetch_links(connection, everybody) if everybody else {}
-    last: dict[Person, ClickLink | None] = dict(before)
-    sums: dict[ConversionKey, ConversionSum] = {}
-    for row, persons in known:
-        link = _click_of(row, persons, clicks.get(row.event_id), last)
-        if link is not None:
-            _add(sums, row, link, persons, last)
-    changed = {person: link for person, link in last.items() if link != before.get(person)}
+
+async def count(
+    connection: asyncpg.Connection, key: PersonKey, new: Sequence[EventRow], clicks: Clicks
+) -> None:
+    """Count new events, in their order, and store the last clicks of their persons."""
+    visitors = {key.visitor(row.product, row.anonymous_id) for row in new if row.anonymous_id}
+    alone = [row for row in new if row.anonymous_id and row.client_user_id is None]
+    users = dict(await audiences.fetch_aliases(connection, visitors)) if alone else {}
+    persons = visitors | set(users.values())
+    persons |= {key.user(row.product, row.client_user_id) for row in new if row.client_user_id}
+    before = await conversions.fetch_links(connection, persons) if persons else {}
+    attribution = Attribution(before, users)
+    for row in new:
+        attribution.count(row, key, clicks.links.get(row.event_id))
+    changed = {
+        person: link for person, link in attribution.last.items() if link != before.get(person)
+    }
     if changed:
         await conversions.set_links(connection, changed)
-    if sums:
-        await conversions.count(connection, sums)
+    if attribution.sums:
+        await conversions.count(connection, attribution.sums)
 
 
-def _persons(row: EventRow, key: bytes) -> list[Person]:
-    """Return the person of an event first, and then one who turns out to be the same."""
-    persons = []
-    if row.client_user_id is not None:
-        persons.append(client(key, row.product, row.client_user_id))
-    if row.anonymous_id is not None:
-        persons.append(anonymous(key, row.product, row.anonymous_id))
-    return persons
+class Attribution:
+    """Counts events one by one: `last` has the last clicks of persons, `sums` what was counted.
 
+    `users`: the user behind each anonymous id for which one is known.
+    """
 
-def _click_of(
-    row: EventRow,
-    persons: Sequence[Person],
-    own: ClickLink | None,
-    last: dict[Person, ClickLink | None],
-) -> ClickLink | None:
-    """Return the click for which an event counts, and note the last click of its person."""
-    known = [
-        link
-        for person in persons
-        if (link := last.get(person)) is not None and row.received_at <= link.expires_at
-    ]
-    for same in persons[1:]:
-        if last.get(same) is not None:
-            last[same] = None
-    candidates = known if own is None else [*known, own]
-    if not candidates:
-        return None
-    latest = max(candidates, key=lambda link: link.clicked_at)
-    if persons:
-        has_deposited = any(link.has_deposited for link in known)
-        last[persons[0]] = latest._replace(has_deposited=has_deposited)
-    if row.click_id is not None:
-        return own
-    return latest if latest.clicked_at <= row.received_at else None
+    def __init__(self, last: Mapping[int, ClickLink], users: Mapping[int, int]) -> None:
+        self.last: dict[int, ClickLink | None] = dict(last)
+        self.sums: dict[ConversionKey, ConversionSum] = {}
+        self._users = dict(users)
 
+    def count(self, row: EventRow, key: PersonKey, own: ClickLink | None) -> None:
+        """Count an event; `own`: the click that its click id names."""
+        person = self._person(row, key)
+        if person is None:
+            return
+        before = self._valid(person, row)
+        if own is not None:
+            is_later = before is None or own.clicked_at >= before.clicked_at
+            latest = own._replace(has_deposited=before is not None and before.has_deposited)
+            if is_later:
+                self.last[person] = latest
+            self._add(row, own, person)
+        elif row.click_id is None and before is not None and before.clicked_at <= row.received_at:
+            self._add(row, before, person)
 
-def _add(
-    sums: dict[ConversionKey, ConversionSum],
-    row: EventRow,
-    link: ClickLink,
-    persons: Sequence[Person],
-    last: dict[Person, ClickLink | None],
-) -> None:
-    """Add an event to the sums of its click; the first deposit of a person counts as such."""
-    day = row.received_at.astimezone(UTC).date()
-    key = ConversionKey(day, link.campaign, link.creative, link.descriptor, row.event)
-    is_first = False
-    if row.event == DEPOSIT and persons:
-        noted = last[persons[0]]
-        assert noted is not None
-        is_first = not noted.has_deposited
-        last[persons[0]] = noted._replace(has_deposited=True)
-    before = sums.get(key, ConversionSum())
-    sums[key] = ConversionSum(
-        before.conversions + 1,
-        before.value_micros + row.value_micros,
-        before.first_deposits + is_first,
-    )
+    def _person(self, row: EventRow, key: PersonKey) -> int | None:
+        """Return the person of an event; one with both ids makes the anonymous one the user's."""
+        id, anonymous_id = row.client_user_id, row.anonymous_id
+        user = None if id is None else key.user(row.product, id)
+        if anonymous_id is None:
+            return user
+        visitor = key.visitor(row.product, anonymous_id)
+        if user is None:
+            return self._users.get(visitor, visitor)
+        self._users[visitor] = user
+        taken = self._valid(visitor, row)
+        if self.last.get(visitor) is not None:
+            self.last[visitor] = None
+        if taken is not None:
+            own = self._valid(user, row)
+            latest = taken if own is None or own.clicked_at < taken.clicked_at else own
+            has_deposited = taken.has_deposited or (own is not None and own.has_deposited)
+            self.last[user] = latest._replace(has_deposited=has_deposited)
+        return user
+
+    def _valid(self, person: int, row: EventRow) -> ClickLink | None:
+        """Return the last click of a person, unless its window is over."""
+        link = self.last.get(person)
+        return None if link is None or row.received_at > link.expires_at else link
+
+    def _add(self, row: EventRow, link: ClickLink, person: int) -> None:
+        """Add an event to the sums of its click; the first deposit of a person counts as such."""
+        is_first = False
+        noted = self.last.get(person)
+        if row.event == DEPOSIT and noted is not None:
+            is_first = not noted.has_deposited
+            self.last[person] = noted._replace(has_deposited=True)
+        day = row.received_at.astimezone(UTC).date()
+        key = ConversionKey(day, link.campaign, link.creative, link.descriptor, row.event)
+        before = self.sums.get(key, ConversionSum())
+        self.sums[key] = ConversionSum(
+            before.conversions + 1,
+            before.value_micros + row.value_micros,
+            before.first_deposits + is_first,
+        )

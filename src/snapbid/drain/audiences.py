@@ -100,9 +100,14 @@ def _members(
     return members
 
 
-async def absorb(connection: asyncpg.Connection, key: PersonKey, rows: Sequence[EventRow]) -> None:
+async def absorb(
+    connection: asyncpg.Connection,
+    key: PersonKey,
+    rows: Sequence[EventRow],
+    member_of_click: Callable[[str], int | None],
+) -> None:
     """Count newly stored events; the last step of their transaction, since it takes a lock."""
-    found = Persons(key, rows)
+    found = Persons(key, rows, member_of_click)
     definitions = await audiences.fetch_definitions(connection, {row.product for row in rows})
     new = await audiences.alias(connection, found.aliases) if found.aliases else []
     if found.anonymous:

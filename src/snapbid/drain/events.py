@@ -1,10 +1,10 @@
 """Drains accepted events from the streams into the warehouse, exactly once (contract 7).
 
 A round takes requests from each of this drain's streams, alternating between products. It enriches
-their events, stores them in one transaction together with the flags of their sequences and what
-they say of persons (audiences.py), and then deletes the stream entries. A round that is interrupted
-anywhere is simply repeated: the warehouse keeps the first event of each id, so storing it again
-changes nothing.
+their events, stores them in one transaction together with the flags of their sequences, the clicks
+for which they count (attribution.py) and what they say of persons (audiences.py), and then deletes
+the stream entries. A round that is interrupted anywhere is simply repeated: the warehouse keeps the
+first event of each id, so storing it again changes nothing.
 
 An event that the warehouse refuses is found by halving, and dead-lettered alone. So is one that
 fails in any other way, by a timeout or with the connection: from then on its products are drained
@@ -317,8 +317,8 @@ class EventDrain:
             firsts = {row.event_id: row for row in reversed(known)}
             new = [row for id, row in reversed(firsts.items()) if id in stored.event_ids]
             await sequences.check(connection, new)
-            await attribution.count(connection, new, clicks, self._suppression.key)
-            await audiences.absorb(connection, self._persons, new)
+            await attribution.count(connection, self._persons, new, clicks)
+            await audiences.absorb(connection, self._persons, new, clicks.members.get)
         self._stored.inc(len(stored.event_ids))
         self._conflicts.inc(stored.conflicts)
 

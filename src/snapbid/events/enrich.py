@@ -120,7 +120,7 @@ def value_micros(event: dict[str, Any], enriched: dict[str, Any]) -> int:
     usd = amounts[leaf]["usd"]
     if usd is None or abs(usd) > MAX_VALUE_USD:
         return 0
-    micros = round(usd * MICROS)
+    micros: int = round(usd * MICROS)
     return micros if kind.value else -micros
 
 

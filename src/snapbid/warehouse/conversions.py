@@ -6,13 +6,11 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
-from snapbid.base.suppression import hash_of, normal
 from snapbid.campaigns.click_id import Click, ClickKey
+from snapbid.campaigns.persons import PersonKey
 
 WINDOW_DAYS: Final = 30  # for which a click counts, unless its campaign says otherwise
 EXPIRED: Final = 5_000  # links deleted at once
-
-Person = tuple[str, bytes]  # a product, and the hash of an id
 
 
 class BoughtClick(NamedTuple):
@@ -68,20 +66,18 @@ left join ssp_number s on s.number = i.descriptor
 order by position
 """
 _LINKS: Final = """
-select l.* from unnest($1::text[], $2::bytea[]) as i (product, person)
-cross join lateral (
-    select * from click_link where product = i.product and person = i.person offset 0
-) as l
+select l.* from unnest($1::bigint[]) as i (person)
+cross join lateral (select * from click_link where person = i.person offset 0) as l
 """
 _LINK: Final = """
 insert into click_link as t (
-    product, person, clicked_at, expires_at, campaign, creative, descriptor, has_deposited
+    person, clicked_at, expires_at, campaign, creative, descriptor, has_deposited
 )
 select * from unnest(
-    $1::text[], $2::bytea[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[],
-    $7::text[], $8::boolean[]
+    $1::bigint[], $2::timestamptz[], $3::timestamptz[], $4::text[], $5::text[], $6::text[],
+    $7::boolean[]
 )
-on conflict (product, person) do update set
+on conflict (person) do update set
     clicked_at = excluded.clicked_at, expires_at = excluded.expires_at,
     campaign = excluded.campaign, creative = excluded.creative, descriptor = excluded.descriptor,
     has_deposited = excluded.has_deposited
@@ -102,16 +98,6 @@ on conflict (day, campaign, creative, descriptor, event) where counted do update
         9223372036854775807, t.value_micros::numeric + excluded.value_micros))::bigint,
     first_deposits = t.first_deposits + excluded.first_deposits
 """
-
-
-def client(key: bytes, product: str, id: str) -> Person:
-    """Return the person with a `client_user_id`; `key` is that of the suppression."""
-    return product, hash_of(key, f"client {normal(id)}")
-
-
-def anonymous(key: bytes, product: str, id: str) -> Person:
-    """Return the person with an `anonymous_id`."""
-    return product, hash_of(key, f"anonymous {normal(id)}")
 
 
 async def fetch_keys(connection: asyncpg.Connection) -> dict[int, ClickKey]:
@@ -143,27 +129,19 @@ async def fetch_bought(
 
 
 async def fetch_links(
-    connection: asyncpg.Connection, persons: Collection[Person]
-) -> dict[Person, ClickLink]:
+    connection: asyncpg.Connection, persons: Collection[int]
+) -> dict[int, ClickLink]:
     """Fetch the last clicks of persons that have any."""
-    rows = await connection.fetch(
-        _LINKS, [product for product, _ in persons], [person for _, person in persons]
-    )
-    return {(row[0], bytes(row[1])): ClickLink(*tuple(row)[2:]) for row in rows}
+    rows = await connection.fetch(_LINKS, list(persons))
+    return {row["person"]: ClickLink(*tuple(row)[1:]) for row in rows}
 
 
-async def set_links(
-    connection: asyncpg.Connection, links: Mapping[Person, ClickLink | None]
-) -> None:
+async def set_links(connection: asyncpg.Connection, links: Mapping[int, ClickLink | None]) -> None:
     """Store the last clicks of persons; None removes a person's."""
     gone = [person for person, link in links.items() if link is None]
     if gone:
-        await connection.execute(
-            "delete from click_link l using unnest($1::text[], $2::bytea[]) as i (product, person)"
-            " where l.product = i.product and l.person = i.person",
-            *map(list, zip(*gone, strict=True)),
-        )
-    rows = [(*person, *link) for person, link in links.items() if link is not None]
+        await connection.execute("delete from click_link where person = any($1)", gone)
+    rows = [(person, *link) for person, link in links.items() if link is not None]
     if rows:
         await connection.execute(_LINK, *map(list, zip(*rows, strict=True)))
 
@@ -179,8 +157,8 @@ async def count(
 async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> int:
     """Delete some links whose window was over at `moment`; return their number."""
     status: str = await connection.execute(
-        "delete from click_link where (product, person) in"
-        " (select product, person from click_link where expires_at < $1 limit $2"
+        "delete from click_link where person in"
+        " (select person from click_link where expires_at < $1 limit $2"
         " for update skip locked)",
         moment,
         EXPIRED,
@@ -188,11 +166,9 @@ async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> in
     return int(status.split()[1])
 
 
-async def forget(connection: asyncpg.Connection, ids: Iterable[str]) -> int:
-    """Delete the links of the persons with any of the ids, of all products; return their number."""
-    key = bytes(await connection.fetchval("select key from suppression_key"))
-    hashes = {of(key, "", id)[1] for id in ids for of in (client, anonymous)}
-    status: str = await connection.execute(
-        "delete from click_link where person = any($1::bytea[])", list(hashes)
-    )
+async def forget(connection: asyncpg.Connection, key: PersonKey, ids: Iterable[str]) -> int:
+    """Delete the links of whoever has any of the ids, in any product; return their number."""
+    products = [row["name"] for row in await connection.fetch("select name from product")]
+    persons = [of(name, id) for name in products for id in ids for of in (key.user, key.visitor)]
+    status: str = await connection.execute("delete from click_link where person = any($1)", persons)
     return int(status.split()[1])

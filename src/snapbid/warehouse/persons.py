@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import asyncpg
 
 from snapbid.base.suppression import Suppression
+from snapbid.campaigns.persons import PersonKey
 from snapbid.warehouse import conversions
 
 # Whether the context contains one of the ids ($1) anywhere.
@@ -91,5 +92,6 @@ async def erase(connection: asyncpg.Connection, ids: Sequence[str]) -> Erased:
         [text.encode(errors="surrogatepass") for text in payloads],
         events,
     )
-    links = await conversions.forget(connection, listed)
+    key = PersonKey(bytes(await connection.fetchval("select key from suppression_key")))
+    links = await conversions.forget(connection, key, listed)
     return Erased(len(events), len(conflicts), len(letters), links)

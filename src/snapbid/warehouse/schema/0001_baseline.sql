@@ -1126,15 +1126,13 @@ create trigger click_key_announce after insert or update or delete or truncate o
 
 -- The last click of each person of a product, until its campaign's window is over.
 create table click_link (
-    product text not null,
-    person bytea not null,                 -- a keyed hash (warehouse/conversions.py)
+    person bigint primary key,             -- a keyed hash (campaigns/persons.py)
     clicked_at timestamptz not null,
     expires_at timestamptz not null,
     campaign text not null,
     creative text not null,
     descriptor text not null,
-    has_deposited boolean not null default false,
-    primary key (product, person)
+    has_deposited boolean not null default false
 );
 create index click_link_expires_at on click_link (expires_at);
 
