@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define SB_MAGIC 0x5844494249504e53ULL /* "SNPIBIDX" */
-#define SB_VERSION 9u
+#define SB_VERSION 10u
 #define SB_BLOCK 512u      /* campaigns per block */
 #define SB_WORDS 8u        /* 64-bit words per block */
 #define SB_KEY_MAX 512u    /* bytes of the longest key; no campaign has a longer one */
@@ -31,7 +31,9 @@ enum sb_space {
     /* Targeting dimensions: these have postings. */
     SB_SSP, SB_COUNTRY, SB_REGION, SB_CITY, SB_POSTAL, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS,
     SB_BROWSER, SB_CARRIER, SB_LANGUAGE, SB_INVENTORY, SB_DOMAIN, SB_BUNDLE, SB_PUBLISHER,
-    SB_CATEGORY, SB_SEGMENT, SB_HOUR,
+    SB_CATEGORY, SB_SEGMENT, SB_AUDIENCE,
+    SB_PRODUCT, /* that must not advertise to the person: excluded by its campaigns */
+    SB_HOUR,
     /* From here on, dimensions of an impression. */
     SB_DEAL, SB_POSITION, SB_PLACEMENT, SB_REWARDED, SB_INTERSTITIAL,
     SB_FORMAT, /* what an impression can show: a banner size, video, audio or native */

@@ -104,7 +104,7 @@ def test_a_person_is_forgotten(system: System) -> None:
         return json.loads(succeed(system.stack.environ, "forget", *ids, *more))
 
     removed = {
-        "events": 3, "event_conflicts": 0, "event_dead_letters": 0, "click_links": 0,
+        "events": 3, "event_conflicts": 0, "event_dead_letters": 0, "click_links": 0, "persons": 0,
         "caps": 2, "open_bids": 2,
     }  # fmt: skip
     dry = forget("--dry-run")

@@ -171,6 +171,7 @@ _ENTRIES: Document = {
     "publisher": "p",
     "category": "IAB1",
     "segment": "s",
+    "audience": "buyers",
     "deal": "d1",
     "position": 1,
     "placement": "n1",

@@ -51,7 +51,9 @@ from support.oracle_values import (
 __all__ = ["Document", "Malformed", "Offer", "World", "micros", "offers", "refusal", "refusals"]
 
 EARTH_RADIUS_KM = 6371.0088
-EXACT_DIMENSIONS = ("ssp", "bundle", "publisher", "category", "segment", "deal", "placement")
+EXACT_DIMENSIONS = (
+    *("ssp", "bundle", "publisher", "category", "segment", "audience", "deal", "placement"),
+)
 FOLDED_DIMENSIONS = ("city", "postal", "carrier")
 NUMBER_DIMENSIONS = (
     *("device_type", "connection", "position", "rewarded", "interstitial", "hour"),
@@ -122,7 +124,9 @@ def matches(dimension: str, value: str | int, entries: set[Any]) -> bool:
 def refused_by_targeting(
     world: World, facts: Facts, slot: Slot, campaign: Document
 ) -> Iterator[str]:
-    """Apply every dimension's include and exclude, and the circles."""
+    """Apply every dimension's include and exclude, the circles, and whom a product excludes."""
+    if campaign.get("product") in facts.values["product"]:
+        yield "targeting.product.exclude"
     for dimension, lists in campaign.get("targeting", {}).items():
         if dimension == "geo_radius":
             if lists and not any(in_circle(facts.point, circle) for circle in lists):

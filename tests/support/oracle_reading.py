@@ -14,6 +14,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
+from support import pools
 from support.oracle_categories import Lists
 from support.oracle_durations import Timed, read_timed
 from support.oracle_spending import quantity
@@ -248,6 +249,10 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     categories = (counted(category) for categories in lists for category in categories)
     values["category"] = {category for category in categories if category}
     values["segment"] = set().union(*segments(user)) if usable else set()
+    known = list(persons(device, user, world.registry[descriptor])) if usable else []
+    is_limited = flag(device.get("lmt")) or flag(device.get("dnt"))
+    values["audience"] = set() if is_limited else set().union(*(each for each, _ in known))
+    values["product"] = set().union(*(each for _, each in known))
     lat, lon = within(geo.get("lat"), 90), within(geo.get("lon"), 180)
     currencies = [code.upper() for code in entries(request.get("cur"))]
     return Facts(
@@ -308,6 +313,23 @@ def somebody(value: Any) -> str | None:
     characters = {each for each in name if each not in "-_:." and not each.isspace()}
     is_nobody = characters <= {"0"} or (len(characters) == 1 and len(name.strip()) > 3)
     return None if is_nobody else name
+
+
+def persons(
+    device: Document, user: Document, canonical: str
+) -> Iterator[tuple[set[str], set[str]]]:
+    """Yield what is known of each id: audiences, and products that must not advertise."""
+    ids = [("ifa", "", (counted(device.get("ifa")) or "").lower())]
+    ids += [("user", canonical, counted(user.get("id")) or "")]
+    ids += [("buyeruid", "", counted(user.get("buyeruid")) or "")]
+    for place in (user, part(user, "ext")):
+        for eid in described(place.get("eids")):
+            source = text(eid.get("source")) or ""
+            for uid in described(eid.get("uids")):
+                ids.append(("eid", source, counted(uid.get("id")) or ""))
+    for name in ids:
+        if name in pools.MEMBERS:
+            yield pools.MEMBERS[name]
 
 
 def segments(user: Document) -> Iterator[set[str | int]]:

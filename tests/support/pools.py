@@ -156,6 +156,7 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     "publisher": PUBLISHERS,
     "category": CATEGORIES,
     "segment": ("s1", "s2", "S1", "99"),
+    "audience": ("buyers", "visitors", "Buyers", "own-list"),
     "deal": ("d1", "d2", "D1", "345"),
     "position": (0, 1, 3, 7, "above_the_fold", "Below the fold", "fullscreen"),
     "placement": (1, 2, 3, "n1", "n4", "instream", "native-in-feed", "Interstitial"),
@@ -232,6 +233,19 @@ def alpha3(code: str) -> str | None:
     upper = code.upper()
     return COUNTRIES.get(upper, upper if upper in COUNTRIES.values() else None)
 
+
+MEMBERS: dict[tuple[str, str, str], tuple[set[str], set[str]]] = {
+    ("ifa", "", "9d8e3f2a-0000-4000-8000-0123456789ab"): ({"buyers"}, set()),
+    ("ifa", "", "7"): ({"visitors"}, {"casino"}),
+    ("user", "acme", "u-1"): ({"visitors", "own-list"}, set()),
+    ("user", "acme", "17"): (set(), {"casino", "shop"}),
+    ("buyeruid", "", "b-1"): ({"buyers"}, {"shop"}),
+    ("eid", "a.example", "x"): (set(), {"casino"}),
+    ("eid", "", "y"): ({"own-list"}, set()),
+}
+"""Kind, scope and id -> the audiences, and the products that must not advertise to the person."""
+
+ADVERTISED = ("casino", "shop", "other")  # products
 
 ADVERTISING_IDS = (
     "00000000-0000-0000-0000-000000000000", "9d8e3f2a-0000-4000-8000-0123456789ab", "", "0",

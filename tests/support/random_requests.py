@@ -137,7 +137,7 @@ def user_of(choices: Choices) -> Document:
         segments = ids(choices, choices.some(pools.ENTRIES["segment"]))
         user["data"] = [{"segment": [{"id": segment} for segment in segments]}, {"name": "none"}]
     if choices.chance(30):
-        user["id"] = choices.pick(("u-1", 17, "", None, "undefined", "0000"))
+        user["id"] = choices.pick(("u-1", 17, "", None, "undefined", "0000", "U-1"))
     if choices.chance(20):
         user["buyeruid"] = choices.pick(("b-1", 18, "", None, "NULL", " "))
     if choices.chance(15):

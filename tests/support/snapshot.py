@@ -3,15 +3,19 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 
 from snapbid.bidding import privacy
 from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.lookups import CountryOfAddress, Lookups
 from snapbid.campaigns.document import parse
+from snapbid.campaigns.persons import PersonKey
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.catalog import catalog
 from snapbid.catalog._builder import Builder
 from snapbid.catalog._index import Index
+from snapbid.catalog._members import MemberBook, Members, starts_of
+from snapbid.catalog.members import ENTRY, NEVER
 from snapbid.catalog.payload import put
 from snapbid.reference import agents, countries
 from snapbid.reference.rates import Rates
@@ -72,6 +76,33 @@ def snapshot_of(
     return _snapshot(catalog_of(documents, ssps, rates), geo, gvl_id)
 
 
+@cache
+def members_of_pools() -> MemberBook:
+    """Who is in the audiences of the pools, as a worker would map it."""
+    key = PersonKey(b"of the pools")
+    named = {name for own, products in pools.MEMBERS.values() for name in own | products}
+    numbers = {name: number for number, name in enumerate(sorted(named), 1)}
+    products = {name for _, each in pools.MEMBERS.values() for name in each}
+    entries = sorted(
+        (key.member(kind, id, scope), numbers[name], NEVER)  # type: ignore[arg-type]
+        for (kind, scope, id), (own, excluding) in pools.MEMBERS.items()
+        for name in own | excluding
+    )
+    section = b"".join(ENTRY.pack(*entry) for entry in entries)
+    audiences = {number: name for name, number in numbers.items() if name not in products}
+    made = MemberBook()
+    made.use(
+        Members(
+            key.key,
+            audiences,
+            {numbers[name]: name for name in products},
+            section + starts_of(section),
+            len(entries),
+        )
+    )
+    return made
+
+
 def _snapshot(
     catalog_: catalog.Catalog, geo: CountryOfAddress, gvl_id: int | None
 ) -> CatalogSnapshot:
@@ -79,6 +110,7 @@ def _snapshot(
         geo,
         catalog_.rates,
         gvl_id=gvl_id,
+        members=members_of_pools(),
     )
     return CatalogSnapshot(catalog_, lookups)
 

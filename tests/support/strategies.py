@@ -101,6 +101,8 @@ def campaign_of(choices: Choices, world: World, name: str) -> Document:
     if choices.chance(30):
         campaign["dsa"] = choices.pick(pools.DECLARATIONS)
     if choices.chance(15):
+        campaign["product"] = choices.pick(pools.ADVERTISED)
+    if choices.chance(15):
         campaign["frequency_caps"] = [{"impressions": choices.pick((1, 3)), "seconds": 3600}]
     return campaign
 

@@ -27,9 +27,7 @@ OTHER_DOCUMENTS = ("dsa", "native")
 PLACES = {"regsext": "regs", "userext": "user"}
 # What Python reads: consent, users and what takes a standard to read; the matcher reads all else.
 READ_IN_PYTHON = {
-    ("user", "id"), ("user", "buyeruid"), ("user", "consent"), ("user", "eids"),
-    ("user", "ext"), ("eid", "source"), ("eid", "uids"), ("uid", "id"), ("device", "ifa"),
-    ("device", "lmt"), ("device", "dnt"), ("useragent", "browsers"), ("useragent", "platform"),
+    ("user", "consent"), ("useragent", "browsers"), ("useragent", "platform"),
     ("brandversion", "brand"), ("native", "request"), ("native", "ver"),
     ("video", "podid"), ("audio", "podid"), ("qty", "multiplier"),
 }  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.snapshot import builder_of
+from support.snapshot import builder_of, members_of_pools
 
 from snapbid.bidding.lookups import NO_RATE, STRUCTS, TABLES, UNREACHABLE, Lookups, Memo
 from snapbid.bidding.request import Banner, BidRequest, Device, Geo, Imp, Regs, RegsExt, decode
@@ -52,6 +52,8 @@ VALUES: Document = {
 def index(*dimensions: str, **members: Any) -> Index:
     """The index of one campaign, which has an entry in each of these dimensions."""
     targeting = {name: {"exclude": [VALUES.get(name, "none")]} for name in dimensions}
+    if targeting.pop("product", None):
+        members["product"] = "none"
     creative = {"id": "k", "media": "banner", "w": 1, "h": 1, "adm": "-"}
     common = {"id": "c", "advertiser": "brand.example", "cpm": 1, "creatives": [creative]}
     return Index(builder_of([{**common, "targeting": targeting, **members}]).build())
@@ -64,7 +66,8 @@ def query(document: Document, index: Index = EVERYTHING) -> Query:
     """The query of a request with one impression, which is set."""
     made = decode(json.dumps({"id": "a", "imp": [{"id": "1"}], **document}).encode())
     assert made.imp is not None
-    started = index.query(Lookups(Addresses(), RATES), made, "acme-eu", "acme", 77)
+    lookups = Lookups(Addresses(), RATES, members=members_of_pools())
+    started = index.query(lookups, made, "acme-eu", "acme", 77)
     assert started.impression(made.imp[0])
     return started
 

@@ -55,6 +55,7 @@ VALID = [
     ("publisher", "0042", "0042"),
     ("category", "IAB3-1", "IAB3-1"),
     ("segment", " s ", " s "),
+    ("audience", "depositors-30d", "depositors-30d"),
     ("deal", "Deal-1", "Deal-1"),
     ("position", 7, 7),
     ("position", "Above the fold", 1),
@@ -70,6 +71,10 @@ VALID = [
 ]
 
 INVALID = [
+    ("audience", "a b"),
+    ("audience", ""),
+    ("audience", "x" * 129),
+    ("audience", 7),
     ("country", "UK"),
     ("country", "XX"),
     ("country", 840),
@@ -139,7 +144,7 @@ HOSTS = [
 def test_the_dimensions_are_those_of_the_contract() -> None:
     assert " ".join(NAMES) == (
         "ssp country region city postal device_type connection os browser carrier language"
-        " inventory domain bundle publisher category segment deal position"
+        " inventory domain bundle publisher category segment audience deal position"
         " placement rewarded interstitial hour"
     )
     integers = {d.name for d in vocabulary.DIMENSIONS if d.kind == "int"}

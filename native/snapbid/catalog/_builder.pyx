@@ -22,7 +22,7 @@ DIMENSIONS = {
     "os": SB_OS, "browser": SB_BROWSER, "carrier": SB_CARRIER, "language": SB_LANGUAGE,
     "inventory": SB_INVENTORY, "domain": SB_DOMAIN, "bundle": SB_BUNDLE,
     "publisher": SB_PUBLISHER, "category": SB_CATEGORY, "segment": SB_SEGMENT,
-    "hour": SB_HOUR, "deal": SB_DEAL, "position": SB_POSITION, "placement": SB_PLACEMENT,
+    "audience": SB_AUDIENCE, "product": SB_PRODUCT, "hour": SB_HOUR, "deal": SB_DEAL, "position": SB_POSITION, "placement": SB_PLACEMENT,
     "rewarded": SB_REWARDED, "interstitial": SB_INTERSTITIAL,
 }
 MEDIA = {"banner": SB_BANNER, "video": SB_VIDEO, "audio": SB_AUDIO, "native": SB_NATIVE}
@@ -709,6 +709,9 @@ cdef class Builder:
             self.lists.add(self.line(SB_AD_CATEGORY, line))
         entry.record.categories = counted(self.lists.n)
         self.put_targeting(entry, campaign.targeting)
+        if campaign.product is not None:
+            entry.excludes |= 1u << SB_PRODUCT
+            self.add_all(self.terms, SB_PRODUCT, (campaign.product,), EXCLUDE)
         for marker, lines in mapped:
             self.lists.add(self.value(SB_AD_CATEGORY, marker))
             for line in lines:

@@ -11,6 +11,7 @@ from allowance cimport sb_allowance
 from layout cimport SB_DIMENSIONS, SB_KEY_MAX, SB_MASKED, SB_NATIVE, sb_creative, sb_header
 from memory cimport grow
 from search cimport sb_expect, sb_number_term, sb_term, sb_text_term
+from snapbid.catalog._members cimport MemberBook, Members
 from spelling cimport sb_slice
 
 # -- fields of decoded requests, at their offsets in memory ----------------------------------------
@@ -46,7 +47,7 @@ cdef extern from "Python.h":
 # list that could disagree with them.
 cpdef enum _Struct:
     BIDREQUEST, IMP, BANNER, FORMAT, VIDEO, AUDIO, NATIVE, PMP, DEAL, SITE, APP, DOOH, PUBLISHER, DEVICE
-    GEO, USER, DATA, SEGMENT, REGS, REGSEXT, DSA, DURFLOORS
+    GEO, USER, USEREXT, EID, UID, DATA, SEGMENT, REGS, REGSEXT, DSA, DURFLOORS
     N_STRUCTS
 
 cpdef enum _Field:
@@ -80,9 +81,10 @@ cpdef enum _Field:
     PUBLISHER_ID
     DEVICE_UA, DEVICE_SUA, DEVICE_IP, DEVICE_IPV6, DEVICE_GEO, DEVICE_DEVICETYPE
     DEVICE_CONNECTIONTYPE
-    DEVICE_OS, DEVICE_CARRIER, DEVICE_LANGUAGE, DEVICE_LANGB
+    DEVICE_OS, DEVICE_CARRIER, DEVICE_LANGUAGE, DEVICE_LANGB, DEVICE_IFA, DEVICE_LMT, DEVICE_DNT
     GEO_COUNTRY, GEO_REGION, GEO_CITY, GEO_ZIP, GEO_LAT, GEO_LON
-    USER_DATA, USER_GEO
+    USER_DATA, USER_GEO, USER_ID, USER_BUYERUID, USER_EIDS, USER_EXT, USEREXT_EIDS
+    EID_SOURCE, EID_UIDS, UID_ID
     DATA_SEGMENT
     SEGMENT_ID
     REGS_COPPA, REGS_GPC, REGS_GDPR, REGS_US_PRIVACY, REGS_GPP, REGS_GPP_SID, REGS_EXT
@@ -101,6 +103,7 @@ cdef class Reader:
     cdef bytes first_flags
     cdef set noted
     cdef bint in_usd
+    cdef MemberBook book
     cdef Py_ssize_t offsets[N_FIELDS]
     cdef PyTypeObject *types[N_STRUCTS]
 
@@ -328,6 +331,7 @@ cdef class RequestReading:
     cdef str canonical
     # Texts that terms point into, other than the request's own.
     cdef object country_code, system, browser
+    cdef Members members  # whose names of audiences and products the terms point into
     cdef str marker  # of categories in the request's taxonomy: "7:"
     cdef char region_key[64]
 
@@ -346,7 +350,11 @@ cdef class RequestReading:
     cdef object read_place(self, object device, object user)
     cdef object country(self, object geo)
     cdef int read_region(self, str country, object code) except -1
-    cdef int read_user_data(self, object geo, object user) except -1
+    cdef int read_user_data(self, object geo, object device, object user) except -1
+    cdef int read_persons(self, object device, object user) except -1
+    cdef int look_up_eids(self, object eids, list audiences, list products) except -1
+    cdef int look_up(self, const char *kind, object scope, object id, list audiences,
+                     list products) except -1
     cdef bint may_use_user_data(self) except -1
     cdef int read_device(self, object device) except -1
     cdef int read_language(self, object language) except -1

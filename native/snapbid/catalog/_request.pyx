@@ -26,13 +26,16 @@ from cpython.unicode cimport (PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicod
                               PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8)
 from libc.math cimport rint
 from libc.stdint cimport uint8_t
-from libc.string cimport memchr, memcpy, memset
+from libc.string cimport memchr, memcpy, memset, strlen
 
 from allowance cimport sb_spend
 from layout cimport *
 from memory cimport grow
 from search cimport SB_FOLDED, SB_NUMBER, sb_digits, sb_sort
 from spelling cimport *
+
+cdef extern from "persons.h" nogil:
+    uint64_t sb_person(const char *key, const char *name, size_t size)
 
 # -- fields of decoded requests --------------------------------------------------------------------
 
@@ -44,13 +47,14 @@ cdef class Reader:
     first. The memos (bidding.lookups.Memo) have countries by code, systems by spelling, (system,
     browser) by user agent, and whether a US Privacy string opts out. The tables have current
     language codes by other ones, and categories (reference.taxonomies, `listed` and `first_flags`).
-    noted: receives the restricting lists with a meaningless entry. in_usd: bids are in USD. Raises
-    ValueError or TypeError if a struct or a field is missing.
+    noted: receives the restricting lists with a meaningless entry. in_usd: bids are in USD. book:
+    who is in which audience. Raises ValueError or TypeError if a struct or a field is missing.
     """
 
     def __init__(self, tuple structs, object countries, object systems, object agents,
                  object opt_outs, dict languages not None, dict categories not None,
-                 bytes first_flags not None, set noted not None, bint in_usd=True):
+                 bytes first_flags not None, set noted not None, bint in_usd=True,
+                 MemberBook book=None):
         classes = {struct.__name__.upper(): struct for struct in structs}
         names = [number.name for number in _Struct if number != N_STRUCTS]
         if not set(names) <= set(classes):
@@ -64,6 +68,7 @@ cdef class Reader:
             raise ValueError("not the flags of the Content Taxonomy 1.0")
         self.first_flags = first_flags
         self.in_usd = in_usd
+        self.book = book
         for number in _Struct:
             if number != N_STRUCTS:
                 self.types[<int>number] = <PyTypeObject *>classes[number.name]
@@ -327,6 +332,9 @@ cdef enum:
     HOUR_MS = 3600000
     WEEK_HOURS = 168
     EPOCH_HOUR = 72  # 1 January 1970 was a Thursday
+    NAME_SIZE = 2 * SB_KEY_MAX + 16  # of an id with its kind and scope
+
+cdef uint32_t PERSONAL = 1u << SB_AUDIENCE | 1u << SB_PRODUCT
 
 cdef str BCAT = "bcat"  # the list that blocks categories
 
@@ -367,6 +375,7 @@ cdef class RequestReading:
         self.reader = None
         self.request = self.ssp = self.canonical = self.user = None
         self.country_code = self.system = self.browser = self.marker = None
+        self.members = None
         return 0
 
     cdef int read(self, Reader reader, object request, str ssp, str canonical, int64_t now_ms,
@@ -396,7 +405,7 @@ cdef class RequestReading:
                 terms.text(SB_SSP, self.canonical, False)
             terms.end(SB_SSP)
         geo = self.read_place(device, user)
-        self.read_user_data(geo, user)
+        self.read_user_data(geo, device, user)
         if device is not None:
             self.read_device(device)
         terms.begin(SB_INVENTORY)
@@ -653,7 +662,7 @@ cdef class RequestReading:
             terms.text(SB_REGION, region, False)
         return 0
 
-    cdef int read_user_data(self, object geo, object user) except -1:
+    cdef int read_user_data(self, object geo, object device, object user) except -1:
         """Read what may be used only if the request's privacy signals allow it (contract 3)."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
@@ -671,10 +680,15 @@ cdef class RequestReading:
                 postal = reader.get(geo, GEO_ZIP)
         if user is not None and used >> SB_SEGMENT & 1:
             data = reader.get(user, USER_DATA)
-        if lat is None and postal is None and data is None and not self.interest.has_caps:
+        if used & PERSONAL and reader.book is not None:
+            self.members = reader.book.current
+        if (lat is None and postal is None and data is None and not self.interest.has_caps
+                and self.members is None):
             return 0
         if not self.may_use_user_data():
             return 0
+        if self.members is not None:
+            self.read_persons(device, user)
         if self.interest.has_caps:
             self.user = (<object>reader).person(self.request)
             self.asker.recognised = self.user is not None
@@ -697,6 +711,82 @@ cdef class RequestReading:
                     reader.checked(segment, SEGMENT), SEGMENT_ID), False)
         terms.end(SB_SEGMENT)
         return 0
+
+    cdef int read_persons(self, object device, object user) except -1:
+        """Read in which audiences the request's persons are, and which products must not advertise
+        to any of them. With limited tracking, only the latter.
+        """
+        cdef Reader reader = self.reader
+        cdef Terms terms = self.terms
+        cdef list audiences = [], products = []
+        if device is not None:
+            self.look_up(b"ifa", None, reader.get(device, DEVICE_IFA), audiences, products)
+        if user is not None:
+            self.look_up(b"user", self.canonical, reader.get(user, USER_ID), audiences, products)
+            self.look_up(b"buyeruid", None, reader.get(user, USER_BUYERUID), audiences, products)
+            self.look_up_eids(reader.get(user, USER_EIDS), audiences, products)
+            ext = reader.child(user, USER_EXT, USEREXT)
+            if ext is not None:
+                self.look_up_eids(reader.get(ext, USEREXT_EIDS), audiences, products)
+        if device is not None and (is_one(reader.get(device, DEVICE_LMT))
+                                   or is_one(reader.get(device, DEVICE_DNT))):
+            audiences = []
+        terms.begin(SB_AUDIENCE)
+        for name in audiences:
+            terms.text(SB_AUDIENCE, name, False)
+        terms.end(SB_AUDIENCE)
+        terms.begin(SB_PRODUCT)
+        for name in products:
+            terms.text(SB_PRODUCT, name, False)
+        terms.end(SB_PRODUCT)
+        if products:
+            (<object>reader).note_restricted()
+        return 0
+
+    cdef int look_up_eids(self, object eids, list audiences, list products) except -1:
+        cdef Reader reader = self.reader
+        for item in first(eids, MAX_ENTRIES):
+            eid = reader.checked(item, EID)
+            if eid is None:
+                continue
+            source = reader.get(eid, EID_SOURCE)
+            for uid in first(reader.get(eid, EID_UIDS), MAX_ENTRIES):
+                if reader.checked(uid, UID) is not None:
+                    self.look_up(b"eid", source, reader.get(uid, UID_ID), audiences, products)
+        return 0
+
+    cdef int look_up(self, const char *kind, object scope, object id, list audiences,
+                     list products) except -1:
+        """Look up an id under its hash; see campaigns.persons.PersonKey.member."""
+        cdef char[NAME_SIZE] name
+        cdef Py_ssize_t size, start = strlen(kind) + 1, i
+        cdef const char *text
+        cdef bint folds = kind[0] == c'i'
+        if not is_given(id) or is_too_long(id):
+            return 0
+        memcpy(name, kind, start)
+        if scope is not None:
+            text = self.terms.encoded(text_of(scope), &size)
+            if size > SB_KEY_MAX:
+                return 0
+            memcpy(name + start, text, size)
+            start += size
+        name[start] = 0
+        start += 1
+        written = text_of(id)
+        if folds and not PyUnicode_IS_COMPACT_ASCII(written):
+            written = written.lower()
+        text = self.terms.encoded(written, &size)
+        if size == 0 or size > SB_KEY_MAX:
+            return 0
+        memcpy(name + start, text, size)
+        if folds:
+            for i in range(start, start + size):
+                if c'A' <= name[i] <= c'Z':
+                    name[i] |= 0x20
+        return self.members.find(
+            sb_person(PyBytes_AS_STRING(self.members.key), name, start + size),
+            self.asker.now_ms, audiences, products)
 
     cdef bint may_use_user_data(self) except -1:
         """Return the verdict of bidding.privacy. It is called if a consent string or a GPP string

@@ -5,9 +5,11 @@ user's name starts with the kind of id, so that ids of different kinds never col
 and placeholders count as absent: a placeholder would turn all users of a sender into one.
 """
 
+from collections.abc import Iterator
+
 from snapbid.bidding.bounds import MAX_ENTRIES, MAX_TEXT
 from snapbid.bidding.request import Device, Eid, Text, User
-from snapbid.campaigns.persons import is_placeholder
+from snapbid.campaigns.persons import IdKind, is_placeholder
 
 
 def recognise(device: Device, user: User) -> str | None:
@@ -23,6 +25,24 @@ def recognise(device: Device, user: User) -> str | None:
     if user.eids or (user.ext is not None and user.ext.eids):
         return _eid(user.eids) or (_eid(user.ext.eids) if user.ext is not None else None)
     return None
+
+
+def member_ids(device: Device, user: User, canonical: str) -> Iterator[tuple[IdKind, str, str]]:
+    """Yield the ids under which a request of an SSP is looked up: kind, id and scope.
+
+    As the matcher reads them (`catalog._request`, `read_persons`); placeholders are in no audience.
+    """
+    given: list[tuple[IdKind, Text, Text]] = [
+        ("ifa", device.ifa, ""),
+        ("user", user.id, canonical),
+        ("buyeruid", user.buyeruid, ""),
+    ]
+    for eids in (user.eids, user.ext.eids if user.ext is not None else None):
+        for eid in (eids or [])[:MAX_ENTRIES]:
+            given += [("eid", uid.id, eid.source) for uid in (eid.uids or [])[:MAX_ENTRIES]]
+    for kind, id, scope in given:
+        if _counts(id) and (not scope or _counts(scope)):
+            yield kind, str(id), "" if scope is None else str(scope)
 
 
 def _eid(eids: list[Eid] | None) -> str | None:

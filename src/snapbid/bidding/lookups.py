@@ -31,8 +31,10 @@ from snapbid.bidding.request import (
 )
 from snapbid.campaigns import vocabulary
 from snapbid.campaigns.domains import host
+from snapbid.catalog._members import MemberBook
 from snapbid.catalog.catalog import Index, Reader
 from snapbid.catalog.payload import decode_payload
+from snapbid.metrics import Counter
 from snapbid.reference import agents, countries, languages, taxonomies
 from snapbid.reference.rates import Rates
 
@@ -103,7 +105,8 @@ class Lookups(Reader):
 
     `gvl_id`: the bidder's id in the Global Vendor List; `currency`: that of the bids, which has a
     rate; `max_quantity`: how many impressions one may stand for; `noted`: restricting lists of the
-    last request with a meaningless entry, cleared by their reader.
+    last request with a meaningless entry, cleared by their reader; `members`: who is in which
+    audience; `restricted` counts the requests of persons to whom a product must not advertise.
     """
 
     def __init__(
@@ -116,9 +119,13 @@ class Lookups(Reader):
         suppression: Suppression | None = None,
         max_quantity: int = MAX_QUANTITY,
         noted: set[str] | None = None,
+        members: MemberBook | None = None,
+        restricted: Counter | None = None,
     ) -> None:
         self.noted: set[str] = set() if noted is None else noted
-        super().__init__(STRUCTS, *MEMOS, *TABLES, self.noted, in_usd=currency == USD)
+        in_usd = currency == USD
+        super().__init__(STRUCTS, *MEMOS, *TABLES, self.noted, in_usd=in_usd, book=members)
+        self._members, self._restricted = members, restricted
         self.currency = currency
         self.max_quantity = max_quantity
         self._others: dict[str, Lookups] = {}
@@ -157,6 +164,8 @@ class Lookups(Reader):
             suppression=self._suppression,
             max_quantity=self.max_quantity,
             noted=self.noted,
+            members=self._members,
+            restricted=self._restricted,
         )
         return self._others[currency]
 
@@ -218,6 +227,11 @@ class Lookups(Reader):
         """Return the user for whom frequency caps count, or None."""
         user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
         return None if user is not None and self._suppression.has(user) else user
+
+    def note_restricted(self) -> None:
+        """Count a request of a person to whom a product must not advertise."""
+        if self._restricted is not None:
+            self._restricted.inc()
 
     def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.

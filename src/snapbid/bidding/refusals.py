@@ -45,7 +45,7 @@ LABELS: Final = {  # in the order of the matcher (catalog/_index), after targeti
 """Labels of the refusals other than targeting."""
 RULES: Final = frozenset(
     {NO_CAMPAIGNS, BUDGET, *LABELS.values(), SIZE, DEAL_FLOOR, *DIMENSION_NAMES}
-) - {"paused"}
+) - {"paused", "product"}
 """All values that `last_rule` may return."""
 
 _Verdict = tuple[Refusal, int]
@@ -87,6 +87,8 @@ def _named(verdict: _Verdict, ranks: list[int], imp: Imp, snapshot: CatalogSnaps
     index = snapshot.catalog.index
     if refusal == Refusal.REFUSED_TARGETING:
         name = dimension_name(dimension)
+        if name == "product":  # that somebody excluded himself is nobody else's business
+            return "audience"
         has_size = imp.banner is not None and (imp.banner.w or imp.banner.format)
         if (
             name == FORMAT_NAME

@@ -1,19 +1,17 @@
 """Audiences: who has done what, as an operator defines it (contract 12)."""
 
-import re
 from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
 
 from snapbid.campaigns.campaign import CampaignError
-from snapbid.campaigns.rules import Check, Mistakes, Path, list_of, object_of, report, shown
-from snapbid.campaigns.value_rules import BUDGET, choice, integer, text_rule
+from snapbid.campaigns.rules import Check, Mistakes, Path, list_of, object_of, report
+from snapbid.campaigns.value_rules import BUDGET, check_product, choice, integer
 
 MAX_DAYS: Final = 366
 MAX_COUNT: Final = 100  # events whose times are kept of each person
 MAX_AUDIENCES: Final = 1_000  # in a file
-NAME: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 
 
 class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -28,14 +26,6 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
     within_days: int
     at_least: int = 1
     min_amount_usd: int | None = None
-
-
-def check_product(value: Any, at: Path, mistakes: Mistakes) -> Any:
-    """Check the name of a product, or of an audience."""
-    if not (isinstance(value, str) and NAME.fullmatch(value)):
-        rule = "must have 1 to 128 of the characters A-Z a-z 0-9 . _ ~ -"
-        report(mistakes, at, text_rule(value) or f"{rule}, found {shown(value)}")
-    return value
 
 
 def rule_of(events: Collection[str], with_amounts: Collection[str]) -> Check:

@@ -106,6 +106,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     geo_radius: tuple[Circle, ...] = ()
     dsa: Declaration | None = None
     attribution_days: int | None = None  # for which a click counts
+    product: str | None = None  # of server events: whom it excludes gets no advertisement
 
 
 class CampaignMistake(msgspec.Struct, frozen=True):

@@ -14,12 +14,14 @@ from typing import Any, Final
 from snapbid.campaigns.domains import MAX_TEXT, host
 from snapbid.campaigns.markup import BIDDER_MACROS, OPEN, Language, unprotected
 from snapbid.campaigns.rules import Check, Mistakes, Path, report, shown
-from snapbid.campaigns.vocabulary import MAX_INTEGER, media_type, size, today
+from snapbid.campaigns.vocabulary import AUDIENCE_NAME, MAX_INTEGER, media_type, size, today
 
 MAX_ADM_BYTES: Final = 64 * 1024
 MAX_URL: Final = 8 * 1024
 MAX_USD: Final = (2**63 - 1) // 10**6  # the most that fits a signed 64-bit integer in micro-USD
 MAX_CPM: Final = 1_000_000  # USD, so that sums of costs stay far from 64 bits
+
+AUDIENCE_RULE: Final = "must have 1 to 128 of the characters A-Z a-z 0-9 . _ ~ -"
 
 _MACRO = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
 _TIME = re.compile(
@@ -126,6 +128,14 @@ def check_name(value: Any, at: Path, mistakes: Mistakes) -> str | None:
     if not name:
         report(mistakes, at, text_rule(value) or f"must not be blank, found {shown(value)}")
     return name or None
+
+
+def check_product(value: Any, at: Path, mistakes: Mistakes) -> Any:
+    """Check the name of a product or an audience."""
+    if not (isinstance(value, str) and AUDIENCE_NAME.fullmatch(value)):
+        rule = f"{AUDIENCE_RULE}, found {shown(value)}"
+        report(mistakes, at, text_rule(value) or rule)
+    return value
 
 
 def check_time(value: Any, at: Path, mistakes: Mistakes) -> int | None:

@@ -62,6 +62,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension("publisher", "text", "exact", multi=True),
     Dimension("category", "text", "exact", multi=True),
     Dimension("segment", "text", "exact", multi=True),
+    Dimension("audience", "text", "exact", multi=True),
     Dimension("deal", "text", "exact", multi=True, scope="impression"),
     Dimension("position", "int", multi=True, scope="impression"),
     Dimension("placement", "either", "exact", multi=True, scope="impression"),
@@ -69,6 +70,9 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension("interstitial", "int", scope="impression"),
     Dimension("hour", "int"),
 )
+
+AUDIENCE_NAME: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
+"""The form of names of audiences and products."""
 
 _NATIVE_PLACEMENT = re.compile(r"n(0|[1-9][0-9]{0,9})", re.ASCII)
 BLANKS: Final = "".join(map(chr, range(33)))  # trimmed (sb_trimmed in spelling.h)
@@ -166,6 +170,10 @@ def _domain(value: object) -> str | None:
     return host(admitted) if admitted is not None else None
 
 
+def _audience(value: object) -> str | None:
+    return value if isinstance(value, str) and AUDIENCE_NAME.fullmatch(value) else None
+
+
 def _placement(value: object) -> str | int | None:
     """Normalise a video placement (2.6 `plcmt`, else `placement`), or `n` and a native placement
     type.
@@ -210,6 +218,7 @@ NORMALISE: Final[dict[str, Callable[[object], str | int | None]]] = {
     "language": _language,
     "inventory": _one_of(INVENTORIES),
     "domain": _domain,
+    "audience": _audience,
     "placement": _placement,
     "rewarded": _integer_below(2),
     "interstitial": _integer_below(2),

@@ -1,5 +1,7 @@
 from typing_extensions import disjoint_base
 
+from snapbid.catalog._members import MemberBook
+
 @disjoint_base
 class Reader:
     """A reader of the fields of decoded requests; `bidding.lookups.Lookups` has the callbacks.
@@ -7,8 +9,8 @@ class Reader:
     `structs`: the classes of the decoded request. The memos have countries by code, systems by
     spelling, (system, browser) by user agent, and whether a US Privacy string opts out. Then come
     current language codes, and categories as `reference.taxonomies` lists them. `noted`: receives
-    the restricting lists with a meaningless entry. `in_usd`: bids are in USD. Raises ValueError or
-    TypeError if a struct or a field is missing.
+    the restricting lists with a meaningless entry. `in_usd`: bids are in USD. `book`: who is in
+    which audience. Raises ValueError or TypeError if a struct or a field is missing.
     """
 
     def __init__(
@@ -23,4 +25,5 @@ class Reader:
         first_flags: bytes,
         noted: set[str],
         in_usd: bool = True,
+        book: MemberBook | None = None,
     ) -> None: ...

@@ -109,7 +109,7 @@ class Catalog:
                 raise CatalogError("the head is damaged")
             head = msgspec.json.decode(start, type=Head)
             self.rates = Rates.from_json(bytes(head.rates))
-            index = memoryview(data)[_aligned(_PREAMBLE.size + length) :]
+            index = memoryview(data)[aligned(_PREAMBLE.size + length) :]
             if zlib.crc32(index) != head.checksum:
                 raise CatalogError("the index is damaged")
             self.base, self.mapped = head.base, None
@@ -154,6 +154,11 @@ class Catalog:
         return any(self.index.targets(DIMENSIONS[name]) for name in dimensions)
 
     @property
+    def depends_on_persons(self) -> bool:
+        """Whether any campaign targets audiences, or must not advertise to everybody."""
+        return self.targets("audience", "product")
+
+    @property
     def has_caps(self) -> bool:
         """Whether any campaign has frequency caps."""
         return self.index.has_caps
@@ -169,13 +174,13 @@ class Catalog:
             if before is not None and before.mapped is not None and before.base == base:
                 return before.mapped
             beside = path.with_name(base.name)
-            mapped = _map(beside)
+            mapped = map_file(beside)
             # Read the file: pages touched through the mapping would count as this process's memory.
             if len(mapped) != base.size or checksum_of(beside) != base.checksum:
                 raise CatalogError(f"{base.name} is damaged")
             return mapped
 
-        return cls(_map(path), open_base)
+        return cls(map_file(path), open_base)
 
 
 def encode(
@@ -214,7 +219,7 @@ def encode(
     )
     start = msgspec.json.encode(head)
     start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start
-    return [start.ljust(_aligned(len(start)), b"\0"), index]
+    return [start.ljust(aligned(len(start)), b"\0"), index]
 
 
 def write(path: Path, pieces: list[Buffer]) -> Stamp:
@@ -249,7 +254,8 @@ def checksum_of(path: Path) -> int:
     return checksum
 
 
-def _map(path: Path) -> Mapped:
+def map_file(path: Path) -> Mapped:
+    """Map a file to read it. Raises OSError, and CatalogError if it is empty."""
     with path.open("rb") as file:
         try:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -257,5 +263,6 @@ def _map(path: Path) -> Mapped:
             raise CatalogError(f"not a catalog of this version: {error}") from error
 
 
-def _aligned(offset: int) -> int:
+def aligned(offset: int) -> int:
+    """Return the next offset at which a section may begin."""
     return -(-offset // _ALIGNMENT) * _ALIGNMENT

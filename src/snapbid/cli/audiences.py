@@ -49,11 +49,12 @@ def audience_import(audience_id: str, file: str) -> None:
     `user SSP ID`, `eid SOURCE ID`, or `hash DIGITS` from `snapbid audience hash`. Only keyed hashes
     of the ids are stored.
     """
-    from snapbid.campaigns.audiences import NAME
+    from snapbid.campaigns.value_rules import AUDIENCE_RULE
+    from snapbid.campaigns.vocabulary import AUDIENCE_NAME
     from snapbid.warehouse import audiences
 
-    if not NAME.fullmatch(audience_id):
-        raise console.WrongInput("ID must have 1 to 128 of the characters A-Z a-z 0-9 . _ ~ -")
+    if not AUDIENCE_NAME.fullmatch(audience_id):
+        raise console.WrongInput(f"ID {AUDIENCE_RULE}")
 
     async def work(connection: "asyncpg.Connection") -> int:
         members = sorted(set(await _hashes(connection, file)))

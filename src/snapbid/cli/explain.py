@@ -91,6 +91,7 @@ async def _explain(
         if not isinstance(asked, MatchableRequest):
             return asked, {}
         assert snapshot is not None
+        persons = await stores.look_up_persons(asked)
         try:
             away = await stores.away()
             unanswered = without(asked, away)
@@ -101,7 +102,7 @@ async def _explain(
             rows = {} if campaign is None else await _examine(stores, asked, campaign)
             origin = "warehouse" if snapshot.catalog.base is None else "catalog"
             unread = sorted(stores.unread)
-            more = {"campaigns_from": origin, "unread": unread, "away": away}
+            more = {"campaigns_from": origin, "unread": unread, "away": away, "persons": persons}
             return msgspec.structs.replace(answer, **more), rows
         except (LedgerUnavailable, RedisError) as error:
             raise console.Refused("Redis (SNAPBID_REDIS_URL) does not answer") from error
@@ -129,6 +130,8 @@ def _print_request(answer: "Explanation") -> None:
     if answer.currency != "USD":
         console.say(f"bids are in {answer.currency}; prices here are in USD")
     console.say(f"user: {answer.user}")
+    for person in answer.persons:
+        console.say(f"person: {person}")
     for name, values in answer.carries.items():
         console.say(f"  {name}: {', '.join(values)}")
 

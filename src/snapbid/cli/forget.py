@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import asyncpg
 
     from snapbid.ledger.bids.persons import ErasedUsers
-    from snapbid.warehouse.persons import Erased
 
 TAKEN_UP_S = 3.0  # until all workers know the suppressed ids
 
@@ -37,9 +36,10 @@ class _DryRun(Exception):
 def forget(ids: tuple[str, ...], dry_run: bool) -> None:
     """Forget a person: remove all data stored under any of the ids, and accept no more of it.
 
-    Server events are emptied but still count; conflicting payloads, the last click, frequency caps
-    and the user of open bids are removed. Keyed hashes of the ids are kept: later events of this
-    person are stored empty, and frequency caps do not recognise the user. Prints a receipt as JSON.
+    Server events are emptied but still count; conflicting payloads, the last click, memberships of
+    audiences, frequency caps and the user of open bids are removed. Keyed hashes of the ids are
+    kept: later events of this person are stored empty, and frequency caps do not recognise the
+    user. Prints a receipt as JSON.
     """
     import asyncio
     import secrets
@@ -50,7 +50,7 @@ def forget(ids: tuple[str, ...], dry_run: bool) -> None:
     from snapbid.base import suppression
     from snapbid.ledger.bids import persons as users
     from snapbid.redisclient.connection import Connections
-    from snapbid.warehouse import audit, persons
+    from snapbid.warehouse import audiences, audit, persons
 
     if any(not id or len(id) > 1024 for id in ids):
         raise console.WrongInput("--id must have 1 to 1024 characters")
@@ -66,16 +66,18 @@ def forget(ids: tuple[str, ...], dry_run: bool) -> None:
         connections = Connections(redis_url, settings.redis_replicas)
         return await users.erase(connections, shards, names, dry_run=dry_run)
 
-    async def erase_events(connection: "asyncpg.Connection") -> "Erased":
-        erased = persons.Erased(0, 0, 0, 0)
+    async def erase_stored(connection: "asyncpg.Connection") -> dict[str, int]:
+        removed = {}
+        hashes = await _hashes(connection, known)
         try:
             async with connection.transaction():
-                erased = await persons.erase(connection, sorted(known))
+                removed = (await persons.erase(connection, sorted(known)))._asdict()
+                removed["persons"] = await audiences.erase(connection, *hashes)
                 if dry_run:
                     raise _DryRun
         except _DryRun:
             pass
-        return erased
+        return removed
 
     async def work(connection: "asyncpg.Connection") -> dict[str, int]:
         if not dry_run:
@@ -83,7 +85,7 @@ def forget(ids: tuple[str, ...], dry_run: bool) -> None:
             kept = [*names, *map(suppression.event_name, known)]
             hashes = {suppression.hash_of(key, name) for name in kept}
             await persons.suppress(connection, hashes)
-        removed = dict((await erase_events(connection))._asdict())
+        removed = await erase_stored(connection)
         if not dry_run:
             await asyncio.sleep(TAKEN_UP_S)
         removed |= (await erase_users())._asdict()
@@ -98,3 +100,18 @@ def forget(ids: tuple[str, ...], dry_run: bool) -> None:
         raise console.redis_failed(error, redis_url) from error
     receipt |= {"ids": len(ids), "dryRun": dry_run, "suppressed": not dry_run, "removed": removed}
     click.echo(msgspec.json.format(msgspec.json.encode(receipt), indent=2).decode())
+
+
+async def _hashes(connection: "asyncpg.Connection", ids: "set[str]") -> "tuple[set[int], set[int]]":
+    """Return the hashes of persons and of ids in bid requests that any of the ids may be."""
+    from snapbid.campaigns.persons import PersonKey
+    from snapbid.warehouse import persons, products, registry
+
+    key = PersonKey((await persons.fetch_suppression(connection)).key)
+    named = await products.fetch_names(connection)
+    families = {canonical for canonical, _ in (await registry.fetch_numbered(connection)).values()}
+    users = {of(product, id) for of in (key.user, key.visitor) for product in named for id in ids}
+    members = {key.member(kind, id) for kind in ("ifa", "buyeruid", "eid") for id in ids}
+    members |= {key.member("user", id, family) for family in families for id in ids}
+    pairs = (id.partition(" ") for id in ids)
+    return users, members | {key.member("eid", id, source) for source, _, id in pairs if id}

@@ -187,6 +187,9 @@ DEFINITIONS: dict[str, Definition] = {
         "counter",
         "Rows that the auction log dropped; gap rows in the log say when and how many.",
     ),
+    "snapbid_restricted_requests_total": Definition(
+        "counter", "Bid requests of persons to whom a product must not advertise."
+    ),
     "snapbid_catalog_swaps_total": Definition(
         "counter", "Catalogs that workers put into service (taken_up) or refused.", ("result",)
     ),

@@ -1,4 +1,4 @@
-"""The catalog follower: each new catalog file becomes the snapshot that a worker bids from."""
+"""What a worker bids from, as files are replaced: the catalog, and who is in which audience."""
 
 import asyncio
 import logging
@@ -9,7 +9,9 @@ from typing import Final, TypeAlias
 from snapbid.base.beat import BEAT_S, beat
 from snapbid.base.tasks import end
 from snapbid.bidding.snapshot import CatalogSnapshot
+from snapbid.catalog._members import MemberBook
 from snapbid.catalog.catalog import Catalog, CatalogError
+from snapbid.catalog.members import MEMBERS, OpenMembers, open_members
 from snapbid.metrics import Counters, Metrics
 
 LOOK_EVERY_S: Final = BEAT_S / 2  # so that a change bids within 250 ms
@@ -19,11 +21,43 @@ FileVersion: TypeAlias = tuple[int, int]  # inode, modification time (ns)
 logger = logging.getLogger("snapbid")
 
 
+class MemberFollower:
+    """Maps the members at `path` whenever the file has been replaced, and puts them into `book`.
+
+    An invalid file is logged once, and the current members stay in force.
+    """
+
+    def __init__(self, path: Path, book: MemberBook) -> None:
+        self._path = path
+        self._book = book
+        self._open: OpenMembers | None = None
+        self._seen: FileVersion | None = None
+
+    async def look(self) -> None:
+        """Put the file's members into force unless they already are."""
+        try:
+            status = self._path.stat()
+            version = (status.st_ino, status.st_mtime_ns)
+            if version == self._seen:
+                return
+            opened = await asyncio.to_thread(open_members, self._path, self._open)
+        except FileNotFoundError:  # or its base is gone: a newer file has replaced it
+            return
+        except CatalogError as error:
+            logger.error("refused members %s: %s; keeping those before", self._path, error)
+        else:
+            self._open = opened
+            self._book.use(opened.members)
+        self._seen = version
+
+
 class CatalogFollower:
     """Maps the catalog at `path` whenever the file has been replaced.
 
     `build` makes a snapshot of it, given the one that it replaces; `use` puts it into service
-    atomically. An invalid file is logged once, and the current snapshot stays in service.
+    atomically. An invalid file is logged once, and the current snapshot stays in service. So it
+    does while campaigns depend on persons and `members` have not been published, since nobody who
+    excluded himself may get an advertisement meanwhile.
     """
 
     def __init__(
@@ -32,9 +66,12 @@ class CatalogFollower:
         metrics: Metrics,
         build: Callable[[Catalog, CatalogSnapshot | None], CatalogSnapshot],
         use: Callable[[CatalogSnapshot, CatalogSnapshot | None], None],
+        members: MemberBook,
     ) -> None:
         self.snapshot: CatalogSnapshot | None = None
         self._path = path
+        self._members = members
+        self._member_follower = MemberFollower(path.with_name(MEMBERS), members)
         self._build = build
         self._use = use
         self._swaps = Counters(metrics, "snapbid_catalog_swaps_total", "result")
@@ -53,6 +90,7 @@ class CatalogFollower:
 
     async def look(self) -> None:
         """Put the file's catalog into service unless it already is."""
+        await self._member_follower.look()
         try:
             status = self._path.stat()
             version = (status.st_ino, status.st_mtime_ns)
@@ -69,6 +107,8 @@ class CatalogFollower:
             logger.error("refused catalog %s: %s; bidding from the one before", self._path, error)
             self._swaps.inc("refused")
             self._refused = version
+            return
+        if self._members.current is None and catalog.depends_on_persons:
             return
         await self._swap(catalog)
         self._swaps.inc("taken_up")

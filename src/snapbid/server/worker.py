@@ -23,6 +23,7 @@ from snapbid.bidding.routes import NOTICE_KINDS, SIGNED_PREFIX
 from snapbid.bidding.routes import ROUTES as NOTICE_ROUTES
 from snapbid.bidding.signing import NoticeSigner
 from snapbid.bidding.snapshot import CatalogSnapshot
+from snapbid.catalog._members import MemberBook
 from snapbid.catalog.catalog import Catalog
 from snapbid.events.endpoint import EventEndpoints
 from snapbid.events.routes import ROUTES as EVENT_ROUTES
@@ -30,7 +31,7 @@ from snapbid.events.routes import is_event_path
 from snapbid.ledger.admin import parts
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.budgets.room import RoomReader, room_path
-from snapbid.metrics import Counters, Metrics
+from snapbid.metrics import Counter, Counters, Metrics
 from snapbid.operations.golive.evidence import Evidence
 from snapbid.operations.golive.outcomes import Outcomes
 from snapbid.operations.golive.store import EvidenceStore
@@ -176,8 +177,14 @@ class Worker:
                 events.take_up(snapshot.catalog.events)
             bids.set_snapshot(snapshot, before)
 
+        book = MemberBook()
+        restricted = metrics.counter("snapbid_restricted_requests_total")
         self._follower = CatalogFollower(
-            settings.catalog_path, metrics, partial(_snapshot, settings, geo), use
+            settings.catalog_path,
+            metrics,
+            partial(_snapshot, settings, geo, book, restricted),
+            use,
+            book,
         )
         self.bid_endpoints = bids.handlers
         self.routes = Routes(
@@ -251,7 +258,12 @@ class _OwnEvents:
 
 
 def _snapshot(
-    settings: ServingSettings, geo: GeoDatabase, catalog: Catalog, before: CatalogSnapshot | None
+    settings: ServingSettings,
+    geo: GeoDatabase,
+    book: MemberBook,
+    restricted: Counter,
+    catalog: Catalog,
+    before: CatalogSnapshot | None,
 ) -> CatalogSnapshot:
     shards = settings.ledger_shards
     lookups = Lookups(
@@ -260,6 +272,8 @@ def _snapshot(
         gvl_id=settings.gvl_id,
         suppression=catalog.suppression,
         max_quantity=settings.max_quantity,
+        members=book,
+        restricted=restricted,
     )
     return CatalogSnapshot(catalog, lookups, shards, before)
 

@@ -438,6 +438,16 @@ async def fetch_names(connection: asyncpg.Connection) -> Names:
     )
 
 
+async def fetch_present(connection: asyncpg.Connection, listed: Iterable[int]) -> list[Member]:
+    """Fetch in which audiences these members are now, in order."""
+    rows = await connection.fetch(
+        "select member, audience, until, revision from audience_member"
+        " where member = any($1) and until > now() order by member, audience",
+        list(listed),
+    )
+    return [Member(*row) for row in rows]
+
+
 async def fetch_members(connection: asyncpg.Connection, revision: int) -> list[Member]:
     """Fetch the rows that changed after a revision."""
     rows = await connection.fetch(

@@ -141,3 +141,11 @@ async def revoke(connection: asyncpg.Connection, given: str) -> IssuedKey:
 def _issued(row: asyncpg.Record) -> IssuedKey:
     id, product, presets, rate, events, issued_at = row
     return IssuedKey(id, product, tuple(presets), rate, events, issued_at)
+
+
+async def fetch_names(connection: asyncpg.Connection) -> list[str]:
+    """Fetch the names of the products that there are, or were when their events were stored."""
+    rows = await connection.fetch(
+        "select name from product union select product from audience where product is not null"
+    )
+    return [row["name"] for row in rows]

@@ -14,6 +14,7 @@ import contextlib
 import logging
 import threading
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import monotonic, perf_counter, time
 from typing import Any, Final
@@ -23,7 +24,9 @@ import asyncpg
 from snapbid.base.tasks import run_until
 from snapbid.catalog import catalog, event_config
 from snapbid.catalog.catalog import Base, Catalog, CatalogError, Stamp, stamp_of
+from snapbid.catalog.members import MEMBERS
 from snapbid.catalog.publisher.making import make_base, remove_others
+from snapbid.catalog.publisher.members import MemberPublisher
 from snapbid.catalog.publisher.overlay import Overlay
 from snapbid.catalog.publisher.sharing import ObtainedBase
 from snapbid.reference import rates
@@ -47,6 +50,7 @@ class CatalogPublisher:
     def __init__(self, dsn: str, path: Path) -> None:
         self._dsn = dsn
         self._path = path
+        self._members = MemberPublisher(dsn, path.with_name(MEMBERS))
         self._overlay: Overlay | None = None
         self._warehouse = ""
         self._identity = ""
@@ -78,18 +82,25 @@ class CatalogPublisher:
 
     async def _publish_for_ever(self) -> None:
         try:
-            while True:
-                try:
-                    await self._follow()
-                except AWAY as error:
-                    self._log_once(describe(error, self._dsn))
-                except Exception:
-                    logger.exception("publishing the catalog failed; retrying")
-                await asyncio.sleep(RETRY_S)
+            await asyncio.gather(
+                self._keep(self._follow, "the catalog"),
+                self._keep(self._members.follow, "the members of audiences"),
+            )
         finally:
-            if self._making is not None:
-                self._making.cancel()
-                await asyncio.wait([self._making])
+            for making in (self._making, self._members.making):
+                if making is not None:
+                    making.cancel()
+                    await asyncio.wait([making])
+
+    async def _keep(self, follow: Callable[[], Awaitable[None]], what: str) -> None:
+        while True:
+            try:
+                await follow()
+            except AWAY as error:
+                self._log_once(describe(error, self._dsn))
+            except Exception:
+                logger.exception("publishing %s failed; retrying", what)
+            await asyncio.sleep(RETRY_S)
 
     def _log_once(self, why: str) -> None:
         """Log once why the catalog is not updated."""

@@ -28,6 +28,7 @@ from snapbid.operations.explain.creatives import (
 )
 from snapbid.operations.explain.search import NO_RATE, Search, Situation, ask, floor_of
 
+PRODUCT: Final = "product"
 _replace = msgspec.structs.replace
 _FITTING: Final = (Creative("fits", "native", native=NativeAd(NativeLink("x"), title="x")),)
 
@@ -87,7 +88,10 @@ def _refusals(
         if refusal == Refusal.NOT_REFUSED:
             return
         code = code_of(refusal, dimension)
-        if dimension is not None:
+        if dimension == PRODUCT:
+            yield PRODUCT, code
+            campaign = _replace(campaign, product=None)
+        elif dimension is not None:
             sides = _refusing_sides(campaign, request, imp, situation, dimension)
             assert sides, f"{dimension} refuses as a whole, but neither side of it does"
             for side in sides:
@@ -203,6 +207,11 @@ def _own_rows(campaign: Campaign, has: Carried, now_ms: int) -> Iterator[RuleChe
             yield RuleCheck(f"{name} include", words.entries(name, values.include), carries, True)
         if values.exclude:
             yield RuleCheck(f"{name} exclude", words.entries(name, values.exclude), carries, True)
+    if campaign.product is not None:
+        asks = f"advertises {campaign.product}, so nobody who excluded himself from it"
+        restricts = campaign.product in has.get(PRODUCT, ())
+        carries = "a person who did, or wants no marketing" if restricts else words.NOTHING
+        yield RuleCheck(PRODUCT, asks, carries, True)
     if campaign.geo_radius:
         circles = [
             f"{circle.km:g} km around {circle.lat}, {circle.lon}" for circle in campaign.geo_radius

@@ -61,6 +61,8 @@ _DIMENSIONS: Final = {
     "bundle": _BLOCKED_PLACE,
     "publisher": _BLOCKED_PLACE,
     "segment": UNMATCHED_USER,
+    "audience": UNMATCHED_USER,
+    "product": UNMATCHED_USER,
     "deal": _loss(4, "Invalid Deal ID"),
     FORMAT_NAME: FORMAT,
 }

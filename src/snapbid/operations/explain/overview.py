@@ -94,6 +94,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     at: str | None = None
     withheld: list[str] = []
     user: str | None = None
+    persons: list[str] = []  # in audiences, by the hashes of their ids
     carries: Carried = {}
     currency: str = USD
     impressions: list[Impression] = []

@@ -11,12 +11,17 @@ from redis.exceptions import RedisError
 
 from snapbid.base.settings import Settings
 from snapbid.bidding.cost import MAX_COST, cost_of, quantity_of
+from snapbid.bidding.identity import member_ids
 from snapbid.bidding.lookups import Lookups
-from snapbid.bidding.request import BidRequest, Imp
+from snapbid.bidding.request import BidRequest, Device, Imp, User
 from snapbid.bidding.snapshot import CatalogSnapshot, limits_of
 from snapbid.campaigns import document, normalised
 from snapbid.campaigns.campaign import Campaign
+from snapbid.campaigns.member_file import in_hex
+from snapbid.campaigns.persons import PersonKey
+from snapbid.catalog._members import MemberBook, Members, starts_of
 from snapbid.catalog.catalog import Catalog, CatalogError, encode
+from snapbid.catalog.members import ENTRY, until_of
 from snapbid.catalog.payload import Builder, build_payload, put
 from snapbid.catalog.single import index_of
 from snapbid.ledger.admin import parts
@@ -33,7 +38,7 @@ from snapbid.operations.spending import fetch as fetch_spending
 from snapbid.redisclient import connection
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
-from snapbid.warehouse import away, campaigns, persons, registry, suspensions
+from snapbid.warehouse import audiences, away, campaigns, persons, registry, suspensions
 
 BATCH: Final = 1000  # bids in one request for verdicts
 _CAPS: Final[dict[str, tuple[str, Code | None]]] = {
@@ -54,6 +59,7 @@ class Stores:
         self._settings = settings
         self._redis = connection.connect(settings.redis_url)
         self._budgets = Budgets(self._redis, settings.ledger_shards, time)
+        self._members = MemberBook()
         self.unread: dict[str, str] = {}  # campaign -> the mistake in its document
 
     async def __aenter__(self) -> "Stores":
@@ -83,8 +89,35 @@ class Stores:
             gvl_id=settings.gvl_id,
             suppression=catalog.suppression,
             max_quantity=settings.max_quantity,
+            members=self._members,
         )
         return CatalogSnapshot(catalog, lookups, settings.ledger_shards)
+
+    async def look_up_persons(self, asked: MatchableRequest) -> list[str]:
+        """Put into force in which audiences the request's persons are, and say so by their hashes.
+
+        Workers have it within seconds from the same table.
+        """
+        request, situation, _ = asked
+        device, user = request.device or Device(), request.user or User()
+        key = PersonKey((await persons.fetch_suppression(self._warehouse)).key)
+        kinds = {
+            key.member(kind, id, scope): kind
+            for kind, id, scope in member_ids(device, user, situation.canonical)
+        }
+        rows = await audiences.fetch_present(self._warehouse, kinds)
+        names = await audiences.fetch_names(self._warehouse)
+        entries = b"".join(
+            ENTRY.pack(row.member, row.audience, until_of(row.until)) for row in rows
+        )
+        members = Members(key.key, *names, entries + starts_of(entries), len(rows))
+        self._members.use(members)
+        said = []
+        for member in dict.fromkeys(row.member for row in rows):
+            own, products = members.look_up(member, situation.now_ms)
+            parts = [*(f"in {id}" for id in own), *(f"restricted for {id}" for id in products)]
+            said.append(f"{kinds[member]} with hash {in_hex(member)}: {words.some(parts)}")
+        return said
 
     async def _published(self, ssps: dict[str, tuple[str, int]]) -> Catalog | None:
         """Return the catalog published by a server of this home, if it is current."""

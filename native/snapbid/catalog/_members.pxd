@@ -1,0 +1,26 @@
+"""Who is in which audience, as workers map it; see _members.pyx."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+cdef struct Section:  # of a file: entries in order, and where those of each prefix begin
+    const unsigned char *entries
+    const uint32_t *starts
+    uint64_t count
+    uint32_t shift  # of a member, to the right, for its prefix
+
+
+cdef class Members:
+    cdef object sources  # the buffers
+    cdef Section base, over  # in the sources
+    cdef bytes key
+    cdef dict audiences  # number -> id
+    cdef dict products  # number -> name
+
+    cdef int find(self, uint64_t member, int64_t now_ms, list audiences, list products) except -1
+    cdef int add(self, uint32_t number, uint32_t until, int64_t now_s, list audiences,
+                 list products) except -1
+
+
+cdef class MemberBook:
+    cdef Members current

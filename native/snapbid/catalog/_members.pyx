@@ -1,0 +1,186 @@
+# cython: auto_pickle=False, autotestdict=False
+"""Who is in which audience, as workers map it.
+
+A section of a file has entries of 16 bytes, ascending: member (int64), audience (int32), until
+(int32, seconds since 2024; the largest number is never), big-endian as PostgreSQL sends them. Behind
+them stand the numbers of the first entries of each prefix, uint32, and of the end. An entry of the
+overlay replaces that of the base for the same member and audience.
+"""
+
+cimport cython
+from libc.stdint cimport UINT32_MAX
+from libc.string cimport memcpy
+
+cdef extern from *:
+    uint64_t sb_swap64 "__builtin_bswap64" (uint64_t number) nogil
+    uint32_t sb_swap32 "__builtin_bswap32" (uint32_t number) nogil
+
+cdef enum:
+    ENTRY = 16
+    NEVER = 0x7fffffff
+    MOST_PREFIXES = 28  # bits
+
+cdef uint64_t SIGN = <uint64_t>1 << 63
+cdef int64_t EPOCH_MS = 1704067200000  # 2024-01-01
+
+EPOCH_S = EPOCH_MS // 1000
+ENTRY_SIZE = ENTRY
+
+
+cdef inline uint64_t member_at(const unsigned char *entry) noexcept:
+    """Return an entry's member, in the order of signed integers."""
+    cdef uint64_t number
+    memcpy(&number, entry, 8)
+    return sb_swap64(number) ^ SIGN
+
+
+cdef inline uint32_t number_at(const unsigned char *entry, int offset) noexcept:
+    cdef uint32_t number
+    memcpy(&number, entry + offset, 4)
+    return sb_swap32(number)
+
+
+cdef inline uint32_t bits_of(uint64_t count) noexcept:
+    """Return the bits of prefixes that leave some 8 entries for each."""
+    cdef uint32_t bits = 1
+    while bits < MOST_PREFIXES and count >> (bits + 3):
+        bits += 1
+    return bits
+
+
+def starts_of(const unsigned char[::1] entries not None):
+    """Return where the entries of each prefix begin. Raises ValueError if they do not ascend."""
+    cdef uint64_t count = entries.shape[0] // ENTRY, i, member, before = 0
+    cdef uint32_t bits = bits_of(count), shift = 64 - bits, prefix = 0, number, last = 0
+    cdef bytearray made = bytearray(4 * ((<size_t>1 << bits) + 1))
+    cdef uint32_t *starts = <uint32_t *><char *>made
+    cdef const unsigned char *entry = &entries[0] if count else NULL
+    if entries.shape[0] % ENTRY or count >= UINT32_MAX:
+        raise ValueError("not a section of members")
+    for i in range(count):
+        member = member_at(entry)
+        number = number_at(entry, 8)
+        if i and (member < before or member == before and number <= last):
+            raise ValueError("the members do not ascend")
+        while prefix <= member >> shift:
+            starts[prefix] = i
+            prefix += 1
+        before, last = member, number
+        entry += ENTRY
+    while prefix <= <uint32_t>1 << bits:
+        starts[prefix] = count
+        prefix += 1
+    return made
+
+
+cdef int open_section(Section *section, const unsigned char[::1] data, uint64_t count) except -1:
+    cdef uint32_t bits = bits_of(count)
+    if <uint64_t>data.shape[0] != count * ENTRY + 4 * ((<uint64_t>1 << bits) + 1):
+        raise ValueError("not a section of members")
+    section.entries = &data[0]
+    section.starts = <const uint32_t *>(&data[0] + count * ENTRY)
+    section.count = count
+    section.shift = 64 - bits
+    if section.starts[<size_t>1 << bits] != count:
+        raise ValueError("not a section of members")
+    return 0
+
+
+@cython.final
+cdef class Members:
+    """A view of mapped sections.
+
+    key: of the hashes (campaigns.persons); audiences and products: what the numbers mean. Each of
+    the sections is a buffer with its number of entries. Raises ValueError for anything else.
+    """
+
+    def __cinit__(self, bytes key not None, dict audiences not None, dict products not None,
+                  const unsigned char[::1] over not None, uint64_t n_over,
+                  const unsigned char[::1] base=None, uint64_t n_base=0):
+        if len(key) != 16:
+            raise ValueError("a key has 16 bytes")
+        self.sources = over, base
+        self.key, self.audiences, self.products = key, audiences, products
+        open_section(&self.over, over, n_over)
+        if base is not None:
+            open_section(&self.base, base, n_base)
+
+    def __len__(self):
+        """Return the number of entries, ended ones too."""
+        return self.base.count + self.over.count
+
+    def look_up(self, int64_t member, int64_t now_ms):
+        """Return the ids of the member's audiences, and the products that must not advertise to it.
+        """
+        audiences, products = [], []
+        self.find(<uint64_t>member, now_ms, audiences, products)
+        return audiences, products
+
+    cdef int find(self, uint64_t member, int64_t now_ms, list audiences, list products) except -1:
+        """Add what the member is in to the lists."""
+        cdef const unsigned char *over_end
+        cdef const unsigned char *base_end
+        cdef uint64_t wanted = member ^ SIGN
+        cdef const unsigned char *over = seek(&self.over, wanted, &over_end)
+        cdef const unsigned char *base = seek(&self.base, wanted, &base_end)
+        cdef uint32_t over_number, base_number
+        cdef int64_t now_s = (now_ms - EPOCH_MS) // 1000
+        while True:
+            while over < over_end and member_at(over) < wanted:
+                over += ENTRY
+            while base < base_end and member_at(base) < wanted:
+                base += ENTRY
+            over_number = base_number = UINT32_MAX
+            if over < over_end and member_at(over) == wanted:
+                over_number = number_at(over, 8)
+            if base < base_end and member_at(base) == wanted:
+                base_number = number_at(base, 8)
+            if over_number == base_number == UINT32_MAX:
+                return 0
+            if base_number < over_number:
+                self.add(base_number, number_at(base, 12), now_s, audiences, products)
+            else:
+                self.add(over_number, number_at(over, 12), now_s, audiences, products)
+            if over_number <= base_number:
+                over += ENTRY
+            if base_number != UINT32_MAX and (base_number <= over_number):
+                base += ENTRY
+
+    cdef int add(self, uint32_t number, uint32_t until, int64_t now_s, list audiences,
+                 list products) except -1:
+        """Add an audience that has not ended, and still exists."""
+        if until != NEVER and <int64_t>until <= now_s:
+            return 0
+        name = self.audiences.get(number)
+        if name is not None:
+            audiences.append(name)
+            return 0
+        name = self.products.get(number)
+        if name is not None:
+            products.append(name)
+        return 0
+
+
+cdef inline const unsigned char *seek(const Section *section, uint64_t member,
+                                      const unsigned char **end) noexcept:
+    """Return the first of the entries with the member's prefix, and the end of them."""
+    cdef uint64_t prefix
+    if section.count == 0:
+        end[0] = NULL
+        return NULL
+    prefix = member >> section.shift
+    end[0] = section.entries + <uint64_t>section.starts[prefix + 1] * ENTRY
+    return section.entries + <uint64_t>section.starts[prefix] * ENTRY
+
+
+@cython.final
+cdef class MemberBook:
+    """The members in force, for all readers of a process; None until there are any."""
+
+    @property
+    def current(self):
+        return self.current
+
+    def use(self, Members members):
+        """Put members into force."""
+        self.current = members

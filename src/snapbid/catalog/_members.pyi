@@ -1,0 +1,47 @@
+"""Who is in which audience, as workers map it."""
+
+from typing import final
+
+from _typeshed import ReadableBuffer
+
+EPOCH_S: int  # of `until` in an entry, epoch s
+ENTRY_SIZE: int  # bytes
+
+def starts_of(entries: ReadableBuffer) -> bytearray:
+    """Return where the entries of each prefix begin; they stand behind the entries in a section.
+
+    Raises ValueError if the entries do not ascend.
+    """
+
+@final
+class Members:
+    """A view of mapped sections.
+
+    `key`: of the hashes (`campaigns.persons`); `audiences` and `products`: what the numbers mean.
+    Each section is a buffer with its number of entries. Raises ValueError for anything else.
+    """
+
+    def __new__(
+        cls,
+        key: bytes,
+        audiences: dict[int, str],
+        products: dict[int, str],
+        over: ReadableBuffer,
+        n_over: int,
+        base: ReadableBuffer | None = None,
+        n_base: int = 0,
+    ) -> Members: ...
+    def __len__(self) -> int:
+        """Return the number of entries, ended ones too."""
+
+    def look_up(self, member: int, now_ms: int) -> tuple[list[str], list[str]]:
+        """Return the ids of the member's audiences, and the products that must not advertise."""
+
+@final
+class MemberBook:
+    """The members in force, for all readers of a process; None until there are any."""
+
+    @property
+    def current(self) -> Members | None: ...
+    def use(self, members: Members | None) -> None:
+        """Put members into force."""

@@ -1,0 +1,124 @@
+"""Who is in which audience, in immutable files beside the catalog (contract 12).
+
+The file holds a head (JSON) and the members that changed since the base was made, a separate file
+that the head names. The publisher writes a new file and renames it over the old one; workers map
+both, so any number of them share a single copy. See `_members` for the layout of a section.
+"""
+
+import mmap
+import struct
+import zlib
+from collections.abc import Iterable
+from datetime import MAXYEAR, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from snapbid.catalog import catalog
+from snapbid.catalog._members import ENTRY_SIZE, EPOCH_S, Members, starts_of
+from snapbid.catalog.catalog import Buffer, CatalogError
+
+MEMBERS: Final = "members"  # the file's name, beside the catalog
+NEVER: Final = 2**31 - 1
+ENTRY: Final = struct.Struct(">qii")  # member, audience, until (seconds since EPOCH_S)
+
+_PREAMBLE: Final = struct.Struct("<8sQI")  # magic, length of the head and its CRC-32
+_MAGIC: Final = b"SNAPMEM1"
+
+
+class MemberBase(msgspec.Struct, frozen=True):
+    """A file of members as they were at a revision; `made_at` is epoch seconds."""
+
+    name: str
+    count: int
+    checksum: int
+    revision: int
+    warehouse: str
+    made_at: float
+
+
+class MemberHead(msgspec.Struct, frozen=True):
+    """The head of the file: the key of the hashes, and what the numbers of audiences mean.
+
+    `count` and `checksum` are those of the changed members.
+    """
+
+    key: bytes
+    audiences: dict[int, str]
+    products: dict[int, str]
+    count: int
+    checksum: int
+    base: MemberBase | None = None
+
+
+class OpenMembers(NamedTuple):
+    """Mapped members, with their base to map the next ones."""
+
+    members: Members
+    base: MemberBase | None
+    mapped: mmap.mmap | None
+
+
+def encode(
+    key: bytes,
+    audiences: dict[int, str],
+    products: dict[int, str],
+    changed: Iterable[tuple[int, int, int]],
+    base: MemberBase | None = None,
+) -> list[Buffer]:
+    """Encode a file, in pieces; `changed` are (member, audience, until), ascending."""
+    entries = b"".join(ENTRY.pack(*each) for each in changed)
+    section = entries + starts_of(entries)
+    head = msgspec.json.encode(
+        MemberHead(key, audiences, products, len(entries) // ENTRY_SIZE, zlib.crc32(section), base)
+    )
+    start = _PREAMBLE.pack(_MAGIC, len(head), zlib.crc32(head)) + head
+    return [start.ljust(catalog.aligned(len(start)), b"\0"), section]
+
+
+def until_of(moment: datetime) -> int:
+    """Return a time as an entry has it; the year 9999, PostgreSQL's infinity, is never."""
+    if moment.year == MAXYEAR:
+        return NEVER
+    return max(0, min(int(moment.timestamp()) - EPOCH_S, NEVER))
+
+
+def read_head(data: mmap.mmap | bytes) -> tuple[MemberHead, memoryview]:
+    """Read the head of a file, and return it with the section behind it. Raises CatalogError."""
+    try:
+        magic, length, checksum = _PREAMBLE.unpack_from(data)
+        start = data[_PREAMBLE.size : _PREAMBLE.size + length]
+        if magic != _MAGIC or zlib.crc32(start) != checksum:
+            raise CatalogError("not a file of members of this version")
+        head = msgspec.json.decode(start, type=MemberHead)
+    except (struct.error, ValueError) as error:
+        raise CatalogError(f"not a file of members of this version: {error}") from error
+    section = memoryview(data)[catalog.aligned(_PREAMBLE.size + length) :]
+    if zlib.crc32(section) != head.checksum:
+        raise CatalogError("the members are damaged")
+    return head, section
+
+
+def open_members(path: Path, before: OpenMembers | None = None) -> OpenMembers:
+    """Map the file, and its base unless `before` has mapped it.
+
+    Raises FileNotFoundError, or CatalogError for a file that is damaged or of another version.
+    """
+    head, section = read_head(catalog.map_file(path))
+    base = head.base
+    mapped = before.mapped if before is not None and before.base == base else None
+    if base is not None and mapped is None:
+        beside = path.with_name(base.name)
+        # Read the file: pages touched through the mapping would count as this process's memory.
+        if catalog.checksum_of(beside) != base.checksum:
+            raise CatalogError(f"{base.name} is damaged")
+        mapped = catalog.map_file(beside)
+    try:
+        members = Members(
+            head.key, head.audiences, head.products, section, head.count, mapped,
+            base.count if base is not None else 0,
+        )  # fmt: skip
+    except ValueError as error:
+        raise CatalogError(str(error)) from error
+    return OpenMembers(members, base, mapped)

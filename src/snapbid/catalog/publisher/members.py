@@ -1,0 +1,177 @@
+"""The publisher of members: reads changes of audiences, and replaces the files that workers map.
+
+A change is in the file within a second. Many members are in a base, rebuilt once a day or when the
+changes since are too many, beside the publishing of further changes. If killed at any moment, it
+leaves complete files behind, and the next publisher continues from that base.
+"""
+
+import asyncio
+import logging
+import zlib
+from pathlib import Path
+from time import time
+from typing import Any, Final
+
+import asyncpg
+
+from snapbid.campaigns.persons import PersonKey
+from snapbid.catalog import catalog, members
+from snapbid.catalog._members import EPOCH_S, starts_of
+from snapbid.catalog.catalog import CatalogError, Stamp
+from snapbid.catalog.members import ENTRY, NEVER, MemberBase, until_of
+from snapbid.warehouse import audiences, bases, fence, persons
+
+LOOK_EVERY_S: Final = 0.5
+BASE_S: Final = 86_400.0  # after which a base is made again; below audiences.KEPT_DAYS
+LEAST: int = 100_000  # changed members allowed over any base, however small
+SHARE: int = 8  # or 1/8 of the base, if that is more
+PAGE: Final = 50_000  # members read at once
+
+logger = logging.getLogger("snapbid")
+
+# The present members of a page, as the file has them.
+_PAGE: Final = f"""
+select string_agg(
+    int8send(member) || int4send(audience) || int4send(case when until = 'infinity' then {NEVER}
+        else least(extract(epoch from until)::bigint - {EPOCH_S}, {NEVER})::int end),
+    ''::bytea order by member, audience)
+from (
+    select member, audience, until from audience_member
+    where (member, audience) > ($1::bigint, $2::int) order by member, audience limit {PAGE}
+) as page
+where until > now()
+"""
+_END: Final = f"""
+select member, audience from audience_member where (member, audience) > ($1::bigint, $2::int)
+order by member, audience offset {PAGE - 1} limit 1
+"""
+
+
+class MemberPublisher:
+    """Publishes the members to `path`, on one event loop."""
+
+    def __init__(self, dsn: str, path: Path) -> None:
+        self._dsn = dsn
+        self._path = path
+        self._base: MemberBase | None = None
+        self._changed: dict[tuple[int, int], tuple[int, int]] | None = None  # -> until, revision
+        self._revision = 0
+        self._published: tuple[Any, ...] = ()
+        self._written: Stamp | None = None
+        self.making: asyncio.Task[MemberBase] | None = None  # a base
+
+    async def follow(self) -> None:
+        """Publish after each change, until the connection is lost."""
+        named = {"application_name": bases.PUBLISHER}
+        connection = await asyncpg.connect(self._dsn, timeout=10, server_settings=named)
+        try:
+            while True:
+                await self._publish(connection)
+                await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            connection.terminate()
+
+    async def _publish(self, connection: asyncpg.Connection) -> None:
+        """Read the changes and, if there are any, replace the file."""
+        warehouse = await fence.identity(connection)
+        await self._take_base(connection, warehouse)
+        assert self._changed is not None
+        rows = await audiences.fetch_members(connection, self._revision)
+        for row in rows:
+            self._changed[row.member, row.audience] = until_of(row.until), row.revision
+        self._revision = max([self._revision, *(row.revision for row in rows)])
+        names = await audiences.fetch_names(connection)
+        key = PersonKey((await persons.fetch_suppression(connection)).key).key
+        state = (warehouse, names, key, self._revision, self._base)
+        if state != self._published or self._written != catalog.stamp_of(self._path):
+            changed = [(*at, until) for at, (until, _) in sorted(self._changed.items())]
+            pieces = members.encode(key, *names, changed, self._base)
+            self._written, self._published = catalog.write(self._path, pieces), state
+            self._remove_others()
+        if self._is_due():
+            self._make_base(warehouse)
+
+    async def _take_base(self, connection: asyncpg.Connection, warehouse: str) -> None:
+        """Use the base that has just been made; at first, the published one or a new one."""
+        if self._published and self._published[0] != warehouse:
+            self._base = self._changed = None
+        if self._changed is None:
+            self._base = await asyncio.to_thread(self._published_base, warehouse)
+            if self._base is None or self._base.revision > await audiences.fetch_revision(
+                connection
+            ):
+                self._base = await make_base(self._dsn, self._path, warehouse)
+            self._changed, self._revision = {}, self._base.revision
+        if self.making is not None and self.making.done():
+            making, self.making = self.making, None
+            base = making.result()
+            if base.warehouse == warehouse:
+                self._base = base
+                self._changed = {
+                    at: row for at, row in self._changed.items() if row[1] > base.revision
+                }
+
+    def _published_base(self, warehouse: str) -> MemberBase | None:
+        try:
+            base = members.open_members(self._path).base
+        except (OSError, CatalogError):
+            return None
+        is_fresh = base is not None and time() - base.made_at < BASE_S
+        return base if base is not None and is_fresh and base.warehouse == warehouse else None
+
+    def _is_due(self) -> bool:
+        assert self._base is not None
+        assert self._changed is not None
+        is_large = len(self._changed) > max(LEAST, self._base.count // SHARE)
+        return is_large or time() - self._base.made_at > BASE_S
+
+    def _make_base(self, warehouse: str) -> None:
+        if self.making is None:
+            self.making = asyncio.create_task(make_base(self._dsn, self._path, warehouse))
+
+    def _remove_others(self) -> None:
+        """Remove the bases that are no longer named."""
+        assert self._base is not None
+        for path in self._path.parent.glob(f"{self._path.name}-*"):
+            if path.name != self._base.name and self.making is None:
+                path.unlink(missing_ok=True)
+
+
+async def make_base(dsn: str, path: Path, warehouse: str) -> MemberBase:
+    """Write all present members to a file beside `path`."""
+    connection = await asyncpg.connect(dsn, timeout=10)
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            revision = await audiences.fetch_revision(connection)
+            name = f"{path.name}-{revision}-{time():.0f}"
+            beside = path.with_name(f"{name}.tmp")
+            size, checksum = 0, 0
+            with beside.open("wb") as file:
+                async for entries in _pages(connection):
+                    file.write(entries)
+                    size += len(entries)
+                    checksum = zlib.crc32(entries, checksum)
+                file.flush()
+                starts = await asyncio.to_thread(_starts, beside, size)
+                file.write(starts)
+            beside.replace(path.with_name(name))
+    finally:
+        connection.terminate()
+    count = size // ENTRY.size
+    logger.info("published a base of %d members of audiences", count)
+    return MemberBase(name, count, zlib.crc32(starts, checksum), revision, warehouse, time())
+
+
+async def _pages(connection: asyncpg.Connection) -> Any:
+    """Yield the entries of all present members, in order."""
+    at: tuple[int, int] | None = (-(2**63), 0)
+    while at is not None:
+        entries = await connection.fetchval(_PAGE, *at)
+        if entries:
+            yield entries
+        end = await connection.fetchrow(_END, *at)
+        at = None if end is None else (end["member"], end["audience"])
+
+
+def _starts(path: Path, size: int) -> bytes | bytearray:
+    return starts_of(catalog.map_file(path) if size else b"")

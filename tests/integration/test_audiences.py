@@ -1,0 +1,177 @@
+"""Audiences and self-exclusion, from an event to the bid (contract 12)."""
+
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.commands import invoke, succeed
+from support.ops import ask
+from support.processes import eventually
+from support.stack import Stack
+
+CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
+CAMPAIGNS = [
+    {"id": "casino", "advertiser": "casino.example", "cpm": 3, "product": "casino",
+     "targeting": {"bundle": {"include": ["of.casino"]}}, "creatives": [CREATIVE]},
+    {"id": "buyers", "advertiser": "shop.example", "cpm": 2, "creatives": [CREATIVE],
+     "targeting": {"bundle": {"include": ["of.buyers"]}, "audience": {"include": ["buyers"]}}},
+    {"id": "others", "advertiser": "shop.example", "cpm": 2, "creatives": [CREATIVE],
+     "targeting": {"bundle": {"include": ["of.others"]},
+                   "audience": {"exclude": ["buyers", "own"]}}},
+]  # fmt: skip
+BUYERS = {"id": "buyers", "product": "casino", "event": "deposit", "within_days": 30}
+
+
+class System:
+    """A server with a drain, an SSP and a product."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.key = succeed(stack.environ, "key", "issue", "casino", "--preset", "igaming").strip()
+
+    def request(self, of: str, **more: Any) -> bytes:
+        imp = {"id": "1", "banner": {"w": 300, "h": 250}}
+        app = {"bundle": f"of.{of}"}
+        whole = {"id": uuid.uuid4().hex, "imp": [imp], "tmax": 60_000, "app": app, **more}
+        return json.dumps(whole).encode()
+
+    def bids(self, of: str, device: str, **more: Any) -> bool:
+        """Whether the campaign bids on a request with this device."""
+        body = self.request(of, device={"ifa": device}, **more)
+        path = "/api/v1/openrtb2/acme/bid"
+        return ask(self.stack, "POST", path, body, content_type="application/json")[0] == 200
+
+    def send(self, name: str, user: str, **context: Any) -> None:
+        event = {
+            "event": name,
+            "timestamp": time.time_ns() // 1_000_000,
+            "identity": {"client_user_id": user},
+            "context": {"ip_address": "8.8.8.8", **context},
+        }
+        body, media = json.dumps(event).encode(), "application/json"
+        sent = ask(self.stack, "POST", "/v3/s2s/event", body, content_type=media,
+                   x_api_key=self.key)  # fmt: skip
+        assert sent[0] == 202, sent
+
+    def deposit(self, user: str, **context: Any) -> None:
+        paid = {"transaction_id": uuid.uuid4().hex, "amount": 20, "currency": "USD"}
+        self.send("deposit", user, **paid, **context)
+
+
+@pytest.fixture(scope="module")
+def system(module_database: str, module_stack: Callable[..., Stack]) -> Iterator[System]:
+    environ = {"SNAPBID_DATABASE_URL": module_database}
+    succeed(environ, "ssp", "add", "acme")
+    lines = "\n".join(map(json.dumps, CAMPAIGNS))
+    succeed(environ, "campaign", "import", "-", input=lines)
+    succeed(environ, "audience", "add", "-", input=json.dumps(BUYERS))
+    served = module_stack()
+    drain = Stack(served.environ, "drain")
+    with contextlib.closing(drain):
+        drain.launch()
+        made = System(served)
+        eventually(lambda: made.bids("casino", "someone"), "it bids")
+
+        def is_known() -> bool:
+            with contextlib.suppress(AssertionError):
+                made.send("login", "first")
+                return True
+            return False
+
+        eventually(is_known, "the key is known")
+        yield made
+
+
+def test_who_excludes_himself_gets_no_advertisement(system: System) -> None:
+    device = str(uuid.uuid4())
+    system.send("login", "mary", device_id=device)
+    assert system.bids("casino", device)
+    system.send("account_blocked", "mary", block_reason="self_exclusion")
+    eventually(lambda: not system.bids("casino", device), "the bids end")
+    assert system.bids("casino", str(uuid.uuid4()))
+    assert system.bids("others", device)
+    assert not system.bids("casino", device.upper())
+
+    body = system.request("casino", device={"ifa": device})
+    explained = succeed(system.stack.environ, "explain", "acme", "-", "--campaign", "casino",
+                        input=body.decode())  # fmt: skip
+    assert "REFUSES  product" in explained
+    assert "ifa with hash" in explained
+    assert "restricted for casino" in explained
+    assert "mary" not in explained
+    assert device not in explained.split("person: ")[1]
+
+    def restricted() -> float:
+        text = ask(system.stack, "GET", "/metrics", ops=True)[2].decode()
+        lines = [line for line in text.splitlines() if line.startswith("snapbid_restricted")]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+    system.send("account_unblocked", "mary", unblock_reason="cooldown_ended")
+    eventually(lambda: system.bids("casino", device), "it bids again")
+    assert restricted() >= 2
+
+
+def test_who_wants_no_marketing_gets_none(system: System) -> None:
+    device = str(uuid.uuid4())
+    channels = dict.fromkeys(("allow_email", "allow_sms", "allow_push", "allow_chat_app"), False)
+    system.send("marketing_consent_updated", "john", **channels, device_id=device)
+    eventually(lambda: not system.bids("casino", device), "the bids end")
+    system.send("marketing_consent_updated", "john", **channels | {"allow_sms": True})
+    eventually(lambda: system.bids("casino", device), "it bids again")
+
+
+def test_what_somebody_has_done_is_targeted(system: System) -> None:
+    device = str(uuid.uuid4())
+    assert not system.bids("buyers", device)
+    assert system.bids("others", device)
+    system.deposit("buyer", device_id=device)
+    eventually(lambda: system.bids("buyers", device), "a buyer is targeted")
+    assert not system.bids("others", device)
+    assert not system.bids("buyers", device, regs={"coppa": 1})
+    listed = json.loads(succeed(system.stack.environ, "audience", "list", "--json"))
+    assert [(each["id"], each["members"]) for each in listed] == [("buyers", 1)]
+    succeed(system.stack.environ, "audience", "remove", "buyers")
+    eventually(lambda: not system.bids("buyers", device), "the audience is gone")
+    added = succeed(system.stack.environ, "audience", "add", "-", input=json.dumps(BUYERS))
+    assert added == "buyers: added\n"
+    eventually(lambda: system.bids("buyers", device), "stored events count")
+
+
+def test_a_list_of_ids_is_an_audience(system: System) -> None:
+    one, two = str(uuid.uuid4()), str(uuid.uuid4())
+    environ = system.stack.environ
+    hashed = succeed(environ, "audience", "hash", "-", input=f"{one}\n")
+    assert succeed(environ, "audience", "import", "own", "-", input=hashed) == "own: 1 member\n"
+    eventually(lambda: not system.bids("others", one), "the list is excluded")
+    assert system.bids("others", two)
+    succeed(environ, "audience", "import", "own", "-", input=f"ifa {two}\n")
+    eventually(lambda: system.bids("others", one), "another list has replaced it")
+    assert not system.bids("others", two)
+
+
+def test_the_forgotten_are_in_no_audience(system: System) -> None:
+    device = str(uuid.uuid4())
+    system.deposit("leaver", device_id=device)
+    eventually(lambda: system.bids("buyers", device), "a buyer is targeted")
+    receipt = json.loads(succeed(system.stack.environ, "forget", "--id", "leaver"))
+    assert receipt["removed"]["persons"] > 0
+    eventually(lambda: not system.bids("buyers", device), "nobody knows him")
+
+
+def test_mistakes_are_named(system: System) -> None:
+    environ = system.stack.environ
+    wrong = [{"id": "a b", "product": "p", "event": "deposit"}]
+    refused = invoke(environ, "audience", "add", "-", input=json.dumps(wrong))
+    assert refused.returncode == 1
+    assert "[0].id: must have 1 to 128 of the characters" in refused.stderr
+    assert "[0].within_days: is required" in refused.stderr
+    refused = invoke(environ, "audience", "import", "own", "-", input="ifa null\n")
+    assert refused.returncode == 1
+    assert "line 1: expected is ID" in refused.stderr
+    refused = invoke(environ, "audience", "remove", "nothing")
+    assert (refused.returncode, "no audience" in refused.stderr) == (1, True)
+    assert invoke(environ, "audience", "add", "-", input="{").returncode == 1
