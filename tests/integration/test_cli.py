@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from support.commands import invoke
-from support.stack import execute, run
+from support.stack import connected, execute, run
 from support.vast import wrapper
 
+from snapbid.campaigns.click_id import NO_AUCTION, Click, creative_digest
 from snapbid.embedded import Home, Postgres
-from snapbid.warehouse import audit, away, migrate
+from snapbid.warehouse import audit, away, conversions, migrate
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 CAMPAIGN: dict[str, Any] = {
@@ -167,6 +168,71 @@ def test_campaigns(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "back.json").write_text(listed, encoding="utf-8")
     back = done(cli("campaign", "import", str(tmp_path / "back.json")))
     assert back == "2 campaigns imported: 0 added, 0 changed, 2 unchanged\n"
+
+
+def test_the_performance_of_campaigns(cli: Cli, database: str, tmp_path: Path) -> None:
+    done(cli("campaign", "import", write(tmp_path / "a.jsonl", CAMPAIGN)))
+    head = "campaign\tbids\twins\timps\tspend\tregistrations\tfirst_deposits\tnet_deposits\t"
+    head += "gross_revenue\tcost_per_registration\tcost_per_first_deposit\treturn_on_spend\n"
+    assert done(cli("campaign", "performance")) == head
+    assert "registrations" not in done(cli("campaign", "show", "c1"))
+    for statement in (
+        "insert into campaign_daily (day, campaign, bids, wins, imps, spend_micros)"
+        " values ('2026-11-01', 'c1', 9, 3, 2, 12000000)",
+        "insert into conversion_daily (day, campaign, creative, descriptor, event, conversions,"
+        " value_micros, first_deposits) values"
+        " ('2026-11-01', 'c1', 'b', 'acme', 'register', 4, 0, 0),"
+        " ('2026-11-02', 'c1', 'b', 'acme', 'deposit', 2, 30000000, 1),"
+        " ('2026-11-02', 'c1', 'b', 'acme', 'bet', 7, 6000000, 0)",
+    ):
+        asyncio.run(execute(database, statement))
+    row = "c1\t9\t3\t2\t12.000000\t4\t1\t30.000000\t6.000000\t3.000000\t12.000000\t0.500000\n"
+    assert done(cli("campaign", "performance")) == head + row
+    assert done(cli("campaign", "performance", "other")) == head
+    assert head + row in done(cli("campaign", "show", "c1"))
+    days = ("--from", "2026-11-01", "--to", "2026-11-01")
+    (listed,) = json.loads(done(cli("campaign", "performance", "c1", *days, "--json")))
+    assert (listed["spend"], listed["conversions"]) == (12.0, {"register": 4})
+    assert (listed["net_deposits"], listed["cost_per_first_deposit"]) == (0.0, None)
+    lines = done(cli("campaign", "performance", "--csv")).splitlines()
+    assert lines[0].endswith(",return_on_spend,bet,deposit,register")
+    assert lines[1].endswith(",0.500000,7,2,4")
+    backwards = cli("campaign", "performance", "--from", "2026-11-02", "--to", "2026-11-01")
+    assert refused(backwards, 2) == ["--to must not be before --from"]
+
+
+def test_click_ids(cli: Cli, database: str) -> None:
+    creative = {**CAMPAIGN["creatives"][0], "adm": "<a href='https://s.example/?c={{click_id}}'>"}
+    document = {**CAMPAIGN, "attribution_days": 7, "creatives": [creative]}
+    store = "insert into campaign (id, document) values ('c1', $1::text::jsonb)"
+    asyncio.run(execute(database, store, json.dumps(document)))
+    done(cli("ssp", "add", "acme"))
+
+    async def signed(auction: bytes, person: int) -> str:
+        async with connected(database) as connection:
+            campaign = await connection.fetchval("select number from campaign_number")
+            ssp = await connection.fetchval("select number from ssp_number")
+            (key,) = (await conversions.fetch_keys(connection)).values()
+            digest = creative_digest(creative["id"])
+            return key.make(Click(campaign, digest, ssp, 1_800_000_000, auction, person))
+
+    ids = [asyncio.run(signed(b"8 bytes.", 5)), asyncio.run(signed(NO_AUCTION, 0))]
+    for id, auction in zip(ids, (b"8 bytes.".hex(), None), strict=True):
+        assert json.loads(done(cli("click", "show", id))) == {
+            "campaign": "c1",
+            "creative": creative["id"],
+            "descriptor": "acme",
+            "time": "2027-01-15T08:00:00Z",
+            "countsUntil": "2027-01-22T08:00:00Z",
+            "auction": auction,
+            "person": auction is not None,
+        }
+    for _ in range(2):
+        assert json.loads(done(cli("click", "show", ids[0])))
+        done(cli("click", "rotate"))
+    for text in (ids[0], "EAIaIQobChMI"):
+        (said,) = refused(cli("click", "show", text))
+        assert said.startswith("this is no click id of this warehouse")
 
 
 def test_show(cli: Cli, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from snapbid.cli import console
 from snapbid.cli.campaign_check import check_campaigns
 from snapbid.cli.campaign_export import export_campaigns
 from snapbid.cli.campaign_import import import_campaigns
+from snapbid.cli.campaign_performance import campaign_performance, print_performance
 from snapbid.cli.shell import ShellGroup
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def campaign() -> None:
 campaign.add_command(import_campaigns)
 campaign.add_command(check_campaigns)
 campaign.add_command(export_campaigns)
+campaign.add_command(campaign_performance)
 
 
 @campaign.command(
@@ -80,7 +82,7 @@ def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
 @click.argument("campaign_id", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print an object: document and macros.")
 def campaign_show(campaign_id: str, as_json: bool) -> None:
-    """Show a campaign's stored document, and where each of its macros occurs.
+    """Show a campaign's stored document, its performance, and where each of its macros occurs.
 
     One line per macro: creative, field, line in the field's text, macro, place.
     """
@@ -88,12 +90,15 @@ def campaign_show(campaign_id: str, as_json: bool) -> None:
 
     from snapbid.campaigns.document import decode
     from snapbid.campaigns.macros import macros_of
-    from snapbid.warehouse import campaigns
+    from snapbid.warehouse import campaigns, conversions
 
-    async def work(connection: "asyncpg.Connection") -> list[campaigns.StoredCampaign]:
-        return await campaigns.fetch_some(connection, [campaign_id])
+    async def work(
+        connection: "asyncpg.Connection",
+    ) -> tuple[list[campaigns.StoredCampaign], list[conversions.Performance]]:
+        stored = await campaigns.fetch_some(connection, [campaign_id])
+        return stored, await conversions.fetch_performance(connection, campaigns=[campaign_id])
 
-    stored = console.in_warehouse(work)
+    stored, performance = console.in_warehouse(work)
     if not stored:
         raise console.Refused(console.no_campaign(campaign_id))
     text = stored[0].document
@@ -111,6 +116,9 @@ def campaign_show(campaign_id: str, as_json: bool) -> None:
         click.echo(_laid_out(msgspec.json.encode(value).decode()))
         return
     click.echo(_laid_out(text))
+    if performance:
+        click.echo()
+        print_performance(performance)
     if not macros:
         return
     click.echo()

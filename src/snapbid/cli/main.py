@@ -14,6 +14,7 @@ from snapbid.cli import console
 from snapbid.cli.audiences import audience
 from snapbid.cli.audit import audit
 from snapbid.cli.campaigns import campaign
+from snapbid.cli.clicks import clicks
 from snapbid.cli.creatives import creative
 from snapbid.cli.events import events, rates
 from snapbid.cli.explain import explain
@@ -62,7 +63,7 @@ def main() -> None:
 
 
 for command in (
-    up, serve, drain, migrate, env, ssp, token, campaign, creative, audience, key, events, rates,
-    explain, golive, load, export, ledger, audit, status, forget, reconcile,
+    up, serve, drain, migrate, env, ssp, token, campaign, clicks, creative, audience, key, events,
+    rates, explain, golive, load, export, ledger, audit, status, forget, reconcile,
 ):  # fmt: skip
     main.add_command(command)

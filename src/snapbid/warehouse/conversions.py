@@ -2,9 +2,11 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Final, NamedTuple
 
 import asyncpg
+import msgspec
 
 from snapbid.campaigns.click_id import Click, ClickKey
 from snapbid.campaigns.persons import PersonKey
@@ -49,6 +51,24 @@ class ConversionSum(NamedTuple):
     conversions: int = 0
     value_micros: int = 0
     first_deposits: int = 0
+
+
+class Performance(NamedTuple):
+    """What a campaign cost and brought in, as in the view; money in USD."""
+
+    campaign: str
+    bids: int
+    wins: int
+    imps: int
+    spend: Decimal
+    conversions: dict[str, int]
+    registrations: int
+    first_deposits: int
+    net_deposits: Decimal
+    gross_revenue: Decimal
+    cost_per_registration: Decimal | None
+    cost_per_first_deposit: Decimal | None
+    return_on_spend: Decimal | None
 
 
 # A number that the warehouse does not know (an older copy of it was restored) stands for itself.
@@ -152,6 +172,25 @@ async def count(
     """Add to the conversions of days."""
     rows = [(*key, *added) for key, added in sums.items()]
     await connection.execute(_COUNT, *map(list, zip(*rows, strict=True)))
+
+
+async def fetch_performance(
+    connection: asyncpg.Connection,
+    first: date = date.min,
+    last: date = date.max,
+    campaigns: Sequence[str] | None = None,
+) -> list[Performance]:
+    """Fetch the performance of these campaigns, or of all, in these days; the dearest first."""
+    rows = await connection.fetch(
+        "select * from campaign_performance($1, $2, $3) order by spend desc, campaign",
+        first,
+        last,
+        None if campaigns is None else list(campaigns),
+    )
+    return [
+        Performance(**{**row, "conversions": msgspec.json.decode(row["conversions"])})
+        for row in rows
+    ]
 
 
 async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> int:

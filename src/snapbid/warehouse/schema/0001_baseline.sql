@@ -1154,7 +1154,9 @@ create unique index conversion_daily_counted
     on conversion_daily (day, campaign, creative, descriptor, event) where counted;
 
 -- What campaigns cost and brought in from one day to another, in USD.
-create function campaign_performance(first_day date, last_day date) returns table (
+create function campaign_performance(
+    first_day date, last_day date, only_campaigns text[] default null
+) returns table (
     campaign text,
     bids bigint,
     wins bigint,
@@ -1173,12 +1175,14 @@ create function campaign_performance(first_day date, last_day date) returns tabl
         select campaign, sum(bids) as bids, sum(wins) as wins, sum(imps) as imps,
             sum(spend_micros) as spend
         from campaign_daily where day between first_day and last_day
+            and (only_campaigns is null or campaign = any(only_campaigns))
         group by campaign
     ),
     by_event as (
         select campaign, event, sum(conversions) as conversions, sum(value_micros) as value,
             sum(first_deposits) as first_deposits
         from conversion_daily where day between first_day and last_day
+            and (only_campaigns is null or campaign = any(only_campaigns))
         group by campaign, event
     ),
     won as (

@@ -1,0 +1,102 @@
+"""`snapbid campaign performance`: what campaigns cost, and what their clicks brought in."""
+
+import csv
+import sys
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from snapbid.cli import console
+from snapbid.cli.shell import ShellCommand
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from snapbid.warehouse.conversions import Performance
+
+NARROW = (
+    "campaign", "imps", "spend", "registrations", "first_deposits", "net_deposits",
+    "gross_revenue", "return_on_spend",
+)  # fmt: skip
+DAY = click.DateTime(["%Y-%m-%d"])
+
+
+@click.command(
+    "performance",
+    cls=ShellCommand,
+    examples=[
+        "snapbid campaign performance",
+        "snapbid campaign performance spring --from 2026-11-01 --to 2026-11-30",
+        "snapbid campaign performance --csv > performance.csv",
+    ],
+)
+@click.argument("campaign_ids", metavar="[ID]...", nargs=-1)
+@click.option("--from", "first", type=DAY, help="The first UTC day; by default all.")
+@click.option("--to", "last", type=DAY, help="The last UTC day; by default all.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+def campaign_performance(
+    campaign_ids: tuple[str, ...],
+    first: datetime | None,
+    last: datetime | None,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
+    """Show what campaigns cost and what their clicks brought in, in USD; the dearest first.
+
+    Registrations, first deposits, net deposits (less withdrawals) and gross revenue (stakes less
+    winnings) are of events that count for a click; all their numbers are in JSON and CSV.
+    """
+    from snapbid.warehouse import conversions
+
+    if as_csv and as_json:
+        raise console.WrongInput("--csv and --json: give one of them")
+    days = (_day(first, date.min), _day(last, date.max))
+    if days[0] > days[1]:
+        raise console.WrongInput("--to must not be before --from")
+
+    async def work(connection: "asyncpg.Connection") -> "list[Performance]":
+        return await conversions.fetch_performance(connection, *days, campaign_ids or None)
+
+    rows = console.in_warehouse(work)
+    if as_json:
+        console.print_json(
+            {name: _number(it) for name, it in row._asdict().items()} for row in rows
+        )
+    elif as_csv:
+        _print_csv(rows)
+    else:
+        print_performance(rows, NARROW)
+
+
+def print_performance(rows: "Sequence[Performance]", narrow: Sequence[str] = ()) -> None:
+    """Print a table."""
+    from snapbid.warehouse.conversions import Performance
+
+    columns = [name for name in Performance._fields if name != "conversions"]
+    cells = [["" if (it := getattr(row, name)) is None else it for name in columns] for row in rows]
+    console.print_table(columns, cells, narrow)
+
+
+def _print_csv(rows: "Sequence[Performance]") -> None:
+    from snapbid.warehouse.conversions import Performance
+
+    columns = [name for name in Performance._fields if name != "conversions"]
+    events = sorted({event for row in rows for event in row.conversions})
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([*columns, *events])
+    for row in rows:
+        numbers = [row.conversions.get(event, 0) for event in events]
+        writer.writerow([*(getattr(row, name) for name in columns), *numbers])
+
+
+def _day(moment: datetime | None, otherwise: date) -> date:
+    return otherwise if moment is None else moment.date()
+
+
+def _number(value: object) -> object:
+    from decimal import Decimal
+
+    return float(value) if isinstance(value, Decimal) else value

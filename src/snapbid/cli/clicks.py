@@ -1,0 +1,74 @@
+"""`snapbid click`: read click ids, and rotate the keys that sign them."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from snapbid.cli import console
+from snapbid.cli.shell import ShellGroup
+
+if TYPE_CHECKING:
+    import asyncpg
+
+
+@click.group("click", cls=ShellGroup)
+def clicks() -> None:
+    """Click ids: the macro {{click_id}} of creatives."""
+
+
+@clicks.command("show", examples=["snapbid click show EQAAAAdhYmNkAAAACWVT8QBhdWN0aW9uLs…"])
+@click.argument("click_id", metavar="ID")
+def click_show(click_id: str) -> None:
+    """Show what a click id says, as JSON: campaign, creative, SSP, time, and until when it counts.
+
+    `auction` is the beginning of the digest of auction and impression, null if the request's
+    privacy signals did not permit it. Of a person it only says whether the request named one.
+    """
+    import msgspec
+
+    from snapbid.campaigns.click_id import NO_AUCTION, Click, read
+    from snapbid.warehouse import conversions
+
+    async def work(
+        connection: "asyncpg.Connection",
+    ) -> tuple[Click, conversions.BoughtClick] | None:
+        found = read(click_id, await conversions.fetch_keys(connection))
+        if found is None:
+            return None
+        return found, (await conversions.fetch_bought(connection, [found]))[0]
+
+    result = console.in_warehouse(work)
+    if result is None:
+        raise console.Refused(
+            "this is no click id of this warehouse: altered, foreign, or signed with a key that is "
+            "no longer valid"
+        )
+    found, bought = result
+    shown: dict[str, Any] = {
+        "campaign": bought.campaign,
+        "creative": bought.creative,
+        "descriptor": bought.descriptor,
+        "time": datetime.fromtimestamp(found.time_s, UTC),
+        "countsUntil": datetime.fromtimestamp(found.time_s + 86_400 * bought.days, UTC),
+        "auction": None if found.auction == NO_AUCTION else found.auction.hex(),
+        "person": found.person != 0,
+    }
+    click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
+
+
+@clicks.command("rotate", examples=["snapbid click rotate"])
+def click_rotate() -> None:
+    """Sign click ids with a new key from now on.
+
+    The key used until now stays valid until the next rotation, so rotate no sooner than after the
+    longest window in which clicks count. Back up the warehouse afterwards: the keys are in it.
+    """
+    from snapbid.warehouse import conversions
+
+    async def work(connection: "asyncpg.Connection") -> None:
+        async with connection.transaction():
+            await conversions.rotate_keys(connection)
+
+    console.in_warehouse(work)
+    click.echo("click ids are signed with a new key; the one before it stays valid")
