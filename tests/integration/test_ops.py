@@ -132,6 +132,13 @@ def buy_without_a_budget(served: Stack, environ: dict[str, str]) -> None:
     stored = "select from campaign_daily where campaign = 'free' having sum(imps) = 1"
     dsn = environ["SNAPBID_DATABASE_URL"]
     eventually(lambda: bool(sending.rows(dsn, stored)), "the drain to have stored it")
+    sending.run_sql(
+        dsn,
+        "insert into conversion_daily (day, campaign, creative, descriptor, event, conversions,"
+        " value_micros, first_deposits) values"
+        " (utc_today(), 'free', 'k', 'acme', 'register', 2, 0, 0),"
+        " (utc_today(), 'free', 'k', 'acme', 'deposit', 3, 1500000, 1)",
+    )
     succeed(environ, "campaign", "pause", "free")  # a change of the catalog: read again at once
     eventually(lambda: data(served)["unlimited"] != [], "the campaign on the page")
     assert data(served)["unlimited"] == [
@@ -144,6 +151,18 @@ def buy_without_a_budget(served: Stack, environ: dict[str, str]) -> None:
             "spent_today": 0.003,
         }
     ]
+    assert data(served)["converted"] == [
+        {
+            "campaign": "free",
+            "conversions": 5,
+            "registrations": 2,
+            "first_deposits": 1,
+            "net_deposits": 1.5,
+            "gross_revenue": 0.0,
+        }
+    ]
+    shown = invoke(environ, "status").stdout
+    assert "from clicks: 2 registrations, 1 first deposits, 1.50 USD net deposits" in shown
 
 
 def test_whose_the_ledger_is(served: Stack, redis_url: str) -> None:

@@ -27,7 +27,7 @@ def write(base_url: str, auction_id: str, bid_id: str, bids: list[Bid], currency
 def write_bid(base_url: str, auction_id: str, bid_id: str, bid: Bid) -> bytes:
     auction, imp = quote(auction_id, safe=""), quote(bid.imp_id, safe="")
     imp_json = msgspec.json.encode(bid.imp_id).decode()
-    values = [value.encode() for value in (bid_id, imp_json, auction, imp, bid_id)]
+    values = [value.encode() for value in (bid_id, imp_json, auction, imp, bid_id, "-" * 60)]
     parts = [bid.template.pieces[0]]
     for value, piece in zip(bid.template.values, bid.template.pieces[1:], strict=True):
         parts += (values[value], piece)

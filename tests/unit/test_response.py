@@ -33,6 +33,7 @@ markups = st.lists(
             "{{imp_id}}",
             "{{campaign_id}}",
             "{{creative_id}}",
+            "{{click_id}}",
             "{{open}}",
             "auction_id}}",
             "${AUCTION_PRICE}",
@@ -124,6 +125,7 @@ def test_any_markup_comes_out_with_its_macros_filled(
 ) -> None:
     values = {"auction_id": auction, "imp_id": imp, "campaign_id": cid, "creative_id": crid}
     values = {name: percent_encoded(value) for name, value in values.items()} | {"open": "{{"}
+    values["click_id"] = "-" * 60
     expected = re.sub(rf"\{{\{{({'|'.join(values)})\}}\}}", lambda match: values[match[1]], adm)
     got = written(Bid(imp, made(adm, cid=cid, crid=crid), None), auction=auction)
     if "{{cachebuster}}" not in adm:

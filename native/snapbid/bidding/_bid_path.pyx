@@ -29,7 +29,7 @@ from snapbid.base.errors import BodyTimeout, Problem
 from snapbid.base.http import (JSON, NO_CONTENT, Answer, Disconnected, accepted_encoding, answer,
                                compress, json_start, leave_body, read_json_body, read_rest)
 from snapbid.bidding import bounds
-from snapbid.bidding._response cimport Bid, ResponseWriter, Template, as_ledger_bids, new_bid
+from snapbid.bidding._response cimport Bid, ClickStamp, ResponseWriter, Template, as_ledger_bids, new_bid
 from snapbid.bidding.cost import cost_of, quantity_of
 from snapbid.bidding.limits import affordable, replace_refused
 from snapbid.bidding.pods import pods_of
@@ -1051,7 +1051,21 @@ cdef class BidCall:
 
     cdef bytes written(self, Proposal proposal, list bids):
         return self._endpoint._writer.write(
-            proposal.auction_id, bids, currency_of(proposal.decision))
+            proposal.auction_id, bids, currency_of(proposal.decision), None,
+            self.click_stamp(proposal.decision, bids))
+
+    cdef ClickStamp click_stamp(self, Decision decision, list bids):
+        """Return what click ids of this answer have in common; None if no markup has any."""
+        cdef BidEndpoint endpoint = self._endpoint
+        cdef Reader lookups = decision.lookups
+        cdef object request = decision.query.request
+        cdef Bid bid
+        for bid in bids:
+            if PyBytes_GET_SIZE(bid.template.click):
+                return (<object>lookups).click_stamp(
+                    request, endpoint._source, endpoint._number, endpoint.now_ms(),
+                    lookups.permits_user_data(request))
+        return None
 
     cdef int has_verdicts(self, object verdicts) except -1:
         cdef BidEndpoint endpoint = self._endpoint

@@ -1,9 +1,9 @@
 """Bids, and responses written into one buffer; see _response.pyx."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef enum:  # the values between a template's pieces, in the order of response.VALUES
-    BID_ID, IMP_JSON, AUCTION_ID, IMP_ID, CACHEBUSTER, N_VALUES
+    BID_ID, IMP_JSON, AUCTION_ID, IMP_ID, CACHEBUSTER, CLICK_ID, N_VALUES
 
 
 cdef class Template:
@@ -13,6 +13,7 @@ cdef class Template:
     cdef readonly tuple pieces  # of bytes, one more than values
     cdef readonly object limits
     cdef readonly str campaign, creative
+    cdef readonly bytes click  # campaign and creative in click ids; empty without the macro
 
 
 cdef class Bid:
@@ -41,6 +42,16 @@ cdef inline list as_ledger_bids(list bids):
     return result
 
 
+cdef class ClickStamp:
+    cdef bytes _keys
+    cdef int _key
+    cdef uint32_t _descriptor, _time_s
+    cdef bint _names_auction
+    cdef uint64_t _person
+
+    cdef int write(self, char *out, bytes bought, str auction_id, str imp_id) except -1
+
+
 cdef struct Identifier:
     const char *value  # as a query value
     Py_ssize_t size
@@ -66,6 +77,7 @@ cdef class _Buffer:
     cdef int add(self, bytes text) except -1
     cdef int add_number(self, Py_ssize_t number) except -1
     cdef int add_json(self, Identifier *id) except -1
+    cdef int add_click(self, ClickStamp click, bytes bought, str auction_id, str imp_id) except -1
     cdef bytes since(self, Py_ssize_t start)
     cdef void reset(self) noexcept
 
@@ -78,9 +90,10 @@ cdef class ResponseWriter:
     cdef object _sign
     cdef _Buffer _out
 
-    cpdef bytes write(self, str auction_id, list bids, str currency=*, bytes bid_id=*)
+    cpdef bytes write(self, str auction_id, list bids, str currency=*, bytes bid_id=*,
+                      ClickStamp click=*)
     cdef int _seats(self, _Buffer out, list bids, str auction_id, Identifier *auction,
-                    bytes bid_id) except -1
+                    bytes bid_id, ClickStamp click) except -1
     cdef int _bid(self, _Buffer out, Bid bid, str auction_id, Identifier *auction, bytes bid_id,
-                  Py_ssize_t number) except -1
+                  Py_ssize_t number, ClickStamp click) except -1
     cdef tuple _identify(self, str text, Identifier *id)

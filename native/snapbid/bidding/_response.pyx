@@ -1,6 +1,7 @@
 # cython: auto_pickle=False, autotestdict=False
 """Bids, and responses written into one buffer; see `_response.pyi`."""
 
+from hashlib import blake2b
 from urllib.parse import quote
 
 from msgspec import json as msgspec_json
@@ -8,18 +9,26 @@ from msgspec import json as msgspec_json
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from libc.stdint cimport uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object text)
     const char *PyUnicode_DATA(object text)
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
 
+cdef extern from "click.h" nogil:
+    enum: SB_PERSON_KEY, SB_CLICK_SIZE
+    void sb_click_id(char *out, const char *keys, int version_and_key, const char *bought,
+                     uint32_t descriptor, uint32_t time_s, const char *auction, uint64_t person)
+
 cdef enum:
     FIRST = 4096  # bytes of the buffer
     KEPT = 65536  # a longer one is freed after use
     MAX_NUMBER = 20  # digits
+    VERSION = 1  # of click ids
+    BOUGHT = 8  # bytes that name campaign and creative
+    NAMED = 8  # bytes that name auction and impression
 
 cdef unsigned char _character
 cdef bint[256] UNRESERVED  # unescaped in a query value (RFC 3986, 2.3), and in JSON, too
@@ -36,7 +45,7 @@ cdef class Template:
 
     def __init__(self, uint64_t number, int64_t price_micros, bytes seat not None,
                  tuple pieces not None, bytes values not None, limits=None, str campaign not None="",
-                 str creative not None="", int64_t sent_micros=0):
+                 str creative not None="", int64_t sent_micros=0, bytes click not None=b""):
         cdef Py_ssize_t index
         if len(pieces) != PyBytes_GET_SIZE(values) + 1:
             raise ValueError("there must be one piece more than values")
@@ -49,6 +58,9 @@ cdef class Template:
         self.number, self.price_micros, self.sent_micros = number, price_micros, sent_micros
         self.seat, self.pieces, self.values = seat, pieces, values
         self.limits, self.campaign, self.creative = limits, campaign, creative
+        if CLICK_ID in values and len(click) != BOUGHT:
+            raise ValueError("a click id names a campaign and a creative")
+        self.click = click
 
 
 @cython.no_gc
@@ -74,6 +86,34 @@ cdef class Bid:
 
 def ledger_bids(bids):
     return as_ledger_bids(list(bids))
+
+
+@cython.final
+cdef class ClickStamp:
+
+    def __init__(self, int key, bytes keys not None, uint32_t descriptor, uint32_t time_s,
+                 bint names_auction, int64_t person):
+        if len(keys) != 3 * SB_PERSON_KEY:
+            raise ValueError(f"there are 3 keys of {SB_PERSON_KEY} bytes")
+        self._key, self._keys = key, keys
+        self._descriptor, self._time_s = descriptor, time_s
+        self._names_auction, self._person = names_auction, <uint64_t>person
+
+    cdef int write(self, char *out, bytes bought, str auction_id, str imp_id) except -1:
+        cdef bytes named = b"\0\0\0\0\0\0\0\0"
+        if self._names_auction:
+            named = digest(auction_id.encode(), imp_id.encode())
+        sb_click_id(out, PyBytes_AS_STRING(self._keys), VERSION << 4 | self._key,
+                    PyBytes_AS_STRING(bought), self._descriptor, self._time_s,
+                    PyBytes_AS_STRING(named), self._person)
+        return 0
+
+
+cdef bytes digest(bytes auction_id, bytes imp_id):
+    """The beginning of the ledger's digest of a bid (records.lua)."""
+    cdef uint32_t size = <uint32_t>PyBytes_GET_SIZE(auction_id)
+    cdef bytes named = blake2b(size.to_bytes(4, "little") + auction_id + imp_id, digest_size=16).digest()
+    return named[:NAMED]
 
 
 @cython.final
@@ -149,6 +189,15 @@ cdef class _Buffer:
         self.put(id.value, id.size)
         return self.put(b'"', 1)
 
+    cdef int add_click(self, ClickStamp click, bytes bought, str auction_id, str imp_id) except -1:
+        """Add a click id; without a stamp, as many dashes."""
+        cdef char[SB_CLICK_SIZE] id
+        if click is None:
+            memset(id, c'-', SB_CLICK_SIZE)
+        else:
+            click.write(id, bought, auction_id, imp_id)
+        return self.put(id, SB_CLICK_SIZE)
+
     cdef bytes since(self, Py_ssize_t start):
         """Remove and return what was written from `start` on."""
         cdef bytes text = PyBytes_FromStringAndSize(self.text + start, self.size - start)
@@ -179,7 +228,8 @@ cdef class ResponseWriter:
     def signed(self, sign):
         return ResponseWriter(self._urls, self._end, self._most, self._ids, sign)
 
-    cpdef bytes write(self, str auction_id, list bids, str currency="USD", bytes bid_id=None):
+    cpdef bytes write(self, str auction_id, list bids, str currency="USD", bytes bid_id=None,
+                      ClickStamp click=None):
         cdef Identifier auction
         cdef Bid bid
         cdef _Buffer out = self._out
@@ -197,10 +247,10 @@ cdef class ResponseWriter:
             out.put(b',"seatbid":[{"bid":[', 20)
             if len(bids) == 1:
                 bid = bids[0]
-                self._bid(out, bid, auction_id, &auction, bid_id, 0)
+                self._bid(out, bid, auction_id, &auction, bid_id, 0, click)
                 out.add(bid.template.seat)
             else:
-                self._seats(out, bids, auction_id, &auction, bid_id)
+                self._seats(out, bids, auction_id, &auction, bid_id, click)
             out.put(b'],"bidid":"', 11)
             out.add(bid_id)
             out.put(b'","cur":"', 9)
@@ -215,11 +265,11 @@ cdef class ResponseWriter:
         cdef Identifier auction
         cdef _Buffer out = _Buffer()
         kept = self._identify(auction_id, &auction)
-        self._bid(out, bid, auction_id, &auction, _EMPTY, -1)
+        self._bid(out, bid, auction_id, &auction, _EMPTY, -1, None)
         return out.size
 
     cdef int _seats(self, _Buffer out, list bids, str auction_id, Identifier *auction,
-                    bytes bid_id) except -1:
+                    bytes bid_id, ClickStamp click) except -1:
         """Write the bids that fit, grouped by seat, in the order of the seats' first bids."""
         cdef Bid bid
         cdef dict seats = {}
@@ -228,7 +278,7 @@ cdef class ResponseWriter:
         cdef bint is_first = True
         for number in range(len(bids)):
             bid = bids[number]
-            self._bid(out, bid, auction_id, auction, bid_id, number)
+            self._bid(out, bid, auction_id, auction, bid_id, number, click)
             written = out.since(start)
             room -= PyBytes_GET_SIZE(written)
             if room < 0 and number:
@@ -247,7 +297,7 @@ cdef class ResponseWriter:
         return 0
 
     cdef int _bid(self, _Buffer out, Bid bid, str auction_id, Identifier *auction, bytes bid_id,
-                  Py_ssize_t number) except -1:
+                  Py_ssize_t number, ClickStamp click) except -1:
         """Write one bid; its id ends in its number, if it has one."""
         cdef Identifier imp, deal
         cdef Py_ssize_t index
@@ -266,6 +316,8 @@ cdef class ResponseWriter:
                 out.put(auction.value, auction.size)
             elif value == IMP_ID:
                 out.put(imp.value, imp.size)
+            elif value == CLICK_ID:
+                out.add_click(click, bid.template.click, auction_id, bid.imp_id)
             else:
                 out.add(bid_id)
                 if number >= 0:

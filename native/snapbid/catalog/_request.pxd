@@ -121,6 +121,7 @@ cdef class Reader:
         return value
 
     cdef int refuse(self, object value, int struct) except -1
+    cdef bint permits_user_data(self, object request) except -1
 
     cdef inline uint32_t flags_of_first(self, int number) noexcept:
         """Flags of a category of the Content Taxonomy 1.0 (reference.taxonomies)."""
@@ -355,7 +356,6 @@ cdef class RequestReading:
     cdef int look_up_eids(self, object eids, list audiences, list products) except -1
     cdef int look_up(self, const char *kind, object scope, object id, list audiences,
                      list products) except -1
-    cdef bint may_use_user_data(self) except -1
     cdef int read_device(self, object device) except -1
     cdef int read_language(self, object language) except -1
     cdef int read_publication(self, object site, object app, object dooh) except -1

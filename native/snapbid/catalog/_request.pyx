@@ -84,6 +84,32 @@ cdef class Reader:
     cdef int refuse(self, object value, int struct) except -1:
         raise TypeError(f"{type(value).__name__} instead of {self.structs[struct].__name__}")
 
+    cdef bint permits_user_data(self, object request) except -1:
+        """Return the verdict of bidding.privacy. It is called if a consent string or a GPP string
+        decides; for a US Privacy string alone the memo has its verdict.
+        """
+        regs = self.child(request, BIDREQUEST_REGS, REGS)
+        if regs is None:
+            return True
+        if (is_one(self.get(regs, REGS_GDPR)) or filled(self.get(regs, REGS_GPP_SID))
+                or is_given(self.get(regs, REGS_GPP))):
+            return (<object>self).may_use_user_data(request)
+        if is_one(self.get(regs, REGS_COPPA)) or is_one(self.get(regs, REGS_GPC)):
+            return False
+        text = self.get(regs, REGS_US_PRIVACY)
+        if is_given(text) and recall(self.opt_outs, text):
+            return False
+        ext = self.child(regs, REGS_EXT, REGSEXT)
+        if ext is None:
+            return True
+        if (is_one(self.get(ext, REGSEXT_GDPR)) or filled(self.get(ext, REGSEXT_GPP_SID))
+                or is_given(self.get(ext, REGSEXT_GPP))):
+            return (<object>self).may_use_user_data(request)
+        if is_one(self.get(ext, REGSEXT_COPPA)) or is_one(self.get(ext, REGSEXT_GPC)):
+            return False
+        text = self.get(ext, REGSEXT_US_PRIVACY)
+        return not is_given(text) or not recall(self.opt_outs, text)
+
 
 # -- terms -----------------------------------------------------------------------------------------
 
@@ -685,7 +711,7 @@ cdef class RequestReading:
         if (lat is None and postal is None and data is None and not self.interest.has_caps
                 and self.members is None):
             return 0
-        if not self.may_use_user_data():
+        if not reader.permits_user_data(self.request):
             return 0
         if self.members is not None:
             self.read_persons(device, user)
@@ -787,33 +813,6 @@ cdef class RequestReading:
         return self.members.find(
             sb_person(PyBytes_AS_STRING(self.members.key), name, start + size),
             self.asker.now_ms, audiences, products)
-
-    cdef bint may_use_user_data(self) except -1:
-        """Return the verdict of bidding.privacy. It is called if a consent string or a GPP string
-        decides; for a US Privacy string alone the memo has its verdict.
-        """
-        cdef Reader reader = self.reader
-        regs = reader.child(self.request, BIDREQUEST_REGS, REGS)
-        if regs is None:
-            return True
-        if (is_one(reader.get(regs, REGS_GDPR)) or filled(reader.get(regs, REGS_GPP_SID))
-                or is_given(reader.get(regs, REGS_GPP))):
-            return (<object>reader).may_use_user_data(self.request)
-        if is_one(reader.get(regs, REGS_COPPA)) or is_one(reader.get(regs, REGS_GPC)):
-            return False
-        text = reader.get(regs, REGS_US_PRIVACY)
-        if is_given(text) and recall(reader.opt_outs, text):
-            return False
-        ext = reader.child(regs, REGS_EXT, REGSEXT)
-        if ext is None:
-            return True
-        if (is_one(reader.get(ext, REGSEXT_GDPR)) or filled(reader.get(ext, REGSEXT_GPP_SID))
-                or is_given(reader.get(ext, REGSEXT_GPP))):
-            return (<object>reader).may_use_user_data(self.request)
-        if is_one(reader.get(ext, REGSEXT_COPPA)) or is_one(reader.get(ext, REGSEXT_GPC)):
-            return False
-        text = reader.get(ext, REGSEXT_US_PRIVACY)
-        return not is_given(text) or not recall(reader.opt_outs, text)
 
     cdef int read_device(self, object device) except -1:
         cdef Terms terms = self.terms

@@ -11,7 +11,8 @@ class Template:
     `number` (of campaign and creative, `marked`) and `limits` are for the ledger. Between two of
     the `pieces` comes one of `response.VALUES`; `values` has their indexes. The notification URLs
     follow. `seat` closes the list of the seat's bids. `campaign`, `creative` and `sent_micros`, the
-    price in the currency of the answer, are for the auction log. Raises ValueError and TypeError
+    price in the currency of the answer, are for the auction log. `click` is what click ids say of
+    campaign and creative, if the markup has any. Raises ValueError and TypeError
     for pieces that do not fit the values.
     """
 
@@ -26,6 +27,7 @@ class Template:
         campaign: str = "",
         creative: str = "",
         sent_micros: int = 0,
+        click: bytes = b"",
     ) -> None: ...
     @property
     def number(self) -> int: ...
@@ -45,6 +47,8 @@ class Template:
     def creative(self) -> str: ...
     @property
     def sent_micros(self) -> int: ...
+    @property
+    def click(self) -> bytes: ...
 
 @final
 class Bid:
@@ -68,6 +72,24 @@ class Bid:
 
 def ledger_bids(bids: Iterable[Bid]) -> list[LedgerBid]:
     """Convert bids to the ledger's form."""
+
+@final
+class ClickStamp:
+    """What the click ids of an answer have in common (campaigns/click_id.py).
+
+    `key` and `keys` are the number and the keys of a `ClickKey`; `names_auction`: user data may be
+    used; `person` is 0 for nobody.
+    """
+
+    def __init__(
+        self,
+        key: int,
+        keys: bytes,
+        descriptor: int,
+        time_s: int,
+        names_auction: bool,
+        person: int,
+    ) -> None: ...
 
 @final
 class BidIds:
@@ -102,8 +124,10 @@ class ResponseWriter:
         bids: list[Bid],
         currency: str = "USD",
         bid_id: bytes | None = None,
+        click: ClickStamp | None = None,
     ) -> bytes:
         """Write a response's body. `bid_id`: instead of the next id; letters, digits and dashes.
+        `click`: for markup with click ids; without it these are dashes.
 
         Bids that do not fit are dropped from the end of `bids`; a single one may have any length.
         """

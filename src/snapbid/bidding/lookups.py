@@ -29,8 +29,11 @@ from snapbid.bidding.request import (
     User,
     UserAgent,
 )
+from snapbid.bidding.response import ClickStamp
 from snapbid.campaigns import vocabulary
+from snapbid.campaigns.click_id import ClickKey
 from snapbid.campaigns.domains import host
+from snapbid.campaigns.persons import PersonKey
 from snapbid.catalog._members import MemberBook
 from snapbid.catalog.catalog import Index, Reader
 from snapbid.catalog.payload import decode_payload
@@ -106,7 +109,8 @@ class Lookups(Reader):
     `gvl_id`: the bidder's id in the Global Vendor List; `currency`: that of the bids, which has a
     rate; `max_quantity`: how many impressions one may stand for; `noted`: restricting lists of the
     last request with a meaningless entry, cleared by their reader; `members`: who is in which
-    audience; `restricted` counts the requests of persons to whom a product must not advertise.
+    audience; `restricted` counts the requests of persons to whom a product must not advertise;
+    `click_key` signs click ids.
     """
 
     def __init__(
@@ -121,6 +125,7 @@ class Lookups(Reader):
         noted: set[str] | None = None,
         members: MemberBook | None = None,
         restricted: Counter | None = None,
+        click_key: ClickKey | None = None,
     ) -> None:
         self.noted: set[str] = set() if noted is None else noted
         in_usd = currency == USD
@@ -136,6 +141,8 @@ class Lookups(Reader):
         self._rates = rates
         self._gvl_id = gvl_id
         self._suppression = suppression or Suppression()
+        self._persons = PersonKey(self._suppression.key)
+        self._click_key = click_key
         self._fits_native: dict[tuple[int, Index, int, int], bool] = {}
 
     def bidding_in(self, cur: Texts) -> "Lookups | None":
@@ -166,6 +173,7 @@ class Lookups(Reader):
             noted=self.noted,
             members=self._members,
             restricted=self._restricted,
+            click_key=self._click_key,
         )
         return self._others[currency]
 
@@ -232,6 +240,37 @@ class Lookups(Reader):
         """Count a request of a person to whom a product must not advertise."""
         if self._restricted is not None:
             self._restricted.inc()
+
+    def click_stamp(
+        self,
+        request: BidRequest,
+        source: tuple[str, str],
+        descriptor: int,
+        now_ms: int,
+        permitted: bool,
+    ) -> ClickStamp | None:
+        """Return what the click ids of an answer have in common; None without a key to sign them.
+
+        `source`: descriptor and canonical id, `descriptor` its number; `permitted`: whether user
+        data may be used.
+        """
+        key = self._click_key
+        if key is None:
+            return None
+        person = self._member(self.person(request), source[1]) if permitted else 0
+        return ClickStamp(key.number, key.keys, descriptor, now_ms // 1000, permitted, person)
+
+    def _member(self, user: str | None, family: str) -> int:
+        """Return the hash by which audiences know a recognised user; 0 for nobody."""
+        if user is None:
+            return 0
+        kind, _, id = user.partition(" ")
+        if kind == "user":
+            return self._persons.member("user", id, family)
+        if kind == "eid":
+            source, _, id = id.partition(" ")
+            return self._persons.member("eid", id, source)
+        return self._persons.member("ifa" if kind == "ifa" else "buyeruid", id)
 
     def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.

@@ -14,10 +14,12 @@ import msgspec
 
 from snapbid.bidding._response import Bid as Bid
 from snapbid.bidding._response import BidIds
+from snapbid.bidding._response import ClickStamp as ClickStamp
 from snapbid.bidding._response import ResponseWriter as ResponseWriter
 from snapbid.bidding._response import Template as Template
 from snapbid.bidding.routes import BILLING_PATH, LOSS_PATH, WIN_PATH
 from snapbid.campaigns.campaign import Declaration
+from snapbid.campaigns.click_id import bought
 from snapbid.campaigns.suspensions import marks_of
 from snapbid.catalog.payload import CampaignPayload, CreativePayload
 from snapbid.ledger.bids.records import marked
@@ -25,12 +27,13 @@ from snapbid.ledger.budgets.limits import Limits
 
 # The values between a template's pieces: the bid's id, the impression's id as JSON, and the values
 # of macros, percent-encoded. `_response.pxd` numbers them in this order.
-VALUES: Final = ("bid_id", "imp_json", "auction_id", "imp_id", "cachebuster")
+VALUES: Final = ("bid_id", "imp_json", "auction_id", "imp_id", "cachebuster", "click_id")
 
 MAX_ANSWER: Final = 262_144  # bytes of all bids, if there are several
 
 _MACRO: Final = re.compile(rb"\{\{(\w+)\}\}")
 
+_CLICK_ID: Final = VALUES.index("click_id")
 _ADM: Final = b',"adm":'
 _PRICED: Final = 2  # the piece with the price, which the markup follows
 _END: Final = b'&nbr=${AUCTION_LOSS}"}'
@@ -55,6 +58,7 @@ def adapted(template: Template, price_micros: int, dsa: Declaration | None) -> T
         template.campaign,
         template.creative,
         price_micros,
+        template.click,
     )
 
 
@@ -114,6 +118,7 @@ def template(
         document.cid,
         creative.crid,
         price_micros,
+        bought(document.number, creative.crid) if _CLICK_ID in values else b"",
     )
 
 

@@ -106,6 +106,11 @@ def read(text: str, keys: Mapping[int, ClickKey]) -> Click | None:
     return key.read(signed[: _LAYOUT.size], signed[_LAYOUT.size :])
 
 
+def bought(campaign: int, creative: str) -> bytes:
+    """Return the 8 bytes of click ids that name a campaign, by its number, and its creative."""
+    return campaign.to_bytes(4, "big") + creative_digest(creative)
+
+
 def creative_digest(creative: str) -> bytes:
     """Return the 4 bytes by which click ids name a campaign's creative."""
     return sha256(creative.encode()).digest()[:4]

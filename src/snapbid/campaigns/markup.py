@@ -11,7 +11,7 @@ protect
 - in the name of an element or attribute, where `script` and `onclick` are such ids.
 
 The other macros are safe: a campaign and its creative have the same ids in each bid, and the bidder
-makes the cachebuster of hexadecimal digits and dashes.
+makes the cachebuster of hexadecimal digits and dashes, and the click id of base64url's letters.
 """
 
 import re
@@ -23,7 +23,9 @@ import msgspec
 from snapbid.campaigns._markup import may_be_unprotected
 
 OPEN: Final = "open"  # stands for two opening braces, so that any text can be sent verbatim
-BIDDER_MACROS: Final = ("auction_id", "imp_id", "campaign_id", "creative_id", "cachebuster", OPEN)
+BIDDER_MACROS: Final = (
+    "auction_id", "imp_id", "campaign_id", "creative_id", "cachebuster", "click_id", OPEN
+)  # fmt: skip
 FROM_REQUESTS: Final = ("auction_id", "imp_id")
 
 Language: TypeAlias = Literal["HTML", "VAST", "URL"]

@@ -21,6 +21,7 @@ import msgspec
 
 from snapbid.base.access import SspAccess
 from snapbid.base.suppression import Suppression
+from snapbid.campaigns.click_id import ClickKey
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.catalog._builder import DIMENSIONS
 from snapbid.catalog._index import Index as Index
@@ -59,7 +60,8 @@ class Head(msgspec.Struct, frozen=True):
     changes of the warehouse up to it; `warehouse`: the id of the warehouse, or ""; `access`: access
     rules of restricted descriptors; `suspensions`: creatives suspended at an SSP; `suppression`:
     forgotten users, whom caps ignore; `former`: variants with reports of their own, for days before
-    they joined a family; `ledger`: the data set of each shard of the warehouse's own ledger.
+    they joined a family; `ledger`: the data set of each shard of the warehouse's own ledger;
+    `click_key`: number and secret of the key that signs click ids.
     """
 
     ssps: dict[str, tuple[str, int]]
@@ -75,6 +77,7 @@ class Head(msgspec.Struct, frozen=True):
     suppression: Suppression = Suppression()
     former: tuple[str, ...] = ()
     ledger: tuple[str, ...] = ()
+    click_key: tuple[int, bytes] | None = None
 
 
 class CatalogError(ValueError):
@@ -94,7 +97,8 @@ class Catalog:
 
     `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to its number in the ledger's
     records; `reported`: ids that have reports, as in `ssps`, former ones too; `access`, `events`,
-    `ledger`, `warehouse`, `suspensions`: as in `Head`; `base` and its mapping, `mapped`, or None.
+    `ledger`, `warehouse`, `suspensions`: as in `Head`; `click_key` signs click ids; `base` and its
+    mapping, `mapped`, or None.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class Catalog:
         self.access = head.access
         self.suspensions = head.suspensions
         self.suppression = head.suppression
+        self.click_key = None if head.click_key is None else ClickKey(*head.click_key)
         for each in head.suspensions:
             self.index.suspend(each.campaign, each.creative, each.ssp)
         self.made_at = head.made_at
@@ -196,6 +201,7 @@ def encode(
     suppression: Suppression | None = None,
     former: Sequence[str] = (),
     ledger: Sequence[str] = (),
+    click_key: tuple[int, bytes] | None = None,
 ) -> list[Buffer]:
     """Encode a catalog, in pieces; see `Head` for the parameters."""
     table = msgspec.Raw(rates.to_json().encode())
@@ -216,6 +222,7 @@ def encode(
         suppression or Suppression(),
         tuple(former),
         tuple(ledger),
+        click_key,
     )
     start = msgspec.json.encode(head)
     start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start

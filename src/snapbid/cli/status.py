@@ -155,7 +155,21 @@ def _today(data: dict[str, Any]) -> str:
     }
     return (
         f"{sums['bids']:,} bids, {sums['wins']:,} wins, {sums['imps']:,} impressions, "
-        f"{data['spent_today']:,.2f} USD (UTC day, all machines)"
+        f"{data['spent_today']:,.2f} USD (UTC day, all machines){_converted(data)}"
+    )
+
+
+def _converted(data: dict[str, Any]) -> str:
+    """Describe what the clicks of the listed campaigns brought in; empty if nothing."""
+    if not data["converted"]:
+        return ""
+    sums = {
+        name: sum(row[name] for row in data["converted"])
+        for name in ("registrations", "first_deposits", "net_deposits")
+    }
+    return (
+        f"; from clicks: {sums['registrations']:,} registrations, "
+        f"{sums['first_deposits']:,} first deposits, {sums['net_deposits']:,.2f} USD net deposits"
     )
 
 

@@ -274,6 +274,7 @@ def _snapshot(
         max_quantity=settings.max_quantity,
         members=book,
         restricted=restricted,
+        click_key=catalog.click_key,
     )
     return CatalogSnapshot(catalog, lookups, shards, before)
 

@@ -127,6 +127,14 @@ async def fetch_keys(connection: asyncpg.Connection) -> dict[int, ClickKey]:
     return {key.number: key for key in keys}
 
 
+async def fetch_signing_key(connection: asyncpg.Connection) -> tuple[int, bytes] | None:
+    """Fetch number and secret of the key that signs click ids; None if somebody deleted all."""
+    row = await connection.fetchrow(
+        "select number, secret from click_key order by number desc limit 1"
+    )
+    return None if row is None else (row["number"], bytes(row["secret"]))
+
+
 async def rotate_keys(connection: asyncpg.Connection) -> None:
     """Sign with a new key from now on; the former one stays valid, those before it do not."""
     await connection.execute(

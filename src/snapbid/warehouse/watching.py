@@ -41,6 +41,29 @@ order by d.micros desc, d.bids desc, c.id limit $2
 """
 
 
+_CONVERTED: Final = """
+select campaign, sum(conversions)::bigint as conversions,
+    coalesce(sum(conversions) filter (where event = 'register'), 0)::bigint as registrations,
+    sum(first_deposits)::bigint as first_deposits,
+    coalesce(sum(value_micros) filter (where event in ('deposit', 'withdraw')), 0)
+        as net_deposits_micros,
+    coalesce(sum(value_micros) filter (where event = 'bet'), 0) as gross_revenue_micros
+from conversion_daily where day = $1 group by campaign
+order by registrations desc, conversions desc, campaign limit $2
+"""
+
+
+class CampaignConversions(NamedTuple):
+    """What the clicks of a campaign brought in on a day; money in micro-USD."""
+
+    campaign: str
+    conversions: int
+    registrations: int
+    first_deposits: int
+    net_deposits_micros: int
+    gross_revenue_micros: int
+
+
 class CampaignDay(NamedTuple):
     """A campaign's stored figures of a day; its spend is in micro-USD."""
 
@@ -74,6 +97,14 @@ async def fetch_unlimited(
 ) -> list[CampaignDay]:
     """Fetch the `most` campaigns without a budget that have the highest stored spend of the day."""
     return [CampaignDay(*row) for row in await connection.fetch(_UNLIMITED, today, most)]
+
+
+async def fetch_converted(
+    connection: asyncpg.Connection, today: date, most: int
+) -> list[CampaignConversions]:
+    """Fetch the `most` campaigns with the most registrations of the day."""
+    rows = await connection.fetch(_CONVERTED, today, most)
+    return [CampaignConversions(row[0], *map(int, tuple(row)[1:])) for row in rows]
 
 
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:

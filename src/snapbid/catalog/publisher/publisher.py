@@ -30,7 +30,16 @@ from snapbid.catalog.publisher.members import MemberPublisher
 from snapbid.catalog.publisher.overlay import Overlay
 from snapbid.catalog.publisher.sharing import ObtainedBase
 from snapbid.reference import rates
-from snapbid.warehouse import bases, campaigns, fence, persons, products, registry, suspensions
+from snapbid.warehouse import (
+    bases,
+    campaigns,
+    conversions,
+    fence,
+    persons,
+    products,
+    registry,
+    suspensions,
+)
 from snapbid.warehouse import rates as operator_rates
 from snapbid.warehouse.away import AWAY, describe
 
@@ -184,6 +193,7 @@ class CatalogPublisher:
         changes = await campaigns.fetch_since(connection, overlay.revision)
         events = await self._read_events(connection)
         ledger = await fence.own_ledger(connection)
+        click_key = await conversions.fetch_signing_key(connection)
         self.checked_at = time()
         state = (
             self._identity,
@@ -194,6 +204,7 @@ class CatalogPublisher:
             suppression,
             events,
             ledger,
+            click_key,
             changes.revision,
             overlay.base,
         )
@@ -215,6 +226,7 @@ class CatalogPublisher:
             suppression,
             former,
             ledger,
+            click_key,
         )
         self._written = catalog.write(self._path, pieces)
         self._published, self.published_at = state, time()

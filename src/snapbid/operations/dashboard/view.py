@@ -90,6 +90,17 @@ class UnlimitedRow(Struct):
     spent_today: float
 
 
+class ConversionRow(Struct):
+    """What the clicks of a campaign brought in today; money in USD."""
+
+    campaign: str
+    conversions: int
+    registrations: int
+    first_deposits: int
+    net_deposits: float
+    gross_revenue: float
+
+
 class SuspensionRow(Struct):
     """A creative suspended at an SSP `until` (epoch s), with the reason of its last loss."""
 
@@ -156,6 +167,7 @@ class Page(Struct):
     budgets: list[BudgetRow] | None
     budgeted: int | None
     unlimited: list[UnlimitedRow] | None
+    converted: list[ConversionRow] | None
     spent_today: float | None
     held: float | None
     campaigns: int | None
@@ -215,6 +227,12 @@ def page(watch: Watch) -> Page:
         unlimited=None
         if snapshot.unlimited is None
         else [UnlimitedRow(*of[:-1], of.spend_micros / MICRO) for of in snapshot.unlimited],
+        converted=None
+        if snapshot.converted is None
+        else [
+            ConversionRow(*of[:-2], of.net_deposits_micros / MICRO, of.gross_revenue_micros / MICRO)
+            for of in snapshot.converted
+        ],
         spent_today=None if snapshot.ssps is None else sum(row.spend_today or 0 for row in rows),
         held=None if money is None else sum(campaign.of.held for campaign in money),
         campaigns=snapshot.campaigns,

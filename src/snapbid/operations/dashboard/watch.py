@@ -117,6 +117,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True):
     suspensions: list[CreativeSuspension] | None = None
     money: list[CampaignMoney] | None = None
     unlimited: list[watching.CampaignDay] | None = None
+    converted: list[watching.CampaignConversions] | None = None
 
 
 class Watch:
@@ -297,6 +298,7 @@ class Watch:
                     numbered = await registry.fetch_numbered(connection)
                     budgeted = await watching.fetch_budgeted(connection, today, CAMPAIGNS)
                     unlimited = await watching.fetch_unlimited(connection, today, UNLIMITED)
+                    converted = await watching.fetch_converted(connection, today, UNLIMITED)
                     campaigns = await watching.count_campaigns(connection)
                     identity = await fence.identity(connection)
                     suspended = await suspensions.fetch_suspended(connection)
@@ -307,7 +309,7 @@ class Watch:
             is_there, why = isinstance(error, OUTDATED), reason(error, self._settings.database_url)
             clocks = {name: of for name, of in self.snapshot.clocks.items() if name != POSTGRES}
             self._update(warehouse=is_there, warehouse_why=why, clocks=clocks)
-            self._update(budgeted=None, unlimited=None, suspensions=None)
+            self._update(budgeted=None, unlimited=None, converted=None, suspensions=None)
             return False
         ssps = {number: name for name, (_, number) in list(numbered.items())[:SSPS]}
         self._known = WarehouseFacts(ssps, budgeted)
@@ -318,6 +320,7 @@ class Watch:
             campaigns=campaigns,
             budgeted=budgeted.known,
             unlimited=unlimited,
+            converted=converted,
             suspensions=suspended,
         )
         return True

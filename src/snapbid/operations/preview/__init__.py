@@ -114,6 +114,7 @@ def filled(text: str, campaign: str, creative: str) -> str:
         "campaign_id": quote(campaign, safe=""),
         "creative_id": quote(creative, safe=""),
         "cachebuster": "0",
+        "click_id": "preview",
         "open": "{{",
     }
     return _MACRO.sub(lambda macro: values.get(macro[1], macro[0]), text)

@@ -353,6 +353,15 @@ function campaigns(id, head, data, cells, empty) {
   }
 }
 
+function converted(data) {
+  const rows = (data.converted || []).map((one) => [
+    one.campaign, number(one.conversions), number(one.registrations), number(one.first_deposits),
+    usd(one.net_deposits), usd(one.gross_revenue),
+  ]);
+  const head = ["campaign", "conversions", "registrations", "first deposits", "net deposits", "gross revenue"];
+  table("converted", head, rows, data.converted === null ? "unknown" : "no event counts for a click today");
+}
+
 function suspensions(data) {
   at("suspended").textContent = data.suspended ? `rejected by an SSP, ${number(data.suspensions.length)} of ${number(data.suspended)}` : "";
   const rows = (data.suspensions || []).map((one) => [
@@ -408,7 +417,7 @@ async function read() {
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const data = await answer.json();
     last = data.at;
-    for (const part of [stores, verdict, tiles, charts, latency, notices, ssps, budgets, unlimited, suspensions, events, behind]) part(data);
+    for (const part of [stores, verdict, tiles, charts, latency, notices, ssps, budgets, unlimited, converted, suspensions, events, behind]) part(data);
     showUpdate(null);
   } catch (error) {
     showUpdate(error instanceof TypeError ? "the server does not answer" : error.message);

@@ -1,0 +1,56 @@
+"""From a bid to its click id to a conversion, as the README has it, against real servers."""
+
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import sending
+from support.commands import succeed
+from support.processes import eventually
+from support.stack import Stack
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+LOOP = next(block for block in BLOCKS if "{{click_id}}" in block)
+COUNTED = "select event, conversions, value_micros from conversion_daily order by event"
+
+pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+
+
+def test_the_example_of_the_readme(
+    database: str, start_stack: Callable[..., Stack], tmp_path: Path
+) -> None:
+    stack = start_stack()
+    succeed(stack.environ, "ssp", "add", "acme")
+    key = sending.issue(database, "demo-casino", "igaming")
+    sending.await_key(stack.port, key)
+    environ = {**stack.environ, "SNAPBID_BASE_URL": stack.base_url, "KEY": key}
+    with contextlib.closing(Stack(stack.environ, "drain")) as drain:
+        drain.launch()
+        output = run(LOOP, environ, tmp_path)
+        for part in ('"campaign": "loop"', '"descriptor": "acme"', '"person": true', '"count":2'):
+            assert part in output
+        eventually(lambda: len(sending.rows(database, COUNTED)) == 2, "the events are counted")
+    assert [tuple(row.values()) for row in sending.rows(database, COUNTED)] == [
+        ("deposit", 1, 25_000_000),
+        ("register", 1, 0),
+    ]
+    (row,) = sending.rows(database, "select * from campaign_performance")
+    assert (row["campaign"], row["registrations"], row["first_deposits"]) == ("loop", 1, 1)
+
+
+def run(script: str, environ: dict[str, str], folder: Path) -> str:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        env={**environ, "PATH": f"{Path(sys.executable).parent}:{environ['PATH']}"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
