@@ -10,6 +10,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from snapbid.catalog.catalog import CatalogError
 from snapbid.catalog.members import OpenMembers, open_members
 from snapbid.catalog.publisher import members as publishing
 from snapbid.catalog.publisher.members import MemberPublisher
@@ -51,7 +52,7 @@ class Bench:
         """Wait until this is what a worker finds of each member."""
         deadline, found = time.monotonic() + PATIENCE_S, None
         while time.monotonic() < deadline:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, CatalogError):
                 self.opened = open_members(self.path, self.opened)
                 now = time.time_ns() // 1_000_000
                 found = {each: self.opened.members.look_up(each, now) for each in expected}
@@ -121,6 +122,15 @@ async def test_a_base_is_made_again_beside_further_changes(
         await bench.put(chance.randint(0, 9), audience=2)
         await asyncio.sleep(0.05)
     assert len(list(bench.path.parent.glob("members-*"))) == 1
+
+
+async def test_a_missing_base_is_made_again(bench: Bench) -> None:
+    await bench.put(1, audience=1)
+    await bench.publishes({1: (["one"], [])})
+    for path in bench.path.parent.glob("members-*"):
+        path.unlink()
+    bench.opened = None
+    await bench.publishes({1: (["one"], [])})
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense"])

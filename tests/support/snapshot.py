@@ -84,7 +84,7 @@ def members_of_pools() -> MemberBook:
     numbers = {name: number for number, name in enumerate(sorted(named), 1)}
     products = {name for _, each in pools.MEMBERS.values() for name in each}
     entries = sorted(
-        (key.member(kind, id, scope), numbers[name], NEVER)  # type: ignore[arg-type]
+        (key.member(kind, id, scope), numbers[name], NEVER)
         for (kind, scope, id), (own, excluding) in pools.MEMBERS.items()
         for name in own | excluding
     )

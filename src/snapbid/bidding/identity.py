@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from snapbid.bidding.bounds import MAX_ENTRIES, MAX_TEXT
 from snapbid.bidding.request import Device, Eid, Text, User
-from snapbid.campaigns.persons import IdKind, is_placeholder
+from snapbid.campaigns.persons import is_placeholder
 
 
 def recognise(device: Device, user: User) -> str | None:
@@ -27,12 +27,12 @@ def recognise(device: Device, user: User) -> str | None:
     return None
 
 
-def member_ids(device: Device, user: User, canonical: str) -> Iterator[tuple[IdKind, str, str]]:
+def member_ids(device: Device, user: User, canonical: str) -> Iterator[tuple[str, str, str]]:
     """Yield the ids under which a request of an SSP is looked up: kind, id and scope.
 
     As the matcher reads them (`catalog._request`, `read_persons`); placeholders are in no audience.
     """
-    given: list[tuple[IdKind, Text, Text]] = [
+    given: list[tuple[str, Text, Text]] = [
         ("ifa", device.ifa, ""),
         ("user", user.id, canonical),
         ("buyeruid", user.buyeruid, ""),

@@ -57,11 +57,10 @@ def _member(text: str, key: PersonKey) -> int | None:
         return key.member("ifa", text) if is_member_id(text) else None
     if kind == "hash":
         return _signed(int(rest, 16)) if _HASH.fullmatch(rest) else None
-    for known in KINDS:
-        if kind == known:
-            scope, _, id = rest.partition(" ") if kind in SCOPED else ("", "", rest)
-            return key.member(known, id, scope) if is_member_id(id) else None
-    return None
+    if kind not in KINDS:
+        return None
+    scope, _, id = rest.partition(" ") if kind in SCOPED else ("", "", rest)
+    return key.member(kind, id, scope) if is_member_id(id) else None
 
 
 def _signed(number: int) -> int:

@@ -7,12 +7,11 @@ key nobody can compute a hash. The hashes are 64-bit integers, signed as Postgre
 
 import re
 from hashlib import blake2b
-from typing import Final, Literal
+from typing import Final
 
 from snapbid.campaigns._persons import siphash
 from snapbid.campaigns.domains import MAX_TEXT
 
-IdKind = Literal["ifa", "buyeruid", "user", "eid"]
 KINDS: Final = ("ifa", "buyeruid", "user", "eid")
 SCOPED: Final = {"user": "SSP", "eid": "source"}
 """Ids that mean a person only within a family of SSPs (its canonical id), or at a source."""
@@ -39,8 +38,8 @@ class PersonKey:
     def __init__(self, secret: bytes) -> None:
         self.key = blake2b(secret, digest_size=16, person=b"snapbid persons").digest()
 
-    def member(self, kind: IdKind, id: str, scope: str = "") -> int:
-        """Return the hash of an id in bid requests; advertising ids count in any case."""
+    def member(self, kind: str, id: str, scope: str = "") -> int:
+        """Return the hash of an id in bid requests; an `ifa` counts in any case."""
         return self._hash(kind, scope, id.lower() if kind == "ifa" else id)
 
     def user(self, product: str, client_user_id: str) -> int:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import zlib
 from pathlib import Path
-from time import time
+from time import monotonic, time
 from typing import Any, Final
 
 import asyncpg
@@ -22,9 +22,10 @@ from snapbid.catalog.members import ENTRY, NEVER, MemberBase, until_of
 from snapbid.warehouse import audiences, bases, fence, persons
 
 LOOK_EVERY_S: Final = 0.5
+MOST_BUSY: Final = 0.25  # of the time, while there are changes
 BASE_S: Final = 86_400.0  # after which a base is made again; below audiences.KEPT_DAYS
 LEAST: int = 100_000  # changed members allowed over any base, however small
-SHARE: int = 8  # or 1/8 of the base, if that is more
+SHARE: int = 32  # or 1/32 of the base, if that is more
 PAGE: Final = 50_000  # members read at once
 
 logger = logging.getLogger("snapbid")
@@ -65,9 +66,11 @@ class MemberPublisher:
         named = {"application_name": bases.PUBLISHER}
         connection = await asyncpg.connect(self._dsn, timeout=10, server_settings=named)
         try:
+            self._changed = None  # it may be another state of the warehouse
             while True:
+                began = monotonic()
                 await self._publish(connection)
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(max(LOOK_EVERY_S, (monotonic() - began) / MOST_BUSY))
         finally:
             connection.terminate()
 
@@ -93,8 +96,8 @@ class MemberPublisher:
 
     async def _take_base(self, connection: asyncpg.Connection, warehouse: str) -> None:
         """Use the base that has just been made; at first, the published one or a new one."""
-        if self._published and self._published[0] != warehouse:
-            self._base = self._changed = None
+        if self._base is None or not self._path.with_name(self._base.name).exists():
+            self._changed = None
         if self._changed is None:
             self._base = await asyncio.to_thread(self._published_base, warehouse)
             if self._base is None or self._base.revision > await audiences.fetch_revision(
