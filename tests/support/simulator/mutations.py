@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from redis.exceptions import ResponseError
+
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import fence as fence_module
 from snapbid.drain import ownership, spend
@@ -23,6 +25,7 @@ from snapbid.ledger.caps.outbox import OutboxSweeper
 from snapbid.operations import preflight
 from snapbid.queues import queue
 from snapbid.queues.queue import EventQueue
+from snapbid.redisclient import trips
 from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import events
 from snapbid.warehouse import fence as warehouse_fence
@@ -315,14 +318,17 @@ def _carried_unconfirmed() -> Iterator[None]:
         yield
 
 
-class _NoError(Exception):
-    """Nothing is one."""
-
-
 @contextlib.contextmanager
 def _refused_as_done() -> Iterator[None]:
     """Events count as stored, whatever a node has said to them."""
-    with replaced(queue, ResponseError=_NoError, confirmed=lambda replies, _: replies):
+
+    def expect(reply: Any) -> Any:
+        return None if isinstance(reply, ResponseError) else reply
+
+    def confirmed(replies: list[Any], replicas: int) -> list[Any]:
+        return replies[:-2] if replicas else replies
+
+    with replaced(queue, expect=expect), replaced(trips, confirmed=confirmed):
         yield
 
 
