@@ -8,9 +8,12 @@ import asyncpg
 
 
 class Copy:
-    """What the tables of the warehouse hold, and where its sequences stand."""
+    """What the tables of the warehouse hold, but for generated columns, and where its sequences
+    stand."""
 
-    def __init__(self, tables: dict[str, bytes], sequences: dict[str, int | None]) -> None:
+    def __init__(
+        self, tables: dict[str, tuple[list[str], bytes]], sequences: dict[str, int | None]
+    ) -> None:
         self.tables = tables
         self.sequences = sequences
 
@@ -18,17 +21,18 @@ class Copy:
 async def save(connection: Any) -> Copy:
     """What it is now."""
     names = await connection.fetch(
-        "select c.oid::regclass::text as name from pg_class c"
-        " where relnamespace = 'public'::regnamespace and relkind in ('r', 'p')"
-        " and not relispartition order by 1"
+        "select c.oid::regclass::text as name, array_agg(attname::text) as columns from pg_class c"
+        " join pg_attribute on attrelid = c.oid and attnum > 0 and not attisdropped"
+        " and attgenerated = '' where relnamespace = 'public'::regnamespace"
+        " and relkind in ('r', 'p') and not relispartition group by c.oid order by 1"
     )
     tables = {}
     for row in names:
         buffer = BytesIO()
         await connection.copy_from_query(
-            f"select * from {row['name']}", output=buffer, format="binary"
+            f"select {', '.join(row['columns'])} from {row['name']}", output=buffer, format="binary"
         )
-        tables[row["name"]] = buffer.getvalue()
+        tables[row["name"]] = row["columns"], buffer.getvalue()
     rows = await connection.fetch(
         "select schemaname || '.' || sequencename as name, last_value from pg_sequences order by 1"
     )
@@ -46,9 +50,11 @@ async def load(connection: Any, copy: Copy) -> None:
         await connection.execute(
             "; ".join(["set local session_replication_role = replica", *deletions])
         )
-        for name, data in copy.tables.items():
+        for name, (columns, data) in copy.tables.items():
             if len(data) > 21:  # more than a header and an end
-                await connection.copy_to_table(name, source=BytesIO(data), format="binary")
+                await connection.copy_to_table(
+                    name, source=BytesIO(data), columns=columns, format="binary"
+                )
         await connection.execute(
             "select setval(name::regclass, coalesce(value, 1), value is not null)"
             " from unnest($1::text[], $2::bigint[]) as s (name, value)",
