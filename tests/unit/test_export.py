@@ -196,6 +196,7 @@ def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
         "snapbid_catalog_campaigns",
         "snapbid_drain_counters_total",
         "snapbid_drain_rounds_total",
+        "snapbid_restricted_requests_total",
     }
 
 
