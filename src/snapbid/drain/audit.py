@@ -20,7 +20,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from time import time
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ from snapbid.ledger.bids.clock import compare
 from snapbid.ledger.bids.segment import fetch_segments
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.redisclient.connection import Connections
-from snapbid.warehouse import comparison, fence
+from snapbid.warehouse import absorb, comparison, fence, leases
 from snapbid.warehouse.away import AWAY
 
 AFTER_S: Final = 10.0  # a drain that has just started has other work
@@ -52,6 +52,7 @@ COMMAND_S: Final = 30.0
 SCANNED: Final = 1_000  # fields of a hash in one command
 CAMPAIGNS: Final = 2_000  # whose budgets one audit reads, in turns if there are more
 NICE: Final = 10
+NO_SOURCE: Final = 0  # of a run of Redis of which nothing was absorbed
 DAY: Final = datetime.timedelta(days=1)
 COMPARISONS: Final = ("counters", "reports", "campaigns", "budgets")
 
@@ -95,26 +96,19 @@ class Auditor:
             epoch: Any = await self._redis.get(keys.epoch)
             if epoch is None:
                 continue
+            outdated: Any = await self._redis.hget(keys.state, "outdated")
             generations: Any = await self._redis.hgetall(keys.generations)
-            sources = await comparison.fetch_sources(connection, epoch.decode(), number)
+            sources = await absorb.sources_of(connection, epoch.decode(), number)
             for segment in await fetch_segments(self._redis, keys):
-                source = sources.get(segment)
+                source = sources.get(segment, NO_SOURCE)
+                may_be_less = segment.encode() in (outdated or b"").split()
                 for before in range(-1, KEPT_DAYS + 1):
                     day = today - before * DAY
-                    counted = await self._counted(keys, segment, day)
                     generation = int(generations.get(f"{segment} {day}".encode(), 0))
-                    absorbed = (
-                        {}
-                        if source is None
-                        else await comparison.fetch_absorbed(
-                            connection, source.number, day, generation
-                        )
-                    )
-                    is_outdated = source is not None and source.is_outdated
-                    for field in counted.keys() | map(CounterField._make, absorbed):
-                        value, known = counted.get(field, 0), absorbed.get(field, 0)
-                        if value > known or (value < known and not is_outdated):
-                            name = format_field(field).decode()
+                    counted = await self._counted(keys, segment, day)
+                    absorbed = await comparison.fetch_absorbed(connection, source, day, generation)
+                    for name, value, known in _unlike(counted, absorbed):
+                        if value > known or not may_be_less:
                             what = f"shard {number}, {name} on {day}"
                             yield Difference("counters", what, value, known)
 
@@ -132,18 +126,28 @@ class Auditor:
 
     async def _spend(self, connection: asyncpg.Connection) -> list[Difference]:
         """Compare what some campaigns have spent, others the next time."""
-        numbers = sorted(await fence.spend_of_day(connection, 0))
+        known = await fence.spend_of_day(connection, 0)
+        numbers = sorted(known)
         if len(numbers) > CAMPAIGNS:
             start = next((i for i, n in enumerate(numbers) if n >= self._next_campaign), 0)
             numbers = (numbers[start:] + numbers[:start])[:CAMPAIGNS]
             self._next_campaign = numbers[-1] + 1
         states = await self._budgets.states(numbers)
-        known = await fence.spend_of_day(connection, 0)
         return [
             Difference("budgets", f"campaign number {number}, spent in all", spent, total)
             for number, state in states.items()
             if (spent := state.used - state.held) != (total := known[number][0])
         ]
+
+
+def _unlike(
+    counted: Mapping[CounterField, int], absorbed: Mapping[tuple[str, int, int], int]
+) -> Iterator[tuple[str, int, int]]:
+    """Yield the names of counters that differ, with both values."""
+    for field in counted.keys() | map(CounterField._make, absorbed):
+        value, known = counted.get(field, 0), absorbed.get(field, 0)
+        if value != known:
+            yield format_field(field).decode(), value, known
 
 
 def report_of(differences: Sequence[Difference], at: float) -> AuditReport:
@@ -173,7 +177,7 @@ async def _audit_on_lease(dsn: str, redis: Redis, auditor: Auditor, ended: async
     connection = await asyncpg.connect(dsn, timeout=CONNECT_S, command_timeout=COMMAND_S)
     logged: set[Difference] = set()
     try:
-        while not await comparison.acquire_lease(connection):
+        while not await leases.acquire(connection, leases.AUDIT):
             await _pause(ended)
             if ended.is_set():
                 return

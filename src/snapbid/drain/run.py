@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -38,7 +39,7 @@ from snapbid.operations.golive.store import EvidenceStore
 from snapbid.redisclient import connection as ledger
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
-from snapbid.warehouse import demand, diagnosis, events, suspensions
+from snapbid.warehouse import events, leases
 from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
 from snapbid.warehouse.suspensions import SuspensionRule
 
@@ -96,11 +97,17 @@ class Duty(NamedTuple):
     quotes: bool  # whether an error's text may be logged: it may quote what partners sent
 
 
+def _sole(lease: int) -> Callable[[asyncpg.Connection], Awaitable[bool]]:
+    return partial(leases.acquire, sole=lease)
+
+
 COUNTERS: Final = Duty(None, "draining counters", quotes=True)
 EVENTS: Final = Duty(events.join, "draining events", quotes=False)
-REQUEST_STATS: Final = Duty(diagnosis.acquire_lease, "draining request statistics", quotes=False)
-DEMAND: Final = Duty(demand.acquire_lease, "building demand signals", quotes=False)
-SUSPENSIONS: Final = Duty(suspensions.acquire_lease, "suspending rejected creatives", quotes=False)
+REQUEST_STATS: Final = Duty(
+    _sole(leases.REQUEST_STATS), "draining request statistics", quotes=False
+)
+DEMAND: Final = Duty(_sole(leases.DEMAND), "building demand signals", quotes=False)
+SUSPENSIONS: Final = Duty(_sole(leases.SUSPENSIONS), "suspending rejected creatives", quotes=False)
 
 
 def run(settings: StoreSettings, metrics: Path) -> int:

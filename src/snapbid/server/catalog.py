@@ -21,6 +21,11 @@ FileVersion: TypeAlias = tuple[int, int]  # inode, modification time (ns)
 logger = logging.getLogger("snapbid")
 
 
+def _version_of(path: Path) -> FileVersion:
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns
+
+
 class MemberFollower:
     """Maps the members at `path` whenever the file has been replaced, and puts them into `book`.
 
@@ -36,8 +41,7 @@ class MemberFollower:
     async def look(self) -> None:
         """Put the file's members into force unless they already are."""
         try:
-            status = self._path.stat()
-            version = (status.st_ino, status.st_mtime_ns)
+            version = _version_of(self._path)
             if version == self._seen:
                 return
             opened = await asyncio.to_thread(open_members, self._path, self._open)
@@ -92,8 +96,7 @@ class CatalogFollower:
         """Put the file's catalog into service unless it already is."""
         await self._member_follower.look()
         try:
-            status = self._path.stat()
-            version = (status.st_ino, status.st_mtime_ns)
+            version = _version_of(self._path)
             if version == self._current:
                 if self._retired:
                     await asyncio.to_thread(self._retired.clear)

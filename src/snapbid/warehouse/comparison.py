@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 import asyncpg
 
 MOST: Final = 1_000  # differences fetched of a kind
-_LOCK: Final = 0x736E6170_61756400  # "snapaud": an advisory lock of this database
 
 # The absorbed counters are added up as `absorb` adds their growth. Days on which a source's
 # counters were dropped, or which it no longer changes, have rows that the counters do not explain.
@@ -93,13 +92,6 @@ where source = $1 and day = $2 and generation = $3
 """
 
 
-class Source(NamedTuple):
-    """A run of Redis whose counters were absorbed; see `drain_source`."""
-
-    number: int
-    is_outdated: bool
-
-
 class Differing(NamedTuple):
     """Two figures of a day that should be the same."""
 
@@ -107,11 +99,6 @@ class Differing(NamedTuple):
     what: str
     first: int
     second: int
-
-
-async def acquire_lease(connection: asyncpg.Connection) -> bool:
-    """Acquire the lease on auditing until the connection ends; False if it is taken."""
-    return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
 
 
 async def compare_reports(connection: asyncpg.Connection) -> list[Differing]:
@@ -124,18 +111,6 @@ async def compare_campaigns(
 ) -> list[Differing]:
     """Compare the sums of SSPs with those of campaigns, by day."""
     return _differing(await connection.fetch(_CAMPAIGNS, since))
-
-
-async def fetch_sources(
-    connection: asyncpg.Connection, epoch: str, shard: int
-) -> dict[str, Source]:
-    """Fetch the known runs of a shard's data set."""
-    rows = await connection.fetch(
-        "select segment, source, outdated from drain_source where epoch = $1 and shard = $2",
-        epoch,
-        shard,
-    )
-    return {row["segment"]: Source(row["source"], row["outdated"]) for row in rows}
 
 
 async def fetch_absorbed(

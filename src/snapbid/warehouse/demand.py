@@ -5,8 +5,6 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
-_LOCK: Final = 0x736E6170_646D6400  # "snapdmd": an advisory lock of this database
-
 _STATE: Final = """
 select greatest(
         (select max(revision) from campaign), (select max(revision) from campaign_gone), 0
@@ -22,11 +20,6 @@ class DemandSignal(NamedTuple):
 
     etag: str
     rules: bytes
-
-
-async def acquire_lease(connection: asyncpg.Connection) -> bool:
-    """Acquire the lease on building signals until the connection ends; False if it is taken."""
-    return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
 
 
 async def fetch_state(connection: asyncpg.Connection) -> str:

@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 import asyncpg
 import msgspec
 
-_LOCK: Final = 0x736E6170_64676E00  # "snapdgn": an advisory lock of this database
-
 # Request statistics of a day only grow: an older copy of Redis' data lowers nothing.
 _STORE: Final = """
 insert into request_daily as t (day, descriptor, source, answers, counts, examples)
@@ -81,11 +79,6 @@ class DayHistory(NamedTuple):
 
     requests: list[RequestDay]
     notices: list[NoticeDay]
-
-
-async def acquire_lease(connection: asyncpg.Connection) -> bool:
-    """Acquire the lease on storing until the connection ends; False if it is taken."""
-    return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
 
 
 async def store(connection: asyncpg.Connection, source: str, days: Sequence[StoredDay]) -> None:

@@ -1,6 +1,7 @@
-"""Leases on shards, as advisory locks: they decide which drain works on which shards.
+"""Leases as advisory locks: they decide which drain works on which shards, and on what has none.
 
-There are leases on shards' counters, and others on their events. A lease belongs to the session
+There are leases on shards' counters, others on their events, and sole leases on work that one
+process does for all shards. A lease belongs to the session
 that writes what it reads from the shard, and ends with it: by the time another drain gets the
 lease, all work of the former holder is committed or rolled back. A row with an expiry would need
 clocks that agree, and a check in each statement.
@@ -14,6 +15,11 @@ import asyncpg
 
 COUNTERS: Final = 0x736E6C73  # the class of these locks; the object is the shard's number
 EVENTS: Final = 0x736E6C65
+# Sole leases: "snap", and three letters more.
+REQUEST_STATS: Final = 0x736E6170_64676E00
+DEMAND: Final = 0x736E6170_646D6400
+SUSPENSIONS: Final = 0x736E6170_72737400
+AUDIT: Final = 0x736E6170_61756400
 _ABLE: Final = 65_535  # shared by the drains that can read all shards
 _CARRY: Final = 65_534  # held while missing spend is added to budgets
 
@@ -33,6 +39,11 @@ class Look(NamedTuple):
     others: frozenset[int]
     is_able: bool
     able: int
+
+
+async def acquire(connection: asyncpg.Connection, sole: int) -> bool:
+    """Acquire a sole lease until the connection ends; False if another process holds it."""
+    return bool(await connection.fetchval("select pg_try_advisory_lock($1)", sole))
 
 
 async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:

@@ -8,7 +8,6 @@ import msgspec
 
 from snapbid.campaigns.suspensions import CreativeSuspension
 
-_LOCK: Final = 0x736E6170_72737400  # "snaprst": an advisory lock of this database
 _MOST: Final = 10_000  # rejections looked at in one transaction
 
 # Suspensions that are over are deleted, and rejections that did not lead to one after as long.
@@ -54,11 +53,6 @@ class RejectedCreative(NamedTuple):
     reason: int | None
     losses: int
     bids: int
-
-
-async def acquire_lease(connection: asyncpg.Connection) -> bool:
-    """Acquire the lease on suspensions until the connection ends; False if it is taken."""
-    return bool(await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK))
 
 
 async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
