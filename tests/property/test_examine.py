@@ -31,6 +31,7 @@ ROWS = {
     "ends_at": "flight",
     "frequency_caps.user": "user",
     "targeting.geo_radius": "geo_radius",
+    "targeting.product.exclude": "product",
     "dsa": "dsa",
     "pod": "pod",
     "bcat": "blocked categories",

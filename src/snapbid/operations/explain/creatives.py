@@ -155,7 +155,9 @@ def duration_rows(
         targeting={"deal": Values(include=wanted_deals(campaign))},
     )
     speaking = BidRequest(id=request.id, wlang=request.wlang, wlangb=request.wlangb)
-    answer = ask(only, speaking, _replace(imp, bidfloor=None), situation)
+    # A rule that comes before the deals' prices would hide theirs.
+    alone = situation._replace(rivals={})
+    answer = ask(only, speaking, _replace(imp, bidfloor=None), alone)
     holds = answer != (Refusal.REFUSED_DEAL, None)
     own = dict.fromkeys(words.misfit(creative, "price") for creative in fitting)
     yield RuleCheck(
