@@ -129,7 +129,7 @@ def test_half_sent_requests_make_no_other_one_wait(
     """While thousands of bodies do not come, and while their requests are all ended at once."""
     deadline = http.BodyDeadline()
     monkeypatch.setattr(http, "BODY_DEADLINE", deadline)
-    all_in = partial(AdmissionControl, **dict.fromkeys(("first", "fewest", "most"), 2 * HALF_SENT))
+    all_in = partial(AdmissionControl, **dict.fromkeys(("first", "least", "most"), 2 * HALF_SENT))
     monkeypatch.setattr(endpoint, "AdmissionControl", all_in)
     with LocalApp(large_snapshot(), redis_url) as app:
         gc.collect()

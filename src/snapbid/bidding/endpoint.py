@@ -5,7 +5,7 @@ from copy import copy
 from time import perf_counter
 from typing import Protocol
 
-from snapbid.base.http import BODY_DEADLINE
+from snapbid.base import http
 from snapbid.bidding._bid_path import AdmissionControl
 from snapbid.bidding._bid_path import BidEndpoint as BidEndpoint
 from snapbid.bidding.limits import RemembersBids
@@ -61,7 +61,7 @@ class Bidding:
         self.metrics = metrics
         self.admission = AdmissionControl(perf_counter())
         self.timings = BidTimings(metrics)
-        self.body_deadline = BODY_DEADLINE
+        self.body_deadline = http.BODY_DEADLINE
         self.max_bytes = max_bytes
         self.tmax_ms = tmax_ms
         self.processor_s = processor_ms / 1000
