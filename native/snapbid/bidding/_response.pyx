@@ -1,7 +1,6 @@
 # cython: auto_pickle=False, autotestdict=False
 """Bids, and responses written into one buffer; see `_response.pyi`."""
 
-from hashlib import blake2b
 from urllib.parse import quote
 
 from msgspec import json as msgspec_json
@@ -11,6 +10,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
+
+from snapbid.ledger.bids._records cimport digest_pair
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object text)
@@ -28,7 +29,6 @@ cdef enum:
     MAX_NUMBER = 20  # digits
     VERSION = 1  # of click ids
     BOUGHT = 8  # bytes that name campaign and creative
-    NAMED = 8  # bytes that name auction and impression
 
 cdef unsigned char _character
 cdef bint[256] UNRESERVED  # unescaped in a query value (RFC 3986, 2.3), and in JSON, too
@@ -102,18 +102,11 @@ cdef class ClickStamp:
     cdef int write(self, char *out, bytes bought, str auction_id, str imp_id) except -1:
         cdef bytes named = b"\0\0\0\0\0\0\0\0"
         if self._names_auction:
-            named = digest(auction_id.encode(), imp_id.encode())
+            named = digest_pair(auction_id.encode(), imp_id.encode())
         sb_click_id(out, PyBytes_AS_STRING(self._keys), VERSION << 4 | self._key,
                     PyBytes_AS_STRING(bought), self._descriptor, self._time_s,
                     PyBytes_AS_STRING(named), self._person)
         return 0
-
-
-cdef bytes digest(bytes auction_id, bytes imp_id):
-    """The beginning of the ledger's digest of a bid (records.lua)."""
-    cdef uint32_t size = <uint32_t>PyBytes_GET_SIZE(auction_id)
-    cdef bytes named = blake2b(size.to_bytes(4, "little") + auction_id + imp_id, digest_size=16).digest()
-    return named[:NAMED]
 
 
 @cython.final
