@@ -7,8 +7,9 @@ created or dropped is tried again later, and events are stored meanwhile.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from time import monotonic, time
 from typing import Final
 
@@ -50,9 +51,8 @@ class EventDays:
                 self._horizon = None
                 return
             now = self._now()
-            await self._delete_expired_clicks(connection, now)
             await self.prepare(connection, (now + timedelta(days=n) for n in range(AHEAD_DAYS + 1)))
-            await self._discard_memberships(connection)
+            await self._discard(connection, now)
             if self._keep_days is not None:
                 await self._drop(connection)
         if self._horizon is not None:
@@ -99,24 +99,25 @@ class EventDays:
                 )
         self._horizon = horizon
 
-    async def _discard_memberships(self, connection: asyncpg.Connection) -> None:
-        """Discard what no longer puts anybody into an audience."""
-        until = monotonic() + DELETE_S
-        try:
-            while await audiences.discard(connection) and monotonic() < until:
-                pass
-        except asyncpg.PostgresError as error:
-            self._note_failure(connection, "discard ended memberships of audiences", error)
+    async def _discard(self, connection: asyncpg.Connection, now: datetime) -> None:
+        """Discard what no longer puts anybody into an audience, and last clicks that count for no
+        event, however late it is stored.
+        """
+        expired = min(now, await partitions.now(connection)) - CLICKS_KEPT
+        clicks = partial(conversions.delete_expired, connection, expired)
+        await self._discard_some(connection, "delete expired clicks", clicks)
+        members = partial(audiences.discard, connection)
+        await self._discard_some(connection, "discard ended memberships of audiences", members)
 
-    async def _delete_expired_clicks(self, connection: asyncpg.Connection, now: datetime) -> None:
-        """Delete last clicks that count for no event, however late it is stored."""
+    async def _discard_some(
+        self, connection: asyncpg.Connection, what: str, discard: Callable[[], Awaitable[int]]
+    ) -> None:
         until = monotonic() + DELETE_S
-        moment = min(now, await partitions.now(connection)) - CLICKS_KEPT
         try:
-            while await conversions.delete_expired(connection, moment) and monotonic() < until:
+            while await discard() and monotonic() < until:
                 pass
         except asyncpg.PostgresError as error:
-            self._note_failure(connection, "delete expired clicks", error)
+            self._note_failure(connection, what, error)
 
     async def _delete(self, connection: asyncpg.Connection, horizon: datetime) -> None:
         """Delete old rows that have no partition of their own, and ids of dropped events."""
