@@ -18,6 +18,7 @@ from support.simulator.servers import Servers, started
 STEPS = 120
 QUIET = range(1, 3)
 SEEDS = range(1, 7)
+TRIES = 5
 SEEDS_OF_CLUSTERS = range(1, 4)
 FOUND = sorted((Path(__file__).parent / "simulated").glob("*.txt"))  # each found something once
 PUT_BACK = {
@@ -99,6 +100,7 @@ def test_every_defect_that_can_be_put_back_has_its_script() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", PUT_BACK)
 def test_a_defect_put_back_is_found(servers: Servers, name: str) -> None:
+    """In one of some tries: in which order Redis names counters is its own."""
+    script = Script.parse(PUT_BACK[name].read_text())
     with MUTATIONS[name]():
-        result = play(servers, Script.parse(PUT_BACK[name].read_text()))
-    assert result.differences
+        assert any(play(servers, script).differences for _ in range(TRIES))

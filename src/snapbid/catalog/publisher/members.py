@@ -67,7 +67,7 @@ class MemberPublisher:
         connection = await asyncpg.connect(self._dsn, timeout=10, server_settings=named)
         try:
             self._changed = None  # it may be another state of the warehouse
-            while True:
+            while not connection.is_closed():
                 began = monotonic()
                 await self._publish(connection)
                 await asyncio.sleep(max(LOOK_EVERY_S, (monotonic() - began) / MOST_BUSY))
