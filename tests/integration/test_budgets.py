@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.remembered import NOON, TTL_S, Clock, at, counts, opened, remembering
-from support.spending import HOLD_S, NANO, has_room, limits, reserve, sent, state
+from support.spending import HOLD_S, NANO, has_headroom, limits, reserve, sent, state
 
 from snapbid.ledger.bids.ledger import Ledger, LedgerBid
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN
@@ -185,9 +185,9 @@ async def test_even_pacing_spends_its_share(ledger: Ledger, clock: Clock) -> Non
         await ledger.settle(WIN, b"auction-%d" % number, b"1")
     clock.now += 87  # a thousandth of the day, and a bit
     assert [await bid(ledger, n, of) for n in range(20, 22)] == ["k", "b"]
-    assert await has_room(ledger, PRICE, of) == [False]
+    assert await has_headroom(ledger, PRICE, of) == [False]
     clock.now += 87
-    assert await has_room(ledger, PRICE, of) == [True]
+    assert await has_headroom(ledger, PRICE, of) == [True]
 
 
 # -- numbers beyond 2^53, clocks, shards ----------------------------------------------------------
@@ -200,9 +200,9 @@ async def test_large_amounts_are_exact(ledger: Ledger, price: int) -> None:
     room = exactly * NANO - 3 * price
     assert [await bid(ledger, n, of, price) for n in range(4)] == ["k", "k", "k", "b"]
     assert await bid(ledger, 4, of, room + 1) == "b"
-    assert await has_room(ledger, room + 1, of) == [False]
+    assert await has_headroom(ledger, room + 1, of) == [False]
     if room:
-        assert await has_room(ledger, room, of) == [True]
+        assert await has_headroom(ledger, room, of) == [True]
         assert await bid(ledger, 5, of, room) == "k"
     assert (await state(ledger)).used == exactly * NANO
     await ledger.settle(LOSS, b"auction-0", b"1")
@@ -221,7 +221,7 @@ async def test_a_look_holds_nothing(ledger: Ledger, store: Any) -> None:
     of = limits(daily=COST)
     for _ in range(3):
         assert await ledger.look(b"a", [(b"1", 1, PRICE, of)], None, 10.0) == "k"
-        assert await has_room(ledger, PRICE, of, limits(2, total=1)) == [True, False]
+        assert await has_headroom(ledger, PRICE, of, limits(2, total=1)) == [True, False]
     assert counts(store) == {}
     assert (await state(ledger)).used == 0
     assert await bid(ledger, 0, of) == "k"
@@ -233,7 +233,7 @@ async def test_shards_share_a_budget(fresh_redis: str, tmp_path: Path, clock: Cl
     async with opened(fresh_redis, tmp_path, clock=clock, shards=3) as ledger:
         letters = [await bid(ledger, n, of) for n in range(300)]
         assert letters.count("k") == 99
-        assert await has_room(ledger, PRICE, of) == [False]
+        assert await has_headroom(ledger, PRICE, of) == [False]
         assert await state(ledger) == (99 * PRICE,) * 4
 
 

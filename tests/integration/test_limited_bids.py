@@ -68,7 +68,7 @@ def test_the_next_best_answers_for_one_without_money(fresh_redis: str) -> None:
     with LocalApp(rich, fresh_redis) as app:
         answers = [answer(app, f"{number}") for number in range(5)]
     assert [won["1"] for won in answers] == ["a", "a", "b", "c", "c"]
-    assert len(rich.exhausted) == 2
+    assert len(rich.refused) == 2
     with looking(fresh_redis) as store:
         (of_day,) = counts(store).values()
     assert of_day == {"b:1": 5, "B:1": 2, "B:2": 1, "B:3": 2}
@@ -162,10 +162,13 @@ def test_a_cost_beyond_the_budget_stops_no_plain_bids(fresh_redis: str) -> None:
     with LocalApp(rich, fresh_redis) as app:
         for n in range(10):
             assert screen(app, f"many {n}", 11) == {"1": "b"}
-            assert (rich.is_too_dear(0, 21_999_999), rich.is_too_dear(0, 22_000_000)) == (0, 1)
+            assert (
+                rich.is_refused_by_all(0, 21_999_999),
+                rich.is_refused_by_all(0, 22_000_000),
+            ) == (0, 1)
             assert screen(app, f"one {n}") == {"1": "a"}
         assert screen(app, "11") == {"1": "b"}
-        assert rich.is_too_dear(0, 2_000_000)
+        assert rich.is_refused_by_all(0, 2_000_000)
 
 
 def test_campaigns_known_to_be_too_dear_take_no_attempts(fresh_redis: str) -> None:
@@ -209,12 +212,12 @@ def test_a_test_is_limited_but_uses_nothing_up(fresh_redis: str) -> None:
     assert of_day == {"b:1": 1, "B:1": 1}
 
 
-def test_shards_are_skipped_one_by_one() -> None:
+def test_shards_refuse_one_by_one() -> None:
     some = snapshot(campaign("a", 1, budget={"daily": 1}))
     some.shards = 2
-    some.skip(0, 1, 1_000_000)
-    assert some.skips(0, 1, 1_000_000)
-    assert not some.skips(0, 0, 1_000_000)
+    some.refuse(0, 1, 1_000_000)
+    assert some.is_refused(0, 1, 1_000_000)
+    assert not some.is_refused(0, 0, 1_000_000)
 
 
 # -- a served system ------------------------------------------------------------------------------
@@ -305,7 +308,7 @@ async def test_workers_hear_that_there_is_room(
         eventually(partial(is_replaced, killed), "two workers again")
         assert ask_many() == {"b"}
         lose(holders[-1])
-        eventually(bids_again, "room again")
+        eventually(bids_again, "headroom again")
 
 
 async def test_when_a_campaign_came_to_be_is_kept(database: str) -> None:

@@ -13,7 +13,7 @@ from support.client import call
 from support.stack import JWT_SECRET
 
 from snapbid.base.settings import ServingSettings, load, require_serving
-from snapbid.ledger.budgets.room import RoomWriter, room_path
+from snapbid.ledger.budgets.releases import ReleaseWriter, releases_path
 from snapbid.metrics import Metrics, read
 from snapbid.metrics.keys import parse_key
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabaseError
@@ -40,7 +40,7 @@ def make(database: str, fresh_redis: str, tmp_path: Path) -> Make:
             )
         )
         made.runtime_dir.mkdir()
-        RoomWriter(room_path(made.runtime_dir)).close()
+        ReleaseWriter(releases_path(made.runtime_dir)).close()
         return made
 
     return settings

@@ -55,7 +55,7 @@ async def state(ledger: Ledger, campaign: int = 1) -> CampaignSpend:
     return (await ledger.budgets.states([campaign]))[campaign]
 
 
-async def has_room(ledger: Ledger, price: int, *wanted: Limits) -> list[bool]:
+async def has_headroom(ledger: Ledger, price: int, *wanted: Limits) -> list[bool]:
     """Whether any shard has money for a bid of each."""
     bids = [(b"", of.campaign, price, of) for of in wanted]
     looks = [await ledger.budgets.look(shard, bids, None) for shard in range(len(ledger._shards))]

@@ -90,7 +90,7 @@ def test_a_campaign_without_budget_is_told_of_only_where_it_would_bid() -> None:
     spent = snapshot({"campaign": {"budget": {"daily": 1}}}, {"creative": {"w": 9, "h": 9}})
     rank = spent.catalog.index.rank("c0")
     assert rank is not None
-    spent.skip(rank, 0, 1)
+    spent.refuse(rank, 0, 1)
     assert rule(spent) == "budget"
     assert rule(spent, media={"banner": {"w": 1, "h": 1}}) == "size"
     assert rule(spent) == "budget"

@@ -12,7 +12,7 @@ USES = re.compile(r"(?<![\w.:])([a-z_]+)\(")
 FOR_LIMITS = {
     "remember": {"admit", "close_allowances", "undo_admission"}
 }  # what it never comes to without limits
-CODE_OF_SEVERAL = ("call_allocator", "grants", "post")
+CODE_OF_SEVERAL = ("request_refill", "grants", "post")
 
 
 def code(text: str) -> str:

@@ -10,10 +10,10 @@ from support.snapshot import RATES, Geo, builder_of
 
 from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.lookups import Lookups
-from snapbid.bidding.recall import Recall
+from snapbid.bidding.reactivation import Reactivation
 from snapbid.bidding.request import decode
 from snapbid.catalog.catalog import Base, Catalog, Query, encode, write
-from snapbid.ledger.budgets.room import ALL, DAILY
+from snapbid.ledger.budgets.releases import ALL, DAILY
 
 SSPS = {"acme": ("acme", 1)}
 PRICE = 2_000_000  # of every campaign whose price is not said
@@ -53,7 +53,7 @@ def snapshot(
 
 
 def refused(made: CatalogSnapshot) -> set[str]:
-    return {each.document.cid for each in made.exhausted.values()}
+    return {each.document.cid for each in made.refused.values()}
 
 
 def rank(made: CatalogSnapshot, id: str) -> int:
@@ -78,14 +78,14 @@ def test_templates_of_the_same_base_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("base", ["base-1", "base-2"])
-def test_campaigns_out_of_money_are_skipped_on(tmp_path: Path, base: str) -> None:
+def test_refused_campaigns_stay_refused(tmp_path: Path, base: str) -> None:
     first = snapshot(tmp_path)
     for id in ("a", "b", "c"):
-        first.skip(rank(first, id), 0, PRICE)
+        first.refuse(rank(first, id), 0, PRICE)
     assert refused(first) == {"a", "b"}, "c has no budget"
     second = snapshot(tmp_path, document("n"), before=first, base=base)
     assert refused(second) == {"a", "b"}
-    assert second.skips(rank(second, "a"), 0, 2_000_000)
+    assert second.is_refused(rank(second, "a"), 0, 2_000_000)
     second.reactivate([(1, 0)])  # a's number
     assert refused(second) == {"b"}
 
@@ -101,14 +101,14 @@ def test_campaigns_out_of_money_are_skipped_on(tmp_path: Path, base: str) -> Non
 )
 def test_other_terms_are_tried(tmp_path: Path, changed: Any, left: set[str]) -> None:
     first = snapshot(tmp_path)
-    first.skip(rank(first, "a"), 0, PRICE)
-    first.skip(rank(first, "b"), 0, PRICE)
+    first.refuse(rank(first, "a"), 0, PRICE)
+    first.refuse(rank(first, "b"), 0, PRICE)
     assert refused(snapshot(tmp_path, changed, before=first)) == left
 
 
 def test_deleted_campaigns_are_forgotten(tmp_path: Path) -> None:
     first = snapshot(tmp_path)
-    first.skip(rank(first, "a"), 0, PRICE)
+    first.refuse(rank(first, "a"), 0, PRICE)
     assert refused(snapshot(tmp_path, gone="a", before=first)) == set()
 
 
@@ -119,14 +119,14 @@ def test_costs_are_refused_by_shard(tmp_path: Path) -> None:
     a = rank(first, "a")
     index = first.catalog.index
     query = index.query(REFERENCES, decode(REQUEST), "acme", "acme", 0)
-    first.skip(a, 0, 1_000_000)
-    first.skip(a, 1, 9_000_000)
-    first.skip(a, 1, 9_500_000)
-    assert [first.skips(a, 0, cost) for cost in (999_999, 1_000_000, 2_000_000)] == [0, 1, 1]
-    assert [first.skips(a, 1, cost) for cost in (8_999_999, 9_000_000, 2**63 - 1)] == [0, 1, 1]
-    assert [first.is_too_dear(a, cost) for cost in (8_999_999, 9_000_000)] == [0, 1]
+    first.refuse(a, 0, 1_000_000)
+    first.refuse(a, 1, 9_000_000)
+    first.refuse(a, 1, 9_500_000)
+    assert [first.is_refused(a, 0, cost) for cost in (999_999, 1_000_000, 2_000_000)] == [0, 1, 1]
+    assert [first.is_refused(a, 1, cost) for cost in (8_999_999, 9_000_000, 2**63 - 1)] == [0, 1, 1]
+    assert [first.is_refused_by_all(a, cost) for cost in (8_999_999, 9_000_000)] == [0, 1]
     assert bids(query) == ["a", "b", "c"]
-    first.skip(a, 1, PRICE)
+    first.refuse(a, 1, PRICE)
     assert bids(query) == ["b", "c"]
     first.reactivate(None)
     assert bids(query) == ["a", "b", "c"]
@@ -155,7 +155,7 @@ def test_a_paused_campaign_does_not_bid_when_there_is_budget_again(
 ) -> None:
     first = snapshot(tmp_path)
     a = rank(first, "a")
-    first.skip(a, 0, PRICE)
+    first.refuse(a, 0, PRICE)
     paused = document("a", budget={"total": 1}, status="paused")
     second = snapshot(tmp_path, paused, before=first, base=base)
     assert sorted(bids_of(second)) == sorted(rank(second, id) for id in "bc")
@@ -171,8 +171,8 @@ def test_what_is_waited_for_can_be_much(tmp_path: Path) -> None:
     many = [document(f"m{number}", budget={"total": 1}) for number in range(120)]
     first = snapshot(tmp_path, *many)
     for each in many:
-        first.skip(rank(first, each["id"]), 0, PRICE)
-    assert len(snapshot(tmp_path, *many, before=first).exhausted) == 120
+        first.refuse(rank(first, each["id"]), 0, PRICE)
+    assert len(snapshot(tmp_path, *many, before=first).refused) == 120
 
 
 def test_room_lets_a_campaign_bid_in_its_shard_alone(tmp_path: Path) -> None:
@@ -181,44 +181,44 @@ def test_room_lets_a_campaign_bid_in_its_shard_alone(tmp_path: Path) -> None:
     a, b = rank(made, "a"), rank(made, "b")
     for each in (a, b):
         for shard in (0, 1):
-            made.skip(each, shard, PRICE)
+            made.refuse(each, shard, PRICE)
     assert bids(query) == ["c"]
     made.reactivate([(1, 1), (99, 0)])  # a's number; and that of none
     assert bids(query) == ["a", "c"]
-    assert made.skips(a, 0, PRICE)
-    assert not made.skips(a, 1, PRICE)
+    assert made.is_refused(a, 0, PRICE)
+    assert not made.is_refused(a, 1, PRICE)
     made.reactivate([(1, 0), (ALL, 0)])
     assert bids(query) == ["a", "b", "c"]
     assert refused(made) == {"b"}
     made.reactivate(None)
-    assert not made.exhausted
+    assert not made.refused
 
 
-def test_a_day_makes_room_in_daily_budgets(tmp_path: Path) -> None:
+def test_a_day_reactivates_daily_budgets(tmp_path: Path) -> None:
     daily = document("a", budget={"daily": 1})
     made = snapshot(tmp_path, daily, document("b", budget={"total": 1}))
     for each in ("a", "b"):
-        made.skip(rank(made, each), 0, PRICE)
+        made.refuse(rank(made, each), 0, PRICE)
     made.reactivate([(DAILY, 0)])
     assert refused(made) == {"b"}
 
 
-async def test_an_announcement_is_applied_again_for_late_refusals() -> None:
-    """The refusal was in flight when the headroom was announced."""
-    announced: list[list[tuple[int, int]] | None] = [[(1, 0)], [], None]
+async def test_a_release_is_applied_again_for_late_refusals() -> None:
+    """The refusal was in flight when the release was published."""
+    published: list[list[tuple[int, int]] | None] = [[(1, 0)], [], None]
     made: list[object] = []
 
     class Recorder:
-        exhausted = True
+        refused = True
 
-        def reactivate(self, announced: object) -> None:
-            made.append(announced)
+        def reactivate(self, releases: object) -> None:
+            made.append(releases)
 
-    recall = Recall(lambda: announced.pop(0) if announced else [], Recorder)  # type: ignore[arg-type]
-    recall.listen()
-    recall.listen()
+    task = Reactivation(lambda: published.pop(0) if published else [], Recorder)  # type: ignore[arg-type]
+    task.apply()
+    task.apply()
     assert made == [[(1, 0)]]
     made.clear()
-    recall._again[0] = (0.0, [(1, 0)])  # a second later
-    recall.listen()
+    task._again[0] = (0.0, [(1, 0)])  # a second later
+    task.apply()
     assert made == [None, [(1, 0)]]

@@ -15,8 +15,11 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:x:CAMPAIGN          when its holds end
     {sbN}:g:CAMPAIGN          its allowance: what this shard was granted of its budget (money.lua)
     {sbN}:account:CAMPAIGN    its account: what all shards were granted, in one shard (allocator.py)
-    {sbN}:refused, {sbN}:wait, {sbN}:calls, {sbN}:room, {sbN}:said
-                              refill requests, and campaigns with headroom again (money.lua)
+    {sbN}:refused, {sbN}:until:hold, {sbN}:until:pacing
+                              campaigns refused for want of headroom, and until when (money.lua)
+    {sbN}:releases, {sbN}:released
+                              those that have headroom again; the number of the last release
+    {sbN}:refills             refill requests of allowances (money.lua)
     {sbN}:fe:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
     {sbN}:o:M                 outbox: notices for impressions of users in shard M (outbox.py)

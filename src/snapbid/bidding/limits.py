@@ -2,7 +2,7 @@
 
 The ledger checks budgets and caps in the round trip that remembers the bids. A bid refused for
 these is replaced by that of the next best campaign; one on another SSP's auction is not replaced. A
-campaign that is out of budget is skipped until `recall` reactivates it.
+campaign that is out of budget is refused until `reactivation` lets it bid again.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -63,7 +63,9 @@ def affordable(
     """Return the best campaign from this one on that may have budget for `quantity` impressions."""
     while best is not None:
         rank = best[0]
-        if not snapshot.is_too_dear(rank, cost_of(snapshot.catalog.index.price(rank), quantity)):
+        if not snapshot.is_refused_by_all(
+            rank, cost_of(snapshot.catalog.index.price(rank), quantity)
+        ):
             break
         best = query.next()
     return best
@@ -167,7 +169,9 @@ class _Replacements:
         """Return the next best campaign that is not known to be out of budget."""
         imp = choice.imp
         if out_of_money:
-            self._snapshot.skip(choice.rank, self._shard, self._cost(choice.rank, choice.quantity))
+            self._snapshot.refuse(
+                choice.rank, self._shard, self._cost(choice.rank, choice.quantity)
+            )
         tried = self._tried.setdefault(str(imp.id), set())
         tried.add(choice.rank)
         query = self._decision.query
@@ -179,7 +183,7 @@ class _Replacements:
             self._current = imp if query.impression(imp, rivals) else None
         while (best := query.next()) is not None:
             rank = best[0]
-            if rank not in tried and not self._snapshot.skips(
+            if rank not in tried and not self._snapshot.is_refused(
                 rank, self._shard, self._cost(rank, choice.quantity)
             ):
                 if pods is not None:

@@ -17,7 +17,7 @@ from snapbid.catalog.single import DIMENSION_NAMES, FORMAT_NAME, Refusal, dimens
 
 MOST_CAMPAIGNS: Final = 1_000  # examined per impression: of more, a sample across all prices
 MOST_IMPRESSIONS: Final = 4
-MOST_EXHAUSTED: Final = 50
+MOST_REFUSED: Final = 50
 BANNER: Final = 1  # as in OpenRTB 2.6, 4.2.3, mtype
 
 SIZE: Final = "size"
@@ -64,12 +64,12 @@ def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: 
     for imp in (request.imp or ())[:MOST_IMPRESSIONS]:
         if not query.impression(imp):
             continue
-        if any(_would_bid(query, catalog.index, rank) for rank in _exhausted(snapshot)):
+        if any(_would_bid(query, catalog.index, rank) for rank in _refused(snapshot)):
             return BUDGET
         found: dict[_Verdict, list[int]] = {}
         for rank in _some(len(catalog.index)):
             found.setdefault(query.explain(rank), []).append(rank)
-        found.pop(_ELIGIBLE, None)  # exhausted since
+        found.pop(_ELIGIBLE, None)  # refused since
         verdict = max(found, key=_furthest, default=_NOTHING)
         if _furthest(verdict) > furthest:
             furthest, rule = _furthest(verdict), _named(verdict, found[verdict], imp, snapshot)
@@ -114,8 +114,8 @@ def _some(campaigns: int) -> range:
     return range(0, campaigns, -(-campaigns // MOST_CAMPAIGNS) or 1)
 
 
-def _exhausted(snapshot: CatalogSnapshot) -> Iterator[int]:
-    yield from list(snapshot.exhausted)[:MOST_EXHAUSTED]
+def _refused(snapshot: CatalogSnapshot) -> Iterator[int]:
+    yield from list(snapshot.refused)[:MOST_REFUSED]
 
 
 def _would_bid(query: Query, index: Index, rank: int) -> bool:

@@ -16,15 +16,15 @@ from snapbid.bidding.response import Template, adapted, template
 from snapbid.catalog.catalog import Catalog
 from snapbid.catalog.payload import CampaignPayload, CreativePayload, decode_payload
 from snapbid.ledger.budgets.limits import Limits
-from snapbid.ledger.budgets.room import ALL, DAILY
+from snapbid.ledger.budgets.releases import ALL, DAILY
 
 MAX_TEMPLATES: Final = 30_000  # kept per index, about 2 KB each
 MAX_NATIVE_TEMPLATES: Final = 10_000  # kept for native requests seen before
 CARRY_BATCH: Final = 50  # campaigns carried over before yielding to other tasks
 
 
-class ExhaustedCampaign(NamedTuple):
-    """A campaign that was refused for want of budget.
+class RefusedCampaign(NamedTuple):
+    """A campaign that was refused for want of headroom, until its release.
 
     `shards`: shard -> the lowest cost (`cost`) that it refused.
     """
@@ -59,8 +59,8 @@ class CatalogSnapshot:
         self.catalog = catalog
         self.lookups = lookups
         self.shards = shards
-        self.exhausted: dict[int, ExhaustedCampaign] = {}  # by rank
-        self._ranks: dict[int, int] = {}  # of exhausted campaigns, by number
+        self.refused: dict[int, RefusedCampaign] = {}  # by rank
+        self._ranks: dict[int, int] = {}  # of refused campaigns, by number
         self._native: dict[tuple[int, int, int], Template] = {}
         self._adapted: dict[tuple[int, int, int | None, str, bool], Template] = {}
         self._of_base: RankCache = RankCache()
@@ -145,83 +145,83 @@ class CatalogSnapshot:
     def _document(self, rank: int) -> CampaignPayload:
         return decode_payload(self.catalog.index.payload(rank))
 
-    # -- campaigns out of budget ------------------------------------------------------------------
+    # -- campaigns refused for want of headroom ----------------------------------------------------
 
-    def skip(self, rank: int, shard: int, cost: int) -> None:
+    def refuse(self, rank: int, shard: int, cost: int) -> None:
         """Record that a shard refused a bid of the campaign at this cost (micro-USD).
 
         Once every shard has refused its plain price, the campaign stops bidding altogether.
         """
-        exhausted = self.exhausted.get(rank)
-        if exhausted is None:
+        refused = self.refused.get(rank)
+        if refused is None:
             document = self._document(rank)
             limits = limits_of(document, self.shards)
             if limits is None:
                 return
-            exhausted = self.exhausted[rank] = ExhaustedCampaign(document, limits, {})
+            refused = self.refused[rank] = RefusedCampaign(document, limits, {})
             self._ranks[limits.campaign] = rank
-        exhausted.shards[shard] = min(cost, exhausted.shards.get(shard, cost))
-        if self.is_too_dear(rank, self.catalog.index.price(rank)):
+        refused.shards[shard] = min(cost, refused.shards.get(shard, cost))
+        if self.is_refused_by_all(rank, self.catalog.index.price(rank)):
             self.catalog.index.set_active(rank, False)
 
-    def skips(self, rank: int, shard: int, cost: int) -> bool:
+    def is_refused(self, rank: int, shard: int, cost: int) -> bool:
         """Return whether the shard has refused this cost since the last reactivation."""
-        exhausted = self.exhausted.get(rank)
-        if exhausted is None or shard not in exhausted.shards:
+        refused = self.refused.get(rank)
+        if refused is None or shard not in refused.shards:
             return cost > MAX_COST
-        return cost >= min(exhausted.shards[shard], MAX_COST + 1)
+        return cost >= min(refused.shards[shard], MAX_COST + 1)
 
-    def is_too_dear(self, rank: int, cost: int) -> bool:
+    def is_refused_by_all(self, rank: int, cost: int) -> bool:
         """Return whether every shard has refused this cost since the last reactivation.
 
         Costs above MAX_COST are always refused.
         """
-        return all(self.skips(rank, shard, cost) for shard in range(self.shards))
+        return all(self.is_refused(rank, shard, cost) for shard in range(self.shards))
 
-    def reactivate(self, announced: Iterable[tuple[int, int]] | None) -> None:
-        """Reactivate campaigns in shards that have headroom again.
+    def reactivate(self, releases: Iterable[tuple[int, int]] | None) -> None:
+        """Let campaigns bid again in the shards that have released them.
 
-        `announced`: pairs of number (or ALL, or DAILY) and shard; None means all, in all shards.
+        `releases`: pairs of number (or ALL, or DAILY) and shard; None means all, in all shards.
         """
-        if announced is None:
-            announced = [(ALL, shard) for shard in range(self.shards)]
-        for number, shard in announced:
+        if releases is None:
+            releases = [(ALL, shard) for shard in range(self.shards)]
+        for number, shard in releases:
             if number == ALL:
-                some = list(self.exhausted)
+                some = list(self.refused)
             elif number == DAILY:
-                some = [rank for rank, of in self.exhausted.items() if of.limits.is_daily]
+                some = [rank for rank, of in self.refused.items() if of.limits.is_daily]
             else:
                 some = [self._ranks.get(number, -1)]
             for rank in some:
                 self._reactivate(rank, shard)
 
     def _reactivate(self, rank: int, shard: int) -> None:
-        exhausted = self.exhausted.get(rank)
-        if exhausted is not None and exhausted.shards.pop(shard, None) is not None:
+        refused = self.refused.get(rank)
+        if refused is not None and refused.shards.pop(shard, None) is not None:
             self.catalog.index.set_active(rank, True)
-            if not exhausted.shards:
-                del self.exhausted[rank]
-                self._ranks.pop(exhausted.limits.campaign, None)
+            if not refused.shards:
+                del self.refused[rank]
+                self._ranks.pop(refused.limits.campaign, None)
 
     async def carry_over(self, before: "CatalogSnapshot") -> None:
-        """Skip the campaigns that the previous snapshot skipped, unless budget or price has
+        """Refuse the campaigns that the previous snapshot refused, unless budget or price has
         changed.
 
         This keeps campaigns that are out of budget from bidding after a catalog update. Yields to
         other tasks.
         """
-        for number, (rank, exhausted) in enumerate(list(before.exhausted.items()), 1):
-            now = self.catalog.index.rank(exhausted.document.cid)
-            if now is not None and self._has_same_terms(now, before, rank, exhausted):
-                for shard, cost in exhausted.shards.items():
-                    self.skip(now, shard, cost)
+        for number, (rank, refused) in enumerate(list(before.refused.items()), 1):
+            now = self.catalog.index.rank(refused.document.cid)
+            if now is not None and self._has_same_terms(now, before, rank, refused):
+                for shard, cost in refused.shards.items():
+                    self.refuse(now, shard, cost)
             if number % CARRY_BATCH == 0:
                 await asyncio.sleep(0)
 
     def _has_same_terms(
-        self, now: int, before: "CatalogSnapshot", rank: int, exhausted: ExhaustedCampaign
+        self, now: int, before: "CatalogSnapshot", rank: int, refused: RefusedCampaign
     ) -> bool:
-        old, new = exhausted.document, self._document(now)
+        old, new = refused.document, self._document(now)
         if self.catalog.index.price(now) != before.catalog.index.price(rank):
             return False
         return (old.budget, old.since_ms) == (new.budget, new.since_ms)

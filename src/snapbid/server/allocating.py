@@ -1,4 +1,4 @@
-"""Reactivates campaigns on this machine's workers once their budgets have headroom again.
+"""Publishes releases of refused campaigns to this machine's workers, which reactivate them.
 
 With several shards it also carries between these: budget money to the shards that request a refill
 (the allocator, ledger/budgets/escrow.py), and cap updates from notices to the users' shards
@@ -23,9 +23,9 @@ from snapbid.base.settings import Settings
 from snapbid.base.tasks import end, run_until
 from snapbid.catalog.catalog import Catalog, CatalogError, Stamp, stamp_of
 from snapbid.ledger.budgets.allocator import Allocator, EscrowedBudget
+from snapbid.ledger.budgets.headroom import HeadroomReader
 from snapbid.ledger.budgets.limits import DAY_S
-from snapbid.ledger.budgets.refill_requests import RefillRequests
-from snapbid.ledger.budgets.room import ALL, DAILY, RoomWriter, Vacancy, room_path
+from snapbid.ledger.budgets.releases import ALL, DAILY, Release, ReleaseWriter, releases_path
 from snapbid.ledger.caps.outbox import OutboxSweeper
 from snapbid.redisclient.connection import Connections
 from snapbid.server.budget_book import BudgetBook
@@ -47,11 +47,11 @@ class AllocatorThread:
         self._connections = Connections(settings.redis_url, settings.redis_replicas)
         self._shards = settings.ledger_shards
         self._catalog_path = settings.catalog_path
-        self._writer = RoomWriter(room_path(settings.runtime_dir))
+        self._writer = ReleaseWriter(releases_path(settings.runtime_dir))
         self._book = BudgetBook()
         self._catalog: Catalog | None = None
         self._stamp: Stamp | None = None
-        self._called: set[int] = set()
+        self._requested: set[int] = set()
         self._fresh: dict[int, float] = {}  # campaign -> when it is due (monotonic)
         self._unknown: dict[int, float] = {}  # campaign -> its first refill request (monotonic)
         self._unavailable: set[int] = set()  # shards
@@ -78,8 +78,8 @@ class AllocatorThread:
 
     async def _work(self) -> None:
         redis = self._connections.client()
-        calls = RefillRequests(redis, self._shards, time)
-        tasks = [self._loop.create_task(self._hear(calls, n)) for n in range(self._shards)]
+        reader = HeadroomReader(redis, self._shards, time)
+        tasks = [self._loop.create_task(self._follow_shard(reader, n)) for n in range(self._shards)]
         try:
             if self._shards > 1:
                 await self._carry()
@@ -105,26 +105,26 @@ class AllocatorThread:
             await allocator.close()
             await sweeper.close()
 
-    async def _hear(self, calls: RefillRequests, shard: int) -> None:
+    async def _follow_shard(self, reader: HeadroomReader, shard: int) -> None:
         today = None
         while True:
             try:
-                heard = await calls.hear(shard)
+                headroom = await reader.read(shard)
             except (RedisError, OSError):
                 self._unavailable.add(shard)  # the workers log it
             except Exception:
-                logger.exception("failed to read refill requests of shard %d; retrying", shard)
+                logger.exception("failed to read the releases of shard %d; retrying", shard)
             else:
                 self._unavailable.discard(shard)
-                self._called.update(heard.calls)
-                self._ahead_s = heard.at - time()
-                rooms, before = heard.room, today
-                today = heard.at // DAY_S
-                if heard.is_behind:
-                    rooms = [ALL]
+                self._requested.update(headroom.refills)
+                self._ahead_s = headroom.at - time()
+                released, before = headroom.released, today
+                today = headroom.at // DAY_S
+                if headroom.is_behind:
+                    released = [ALL]
                 elif today != before and self._shards == 1:  # else an allocator grants the day
-                    rooms = [*rooms, DAILY]
-                self._writer.announce(Vacancy(campaign, shard) for campaign in rooms)
+                    released = [*released, DAILY]
+                self._writer.publish(Release(campaign, shard) for campaign in released)
             await asyncio.sleep(ROUND_S)
 
     async def _sweep(self, sweeper: OutboxSweeper) -> None:
@@ -152,11 +152,11 @@ class AllocatorThread:
         return self._book.take_up(self._catalog)
 
     async def _balance(self, allocator: Allocator) -> None:
-        called, self._called = self._called, set()
+        requested, self._requested = self._requested, set()
         fresh = set(islice(self._due(), FRESH))
-        while called or fresh:
-            some = set(islice(called, MOST)) | fresh
-            called -= some
+        while requested or fresh:
+            some = set(islice(requested, MOST)) | fresh
+            requested -= some
             whole: set[int] = set()
             with contextlib.suppress(RedisError, OSError):
                 whole = await allocator.balance(list(self._budgets(some)))

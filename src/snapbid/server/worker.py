@@ -16,7 +16,7 @@ from snapbid.base.tasks import end
 from snapbid.bidding.endpoint import Bidding
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.notice import NoticeEndpoint
-from snapbid.bidding.recall import Recall
+from snapbid.bidding.reactivation import Reactivation
 from snapbid.bidding.rejections import Rejections
 from snapbid.bidding.response import response_writer
 from snapbid.bidding.routes import NOTICE_KINDS, SIGNED_PREFIX
@@ -30,7 +30,7 @@ from snapbid.events.routes import ROUTES as EVENT_ROUTES
 from snapbid.events.routes import is_event_path
 from snapbid.ledger.admin import parts
 from snapbid.ledger.bids.ledger import Ledger
-from snapbid.ledger.budgets.room import RoomReader, room_path
+from snapbid.ledger.budgets.releases import ReleaseReader, releases_path
 from snapbid.metrics import Counter, Counters, Metrics
 from snapbid.operations.golive.evidence import Evidence
 from snapbid.operations.golive.outcomes import Outcomes
@@ -211,11 +211,11 @@ class Worker:
         stack.push_async_callback(self._follower.stop)
         evidence.start()
         stack.push_async_callback(evidence.stop)
-        reader = RoomReader(room_path(settings.runtime_dir))
+        reader = ReleaseReader(releases_path(settings.runtime_dir))
         stack.callback(reader.close)
-        recall = Recall(reader.read, self._current_snapshot)
-        recall.start()
-        stack.push_async_callback(recall.stop)
+        reactivation = Reactivation(reader.read, self._current_snapshot)
+        reactivation.start()
+        stack.push_async_callback(reactivation.stop)
 
     def _current_snapshot(self) -> CatalogSnapshot | None:
         return self._follower.snapshot

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from snapbid.ledger.budgets.allocator import EscrowedBudget
-from snapbid.ledger.budgets.room import RoomWriter, room_path
+from snapbid.ledger.budgets.releases import ReleaseWriter, releases_path
 from snapbid.redisclient.connection import Connections
 from snapbid.server.allocating import AllocatorThread
 from support.simulator.entries import Campaign
@@ -60,10 +60,10 @@ class Allocator(AllocatorThread):
     def __init__(self, url: str, trade: Trade, folder: Path) -> None:
         self._connections = Connections(url)
         self._shards = trade.shards
-        self._writer = RoomWriter(room_path(folder))
+        self._writer = ReleaseWriter(releases_path(folder))
         self._own = Budgets(trade)
         self._book = self._own  # type: ignore[assignment]
-        self._called = set()
+        self._requested = set()
         self._fresh = {}
         self._unknown = {}
         self._unavailable = set()

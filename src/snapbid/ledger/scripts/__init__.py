@@ -11,10 +11,11 @@ from textwrap import indent
 from typing import Final
 
 _CLOCK: Final = ("segment", "records", "clock")
-_CAPS: Final = (*_CLOCK, "money", "caps")
+_MONEY: Final = ("headroom", "money")
+_CAPS: Final = (*_CLOCK, *_MONEY, "caps")
 _ALLOWANCES: Final = (*_CAPS, "allowances")
-_BUDGET: Final = (*_ALLOWANCES, "room", "budget")
-_NOTICES: Final = ("money", "impressions", "notices")
+_BUDGET: Final = (*_ALLOWANCES, "budget")
+_NOTICES: Final = (*_MONEY, "impressions", "notices")
 _PARTS: Final = {
     "begin": ("segment", "begin"),
     "remember": ("segment", "records", "remember"),
@@ -27,17 +28,17 @@ _PARTS: Final = {
     "hold": (*_CAPS, "hold"),
     "look": (*_BUDGET, "look"),
     "state": (*_ALLOWANCES, "state"),
-    "escrow": (*_ALLOWANCES, "room", "grants", "escrow"),
-    "calls": (*_CLOCK, "money", "room", "calls"),
+    "escrow": (*_ALLOWANCES, "grants", "escrow"),
+    "releases": (*_CLOCK, *_MONEY, "releases"),
     "accounts": ("segment", "accounts"),
     "account": ("segment", "account"),
-    "sweep": (*_CLOCK, "money", "sweep"),
-    "deliver": (*_CLOCK, "money", "deliver"),
+    "sweep": (*_CLOCK, *_MONEY, "sweep"),
+    "deliver": (*_CLOCK, *_MONEY, "deliver"),
     "erase": ("erase",),
 }
 _OF_SEVERAL: Final = {"budget": "grants", "impressions": "outbox"}  # with several shards
 _OF_ALLOCATORS: Final = frozenset(
-    ("calls", "accounts", "sweep", "deliver")
+    ("releases", "accounts", "sweep", "deliver")
 )  # no worker calls these
 _TIME: Final = re.compile(r"--\[\[time:.*?--\[\[end of time\]\]", re.DOTALL)
 _SIMULATED: Final = """

@@ -33,7 +33,7 @@ end
 
 -- Releases what `admit` held for a bid that is not kept; called after close_allowances.
 local function undo_admission(digest, record) -- rare
-  release(record)
+  cancel_hold(record)
   if record.user and SHARDS == 1 then
     redis.call('ZREM', (cap_keys(record.campaign, record.user)), cap_member(digest, record))
   end

@@ -15,19 +15,19 @@ local function afford(allowance, price, limits, holds, value)
   return fits, letter
 end
 
--- Notes refused campaigns, and when they may have headroom again: as a hold ends, or as pacing allows
--- more (calls.lua).
+-- Notes refused campaigns, and when they are released: as a hold ends, or as pacing allows more
+-- (releases.lua).
 local function note_refusals() -- rare
   for campaign, allowance in pairs(allowances) do
     local cost, limits = allowance.refused, allowance.limits
     if cost then
       note_refusal(campaign, cost)
-      await_end_of_hold(campaign, '-inf')
+      wait_for_hold(campaign, '-inf')
       local growth = tonumber(limits.growth) or 0
       local short = growth > 0 and allowance.day + cost - limits.day_number or 0
       if short > 0 and (not limits.total_number or allowance.total + cost <= limits.total_number) then
-        local room_ms = (now + math.ceil(short / growth)) * 1000
-        redis.call('ZADD', base .. 'calls', 'LT', digits(room_ms), campaign)
+        local until_ms = (now + math.ceil(short / growth)) * 1000
+        redis.call('ZADD', base .. 'until:pacing', 'LT', digits(until_ms), campaign)
       end
     end
   end

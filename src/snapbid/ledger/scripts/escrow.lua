@@ -82,17 +82,17 @@ while ARGV[at] do
   end
   local refused = redis.call('HGET', base .. 'refused', campaign)
   if refused and reply[1] == 1 and spare >= tonumber(refused) then
-    announce(campaign)
+    release(campaign)
     refused = false
   end
   if refused or is_low then
     reply[index], reply[index + 1] = refused or 0, 1
-    redis.call('ZADD', base .. 'calls', digits(time + lease_ms), campaign)
+    redis.call('ZADD', base .. 'refills', digits(time + lease_ms), campaign)
   else
-    redis.call('ZREM', base .. 'calls', campaign)
+    redis.call('ZREM', base .. 'refills', campaign)
   end
   if refused then
-    await_end_of_hold(campaign, '-inf')
+    wait_for_hold(campaign, '-inf')
   end
   at = at + 3 + 6 * periods
 end

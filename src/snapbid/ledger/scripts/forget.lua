@@ -102,7 +102,7 @@ while at <= size do
   local record, older, newer = find(bucket, field, id)
   if record then
     remove(record, older)
-    release(record)
+    cancel_hold(record)
     forget_impression(digest, record)
     move_notices(digest, record, older or newer)
   end

@@ -20,15 +20,15 @@ local function grants(allowance, limits)
   return granted
 end
 
-local function call_allocator(campaign, allowance) -- if it has refused a bid, or is low
+local function request_refill(campaign, allowance) -- if it has refused a bid, or is low
   local granted, refused = allowance.granted, allowance.refused
   if refused then
     note_refusal(campaign, refused)
-    await_end_of_hold(campaign, '-inf')
+    wait_for_hold(campaign, '-inf')
   end
   if refused or granted and (granted.least_total and allowance.total > granted.least_total
     or granted.least_day and allowance.day > granted.least_day) then
-    redis.call('ZADD', base .. 'calls', 'NX', 0, campaign)
+    redis.call('ZADD', base .. 'refills', 'NX', 0, campaign)
   end
 end
 
@@ -53,7 +53,7 @@ local function close_allowances()
   for campaign, allowance in pairs(allowances) do
     close_allowance(allowance)
     if allowance.in_escrow then
-      call_allocator(campaign, allowance)
+      request_refill(campaign, allowance)
     end
   end
 end

@@ -1,5 +1,5 @@
--- Checks bids against their limits; holds and counts nothing, but campaigns it refuses are announced once
--- they have headroom, as refused bids are.
+-- Checks bids against their limits; holds and counts nothing, but campaigns it refuses are released once
+-- they have headroom, as those of refused bids are.
 --
 -- ARGV     1 now (epoch ms); 2 the bids, each uint8 length, price (digits), uint8 length, user (empty:
 --          caps are not checked), uint16 length, limits

@@ -1,4 +1,4 @@
--- Money and impressions of campaigns: holds, spend, and their release (contract 3, Budgets).
+-- Money and impressions of campaigns: holds, spend, and their ends (contract 3, Budgets).
 --
 -- Amounts are nano-USD, so that a plain bid costs exactly its CPM in micro-USD. DAY counts from
 -- 1970-01-01. ENDS is when a hold ends, in seconds of the hold clock (clock.lua).
@@ -12,13 +12,14 @@
 --                           gNAME, rNAME: granted and returned, both cumulative; lNAME: granted less
 --                           returned, what may be used; wNAME: with less than this unused, the allowance
 --                           requests a refill
---   {sbN}:refused           CAMPAIGN -> the lowest cost refused since it last had headroom
---   {sbN}:wait              the same campaigns, by when their next hold ends
---   {sbN}:calls             CAMPAIGN with a refill request, by when an allocator may take it (hold clock);
---                           with one shard, CAMPAIGN that was refused, by when it has headroom (server's
---                           ms)
---   {sbN}:room              CAMPAIGN with headroom again, by the number of the announcement
---   {sbN}:said              the number of the last announcement
+--   {sbN}:refused           CAMPAIGN -> the lowest cost refused since its last release
+--   {sbN}:until:hold        the same campaigns, by when their next hold ends (hold clock, s)
+--   {sbN}:until:pacing      those that pacing keeps back, by when it allows that cost (server's ms); with
+--                           one shard
+--   {sbN}:releases          CAMPAIGN with headroom again, by the number of its release
+--   {sbN}:released          the number of the last release
+--   {sbN}:refills           CAMPAIGN with a refill request, by when an allocator may take it (hold clock,
+--                           ms); with several shards
 --   {sbN}:account:CAMPAIGN  its account, in the shard of the campaign (allocator.py)
 --   {sbN}:fe:CAMPAIGN:USER  a user's holds: member = digest and identity of the bid, score = when it
 --                           ends, in ms of the hold clock
@@ -69,14 +70,14 @@ local function pay(record, sign)
   end
 end
 
-local function pay_back(record) -- and wake the campaign if it was refused: it may have headroom
+local function pay_back(record)
   pay(record, '-')
   if redis.call('HEXISTS', base .. 'refused', record.campaign) == 1 then
-    redis.call('ZADD', base .. 'calls', 0, record.campaign)
+    reconsider(record.campaign)
   end
 end
 
-local function release(record) -- the bid is lost, or was never answered
+local function cancel_hold(record) -- the bid is lost, or was never answered
   if end_hold(record) then
     pay_back(record)
   end

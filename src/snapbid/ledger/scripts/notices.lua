@@ -60,7 +60,7 @@ local function lose(record)
     is_any_contradicted = redis.call('EXISTS', base .. 'contradicted') == 1
   end
   if not is_any_contradicted or not is_contradicted(record.ssp) then
-    release(record)
+    cancel_hold(record)
   end
 end
 

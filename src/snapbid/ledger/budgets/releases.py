@@ -1,8 +1,8 @@
-"""Announce campaigns with headroom again to the workers of a machine, through a mapped file.
+"""Publish releases of refused campaigns to the workers of a machine, through a mapped file.
 
-The one reader of a machine (server/allocating.py) writes a ring of announcements:
+The one reader of a machine (server/allocating.py) writes a ring of releases:
 
-    number of announcements (uint64) | SLOTS of (campaign uint32, shard uint32)
+    number of releases (uint64) | SLOTS of (campaign uint32, shard uint32)
 
 It writes slots before the number, so that a worker never sees half of one. A worker that falls
 behind by a whole ring reactivates all campaigns: those without budget are refused once more.
@@ -25,19 +25,19 @@ _SLOT: Final = Struct("<II")
 _SIZE: Final = _NUMBER.size + SLOTS * _SLOT.size
 
 
-class Vacancy(NamedTuple):
-    """A campaign, by number, that has headroom in a shard."""
+class Release(NamedTuple):
+    """A campaign, by number, that was refused and has headroom again in a shard."""
 
     campaign: int
     shard: int
 
 
-def room_path(runtime_dir: Path) -> Path:
+def releases_path(runtime_dir: Path) -> Path:
     """Return the path of a server's file, in the directory that its processes share."""
-    return runtime_dir / "room"
+    return runtime_dir / "releases"
 
 
-class RoomWriter:
+class ReleaseWriter:
     """Writer of a new file at `path`."""
 
     def __init__(self, path: Path) -> None:
@@ -48,9 +48,9 @@ class RoomWriter:
         beside.replace(path)
         self._number = 0
 
-    def announce(self, vacancies: Iterable[Vacancy]) -> None:
-        for vacancy in vacancies:
-            _SLOT.pack_into(self._map, _offset(self._number), *vacancy)
+    def publish(self, releases: Iterable[Release]) -> None:
+        for release in releases:
+            _SLOT.pack_into(self._map, _offset(self._number), *release)
             self._number += 1
         _NUMBER.pack_into(self._map, 0, self._number)
 
@@ -58,23 +58,23 @@ class RoomWriter:
         self._map.close()
 
 
-class RoomReader:
-    """Reader of announcements from now on. Raises OSError if there is no file."""
+class ReleaseReader:
+    """Reader of releases from now on. Raises OSError if there is no file."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), _SIZE, access=mmap.ACCESS_READ)
         self._read = self._number()
 
-    def read(self) -> list[Vacancy] | None:
-        """Return the announcements since the last call; None if some were overwritten."""
+    def read(self) -> list[Release] | None:
+        """Return the releases since the last call; None if some were overwritten."""
         before, number = self._read, self._number()
         self._read = number
-        vacancies = [
-            Vacancy(*_SLOT.unpack_from(self._map, _offset(each)))
+        releases = [
+            Release(*_SLOT.unpack_from(self._map, _offset(each)))
             for each in range(max(before, number - SLOTS), number)
         ]
-        return vacancies if self._number() - before <= SLOTS else None
+        return releases if self._number() - before <= SLOTS else None
 
     def _number(self) -> int:
         number: int = _NUMBER.unpack_from(self._map)[0]
