@@ -143,7 +143,7 @@ def test_a_hidden_campaign_stays_hidden() -> None:
     campaign = case.world.campaigns[0]
     made = layered_snapshot(case.world, [campaign], [campaign], [])
     for rank, active, bids in ((1, False, False), (0, True, False), (1, True, True)):
-        made.catalog.index.set_active(rank, active)
+        (made.core.refused.discard if active else made.core.refused.add)(rank)
         assert (decided(case.world, made, case.descriptor, case.request) != {}) is bids
 
 
@@ -152,7 +152,7 @@ def test_a_paused_campaign_stays_paused() -> None:
     campaign = case.world.campaigns[0]
     made = layered_snapshot(case.world, [campaign], [{**campaign, "status": "paused"}], [])
     for rank in (0, 1):
-        made.catalog.index.set_active(rank, True)
+        made.core.refused.discard(rank)
         assert decided(case.world, made, case.descriptor, case.request) == {}
 
 

@@ -117,8 +117,7 @@ def test_costs_are_refused_by_shard(tmp_path: Path) -> None:
     first = snapshot(tmp_path)
     first.shards = 2
     a = rank(first, "a")
-    index = first.catalog.index
-    query = index.query(REFERENCES, decode(REQUEST), "acme", "acme", 0)
+    query = query_of(first)
     first.refuse(a, 0, 1_000_000)
     first.refuse(a, 1, 9_000_000)
     first.refuse(a, 1, 9_500_000)
@@ -135,6 +134,12 @@ def test_costs_are_refused_by_shard(tmp_path: Path) -> None:
 REQUEST = b'{"id": "r", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}'
 
 
+def query_of(made: CatalogSnapshot) -> Query:
+    return made.catalog.index.query(
+        REFERENCES, decode(REQUEST), "acme", "acme", 0, refused=made.core.refused
+    )
+
+
 def bids(query: Query) -> list[str]:
     return [BASED[each]["id"] for each in sorted(ranks_of(query))]
 
@@ -146,13 +151,11 @@ def ranks_of(query: Query) -> list[int]:
 
 
 def bids_of(made: CatalogSnapshot) -> list[int]:
-    return ranks_of(made.catalog.index.query(REFERENCES, decode(REQUEST), "acme", "acme", 0))
+    return ranks_of(query_of(made))
 
 
 @pytest.mark.parametrize("base", ["base-1", "base-2"])
-def test_a_paused_campaign_does_not_bid_when_there_is_budget_again(
-    tmp_path: Path, base: str
-) -> None:
+def test_a_paused_campaign_does_not_bid_when_it_is_released(tmp_path: Path, base: str) -> None:
     first = snapshot(tmp_path)
     a = rank(first, "a")
     first.refuse(a, 0, PRICE)
@@ -175,9 +178,9 @@ def test_what_is_waited_for_can_be_much(tmp_path: Path) -> None:
     assert len(snapshot(tmp_path, *many, before=first).refused) == 120
 
 
-def test_room_lets_a_campaign_bid_in_its_shard_alone(tmp_path: Path) -> None:
+def test_a_release_lets_a_campaign_bid_in_its_shard_alone(tmp_path: Path) -> None:
     made = CatalogSnapshot(snapshot(tmp_path).catalog, REFERENCES, shards=2)
-    query = made.catalog.index.query(REFERENCES, decode(REQUEST), "acme", "acme", 0)
+    query = query_of(made)
     a, b = rank(made, "a"), rank(made, "b")
     for each in (a, b):
         for shard in (0, 1):
@@ -192,6 +195,21 @@ def test_room_lets_a_campaign_bid_in_its_shard_alone(tmp_path: Path) -> None:
     assert refused(made) == {"b"}
     made.reactivate(None)
     assert not made.refused
+
+
+def test_refusals_are_those_of_a_snapshot_alone(tmp_path: Path) -> None:
+    """The index decides as before, and for another worker's snapshot of it."""
+    made = snapshot(tmp_path)
+    made.refuse(rank(made, "a"), 0, PRICE)
+    others = CatalogSnapshot(made.catalog, REFERENCES)
+    index = made.catalog.index
+    assert bids(query_of(made)) == ["b", "c"]
+    assert bids(query_of(others)) == ["a", "b", "c"]
+    assert bids(index.query(REFERENCES, decode(REQUEST), "acme", "acme", 0)) == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="another index"):
+        snapshot(tmp_path, base="base-2").catalog.index.query(
+            REFERENCES, decode(REQUEST), "acme", "acme", 0, refused=made.core.refused
+        )
 
 
 def test_a_day_reactivates_daily_budgets(tmp_path: Path) -> None:

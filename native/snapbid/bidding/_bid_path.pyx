@@ -36,7 +36,7 @@ from snapbid.bidding.pods import pods_of
 from snapbid.bidding.reasons import Reason, unanswered
 from snapbid.bidding.request import check, decode, decode_plain
 from snapbid.bidding.response import MAX_ANSWER
-from snapbid.catalog._index cimport Index, Match, Query
+from snapbid.catalog._index cimport Index, Match, Query, RefusedRanks
 from snapbid.catalog._request cimport *
 from snapbid.ledger.bids.records import BidVerdict
 from snapbid.metrics._cells cimport Counter, Counters, Histogram
@@ -404,6 +404,7 @@ cdef inline object template_key(uint32_t rank, uint32_t creative):
 cdef class SnapshotCore:
     cdef readonly Reader lookups
     cdef readonly Index index
+    cdef readonly RefusedRanks refused
     cdef dict _canonical
     cdef dict _of_base, _of_overlay  # templates by `template_key`
     cdef uint32_t _overlaid
@@ -411,6 +412,7 @@ cdef class SnapshotCore:
     def __init__(self, Reader lookups not None, Index index not None, dict ssps not None,
                  dict of_base not None, dict of_overlay not None, uint32_t overlaid):
         self.lookups, self.index, self._canonical = lookups, index, ssps
+        self.refused = RefusedRanks(index)
         self._of_base, self._of_overlay, self._overlaid = of_base, of_overlay, overlaid
 
     cdef Template find(self, uint32_t rank, uint32_t creative):
@@ -561,7 +563,7 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
     canonical = PyDict_GetItem(core._canonical, ssp)
     query = core.index.start(
         reader, request, ssp, ssp if canonical is NULL else <str?><object>canonical, now_ms,
-        left_s, processor_s)
+        left_s, processor_s, core.refused)
     imps = reader.get(request, BIDREQUEST_IMP)
     if not PyList_CheckExact(imps):
         raise TypeError("a request has a list of impressions")

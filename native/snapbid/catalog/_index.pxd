@@ -21,7 +21,7 @@ cdef class Layer:
     cdef const sb_creative *creatives
     cdef const sb_circle *circles
     cdef const uint32_t *lists
-    cdef uint64_t *active  # a row: campaigns that may bid, in this process
+    cdef uint64_t *active  # a row: campaigns that are neither paused nor hidden
     cdef uint64_t *shown  # a row: campaigns that no overlay hides; NULL: all
     cdef uint64_t *suspended  # a row: campaigns with suspended creatives, in this process; NULL: none
     cdef set suspensions  # (rank, creative, canonical SSP)
@@ -31,7 +31,7 @@ cdef class Layer:
 
     cdef int hide(self, Layer overlay) except -1
     cdef const sb_id *find(self, str id) except? NULL
-    cdef void set_active(self, uint32_t rank, bint active) noexcept
+    cdef uint64_t *copy_active(self) except NULL
     cdef str advertiser(self, uint32_t rank)
     cdef int suspend(self, uint32_t rank, str creative, str canonical) except -1
 
@@ -227,11 +227,20 @@ cdef class Index:
 
     cdef Layer layer(self, uint32_t *rank)
     cdef Query start(self, Reader reader, object request, str ssp, str canonical, int64_t now_ms,
-                     double left_s, double processor_s)
+                     double left_s, double processor_s, RefusedRanks refused)
+
+
+cdef class RefusedRanks:
+    cdef Index index
+    cdef uint64_t *base  # rows: campaigns that may bid
+    cdef uint64_t *over  # NULL without an overlay
+
+    cdef uint64_t *row(self, Layer layer) noexcept
 
 
 cdef class Query:
     cdef Index index
+    cdef RefusedRanks refused  # or None; its rows narrow the search
     cdef Workspace workspace
     cdef object imp
     cdef sb_allowance allowance  # the time that it may take

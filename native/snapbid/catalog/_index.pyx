@@ -123,15 +123,14 @@ cdef class Layer:
         memcpy(&size, key, sizeof(size))
         return PyUnicode_DecodeUTF8(key + sizeof(size), size & 0xffffff, NULL)
 
-    cdef void set_active(self, uint32_t rank, bint active) noexcept:
-        """Let a campaign bid or not, in this process; hidden and paused ones never do."""
-        cdef uint64_t bit = <uint64_t>1 << (rank & 63)
-        cdef const uint64_t *unpaused = <const uint64_t *>(self.base + self.head.active)
-        if not active:
-            self.active[rank >> 6] &= ~bit
-        elif unpaused[rank >> 6] & bit and (
-                self.shown is NULL or self.shown[rank >> 6] & bit):
-            self.active[rank >> 6] |= bit
+    cdef uint64_t *copy_active(self) except NULL:
+        """Return a copy of the row of active campaigns, to be freed."""
+        cdef size_t row = self.head.blocks * SB_WORDS * sizeof(uint64_t)
+        cdef uint64_t *copy = <uint64_t *>PyMem_Malloc(max(row, 1))
+        if copy is NULL:
+            raise MemoryError
+        memcpy(copy, self.active, row)
+        return copy
 
     cdef int suspend(self, uint32_t rank, str creative, str canonical) except -1:
         """Suspend a creative at an SSP, in this process; unknown ones are ignored."""
@@ -963,7 +962,7 @@ cdef class LayerSearch:
     cdef tuple explain(self, uint32_t rank):
         """Return (Refusal, dimension) of a campaign, candidate or not; see Query.explain."""
         cdef int dimension
-        if not sb_bit(self.layer.active, rank):
+        if not sb_bit(self.arrangement.rows[0], rank):
             return self.rules.named(REFUSED_INACTIVE), -1
         dimension = self.arrangement.refusing_dimension(rank)
         if dimension >= 0:
@@ -1046,10 +1045,6 @@ cdef class Index:
         """Return the campaign's advertiser domain, in lower case."""
         return self.layer(&rank).advertiser(rank)
 
-    def set_active(self, uint32_t rank, bint active):
-        """Let a campaign bid or not, in this process; hidden and paused ones never do."""
-        self.layer(&rank).set_active(rank, active)
-
     def suspend(self, str id not None, str creative not None, str canonical not None):
         """Suspend a campaign's creative at an SSP (canonical id), in this process.
 
@@ -1063,16 +1058,20 @@ cdef class Index:
 
     def query(self, Reader reader not None, object request, str ssp not None,
               str canonical not None, int64_t now_ms, double left_s=INFINITY,
-              double processor_s=INFINITY):
+              double processor_s=INFINITY, RefusedRanks refused=None):
         """Start the search for a decoded request to an SSP, at a time (UTC epoch ms).
 
-        It may take `left_s`, and `processor_s` of this thread's processor time.
+        It may take `left_s`, and `processor_s` of this thread's processor time. `refused`: treat
+        these campaigns as inactive.
         """
-        return self.start(reader, request, ssp, canonical, now_ms, left_s, processor_s)
+        return self.start(reader, request, ssp, canonical, now_ms, left_s, processor_s, refused)
 
     cdef Query start(self, Reader reader, object request, str ssp, str canonical, int64_t now_ms,
-                     double left_s, double processor_s):
+                     double left_s, double processor_s, RefusedRanks refused):
         cdef Query query = Query.__new__(Query, self)
+        if refused is not None and refused.index is not self:
+            raise ValueError("the refused campaigns are those of another index")
+        query.refused = refused
         if reader.structs is None:
             raise ValueError("the reader has no structs")
         if reader.checked(request, BIDREQUEST) is None:
@@ -1083,6 +1082,36 @@ cdef class Index:
         query.workspace.request.read(reader, request, ssp, canonical, now_ms, &self.interest)
         query.take_request()
         return query
+
+
+@cython.no_gc  # it is part of no cycle
+@cython.final
+cdef class RefusedRanks:
+    """Campaigns of an index that may not bid for now: of its active ones, rows without these."""
+
+    def __cinit__(self, Index index not None):
+        self.index = index
+        self.base = index.base.copy_active()
+        if index.over is not None:
+            self.over = index.over.copy_active()
+
+    def __dealloc__(self):
+        PyMem_Free(self.base)
+        PyMem_Free(self.over)
+
+    cdef uint64_t *row(self, Layer layer) noexcept:
+        """Return the row of a layer of the index: the campaigns that may bid."""
+        return self.base if layer is self.index.base else self.over
+
+    def add(self, uint32_t rank):
+        """Let a campaign not bid."""
+        cdef Layer layer = self.index.layer(&rank)
+        self.row(layer)[rank >> 6] &= ~(<uint64_t>1 << (rank & 63))
+
+    def discard(self, uint32_t rank):
+        """Let a campaign bid again, if it is active."""
+        cdef Layer layer = self.index.layer(&rank)
+        self.row(layer)[rank >> 6] |= layer.active[rank >> 6] & <uint64_t>1 << (rank & 63)
 
 
 # Reusable memory of readings and searches, shared by the queries of an index.
@@ -1134,6 +1163,10 @@ cdef class Query:
         workspace.base.take_request(workspace.request, &self.allowance)
         if workspace.over is not None:
             workspace.over.take_request(workspace.request, &self.allowance)
+        if self.refused is not None:
+            workspace.base.arrangement.rows[0] = self.refused.base
+            if workspace.over is not None:
+                workspace.over.arrangement.rows[0] = self.refused.over
         return 0
 
     cdef int take_impression(self) except -1:

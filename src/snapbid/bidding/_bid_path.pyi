@@ -18,6 +18,7 @@ from snapbid.bidding.request import BidRequest, Imp
 from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import Bid, Template
 from snapbid.bidding.snapshot import CatalogSnapshot
+from snapbid.catalog._index import RefusedRanks
 from snapbid.catalog.catalog import Index, Query
 from snapbid.metrics import Counter, Histogram
 
@@ -188,6 +189,9 @@ class SnapshotCore:
     def lookups(self) -> Lookups: ...
     @property
     def index(self) -> Index: ...
+    @property
+    def refused(self) -> RefusedRanks:
+        """The campaigns that this snapshot keeps from bidding, as the ledger has refused them."""
     def found(self, rank: int, creative: int) -> Template | None:
         """Return the template of a creative; None if it is not built yet."""
 

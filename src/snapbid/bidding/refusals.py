@@ -11,7 +11,7 @@ from typing import Final
 from snapbid.bidding.lookups import NO_RATE
 from snapbid.bidding.request import BidRequest, Imp
 from snapbid.bidding.snapshot import CatalogSnapshot
-from snapbid.catalog.catalog import Index, Query
+from snapbid.catalog.catalog import Index
 from snapbid.catalog.payload import decode_payload
 from snapbid.catalog.single import DIMENSION_NAMES, FORMAT_NAME, Refusal, dimension_name
 
@@ -64,12 +64,13 @@ def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: 
     for imp in (request.imp or ())[:MOST_IMPRESSIONS]:
         if not query.impression(imp):
             continue
-        if any(_would_bid(query, catalog.index, rank) for rank in _refused(snapshot)):
+        if any(query.explain(rank) == _ELIGIBLE for rank in _refused(snapshot)):
             return BUDGET
         found: dict[_Verdict, list[int]] = {}
         for rank in _some(len(catalog.index)):
-            found.setdefault(query.explain(rank), []).append(rank)
-        found.pop(_ELIGIBLE, None)  # refused since
+            if not _is_refused(snapshot, rank):
+                found.setdefault(query.explain(rank), []).append(rank)
+        found.pop(_ELIGIBLE, None)  # reactivated since
         verdict = max(found, key=_furthest, default=_NOTHING)
         if _furthest(verdict) > furthest:
             furthest, rule = _furthest(verdict), _named(verdict, found[verdict], imp, snapshot)
@@ -115,15 +116,10 @@ def _some(campaigns: int) -> range:
 
 
 def _refused(snapshot: CatalogSnapshot) -> Iterator[int]:
-    yield from list(snapshot.refused)[:MOST_REFUSED]
+    for rank in list(snapshot.refused)[:MOST_REFUSED]:
+        if _is_refused(snapshot, rank):
+            yield rank
 
 
-def _would_bid(query: Query, index: Index, rank: int) -> bool:
-    """Return whether a campaign that is out of budget is eligible otherwise."""
-    if query.explain(rank)[0] != Refusal.REFUSED_INACTIVE:
-        return False
-    index.set_active(rank, True)
-    try:
-        return query.explain(rank)[0] == Refusal.NOT_REFUSED
-    finally:
-        index.set_active(rank, False)
+def _is_refused(snapshot: CatalogSnapshot, rank: int) -> bool:
+    return snapshot.is_refused_by_all(rank, snapshot.catalog.index.price(rank))

@@ -162,7 +162,7 @@ class CatalogSnapshot:
             self._ranks[limits.campaign] = rank
         refused.shards[shard] = min(cost, refused.shards.get(shard, cost))
         if self.is_refused_by_all(rank, self.catalog.index.price(rank)):
-            self.catalog.index.set_active(rank, False)
+            self.core.refused.add(rank)
 
     def is_refused(self, rank: int, shard: int, cost: int) -> bool:
         """Return whether the shard has refused this cost since the last reactivation."""
@@ -198,7 +198,7 @@ class CatalogSnapshot:
     def _reactivate(self, rank: int, shard: int) -> None:
         refused = self.refused.get(rank)
         if refused is not None and refused.shards.pop(shard, None) is not None:
-            self.catalog.index.set_active(rank, True)
+            self.core.refused.discard(rank)
             if not refused.shards:
                 del self.refused[rank]
                 self._ranks.pop(refused.limits.campaign, None)

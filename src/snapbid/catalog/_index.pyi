@@ -43,8 +43,6 @@ class Index:
     def payload(self, rank: int) -> bytes: ...
     def price(self, rank: int) -> int: ...
     def advertiser(self, rank: int) -> str: ...
-    def set_active(self, rank: int, active: bool) -> None:
-        """Let a campaign bid or not, in this process; hidden and paused ones never do."""
     def suspend(self, id: str, creative: str, canonical: str) -> None:
         """Suspend a campaign's creative at an SSP (canonical id), in this process.
 
@@ -59,11 +57,23 @@ class Index:
         now_ms: int,
         left_s: float = ...,
         processor_s: float = ...,
+        refused: RefusedRanks | None = None,
     ) -> Query:
         """Start the search for a decoded request to an SSP, at a time (UTC epoch ms).
 
-        It may take `left_s`, and `processor_s` of this thread's processor time.
+        It may take `left_s`, and `processor_s` of this thread's processor time. `refused`: treat
+        these campaigns as inactive.
         """
+
+@final
+class RefusedRanks:
+    """Campaigns of an index that may not bid for now, by rank."""
+
+    def __new__(cls, index: Index) -> Self: ...
+    def add(self, rank: int) -> None:
+        """Let a campaign not bid."""
+    def discard(self, rank: int) -> None:
+        """Let a campaign bid again, if it is active."""
 
 @final
 class Query:
