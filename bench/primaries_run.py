@@ -34,8 +34,8 @@ from snapbid.embedded.process import spawn, stop
 from snapbid.embedded.redis_server import installed
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import WIN
-from snapbid.ledger.bids.segment import segment_script
 from snapbid.ledger.budgets.limits import DAY_S, Limits
+from snapbid.ledger.scripts import script
 from workload.serving import LOOPBACK, free_ports
 
 PLAIN: Final = "a plain Redis"
@@ -155,7 +155,7 @@ class Contender:
         }
         for number in range(self._store.shards):
             keys, node = ShardKeys(number), self._node(number)
-            reply: Any = node.eval(segment_script("begin"), 1, keys.epoch)
+            reply: Any = node.eval(script("begin"), 1, keys.epoch)
             node.hset(keys.state, mapping={"confirmed": reply[1], "carried": 1})
             node.hset(keys.grants(7), mapping=granted)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import redis
 
 from snapbid.base.redis_keys import ShardKeys
-from snapbid.ledger.bids.segment import segment_script
+from snapbid.ledger.scripts import script
 
 LOOPBACK: Final = "127.0.0.1"
 CHANCE: Final = random.SystemRandom()  # which Hypothesis does not seed
@@ -41,5 +41,5 @@ def confirm_budgets(redis_url: str, shards: int = 1) -> None:
     with closing(redis.Redis.from_url(redis_url)) as client:
         for number in range(shards):
             keys = ShardKeys(number)
-            reply: Any = client.eval(segment_script("begin"), 1, keys.epoch)
+            reply: Any = client.eval(script("begin"), 1, keys.epoch)
             client.hset(keys.state, mapping={"confirmed": reply[1], "carried": 1})

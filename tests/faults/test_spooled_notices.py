@@ -24,7 +24,7 @@ from support.remembered import (
 
 from snapbid.embedded import Redis
 from snapbid.ledger.bids.records import NOTICE, SPOOLED, WIN, bid_digest
-from snapbid.ledger.scripts import scripts
+from snapbid.ledger.scripts import script
 
 LONG_S = 4 * 86_400  # bids are remembered over the end of a day
 
@@ -82,7 +82,7 @@ async def test_a_notice_that_arrives_after_it_was_spooled_counts_for_the_same_bi
         came = await passed_since(store, now_ms(store))
         await passed_since(store, came)
         assert await remember(second, b"a", (b"1", 2, 50))
-        settle = scripts()["settle"]
+        settle = script("settle")
         for kind in (WIN, WIN | SPOOLED):
             packed = NOTICE.pack(kind, 0, bid_digest(b"a", b"1"), *divmod(came, 1000), 0, 0)
             store.eval(settle, 1, "{sb0}:epoch", came, 600, packed)
@@ -122,7 +122,7 @@ async def test_a_clock_that_is_set_back_loses_no_spooled_notice(
         packed = NOTICE.pack(
             WIN | SPOOLED, 0, bid_digest(b"a", b"1"), *divmod(now_ms(store) - 300_000, 1000), 0, 0
         )
-        store.eval(scripts()["settle"], 1, "{sb0}:epoch", now_ms(store), 600, packed)
+        store.eval(script("settle"), 1, "{sb0}:epoch", now_ms(store), 600, packed)
     assert sum_of(store) == {"b:1": 1, "w:1": 1, "p:1": 7}
 
 

@@ -16,7 +16,7 @@ from support.spending import limits, reserve, state
 from snapbid.embedded import Redis
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import LOSS, WIN
-from snapbid.ledger.scripts import scripts
+from snapbid.ledger.scripts import script
 from workload.serving import confirm_budgets
 
 PRICE = 2_000_000
@@ -181,7 +181,7 @@ async def test_a_heartbeat_that_comes_after_the_sign_off_delays_nothing(
     (token,) = set(tokens) - {own}
     seconds, microseconds = store.time()
     now_ms = seconds * 1000 + microseconds // 1000
-    store.eval(scripts()["heartbeat"], 1, "{sb0}:epoch", now_ms, 600, token, "")
+    store.eval(script("heartbeat"), 1, "{sb0}:epoch", now_ms, 600, token, "")
     assert store.hkeys("{sb0}:spools") == [own]
 
 

@@ -15,7 +15,7 @@ from snapbid.ledger.bids import persons
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN, user_digest, user_shard
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.ledger.caps.outbox import ENTRY_SIZE, OutboxSweeper
-from snapbid.ledger.scripts import scripts
+from snapbid.ledger.scripts import script
 from snapbid.redisclient.connection import Connections, connect
 from snapbid.redisclient.replicas import TooFewReplicasError
 
@@ -61,7 +61,7 @@ async def test_entries_may_come_in_any_order_and_again(
             assert await capped.settle(number, kind) == "c"
     entries = outboxes(store)
     assert {len(entry) for entry in entries} == {ENTRY_SIZE}
-    deliver = store.register_script(scripts(simulated=True, shards=SHARDS)["deliver"])
+    deliver = store.register_script(script("deliver", simulated=True, shards=SHARDS))
     shuffled = rng.sample(entries * 2, 2 * len(entries))
     for entry in shuffled:
         deliver(keys=ShardKeys(1).script_keys, args=[int(clock.now * 1000), entry])

@@ -11,7 +11,8 @@ from support.stack import Databases
 
 from snapbid.embedded import Redis
 from snapbid.ledger.bids.ledger import Ledger
-from snapbid.operations.dashboard.ledger import GIVEN_UP_MS, SilentProcesses, waiting
+from snapbid.ledger.scripts import SPOOL_GIVEN_UP_MS
+from snapbid.operations.dashboard.ledger import SilentProcesses, waiting
 
 HOLD_S = 1
 PATIENCE_S = 60.0
@@ -73,5 +74,5 @@ async def test_what_they_wait_for_is_named(stores: Stores, tmp_path: Path) -> No
     await client.hincrby("{sb0}:h", "clock", 20_000)
     silent = (await waiting(client, 1, stores.clock.now)).silent
     assert silent.processes == 1
-    assert GIVEN_UP_MS / 1000 - 25 < silent.left_s <= GIVEN_UP_MS / 1000 - 19
+    assert SPOOL_GIVEN_UP_MS / 1000 - 25 < silent.left_s <= SPOOL_GIVEN_UP_MS / 1000 - 19
     await client.aclose()

@@ -10,6 +10,7 @@ from snapbid.base.redis_keys import ShardKeys, shard_of
 from snapbid.ledger.admin import closing, remains
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN, moved_to
+from snapbid.ledger.scripts import script
 from snapbid.queues.queue import EventQueue
 from snapbid.redisclient.connection import Connections, connect
 
@@ -53,7 +54,7 @@ async def test_what_was_unconfirmed_is_rolled_back_once_the_ledger_opens(
     given_up.cancel()
     while not store.exists("{sb0}:w:" + ledger._cores[0]._writer):
         pass  # without a turn of the loop, in which it would be taken back
-    store.eval(closing._CLOSE, 2, *KEYS.script_keys, "being moved")
+    store.eval(script("close"), 2, *KEYS.script_keys, "being moved")
     await until(lambda: not ledger.connected)
     await closing.reopen(redis, KEYS)
     await until(lambda: ledger.connected and not ledger._shards[0].unconfirmed)

@@ -23,9 +23,8 @@ from support.spending import sent
 from support.time_buckets import open_time_bucket
 
 from snapbid.base.redis_keys import ShardKeys
-from snapbid.ledger.admin import closing
 from snapbid.ledger.bids.records import WIN
-from snapbid.ledger.scripts import scripts
+from snapbid.ledger.scripts import script
 
 KEYS = ShardKeys(0)
 ALL_BUCKETS = 64  # heartbeats until each bucket of the least time bucket has its expiry
@@ -35,7 +34,7 @@ LEAST, MOST, FULL = 16_384, 1_048_576, 32  # buckets, and records of one
 
 def beat(store: Any, now: float, times: int) -> None:
     """Heartbeats of a worker, at that time."""
-    text = scripts(simulated=True)["heartbeat"]
+    text = script("heartbeat", simulated=True)
     for _ in range(times):
         store.eval(text, 2, *KEYS.script_keys, int(now * 1000), TTL_S, "", "")
 
@@ -164,7 +163,7 @@ async def test_a_heartbeat_leaves_a_closed_ledger_as_it_is(
     clock = Clock(NOON)
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
         await remember(ledger, b"a", (b"1", 1, 1))
-    store.eval(closing._CLOSE, 2, *KEYS.script_keys, "being moved")
+    store.eval(script("close"), 2, *KEYS.script_keys, "being moved")
     before = store.hgetall("{sb0}:closed:r")
     beat(store, NOON + TIME_BUCKET_S, ALL_BUCKETS)
     assert store.hgetall("{sb0}:closed:r") == before

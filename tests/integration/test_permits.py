@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from snapbid.queues import permits
 from snapbid.queues.permits import SLICE_S, SPAN, Permits, PermitsUnavailable
+from snapbid.redisclient.scripts import load
 
 LIMIT = 40
 SLICE_US = round(SLICE_S * 1_000_000)
-SCRIPT = permits._SCRIPT
+SCRIPT = load("snapbid.queues", "permits")
 
 
 @pytest.fixture(scope="module")

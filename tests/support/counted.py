@@ -8,7 +8,8 @@ from typing import Any
 import asyncpg
 from redis.asyncio import Redis
 
-from snapbid.ledger.bids.segment import ShardState, segment_script
+from snapbid.ledger.bids.segment import ShardState
+from snapbid.ledger.scripts import script
 
 Tables = dict[str, dict[tuple[Any, ...], tuple[int, ...]]]
 
@@ -37,7 +38,7 @@ class Ledger:
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
-        self._begin = redis.register_script(segment_script("begin"))
+        self._begin = redis.register_script(script("begin"))
         self._sums: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._shards = {0}
 

@@ -1,18 +1,25 @@
+"""The Lua scripts: each file says what it needs, and compaction leaves what a script does."""
+
 import re
+from functools import cache
+from pathlib import Path
 
 import pytest
 
-from snapbid.ledger.scripts import of_worker, scripts
+import snapbid
+from snapbid.ledger.scripts import SELDOM_CALLED, constants, of_worker, script
+from snapbid.redisclient.scripts import assemble, compact, includes, load, parts
 
+ROOT = Path(snapbid.__file__).parent
+FILES = sorted(ROOT.rglob("*.lua"))
+LEDGER = "snapbid.ledger.scripts"
+GIVEN = set(constants())  # what a file of the ledger may use besides what it includes
 OF_LUA = frozenset((
-    "and", "elseif", "for", "function", "if", "in", "not", "or", "return", "until", "while",
-    "ipairs", "pairs", "tonumber", "tostring", "type", "unpack",
+    "ARGV", "KEYS", "and", "bit", "break", "do", "else", "elseif", "end", "false", "for",
+    "function", "if", "in", "ipairs", "local", "math", "nil", "not", "or", "pairs", "redis",
+    "repeat", "return", "string", "struct", "table", "then", "tonumber", "tostring", "true",
+    "type", "unpack", "until", "while",
 ))  # fmt: skip
-USES = re.compile(r"(?<![\w.:])([a-z_]+)\(")
-FOR_LIMITS = {
-    "remember": {"admit", "close_allowances", "undo_admission"}
-}  # what it never comes to without limits
-CODE_OF_SEVERAL = ("request_refill", "grants", "post")
 
 
 def code(text: str) -> str:
@@ -20,41 +27,209 @@ def code(text: str) -> str:
     return re.sub(r"'[^'\n]*'", "''", re.sub(r"--.*", "", text))
 
 
+def defined(text: str) -> set[str]:
+    """The names that a file has for those that include it."""
+    own = code(text)
+    lists = re.findall(r"^local (?!function)([\w, ]+)", own, re.MULTILINE)
+    return set(re.findall(r"^local function (\w+)", own, re.MULTILINE)).union(*map(names, lists))
+
+
+def names(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+def used(text: str) -> set[str]:
+    """The names that a file uses and does not define, by itself or in one of its functions."""
+    own = code(text)
+    local = set(re.findall(r"\blocal function (\w+)", own))
+    for pattern in (
+        r"\blocal (?!function)([\w, ]+(?:,\n[\w, ]+)*)",
+        r"\bfunction\b\s*\w*\((.*?)\)",
+        r"\bfor ([\w, ]+?)(?: in |\s*=)",
+    ):
+        local = local.union(*map(names, re.findall(pattern, own, re.MULTILINE)))
+    own = re.sub(r"([{,]\s*)\w+\s*=(?!=)", r"\1", own)  # keys of tables
+    return set(re.findall(r"(?<![\w.:])[A-Za-z_]\w*", own)) - local - OF_LUA
+
+
+@cache
+def package(path: Path) -> str:
+    return ".".join(["snapbid", *path.parent.relative_to(ROOT).parts])
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_a_file_includes_what_it_uses_and_nothing_else(path: Path) -> None:
+    text = path.read_text()
+    unknown = used(text) - (GIVEN if package(path) == LEDGER else set())
+    for included in includes(text):
+        given = defined(path.with_name(f"{included}.lua").read_text())
+        assert unknown & given, included
+        unknown -= given
+    assert unknown == set()
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_includes_stand_at_the_top(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("-- include") == len(includes(text))
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_files_that_are_joined_share_no_names(path: Path) -> None:
+    joined = parts(package(path), path.stem)
+    owners: dict[str, str] = {}
+    for name, text in joined.items():
+        for own in defined(text):
+            assert owners.setdefault(own, name) == name, own
+
+
+def test_python_files_have_no_scripts() -> None:
+    assert [path for path in ROOT.rglob("*.py") if "redis.call(" in path.read_text()] == []
+
+
+def test_each_file_is_part_of_a_script() -> None:
+    """What no other file includes is asked for by its name."""
+    sources = "".join(path.read_text() for path in ROOT.rglob("*.py"))
+    included = {name for path in FILES for name in includes(path.read_text())}
+    assert [
+        it.stem for it in FILES if it.stem not in included and f'"{it.stem}"' not in sources
+    ] == []
+
+
+# -- compaction ------------------------------------------------------------------------------------
+
+
+def test_comments_change_nothing() -> None:
+    for path in FILES:
+        if package(path) == LEDGER:
+            text = assemble(LEDGER, path.stem, constants())
+            bare = re.sub(r" *--.*", "", text)
+            assert compact(bare, SELDOM_CALLED).split() == compact(text, SELDOM_CALLED).split()
+
+
+def test_constants_decide_branches() -> None:
+    text = """\
+local LEAST = 3
+local function one()
+  if SHARDS > 1 then
+    return several()
+  else
+    return 'one'
+  end
+end
+local function rest(x)
+  if x > 1 then
+    if LIMITED and x > LEAST then
+      x = 1
+    end
+  elseif SHARDS > 1 then
+    x = 2
+  end
+  return x
+end
+return one() .. rest(ARGV[1])
+"""
+    given = "local SHARDS = 1\nlocal LIMITED = false\n"
+    assert (
+        compact(given + text)
+        == """\
+local function one()
+  do
+    return 'one'
+  end
+end
+local function rest(x)
+  if x > 1 then
+  elseif 1 > 1 then
+    x = 2
+  end
+  return x
+end
+return one() .. rest(ARGV[1])
+"""
+    )
+
+
+def test_what_nothing_uses_is_dropped() -> None:
+    text = """\
+local function deeper()
+end
+local function deep()
+  deeper()
+end
+local a, b = {}, nil
+local c = redis.call('TIME')
+local base = 'x'
+return base
+"""
+    assert compact(text) == "local c = redis.call('TIME')\nlocal base = 'x'\nreturn base\n"
+
+
 @pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("simulated", [False, True])
-def test_a_script_has_the_functions_that_it_uses_and_no_others(
-    simulated: bool, shards: int
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_a_compacted_script_still_has_what_it_uses(
+    path: Path, simulated: bool, limited: bool, shards: int
 ) -> None:
-    for name, text in scripts(simulated, shards).items():
-        own = code(text)
-        whole = set(re.findall(r"^local function (\w+)\(", own, re.MULTILINE))
-        for piece in re.split(r"^(local function .*?^end$)", own, flags=re.MULTILINE | re.DOTALL):
-            inner = set(re.findall(r"function (\w+)\(", piece))
-            given = set(re.findall(r"\w+", " ".join(re.findall(r"function\b.*?\((.*?)\)", piece))))
-            unknown = set(USES.findall(piece)) - OF_LUA - whole - inner - given
-            assert unknown <= FOR_LIMITS.get(name, set()), name
-        for function in whole:
-            assert len(re.findall(rf"\b{function}\b", own)) > 1, (name, function)
+    text = assemble(package(path), path.stem, constants(simulated, shards, limited))
+    assert used(compact(text, SELDOM_CALLED)) == set()
 
 
-def test_what_is_rare_is_made_where_it_is_called() -> None:
-    settle = scripts()["settle"]
-    for function in ("each_record", "is_expired"):
-        assert f"\n  local function {function}(" in settle
-        assert f"\nlocal function {function}(" not in settle
+def test_functions_move_into_those_that_are_seldom_called() -> None:
+    text = """\
+local function inner(x)
+  return x
+end
+local function outer(x)
+  return inner(x)
+end
+return outer(1)
+"""
+    nested = """\
+local function outer(x)
+  local function inner(x)
+    return x
+  end
+  return inner(x)
+end
+return outer(1)
+"""
+    assert compact(text) == text
+    assert compact(text, {"outer"}) == nested
 
 
-def test_constants_stand_in_their_places() -> None:
-    texts = scripts(shards=3)
-    assert "shard = 0, 3 - 1 do" in texts["sweep"]
-    assert "if step and step > 0 and step <= 1000 then" in texts["heartbeat"]
-    assert "step <= 2^52" in scripts(simulated=True)["heartbeat"]
-    for name, text in texts.items():
-        assert not re.search(r"^local [A-Z_]+ = [-\d']", text, re.MULTILINE), name
+def test_functions_that_are_seldom_called_have_others_of_their_own() -> None:
+    forms = [constants(False, shards, limited) for shards in (1, 3) for limited in (False, True)]
+    texts = [
+        assemble(LEDGER, path.stem, form)
+        for path in FILES
+        if package(path) == LEDGER
+        for form in forms
+    ]
+    best = [compact(text, SELDOM_CALLED) for text in texts]
+    for name in sorted(SELDOM_CALLED):
+        assert [compact(text, SELDOM_CALLED - {name}) for text in texts] != best, name
 
 
 def test_what_several_shards_need_one_does_not_have() -> None:
     one, several = "".join(of_worker(False, 1).values()), "".join(of_worker(False, 2).values())
-    for function in CODE_OF_SEVERAL:
+    for function in ("request_refill", "grants", "post"):
         assert f"local function {function}(" in several
         assert f"local function {function}(" not in one
+
+
+def test_a_batch_without_limits_has_no_part_in_budgets() -> None:
+    texts = of_worker(False, 1)
+    assert "admit" in texts["remember_limited"]
+    for word in ("admit(", "allowance", "within_caps", "contested"):
+        assert word not in texts["remember"]
+
+
+def test_a_script_without_includes_needs_no_constants() -> None:
+    assert "redis.call('TIME')" in load("snapbid.queues", "rate")
+    assert "now_ms" in script("heartbeat", simulated=True)

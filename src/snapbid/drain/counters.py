@@ -12,7 +12,6 @@ everything that the warehouse can have absorbed by then.
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import date
-from importlib import resources
 from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
@@ -21,26 +20,13 @@ from redis.exceptions import RedisError, WatchError
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import names as counter_names
 from snapbid.drain.names import parse_field, parse_head
-from snapbid.ledger.bids.segment import ShardState, fetch_segments, segment_script
+from snapbid.ledger.bids.segment import ShardState, fetch_segments
+from snapbid.ledger.scripts import script
+from snapbid.redisclient.scripts import load
 from snapbid.warehouse.absorb import CounterValue
 
 BATCH: Final = 5_000  # counters; a script that reads more would delay bids
 START: Final = b"0"  # the cursor at the start of a scan, and at its end
-
-# Set fields of the shard's state, provided that the segment is still current.
-_CHANGE: Final = """
-if redis.call('HGET', KEYS[1], 'segment') ~= ARGV[1] then
-  return 0
-end
-for i = 2, #ARGV, 2 do
-  if ARGV[i + 1] == '' then
-    redis.call('HDEL', KEYS[1], ARGV[i])
-  else
-    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
-  end
-end
-return 1
-"""
 
 
 class SupersededError(Exception):
@@ -102,12 +88,11 @@ class ShardCounters:
         self._replicate = replicate
         self._keys = ShardKeys(number)
         self._token = secrets.token_hex(8)
-        scripts = resources.files(__package__)
-        self._read = redis.register_script((scripts / "read.lua").read_text("utf-8"))
-        self._release = redis.register_script((scripts / "release.lua").read_text("utf-8"))
-        self._begin = redis.register_script(segment_script("begin"))
-        self._carry = redis.register_script(segment_script("carry"))
-        self._change = redis.register_script(_CHANGE)
+        self._read = redis.register_script(load(__package__, "read"))
+        self._release = redis.register_script(load(__package__, "release"))
+        self._change = redis.register_script(load(__package__, "change"))
+        self._begin = redis.register_script(script("begin"))
+        self._carry = redis.register_script(script("carry"))
 
     async def claim(self) -> None:
         """Register this drain as the shard's owner."""

@@ -12,7 +12,6 @@ Unused permits are returned with the next lease.
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from time import perf_counter
 from typing import Final
 
@@ -20,6 +19,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from snapbid.redisclient.calls import script
+from snapbid.redisclient.scripts import load
 
 LEASE_S: Final = 0.05
 SLICE_S: Final = 0.01
@@ -27,7 +27,6 @@ SPAN: Final = round((1 + LEASE_S) / SLICE_S) + 1
 ANSWER_S: Final = 0.5  # time limit of a call to Redis
 ATTEMPTS: Final = 2  # of a request to get a lease that is still valid on arrival
 
-_SCRIPT: Final = Path(__file__).with_name("permits.lua").read_text(encoding="utf-8")
 _MICROS: Final = 1_000_000
 
 
@@ -43,7 +42,7 @@ class Permits:
     ) -> None:
         self.limit = limit
         self._key = key
-        self._script = script(redis, _SCRIPT, ANSWER_S)
+        self._script = script(redis, load(__package__, "permits"), ANSWER_S)
         self._clock = clock
         self._left = 0  # permits of the lease in use
         self._until = 0.0  # end of that lease

@@ -5,7 +5,6 @@ Redis stores the times of admitted requests, by its own clock. Refused requests 
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -13,11 +12,10 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from snapbid.redisclient.calls import script
+from snapbid.redisclient.scripts import load
 
 WINDOW_S: Final = 60
 
-_SCRIPT: Final = Path(__file__).with_name("rate.lua").read_text(encoding="utf-8")
-_EVENT_SCRIPT: Final = Path(__file__).with_name("event_rate.lua").read_text(encoding="utf-8")
 _MICROS: Final = 1_000_000
 _WINDOW_MICROS: Final = WINDOW_S * _MICROS
 
@@ -44,7 +42,7 @@ class RateLimiter:
     def __init__(
         self, redis: Redis, *, timeout_s: float = 1.0, clock: Callable[[], int] | None = None
     ) -> None:
-        self._admit = script(redis, _SCRIPT, timeout_s)
+        self._admit = script(redis, load(__package__, "rate"), timeout_s)
         self._clock = clock
 
     async def admit(self, key: str, limit: int) -> RateDecision:
@@ -78,7 +76,7 @@ class EventLimiter:
     def __init__(
         self, redis: Redis, *, timeout_s: float = 1.0, clock: Callable[[], int] | None = None
     ) -> None:
-        self._admit = script(redis, _EVENT_SCRIPT, timeout_s)
+        self._admit = script(redis, load(__package__, "event_rate"), timeout_s)
         self._clock = clock
 
     async def admit(self, key: str, requests: int, events: int) -> Refusal | None:

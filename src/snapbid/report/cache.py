@@ -14,12 +14,11 @@ from redis.exceptions import RedisError
 from snapbid.base.redis_keys import REPORT_CACHE
 from snapbid.base.repeats import RepeatedLog
 from snapbid.redisclient.calls import script
+from snapbid.redisclient.scripts import load
 from snapbid.report.window import ReportWindow
 
 TTL_S: Final = 300
 ANSWER_TIMEOUT_S: Final = 0.5
-
-_GET: Final = "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}"
 
 repeated = RepeatedLog(logging.getLogger("snapbid"))
 
@@ -36,7 +35,7 @@ class ReportCache:
 
     def __init__(self, redis: Redis, ttl_s: int = TTL_S) -> None:
         self._redis = redis
-        self._get = script(redis, _GET, ANSWER_TIMEOUT_S)
+        self._get = script(redis, load(__package__, "cached"), ANSWER_TIMEOUT_S)
         self.ttl_s = ttl_s
 
     async def get(self, key: str) -> CachedReport | None:

@@ -157,7 +157,7 @@ def _script(mutation: Mutation) -> Callable[[], AbstractContextManager[None]]:
 def _forget_scripts() -> None:
     """They are read once in a process."""
     for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").startswith("snapbid.ledger"):
+        if getattr(module, "__name__", "").startswith(("snapbid.ledger", "snapbid.redisclient")):
             for value in list(vars(module).values()):
                 if hasattr(value, "cache_clear"):
                     value.cache_clear()

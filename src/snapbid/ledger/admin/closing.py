@@ -15,33 +15,10 @@ from typing import Any, Final
 from redis.asyncio import Redis
 
 from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.scripts import script
 
 FILLING: Final = "filling "  # begin.lua refuses the drain as well
 FILLED: Final = "filled "
-
-_CLOSE: Final = """
-local base = KEYS[1]:sub(1, -6)
-if redis.call('EXISTS', base .. 'closed') == 0 then
-  for _, name in ipairs({'r', 'e'}) do
-    if redis.call('EXISTS', base .. name) == 1 then
-      redis.call('RENAME', base .. name, base .. 'closed:' .. name)
-    end
-    redis.call('SET', base .. name, 'closed')
-  end
-end
-redis.call('SET', base .. 'closed', ARGV[1])
-"""
-_OPEN: Final = """
-local base = KEYS[1]:sub(1, -6)
-if redis.call('DEL', base .. 'closed') == 1 then
-  for _, name in ipairs({'r', 'e'}) do
-    redis.call('DEL', base .. name)
-    if redis.call('EXISTS', base .. 'closed:' .. name) == 1 then
-      redis.call('RENAME', base .. 'closed:' .. name, base .. name)
-    end
-  end
-end
-"""
 
 
 def marks(keys: ShardKeys) -> set[bytes]:
@@ -61,12 +38,12 @@ def events_key(keys: ShardKeys) -> str:
 
 async def close(redis: Redis, keys: ShardKeys, why: str) -> None:
     """Close a shard, or replace the reason of one that is closed."""
-    await redis.eval(_CLOSE, 2, *keys.script_keys, why)
+    await redis.eval(script("close"), 2, *keys.script_keys, why)
 
 
 async def reopen(redis: Redis, keys: ShardKeys) -> None:
     """Open a closed shard; an open one stays as it is."""
-    await redis.eval(_OPEN, 2, *keys.script_keys)
+    await redis.eval(script("reopen"), 2, *keys.script_keys)
 
 
 async def closed(redis: Redis, keys: ShardKeys) -> str:

@@ -18,15 +18,15 @@ from redis.exceptions import RedisError
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.ledger.admin import closing
 from snapbid.ledger.admin.copying import Copy, Moved, ShardClocks, merged_clocks
-from snapbid.ledger.bids.segment import ShardState, segment_script
+from snapbid.ledger.bids.segment import ShardState
 from snapbid.ledger.caps.outbox import OutboxSweeper
+from snapbid.ledger.scripts import script
 from snapbid.queues.queues import fetch_leftovers
 from snapbid.redisclient.connection import Connections
 
 CARRIED_S: Final = 60.0  # without progress, waiting for the drain is given up
 LOOK_S: Final = 0.1
 GONE: Final = 1000  # keys removed in one command
-_WAITING: Final = "return redis.call('SCARD', KEYS[1]) + redis.call('SCARD', KEYS[2])"
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class LedgerSide:
         self.redis: Redis = self.connections.client()
         self.shards = place.shards
         self.keys = place.keys
-        self._begin = self.redis.register_script(segment_script("begin"))
+        self._begin = self.redis.register_script(script("begin"))
 
     async def epoch(self) -> str:
         """Fetch the epoch of shard 0, which identifies the ledger; "" if there is none."""
@@ -345,7 +345,7 @@ async def _await_rounds(source: LedgerSide) -> None:
 
 async def _changed(redis: Redis, keys: ShardKeys) -> int:
     """Count the counters that wait for the drain, in one step, since it moves them around."""
-    count: Any = await redis.eval(_WAITING, 2, keys.changed, keys.taken)
+    count: Any = await redis.eval(script("changed"), 2, keys.changed, keys.taken)
     return int(count)
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from time import monotonic, time
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
 from snapbid.base.redis_keys import ShardKeys
-
-_TIME: Final = "return redis.call('TIME')"
+from snapbid.ledger.scripts import script
 
 
 class OwnClock(NamedTuple):
@@ -26,7 +25,7 @@ class OwnClock(NamedTuple):
 async def compare(redis: Redis, shard: int) -> OwnClock:
     """Compare this machine's clock with that of a shard's Redis. Raises RedisError or OSError."""
     asked = time()
-    reply: Any = await redis.eval(_TIME, 1, ShardKeys(shard).epoch)
+    reply: Any = await redis.eval(script("time"), 1, ShardKeys(shard).epoch)
     return OwnClock.compared(asked, int(reply[0]) + int(reply[1]) / 1_000_000, time())
 
 

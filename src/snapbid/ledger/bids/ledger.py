@@ -27,7 +27,7 @@ from snapbid.ledger.bids.shard import LedgerShard
 from snapbid.ledger.bids.spool import Spool, SpoolFile, SpoolFullError
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.ledger.caps.capping import Capping
-from snapbid.ledger.scripts import scripts
+from snapbid.ledger.scripts import script
 from snapbid.redisclient.commits import Observe, unobserved
 from snapbid.redisclient.connection import Connections
 from snapbid.redisclient.replies import Pending
@@ -89,8 +89,8 @@ class Ledger:
         self._capping = Capping(self._shards) if shards > 1 else None
         self._connections = connections
         self._looking = connections.client()
-        self._signing_off = self._looking.register_script(scripts(simulated)["sign_off"])
-        self._rejecting = self._looking.register_script(scripts(simulated)["reject"])
+        self._signing_off = self._looking.register_script(script("sign_off", simulated))
+        self._rejecting = self._looking.register_script(script("reject", simulated))
         self.budgets = Budgets(self._looking, shards, self._now_s, simulated=simulated)
         self._tasks: list[asyncio.Task[None]] = []
 

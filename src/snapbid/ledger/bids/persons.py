@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.ledger.bids.records import DIGEST_SIZE, user_digest
 from snapbid.ledger.caps.outbox import user_of
-from snapbid.ledger.scripts import scripts
+from snapbid.ledger.scripts import script
 from snapbid.redisclient.connection import Connections
 
 BATCH: Final = 1000  # keys in one step of a scan
@@ -43,13 +43,13 @@ async def erase(
 
 async def _erase(redis: Redis, shards: int, users: Iterable[str], *, dry_run: bool) -> ErasedUsers:
     digests = {user_digest(user) for user in users}
-    script = redis.register_script(scripts()["erase"])
+    erase = redis.register_script(script("erase"))
     caps = bids = 0
     prefixes = [ShardKeys(number).prefix for number in range(shards)]
     key: Any
     for prefix in prefixes:  # open bids first: notices would create the caps again from them
         async for key in redis.scan_iter(match=f"{prefix}r:*", count=BATCH):
-            bids += int(await script(keys=[key], args=[int(not dry_run), *digests]))
+            bids += int(await erase(keys=[key], args=[int(not dry_run), *digests]))
     if shards > 1 and not dry_run:
         for prefix in prefixes:
             await _erase_entries(redis, prefix, digests)

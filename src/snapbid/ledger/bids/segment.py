@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any, NamedTuple, Self
 
 from redis.asyncio import Redis
@@ -78,9 +77,3 @@ async def fetch_segments(redis: Redis, keys: ShardKeys) -> list[str]:
     """List the segments of a shard that may have counters. Raises RedisError."""
     names: Any = await redis.hkeys(keys.segments)
     return [name.decode() for name in names]
-
-
-def segment_script(name: str) -> str:
-    """Return a script with segment.lua in front of it."""
-    folder = resources.files("snapbid.ledger.scripts")
-    return "".join((folder / f"{part}.lua").read_text("utf-8") for part in ("segment", name))

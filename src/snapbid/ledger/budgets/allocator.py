@@ -30,7 +30,7 @@ from snapbid.ledger.budgets.escrow import (
     plan,
     used_of,
 )
-from snapbid.ledger.scripts import scripts
+from snapbid.ledger.scripts import script
 from snapbid.redisclient.connection import Connections
 
 KEPT_S: Final = 90 * 86_400  # expiry of an unused account
@@ -96,7 +96,7 @@ class _Message(NamedTuple):
 
 
 class Allocator:
-    """One of any number of allocators. `clock` returns epoch seconds; `simulated`: see `scripts`.
+    """One of any number of allocators. `clock` returns epoch seconds; `simulated`: see `script`.
 
     `away`: shards to skip at the moment, as unavailable.
     """
@@ -115,10 +115,9 @@ class Allocator:
         self._keys = [ShardKeys(number) for number in range(shards)]
         self._clock = clock
         self._away = away
-        texts = scripts(simulated, shards)
-        self._update, self._read, self._replace = map(
-            self._redis.register_script, (texts["escrow"], texts["accounts"], texts["account"])
-        )
+        self._update = self._redis.register_script(script("escrow", simulated, shards))
+        self._read = self._redis.register_script(script("accounts"))
+        self._replace = self._redis.register_script(script("account"))
         self._looks: dict[int, tuple[float, dict[tuple[str, int], int]]] = {}
 
     async def close(self) -> None:

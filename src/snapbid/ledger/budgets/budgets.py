@@ -11,7 +11,7 @@ from snapbid.base.redis_keys import ShardKeys, shard_of
 from snapbid.ledger.admin.parts import all_of, of_each
 from snapbid.ledger.bids.batch import LedgerBid, Verdicts
 from snapbid.ledger.bids.records import BidVerdict, user_digest, user_shard
-from snapbid.ledger.scripts import scripts
+from snapbid.ledger.scripts import script
 
 _LENGTH: Final = Struct("<H")
 BATCH: Final = 200  # campaigns in one script call, which takes Redis some 2 ms
@@ -30,7 +30,7 @@ NOTHING: Final = CampaignSpend(0, 0, 0, 0)
 
 
 class Budgets:
-    """Reader of budgets in all shards. `clock`: epoch seconds; `simulated`: see `scripts`."""
+    """Reader of budgets in all shards. `clock`: epoch seconds; `simulated`: see `script`."""
 
     def __init__(
         self, redis: Redis, shards: int, clock: Callable[[], float], *, simulated: bool = False
@@ -38,9 +38,8 @@ class Budgets:
         self._redis = redis
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]
         self._clock = clock
-        texts = scripts(simulated, shards)
-        self._look = redis.register_script(texts["look"])
-        self._state = redis.register_script(texts["state"])
+        self._look = redis.register_script(script("look", simulated, shards))
+        self._state = redis.register_script(script("state", simulated, shards))
 
     async def look(self, shard: int, bids: Iterable[LedgerBid], user: str | None) -> Verdicts:
         """Return one shard's verdicts on bids if they came now; "" if Redis is unavailable."""

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from redis.asyncio import Redis
 
 from snapbid.base.redis_keys import ShardKeys
-from snapbid.ledger.scripts import scripts
+from snapbid.ledger.scripts import script
 
 KEPT: Final = 100_000  # releases that a shard keeps (headroom.lua)
 
@@ -40,7 +40,7 @@ class HeadroomReader:
     ) -> None:
         self._clock = clock
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]
-        self._script = redis.register_script(scripts(simulated, shards)["releases"])
+        self._script = redis.register_script(script("releases", simulated, shards))
         self._last = [_Last()] * shards
 
     async def read(self, shard: int) -> Headroom:

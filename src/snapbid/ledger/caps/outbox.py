@@ -23,7 +23,7 @@ from redis.asyncio import Redis
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.ledger.admin.parts import of_each
 from snapbid.ledger.bids.records import DIGEST_SIZE
-from snapbid.ledger.scripts import scripts
+from snapbid.ledger.scripts import script
 from snapbid.redisclient.connection import Connections
 
 MOST: Final = 1000  # entries of one outbox in one round
@@ -52,7 +52,7 @@ class _Outboxes(NamedTuple):
 
 
 class OutboxSweeper:
-    """One of any number of sweepers. `clock` returns epoch seconds; `simulated`: see `scripts`."""
+    """One of any number of sweepers. `clock` returns epoch seconds; `simulated`: see `script`."""
 
     def __init__(
         self,
@@ -67,9 +67,8 @@ class OutboxSweeper:
         self._keys = [ShardKeys(number) for number in range(shards)]
         self._clock = clock
         self._token = secrets.token_hex(8)
-        texts = scripts(simulated, shards)
-        self._read = self._redis.register_script(texts["sweep"])
-        self._apply = self._redis.register_script(texts["deliver"])
+        self._read = self._redis.register_script(script("sweep", simulated, shards))
+        self._apply = self._redis.register_script(script("deliver", simulated, shards))
         self._marks: list[str | None] = [None] * shards  # of the previous round
         self._delivered: dict[int, list[Any]] = defaultdict(list)  # by outbox: shard, entries
 

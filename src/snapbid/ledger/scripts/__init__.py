@@ -1,109 +1,63 @@
-"""The Lua scripts, each assembled from shared parts followed by its own.
+"""The ledger's Lua scripts.
 
-Redis runs the whole text of a script on every call and creates its functions anew, so functions
-that a script does not use are left out of it.
+Each file says what it needs (`redisclient/scripts.py`), and is given these constants:
+
+    SHARDS             with several, budgets are held in escrow, and a user's caps live in the shard
+                       of the user
+    LIMITED            whether bids may have limits; remember.lua alone reads it
+    SIMULATED          the caller's time replaces that of the server
+    LARGEST_STEP_MS    by which the hold clock advances between two calls (clock.lua)
+    SPOOL_GIVEN_UP_MS  without a heartbeat, before holds stop waiting for a process
 """
 
-import re
 from functools import cache
-from importlib import resources
-from textwrap import indent
 from typing import Final
 
-_CLOCK: Final = ("segment", "records", "clock")
-_MONEY: Final = ("headroom", "money")
-_CAPS: Final = (*_CLOCK, *_MONEY, "caps")
-_ALLOWANCES: Final = (*_CAPS, "allowances")
-_BUDGET: Final = (*_ALLOWANCES, "budget")
-_NOTICES: Final = (*_MONEY, "impressions", "notices")
-_PARTS: Final = {
-    "begin": ("segment", "begin"),
-    "remember": ("segment", "records", "remember"),
-    "remember_limited": (*_BUDGET, "admit", "remember"),
-    "forget": ("segment", "records", *_NOTICES, "forget"),
-    "settle": (*_CLOCK, *_NOTICES, "settle"),
-    "reject": ("segment", "records", "reject"),
-    "heartbeat": (*_CLOCK, "heartbeat"),
-    "sign_off": (*_CLOCK, "sign_off"),
-    "hold": (*_CAPS, "hold"),
-    "look": (*_BUDGET, "look"),
-    "state": (*_ALLOWANCES, "state"),
-    "escrow": (*_ALLOWANCES, "grants", "escrow"),
-    "releases": (*_CLOCK, *_MONEY, "releases"),
-    "accounts": ("segment", "accounts"),
-    "account": ("segment", "account"),
-    "sweep": (*_CLOCK, *_MONEY, "sweep"),
-    "deliver": (*_CLOCK, *_MONEY, "deliver"),
-    "erase": ("erase",),
-}
-_OF_SEVERAL: Final = {"budget": "grants", "impressions": "outbox"}  # with several shards
-_OF_ALLOCATORS: Final = frozenset(
-    ("releases", "accounts", "sweep", "deliver")
-)  # no worker calls these
-_TIME: Final = re.compile(r"--\[\[time:.*?--\[\[end of time\]\]", re.DOTALL)
-_SIMULATED: Final = """
-local LARGEST_STEP_MS, SPOOL_GIVEN_UP_MS = 2^52, -1000
-local function server_ms()
-  return now_ms
-end
-"""
-_SHARDS: Final = "local SHARDS = "
-_FUNCTION: Final = re.compile(r"^(local function .*?^end\n)", re.MULTILINE | re.DOTALL)
-_RARE: Final = re.compile(r".* -- rare")
-_CONSTANTS: Final = re.compile(r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ([^{\n]+)\n", re.MULTILINE)
-_CAPITALS: Final = re.compile(r"\b[A-Z][A-Z_]+\b")
-_WORD: Final = re.compile(r"\w+")
-_COMMENT: Final = re.compile(r"\s*--(?! rare).*")
+from snapbid.redisclient.scripts import Constants, load
+
+LARGEST_STEP_MS: Final = 1000
+SPOOL_GIVEN_UP_MS: Final = 900_000
+
+_UNBOUNDED_MS: Final = 2**52  # simulated time may jump by any amount
+_AT_ONCE_MS: Final = -1000  # in simulated time no hold waits for a spool
+
+_OF_WORKERS: Final = (
+    "begin", "remember", "forget", "settle", "reject", "heartbeat", "sign_off", "look", "state",
+    "escrow", "account",
+)  # fmt: skip
+SELDOM_CALLED: Final = frozenset((  # they are given the functions that they alone use (compact)
+    "afford_exactly", "as_server_time", "contest", "count_if_rejected", "count_rejection",
+    "end_holds", "find_caps_mark", "find_meant", "find_record", "fits_in_sums",
+    "forget_impression", "give_back_sums", "is_contradicted", "is_taken_before",
+    "move_notices", "note_contradiction", "note_refusals", "open_time_bucket", "reconsider",
+    "remembers", "replace", "roll_back_rejection", "settle_cap", "uncount_refused",
+    "undo_admission", "within_share",
+))  # fmt: skip
 
 
-def of_worker(simulated: bool, shards: int) -> dict[str, str]:
-    """Return the scripts that a worker may call; see `scripts`."""
-    others = _OF_ALLOCATORS if shards > 1 else _OF_ALLOCATORS | {"hold"}
-    return {name: text for name, text in scripts(simulated, shards).items() if name not in others}
+def constants(simulated: bool = False, shards: int = 1, limited: bool = True) -> Constants:
+    """Return what the scripts are given."""
+    return {
+        "SHARDS": shards,
+        "LIMITED": limited,
+        "SIMULATED": simulated,
+        "LARGEST_STEP_MS": _UNBOUNDED_MS if simulated else LARGEST_STEP_MS,
+        "SPOOL_GIVEN_UP_MS": _AT_ONCE_MS if simulated else SPOOL_GIVEN_UP_MS,
+    }
 
 
 @cache
-def scripts(simulated: bool = False, shards: int = 1) -> dict[str, str]:
-    """Return the text of each script by name.
+def script(name: str, simulated: bool = False, shards: int = 1, limited: bool = True) -> str:
+    """Return the text of NAME.lua with its includes."""
+    return load(__package__, name, constants(simulated, shards, limited), SELDOM_CALLED)
 
-    `simulated`: the caller sets the time, which may jump by any amount, and no hold waits for a
-    spool. `shards`: with several, budgets are held in escrow, and a user's caps live in the shard
-    of the user.
+
+def of_worker(simulated: bool, shards: int) -> dict[str, str]:
+    """Return the scripts that a worker loads on connecting, for all of its connections.
+
+    So none of its calls takes a second round trip after Redis has started.
     """
-    folder = resources.files(__package__)
-
-    def read(name: str) -> str:
-        part = _OF_SEVERAL.get(name, name) if shards > 1 else name
-        return (folder / f"{part}.lua").read_text(encoding="utf-8")
-
-    texts = {name: "".join(map(read, parts)) for name, parts in _PARTS.items()}
-    if simulated:
-        texts = {name: _TIME.sub(_SIMULATED, text) for name, text in texts.items()}
-    own = f"{_SHARDS}{shards} "
-    return {name: _compact(text.replace(f"{_SHARDS}1 ", own)) for name, text in texts.items()}
-
-
-def _compact(text: str) -> str:
-    """Inline the constants of a script, and drop or nest its functions.
-
-    Lua has no constants, only variables, and each function captures those it uses on every call.
-    A function used by `-- rare` ones alone moves into them, so it is created only when they run.
-    """
-    text = _COMMENT.sub("", text)
-    values: dict[str, str] = {}
-    for names, literals in _CONSTANTS.findall(text):
-        values.update(zip(names.split(", "), literals.split(", "), strict=True))
-    text = _CAPITALS.sub(lambda name: values.get(name[0], name[0]), _CONSTANTS.sub("", text))
-    pieces = _FUNCTION.split(text)  # each second one is a function
-    words = [set(_WORD.findall(piece)) for piece in pieces]
-    for index in range(len(pieces) - 2, 0, -2):
-        function, own = pieces[index], words[index]
-        name = function.split("(", 1)[0].rsplit(" ", 1)[1]
-        users = [other for other in range(len(pieces)) if name in words[other] and other != index]
-        if all(_RARE.match(pieces[user]) for user in users):
-            for user in users:
-                head, body = pieces[user].split("\n", 1)
-                pieces[user] = f"{head}\n{indent(function, '  ')}{body}"
-                words[user] |= own
-            pieces[index], words[index] = "", set()
-    return "".join(pieces)
+    names = [*_OF_WORKERS, *["hold"] * (shards > 1)]
+    texts = {name: script(name, simulated, shards) for name in names}
+    texts["remember_limited"] = texts["remember"]
+    return texts | {"remember": script("remember", simulated, shards, limited=False)}

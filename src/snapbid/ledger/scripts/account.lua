@@ -1,3 +1,4 @@
+-- include base
 -- Replaces the states of campaigns' accounts by compare-and-set (escrow.py).
 --
 -- ARGV     1 expiry of an account (s); then for each its campaign, its state as it was read (empty:

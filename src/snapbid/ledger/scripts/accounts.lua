@@ -1,3 +1,5 @@
+-- include base
+-- include segment
 -- Reads the accounts of campaigns (escrow.py), and the segment in which they were read.
 --
 -- ARGV     campaigns

@@ -1,3 +1,8 @@
+-- include records
+-- include money
+-- include caps
+-- include allowances
+-- include budget
 -- Checks a bid against the limits of its campaign, and holds its cost and impression.
 
 -- Returns the record with the end of its hold; or nil and the letter of the verdict. `start` is the
@@ -32,7 +37,7 @@ local function admit(bids, start, value, packed, hold_s)
 end
 
 -- Releases what `admit` held for a bid that is not kept; called after close_allowances.
-local function undo_admission(digest, record) -- rare
+local function undo_admission(digest, record)
   cancel_hold(record)
   if record.user and SHARDS == 1 then
     redis.call('ZREM', (cap_keys(record.campaign, record.user)), cap_member(digest, record))

@@ -1,3 +1,8 @@
+-- include base
+-- include now
+-- include counters
+-- include clock
+-- include money
 -- What campaigns have used, and whether a cost is within their limits (money.lua has the keys).
 --
 -- Redis counts in 64 bits, Lua exactly only up to 2^53. Small amounts are added up here and written
@@ -19,14 +24,14 @@ local function hold_for(hold_s)
   end
 end
 
-local function read(allowance)
+local function read_allowance(allowance)
   local values = redis.call('HMGET', allowance.key, 't', today, hold_field or 't')
   local total, day, held = values[1], values[2], hold_field and values[3]
   allowance.total, allowance.day, allowance.held = tonumber(total or 0), tonumber(day or 0), tonumber(held or 0)
   allowance.more, allowance.queued, allowance.has_old_days = 0, held, total and not day
 end
 
-local function end_holds(key, queue) -- rare: those that are due
+local function end_holds(key, queue) -- those that are due
   local due = digits(math.floor(watermark() / 1000))
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', due)) do
     local held = redis.call('HGET', key, 'e' .. name)
@@ -45,7 +50,7 @@ end
 
 -- Reads what a campaign has used, after ending the holds that are due.
 local second -- of the hold clock
-local is_any_contested = redis.call('EXISTS', base .. 'contested') == 1
+local is_any_contested
 local function open_allowance(campaign)
   local allowance = allowances[campaign]
   if not allowance then
@@ -55,7 +60,10 @@ local function open_allowance(campaign)
     if redis.call('ZCOUNT', allowance.queue, '-inf', second) > 0 then -- none is due before its end
       end_holds(allowance.key, allowance.queue)
     end
-    read(allowance)
+    read_allowance(allowance)
+    if is_any_contested == nil then
+      is_any_contested = redis.call('EXISTS', base .. 'contested') == 1
+    end
     if is_any_contested then
       local contested = redis.call('HGET', base .. 'contested', allowance.key)
       allowance.is_contested = contested and tonumber(contested) > tonumber(second)
@@ -65,7 +73,7 @@ local function open_allowance(campaign)
   return allowance
 end
 
-local function forget_old_days(allowance) -- rare
+local function forget_old_days(allowance)
   local oldest = now / DAY_S - 40
   for _, field in ipairs(redis.call('HKEYS', allowance.key)) do
     if field:sub(1, 1) == 'd' and tonumber(field:sub(2)) < oldest then
@@ -110,7 +118,7 @@ local function raise(key, field, price, limit) -- in Redis; false, and unchanged
   return false
 end
 
-local function afford_exactly(allowance, price, limits, holds) -- rare
+local function afford_exactly(allowance, price, limits, holds)
   close_allowance(allowance)
   local fits = raise(allowance.key, 't', price, limits.total)
   if fits and not raise(allowance.key, today, price, limits.day) then
@@ -124,7 +132,7 @@ local function afford_exactly(allowance, price, limits, holds) -- rare
     redis.call('HINCRBY', allowance.key, 't', '-' .. price)
     redis.call('HINCRBY', allowance.key, today, '-' .. price)
   end
-  read(allowance)
+  read_allowance(allowance)
   return fits
 end
 
@@ -145,13 +153,13 @@ local function within(allowance, price, limits, holds)
   return true
 end
 
-local function ssp_of(value) -- rare: of a record
+local function ssp_of(value) -- of a record
   return digits((struct.unpack('<I4', value)))
 end
 
 -- Whether a bid is within its SSP's share of a contested budget: an SSP holds at most half of what was
 -- neither spent nor held when the contest began, or one bid.
-local function within_share(allowance, price, limits, holds, value) -- rare
+local function within_share(allowance, price, limits, holds, value)
   close_allowance(allowance)
   if not within(allowance, price, limits, false) then
     return false, 'b'
@@ -169,7 +177,7 @@ local function within_share(allowance, price, limits, holds, value) -- rare
       redis.call('HINCRBY', key, field, price)
     end
     redis.call('ZADD', allowance.queue, ends, name)
-    read(allowance)
+    read_allowance(allowance)
   end
   return true
 end
@@ -177,7 +185,7 @@ end
 -- Notes that an SSP was refused. If another one was refused before, the budget is contested: from now on
 -- holds are counted by SSP.
 local CONTESTED_S = 600
-local function contest(allowance, value) -- rare
+local function contest(allowance, value)
   local ssp = ssp_of(value)
   local before = redis.call('HGET', allowance.key, 'a')
   if before ~= ssp then

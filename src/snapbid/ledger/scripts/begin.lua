@@ -1,3 +1,5 @@
+-- include base
+-- include segment
 -- Begins a segment unless this run of Redis has one; called on each new connection, and by the drain.
 --
 -- KEYS[1]  {sbN}:epoch, see segment.lua

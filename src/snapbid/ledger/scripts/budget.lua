@@ -1,14 +1,27 @@
--- Budgets in a ledger of one shard.
+-- include base
+-- include now
+-- include segment
+-- include headroom
+-- include allowances
+-- include grants
+-- Whether a bid is within its budget; with several shards, within what its shard was granted of it.
 
 -- Whether the price (digits) is within the limits; if so, it is held if `holds` is true. If not, also the
 -- letter: b over the budget, h over the SSP's share of it.
 local some_refused = false
 local function afford(allowance, price, limits, holds, value)
+  local of, is_noted = limits, true
+  if SHARDS > 1 then
+    is_noted = limits.in_escrow
+    if is_noted then
+      of, allowance.in_escrow = grants(allowance, limits), true
+    end
+  end
   local fits, letter = false, 'b'
   if has_confirmed_budgets() then
-    fits, letter = claim(allowance, price, limits, holds, value)
+    fits, letter = claim(allowance, price, of, holds, value)
   end
-  if letter == 'b' then
+  if letter == 'b' and is_noted then
     allowance.refused, allowance.limits = math.min(allowance.refused or math.huge, tonumber(price)), limits
     some_refused = true
   end
@@ -17,7 +30,7 @@ end
 
 -- Notes refused campaigns, and when they are released: as a hold ends, or as pacing allows more
 -- (releases.lua).
-local function note_refusals() -- rare
+local function note_refusals()
   for campaign, allowance in pairs(allowances) do
     local cost, limits = allowance.refused, allowance.limits
     if cost then
@@ -37,7 +50,11 @@ local function close_allowances()
   for _, allowance in pairs(allowances) do
     close_allowance(allowance)
   end
-  if some_refused then
-    note_refusals()
+  if SHARDS > 1 then
+    request_refills()
+  else
+    if some_refused then
+      note_refusals()
+    end
   end
 end

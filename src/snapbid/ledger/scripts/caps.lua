@@ -1,3 +1,7 @@
+-- include base
+-- include now
+-- include clock
+-- include money
 -- Parses the limits that come with a bid, and checks frequency caps (money.lua has the keys).
 local IN_ESCROW = '?' -- instead of an amount
 
@@ -29,7 +33,7 @@ end
 -- Holds of impressions due by this time of the hold clock have ended: all wins from before it are counted,
 -- since the outboxes of the other shards are delivered up to it (outbox.py).
 local caps_mark
-local function find_caps_mark() -- rare
+local function find_caps_mark()
   caps_mark = watermark()
   if SHARDS > 1 then
     caps_mark = settled_mark(caps_mark, base .. 'delivered')

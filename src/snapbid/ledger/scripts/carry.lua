@@ -1,3 +1,5 @@
+-- include base
+-- include segment
 -- Adds spend to budgets that the warehouse has and this data set lacks.
 --
 -- KEYS[1]  {sbN}:epoch, see segment.lua and money.lua

@@ -1,3 +1,5 @@
+-- include base
+-- include now
 -- The hold clock, by which holds end.
 --
 --   {sbN}:h        clock: the hold clock (ms); at: the server's time when it was last set; back: the
@@ -14,13 +16,13 @@
 -- ignores changes of the server's clock, and stands still while nobody reaches Redis. A hold ends only
 -- once every notice acknowledged before its end is settled: at the earliest time in {sbN}:spools.
 
---[[time: a simulation replaces what follows, see scripts.py]]
-local LARGEST_STEP_MS, SPOOL_GIVEN_UP_MS = 1000, 900000
 local function server_ms()
+  if SIMULATED then
+    return now_ms
+  end
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
---[[end of time]]
 
 local NOTED_STEP_BACK_MS, NOTED_STEP_AHEAD_MS = 50, 60000
 
@@ -58,7 +60,7 @@ end
 -- Converts a caller's time (ms) to server time, if the server's clock was set ahead a moment ago and the
 -- caller has not noticed yet.
 local UNNOTICED_MS = 10000
-local function as_server_time(time) -- rare
+local function as_server_time(time)
   local ahead = redis.call('HGET', base .. 'h', 'ahead') or ''
   for before, after in ahead:gmatch('(%d+) (%d+)') do
     if time >= before - LARGEST_STEP_MS and time <= before + UNNOTICED_MS then

@@ -1,3 +1,8 @@
+-- include base
+-- include now
+-- include records
+-- include clock
+-- include money
 -- Applies outbox entries to the users of this shard (outbox.lua); idempotent.
 --
 -- A win does not change the time of an existing impression: that is the billing's, which may have arrived

@@ -1,3 +1,10 @@
+-- include base
+-- include now
+-- include segment
+-- include clock
+-- include headroom
+-- include allowances
+-- include grants
 -- Updates the allowances of campaigns in this shard from their accounts, and returns money (escrow.py).
 --
 -- ARGV     1 now (epoch ms); then for each campaign its number, the delay (ms) of its next refill request

@@ -1,3 +1,11 @@
+-- include base
+-- include now
+-- include counters
+-- include time_buckets
+-- include records
+-- include money
+-- include impressions
+-- include notices
 -- Rolls back bids that were never answered: their records, counts and holds.
 --
 -- Notices counted for them were meant for other bids of the pair, and move: to the bid that was replaced;
@@ -50,7 +58,7 @@ end
 
 -- Moves the notices of a record to another. Once the day of the bid is closed, counts stay as they are: the
 -- day on which a notice was counted is not recorded, and it must not count twice.
-local function move_notices(digest, record, other) -- rare
+local function move_notices(digest, record, other)
   local day = math.floor(record.time / DAY_S)
   local open = is_open(day, now)
   if record.kinds >= REJECTED then
@@ -87,7 +95,7 @@ for index in refusals:gmatch('%d+') do
   refused[tonumber(index)] = true
 end
 local bids, at, size, index = ARGV[4], 1, #ARGV[4], 0
-local counted = true -- false while the current answer is still to be uncounted
+local is_counted = true -- false while the current answer is still to be uncounted
 while at <= size do
   local start, flags, bucket, field, value, limits = at, nil, nil, nil, nil, nil
   flags, bucket, field, value, at = struct.unpack('<BI2c14Bc0', bids, at)
@@ -95,7 +103,7 @@ while at <= size do
     limits, at = struct.unpack('<I2c0', bids, at)
   end
   if flags % 2 == 1 then
-    counted = flags % 4 < 2
+    is_counted = flags % 4 < 2
   end
   local digest, ssp, campaign, time, _, id =
     bids:sub(start + 1, start + 16), struct.unpack(HEAD, value)
@@ -108,8 +116,8 @@ while at <= size do
   end
   if record or flags >= 8 or (not limits or knows ~= '') and not refused[index] then
     uncount(time, 'B:' .. campaign)
-    if not counted then
-      counted = true
+    if not is_counted then
+      is_counted = true
       uncount(time, 'b:' .. ssp)
     end
   end

@@ -1,4 +1,8 @@
--- Budgets in a ledger of several shards: a bid must be within what its shard was granted.
+-- include base
+-- include headroom
+-- include caps
+-- include allowances
+-- What a shard was granted of budgets in escrow, and requests for more (money.lua has the keys).
 
 local function grants_key(campaign)
   return base .. 'g:' .. campaign
@@ -32,26 +36,8 @@ local function request_refill(campaign, allowance) -- if it has refused a bid, o
   end
 end
 
--- Whether the price (digits) is within the limits; if so, it is held if `holds` is true. If not, also the
--- letter: b over the budget, h over the SSP's share of it.
-local function afford(allowance, price, limits, holds, value)
-  local of = limits
-  if limits.in_escrow then
-    of, allowance.in_escrow = grants(allowance, limits), true
-  end
-  local fits, letter = false, 'b'
-  if has_confirmed_budgets() then
-    fits, letter = claim(allowance, price, of, holds, value)
-  end
-  if letter == 'b' and limits.in_escrow then
-    allowance.refused = math.min(allowance.refused or math.huge, tonumber(price))
-  end
-  return fits, letter
-end
-
-local function close_allowances()
+local function request_refills()
   for campaign, allowance in pairs(allowances) do
-    close_allowance(allowance)
     if allowance.in_escrow then
       request_refill(campaign, allowance)
     end

@@ -1,3 +1,8 @@
+-- include base
+-- include now
+-- include segment
+-- include time_buckets
+-- include clock
 -- Records that a process is alive, its TTL, and up to when its notices are settled; also does periodic
 -- maintenance.
 --

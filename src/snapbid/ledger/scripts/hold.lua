@@ -1,3 +1,5 @@
+-- include money
+-- include caps
 -- Holds impressions of capped users in the user's shard, before the bids are remembered in the auction's;
 -- or ends holds of bids that were not kept.
 --

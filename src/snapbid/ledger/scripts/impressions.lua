@@ -1,7 +1,16 @@
--- Applies notices to a user's impressions, in a ledger of one shard (money.lua has the keys).
+-- include now
+-- include records
+-- include money
+-- include outbox
+-- Applies notices to a user's impressions (money.lua has the keys), or leaves them for the user's shard.
 
-local function forget_impression(digest, record) -- rare: held or counted
-  if record.user then
+local function forget_impression(digest, record) -- held or counted
+  if not record.user then
+    return
+  end
+  if SHARDS > 1 then
+    post(digest, record, FORGOTTEN, now_ms)
+  else
     local holds, impressions = cap_keys(record.campaign, record.user)
     redis.call('ZREM', holds, cap_member(digest, record))
     redis.call('ZREM', impressions, cap_member(digest, record))
@@ -10,7 +19,13 @@ end
 
 -- A win or a billing turns a capped user's hold into an impression; a loss ends it. The time of an
 -- impression is that of the billing, if there is one.
-local function settle_cap(digest, record, kind, came_ms) -- rare: most campaigns have no caps
+local function settle_cap(digest, record, kind, came_ms) -- most campaigns have no caps
+  if SHARDS > 1 then
+    if bit.band(record.kinds, kind == LOSS and WIN + BILLING or BILLING) == 0 then
+      post(digest, record, kind, came_ms)
+    end
+    return
+  end
   local holds, impressions = cap_keys(record.campaign, record.user)
   local member, longest = cap_member(digest, record), record.longest
   if kind ~= LOSS then

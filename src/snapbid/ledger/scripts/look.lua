@@ -1,3 +1,7 @@
+-- include segment
+-- include caps
+-- include allowances
+-- include budget
 -- Checks bids against their limits; holds and counts nothing, but campaigns it refuses are released once
 -- they have headroom, as those of refused bids are.
 --

@@ -1,3 +1,7 @@
+-- include base
+-- include counters
+-- include records
+-- include headroom
 -- Money and impressions of campaigns: holds, spend, and their ends (contract 3, Budgets).
 --
 -- Amounts are nano-USD, so that a plain bid costs exactly its CPM in micro-USD. DAY counts from
@@ -32,7 +36,7 @@ local function add(key, field, by) -- false, and unchanged, beyond 64 bits
   return type(redis.pcall('HINCRBY', key, field, by)) == 'number'
 end
 
-local function end_share(key, ssp, amount) -- rare: of what an SSP holds
+local function end_share(key, ssp, amount) -- of what an SSP holds
   for _, field in ipairs({'h' .. ssp, 'h'}) do
     if redis.call('HINCRBY', key, field, '-' .. amount) <= 0 then
       redis.call('HDEL', key, field)

@@ -1,8 +1,13 @@
+-- include base
+-- include counters
+-- include records
+-- include money
+-- include impressions
 -- Counts a notice for a record: once, on the day of the bid while that is open, else on the day of
 -- settlement.
 
 -- Uncounts a rejection: the bid was won or billed after all, or is rolled back.
-local function roll_back_rejection(record) -- rare
+local function roll_back_rejection(record)
   record.kinds = record.kinds - REJECTED
   count_rejection(record, '-1')
 end
@@ -31,18 +36,18 @@ end
 -- an hour after the last such win in this shard.
 --   {sbN}:contradicted      SSP -> losses of held bids since the first such win, and the number of wins
 local CONTRADICTED_FOR_S, LEAST_CONTRADICTED, MOST_SHARE = '3600', 3, 0.01
-local function contradictions(ssp) -- rare
+local function contradictions(ssp)
   local losses, wins = (redis.call('HGET', base .. 'contradicted', ssp) or '0 0'):match('^(%d+) (%d+)$')
   return tonumber(losses), tonumber(wins)
 end
 
-local function note_contradiction(record) -- rare: it is won, and was lost
+local function note_contradiction(record) -- it is won, and was lost
   local losses, wins = contradictions(record.ssp)
   redis.call('HSET', base .. 'contradicted', record.ssp, losses .. ' ' .. wins + 1)
   redis.call('EXPIRE', base .. 'contradicted', CONTRADICTED_FOR_S)
 end
 
-local function is_contradicted(ssp) -- rare
+local function is_contradicted(ssp)
   local losses, wins = contradictions(ssp)
   if wins > 0 then
     losses = losses + 1

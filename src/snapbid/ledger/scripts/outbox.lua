@@ -1,3 +1,5 @@
+-- include base
+-- include money
 -- Leaves notices for a user's impressions in an outbox, in a ledger of several shards (money.lua).
 --
 -- An entry, for the user's shard: uint8 kind of the notice or FORGOTTEN, uint32 campaign, 16 bytes user,
@@ -6,16 +8,4 @@ local function post(digest, record, kind, came_ms)
   local shard, came = struct.unpack('<I4', record.user) % SHARDS, math.floor(came_ms / 1000)
   redis.call('SADD', base .. 'o:' .. shard, struct.pack('<BI4c16c20I4I4I2', kind, record.campaign,
     record.user, cap_member(digest, record), record.longest, came, came_ms % 1000))
-end
-
-local function forget_impression(digest, record) -- rare: held or counted
-  if record.user then
-    post(digest, record, FORGOTTEN, now_ms)
-  end
-end
-
-local function settle_cap(digest, record, kind, came_ms) -- rare: most campaigns have no caps
-  if bit.band(record.kinds, kind == LOSS and WIN + BILLING or BILLING) == 0 then
-    post(digest, record, kind, came_ms)
-  end
 end

@@ -1,3 +1,7 @@
+-- include base
+-- include now
+-- include counters
+-- include records
 -- Counts a loss as a rejection of the bid's creative by its SSP (contract 11).
 --
 -- From a creative's first rejection on, its bids to that SSP are counted too (remember.lua), until a day

@@ -1,3 +1,8 @@
+-- include base
+-- include now
+-- include segment
+-- include clock
+-- include headroom
 -- Reads the releases of refused campaigns since the last call, after releasing those whose time has come;
 -- with several shards also reads the refill requests of allowances (escrow.py).
 --

@@ -1,3 +1,10 @@
+-- include base
+-- include now
+-- include counters
+-- include time_buckets
+-- include records
+-- include budget
+-- include admit
 -- Remembers a batch of bids and counts them, in one step.
 --
 -- ARGV     1 now (epoch ms); 2 writer; 3 number of its batch; 4 duration of holds of money and caps (s);
@@ -11,7 +18,7 @@
 --          budget, c over a cap, s over what sums can hold, t another family of SSPs has a bid on this
 --          auction and impression
 --
--- A batch in which no bid has limits goes to a variant of this script without admit.lua and its parts.
+-- A batch in which no bid has limits goes to a variant of this script, with LIMITED false.
 local WRITER_S = '604800'
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
 local time_bucket, buckets, opened = current_time_bucket()
@@ -27,7 +34,7 @@ end
 local of_time_bucket = keys_of(time_bucket)
 
 local families
-local function family_of(ssp) -- rare
+local function family_of(ssp)
   if not families then
     families = {}
     for variant, family in ARGV[7]:gmatch('(%d+)=(%d+)') do
@@ -38,7 +45,7 @@ local function family_of(ssp) -- rare
 end
 
 -- Whether a record belongs to another family than a bid; counts that as an anomaly.
-local function is_anothers(older, value) -- rare
+local function is_anothers(older, value)
   local ssp = struct.unpack('<I4', value)
   if family_of(older.ssp) == family_of(ssp) then
     return false
@@ -48,7 +55,7 @@ local function is_anothers(older, value) -- rare
 end
 
 -- Replaces an earlier bid; false if that is another family's.
-local function replace(key, field, value) -- rare
+local function replace(key, field, value)
   local before = redis.call('HGET', key, field)
   local older, record = unpack_record(before), unpack_record(value)
   if is_anothers(older, value) then
@@ -67,7 +74,7 @@ end
 
 -- Counts bids of creatives that their SSP has rejected lately (reject.lua).
 local is_any_rejected = redis.call('EXISTS', base .. 'rejected') == 1
-local function count_if_rejected(value) -- rare
+local function count_if_rejected(value)
   local ssp, campaign, _, _, id = struct.unpack(HEAD, value)
   local mark = math.floor(id / ANSWERS)
   if redis.call('HEXISTS', base .. 'rejected', ssp .. ':' .. campaign .. ':' .. mark) == 1 then
@@ -84,7 +91,7 @@ if opened and math.abs(now - opened) < OVERLAP_S or not opened and time_bucket >
     of_before, buckets_before = keys_of(time_bucket - 1), buckets_of[time_bucket - 1]
   end
 end
-local function is_taken_before(bucket, field, value) -- rare
+local function is_taken_before(bucket, field, value)
   local key = bucket_key(of_before, buckets_before, bucket, field)
   local before = redis.call('HGET', key, field)
   return before and is_anothers(unpack_record(before), value)
@@ -95,7 +102,7 @@ end
 -- not, is summed in {sbN}:dear:DAY (days since 1970), by SSP (s) and campaign (c), and bounded: over all
 -- shards, and with late wins of earlier days, to less than half of what a sum can hold.
 local PLAIN_DIGITS, DEAREST_SUM = 9, 4e18
-local function dear_price(value) -- rare: as digits; nothing for a plain one
+local function dear_price(value) -- as digits; nothing for a plain one
   local last = #value
   if bit.band(value:byte(KINDS_AT), CAPPED) ~= 0 then
     last = last - 20
@@ -103,19 +110,19 @@ local function dear_price(value) -- rare: as digits; nothing for a plain one
   return last - HEAD_SIZE > PLAIN_DIGITS and value:sub(HEAD_SIZE + 1, last)
 end
 
-local function dear_sums(value) -- rare: their key, and fields
+local function dear_sums(value) -- their key, and fields
   local ssp, campaign, time = struct.unpack('<I4I4I4', value)
   return base .. 'dear:' .. math.floor(time / DAY_S), {'s' .. ssp, 'c' .. campaign}
 end
 
-local function give_back_sums(value, price) -- rare
+local function give_back_sums(value, price)
   local key, fields = dear_sums(value)
   for _, field in ipairs(fields) do
     redis.call('HINCRBY', key, field, '-' .. price)
   end
 end
 
-local function fits_in_sums(value, price) -- rare
+local function fits_in_sums(value, price)
   local key, fields = dear_sums(value)
   local days = 2 + math.floor(longest_ttl(tonumber(ARGV[5])) / DAY_S)
   local most, fits = DEAREST_SUM / SHARDS / days, true
@@ -130,7 +137,7 @@ local function fits_in_sums(value, price) -- rare
 end
 
 local refused, less = {}, {} -- refused bids; what to subtract from counters, by day and field
-local function uncount(value, letter) -- rare
+local function uncount_refused(value, letter)
   local ssp, campaign, time = struct.unpack('<I4I4I4', value)
   local day = date(math.floor(time / DAY_S))
   local field = letter .. ':' .. (letter == 'b' and ssp or campaign)
@@ -146,7 +153,7 @@ while at <= size do
   flags, bucket, field, value, at = struct.unpack('<BI2c14Bc0', bids, at)
   if flags % 2 == 1 then
     if of_none and not kept then
-      uncount(of_none, 'b')
+      uncount_refused(of_none, 'b')
     end
     kept, of_none = false, nil
   end
@@ -155,7 +162,7 @@ while at <= size do
   if dear and not fits_in_sums(value, dear) then
     admitted, letter = nil, 's'
   end
-  if flags >= 4 then
+  if LIMITED and flags >= 4 then
     hold_s = hold_s or tonumber(ARGV[4])
     packed, at = struct.unpack('<I2c0', bids, at)
     if admitted then
@@ -185,7 +192,7 @@ while at <= size do
     end
   else
     refused[#refused + 1] = index .. letter
-    uncount(value, 'B')
+    uncount_refused(value, 'B')
     if flags % 4 >= 2 then
       of_none = value
     end
@@ -193,9 +200,9 @@ while at <= size do
   index = index + 1
 end
 if of_none and not kept then
-  uncount(of_none, 'b')
+  uncount_refused(of_none, 'b')
 end
-if hold_s then
+if LIMITED and hold_s then
   close_allowances()
   for _, bid in ipairs(undone) do
     undo_admission(bid[1], unpack_record(bid[2]))

@@ -1,11 +1,10 @@
--- Identifies the run of Redis that is counting (contract 5, point 3): the first part of each script.
+-- include base
+-- Identifies the run of Redis that is counting (contract 5, point 3).
 --
--- All keys share the hash tag of KEYS[1], {sbN}:epoch. Each run of Redis counts into counters of its own,
--- a segment, which start at zero. So if a later run starts from an older copy of the data, the segments in
+-- Each run of Redis counts into counters of its own, a segment, which start at zero. So if a later run starts from an older copy of the data, the segments in
 -- it are known to the warehouse, and nothing counted since is undone. A new segment also begins if a run
 -- gets other data without a restart, by REPLICAOF and REPLICAOF NO ONE: its `origin`, the primary whose
 -- data it had before (master_replid2), differs each time. The check takes 1 µs a batch.
-local base = KEYS[1]:sub(1, -6)
 local state_key = base .. 'segment'
 
 -- Returns the segment of this run of Redis, and begins it if there is none. For the former segment it

@@ -1,3 +1,11 @@
+-- include base
+-- include now
+-- include segment
+-- include counters
+-- include time_buckets
+-- include records
+-- include clock
+-- include notices
 -- Settles a batch of notices: finds the bid of each and counts it once, in one step.
 --
 -- ARGV     1 now (epoch ms); 2 how long bids are remembered (s); 3 the notices, each uint8 kind (1 win,
@@ -21,12 +29,12 @@
 -- happened during transit, the sender's time differs from that of Redis, which shows it.
 local SPOOLED, ALTERED, KINDS, LARGEST_SKEW_MS, LATE_MS = 128, 32, 8, 600000, 5
 local ttl_ms = ARGV[2] * 1000
-local function remembers(age_ms) -- rare: whether another worker does
+local function remembers(age_ms) -- whether another worker does
   return age_ms <= longest_ttl(tonumber(ARGV[2])) * 1000
 end
 
 -- Whether a time bucket older than a record's has expired that took bids after a time (epoch ms).
-local function is_expired(record, time_ms) -- rare
+local function is_expired(record, time_ms)
   local registry, number = base .. 'r', tonumber(record.key:match(':(%d+):%d+$'))
   local time = math.max(now, server_ms() / 1000) -- keys expire by the server's clock
   while true do
@@ -42,7 +50,7 @@ local function is_expired(record, time_ms) -- rare
   end
 end
 
-local function find_meant(bucket, field, came_ms, known_ms) -- rare
+local function find_meant(bucket, field, came_ms, known_ms)
   local in_order, oldest, found = is_past_steps(came_ms), nil, nil
   each_record(bucket, field, function(record)
     oldest = record
@@ -65,7 +73,7 @@ local function find_meant(bucket, field, came_ms, known_ms) -- rare
   return oldest
 end
 
-local function is_late(record, came_ms) -- rare
+local function is_late(record, came_ms)
   local time = server_ms()
   return time - came_ms > LATE_MS and record.made_ms <= time
 end

@@ -1,3 +1,7 @@
+-- include base
+-- include now
+-- include time_buckets
+-- include clock
 -- Signs a process off: it has no notices left for which holds must wait.
 --
 -- One of its heartbeats may still be under way. So that this does not revive it, its token is kept for as

@@ -1,3 +1,4 @@
+-- include allowances
 -- Reads what campaigns have used and hold, after ending the holds that are due.
 --
 -- ARGV     1 now (epoch ms); 2... campaigns

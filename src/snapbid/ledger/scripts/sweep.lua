@@ -1,3 +1,6 @@
+-- include base
+-- include now
+-- include clock
 -- Reads a shard's outboxes, for one sweeper at a time (outbox.py).
 --
 -- ARGV     1 now (epoch ms); 2 token of the sweeper; 3 duration of its lease (ms, by the hold clock);

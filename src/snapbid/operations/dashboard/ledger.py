@@ -16,12 +16,12 @@ from redis.exceptions import RedisError
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.ledger.admin.parts import away, of_each
 from snapbid.ledger.bids.segment import fetch_segments
+from snapbid.ledger.scripts import SPOOL_GIVEN_UP_MS
 from snapbid.queues.queues import fetch_leftovers
 
 FIELDS: Final = (b"b", b"w", b"p", b"i")  # names of settle.lua and batch.py
 SSPS_AT_ONCE: Final = 100
 SILENT_MS: Final = 10_000  # without a heartbeat, of which there are four a second
-GIVEN_UP_MS: Final = 900_000  # SPOOL_GIVEN_UP_MS of ledger/scripts/clock.lua
 
 
 class Standing(NamedTuple):
@@ -139,7 +139,7 @@ async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
 def _silent(clock: int, processes: Mapping[bytes, bytes]) -> dict[bytes, int]:
     """Return how long (ms) holds still wait for each silent process (scripts/clock.lua)."""
     ages = {token: clock - int(marks.split()[1]) for token, marks in processes.items()}
-    return {token: GIVEN_UP_MS - age for token, age in ages.items() if age > SILENT_MS}
+    return {token: SPOOL_GIVEN_UP_MS - age for token, age in ages.items() if age > SILENT_MS}
 
 
 async def _events(redis: Redis, keys: ShardKeys) -> tuple[int, int | None]:

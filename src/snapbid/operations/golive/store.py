@@ -25,7 +25,6 @@ remembered bids are read from the ledger's own counters, and the times of their 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from importlib import resources
 from itertools import product
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +34,7 @@ from redis.asyncio import Redis
 from snapbid.base.redis_keys import GOLIVE, ShardKeys
 from snapbid.bidding.request_stats import KEPT, RequestTotals
 from snapbid.ledger.bids.segment import fetch_segments
+from snapbid.redisclient.scripts import load
 
 MINUTE_S: Final = 60
 HOUR_S: Final = 3600
@@ -92,8 +92,7 @@ class EvidenceStore:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        script = resources.files(__package__) / "evidence.lua"
-        self._write = redis.register_script(script.read_text(encoding="utf-8"))
+        self._write = redis.register_script(load(__package__, "evidence"))
 
     async def write(
         self, sent: Mapping[int, RequestTotals], now: int, writer: str, number: int

@@ -1,0 +1,2 @@
+-- Reads the time of the server that has the shard.
+return redis.call('TIME')

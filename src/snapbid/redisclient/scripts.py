@@ -1,0 +1,135 @@
+"""Lua scripts: assemble each from its file and those that it includes, and make it cheap to run.
+
+A file names what it needs in lines `-- include NAME` at its very top, where NAME is another file of
+its folder; each is joined once, before those that include it. Constants, such as the number of
+shards, come first. That is all a script needs to work: `assemble` only joins.
+
+Redis runs the whole text of a script on every call and creates its functions anew. So `compact`
+removes what a script never comes to. It changes what a call costs, never what it does.
+"""
+
+import re
+from collections.abc import Mapping, Set
+from functools import cache
+from importlib import resources
+from textwrap import indent
+from typing import Final
+
+Constants = Mapping[str, bool | int]
+
+_INCLUDES: Final = re.compile(r"(?:-- include \w+\n)*")
+_COMMENT: Final = re.compile(r"\s*--.*")
+_CONSTANTS: Final = re.compile(r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ([^{\n]+)\n", re.MULTILINE)
+_CAPITALS: Final = re.compile(r"\b[A-Z][A-Z_]+\b")
+_BRANCH: Final = re.compile(
+    r"^( *)if (.+) then\n((?:\1 +.*\n)*)(?:\1else\n((?:\1 +.*\n)*))?\1end\n", re.MULTILINE
+)
+_COMPARISON: Final = re.compile(r"(\d+) (>|==) (\d+)")
+_DEFINITION: Final = re.compile(
+    r"^(local function .*?^end\n|local [A-Za-z_]+(?:, [A-Za-z_]+)*(?: = [^(\n]+)?\n)",
+    re.MULTILINE | re.DOTALL,
+)
+_HEAD: Final = re.compile(r"local (?:function (\w+)|([A-Za-z_, ]+))")
+_WORD: Final = re.compile(r"\w+")
+
+
+@cache
+def parts(package: str, name: str) -> Mapping[str, str]:
+    """Return the texts of a script's files by name, in the order in which they are joined."""
+    text = (resources.files(package) / f"{name}.lua").read_text(encoding="utf-8")
+    joined: dict[str, str] = {}
+    for included in includes(text):
+        joined |= parts(package, included)
+    joined[name] = text
+    return joined
+
+
+def includes(text: str) -> list[str]:
+    """List what a file includes."""
+    head = _INCLUDES.match(text)
+    assert head is not None
+    return head[0].replace("-- include ", "").split()
+
+
+def assemble(package: str, name: str, constants: Constants) -> str:
+    """Join constants, the files that NAME.lua includes, and NAME.lua."""
+    head = "".join(f"local {it} = {str(value).lower()}\n" for it, value in constants.items())
+    return head + "".join(parts(package, name).values())
+
+
+def load(
+    package: str,
+    name: str,
+    constants: Constants | None = None,
+    seldom_called: Set[str] = frozenset(),
+) -> str:
+    """Return a script of a package, ready to run; `seldom_called`: see `compact`."""
+    return compact(assemble(package, name, constants or {}), seldom_called)
+
+
+def compact(text: str, seldom_called: Set[str] = frozenset()) -> str:
+    """Inline constants, decide branches by them, drop what is unused, and nest functions.
+
+    Lua has no constants, only variables, and each function captures those it uses on every call. A
+    function that only those of `seldom_called` use moves into them: it is created when they run.
+    """
+    text = _COMMENT.sub("", text)
+    values: dict[str, str] = {}
+    for names, literals in _CONSTANTS.findall(text):
+        values.update(zip(names.split(", "), literals.split(", "), strict=True))
+    text = _CAPITALS.sub(lambda name: values.get(name[0], name[0]), _CONSTANTS.sub("", text))
+    return _nest(_decide(text.lstrip("\n")), seldom_called)
+
+
+def _decide(text: str) -> str:
+    """Replace each branch on constants by what is run of it."""
+    at = 0
+    while branch := _BRANCH.search(text, at):
+        margin, condition, then, otherwise = branch.groups("")
+        at, is_true = branch.end(2), _constant(condition)
+        if is_true is not None:
+            taken = then if is_true else otherwise
+            own = f"{margin}do\n{taken}{margin}end\n" if taken else ""
+            at = branch.start()
+            text = text[:at] + own + text[branch.end() :]
+    return text
+
+
+def _constant(condition: str) -> bool | None:
+    """Decide `false and x`, `3 > 1` and the like; None if only a call can."""
+    terms = {_term(term) for term in condition.split(" and ")}
+    if " or " in condition or terms == {None}:
+        return None
+    return False if False in terms else None if None in terms else True
+
+
+def _term(text: str) -> bool | None:
+    if match := _COMPARISON.fullmatch(text):
+        left, right = int(match[1]), int(match[3])
+        return left > right if match[2] == ">" else left == right
+    return {"true": True, "false": False}.get(text)
+
+
+def _nest(text: str, seldom_called: Set[str]) -> str:
+    """Drop functions and variables that nothing uses, and move functions into their users."""
+    pieces = _DEFINITION.split(text)  # each second one is a definition
+    words = [set(_WORD.findall(piece)) for piece in pieces]
+    names = [_defined(piece) if index % 2 else set() for index, piece in enumerate(pieces)]
+    for index in range(len(pieces) - 2, 0, -2):
+        piece = pieces[index]
+        users = [it for it, used in enumerate(words) if it != index and names[index] & used]
+        is_function = piece.startswith("local function ")
+        if users and not (is_function and all(names[user] & seldom_called for user in users)):
+            continue
+        for user in users:
+            head, body = pieces[user].split("\n", 1)
+            pieces[user] = f"{head}\n{indent(piece, '  ')}{body}"
+            words[user] |= words[index]
+        pieces[index], words[index] = "", set()
+    return "".join(pieces)
+
+
+def _defined(definition: str) -> set[str]:
+    head = _HEAD.match(definition)
+    assert head is not None
+    return set(_WORD.findall(head[1] or head[2]))
