@@ -1,4 +1,4 @@
-"""The ledger's Lua scripts.
+"""The ledger's Lua scripts. Which clock decides what in them: README.md.
 
 Each file says what it needs (`redisclient/scripts.py`), and is given these constants:
 
