@@ -77,6 +77,9 @@ SCRIPTS: Final = {
     "late as live": Mutation(
         "settle.lua", "record.made_ms > came_ms and is_late(record, came_ms)", "false"
     ),
+    # A notice that was under way for a while counts for the bid before the one that is there, if
+    # that seems to be in the future, since the clock was set back.
+    "slow as late": Mutation("settle.lua", " and record.made_ms <= time\n", "\n"),
     # A notice from the spool whose bid was lost with older data counts for a later one.
     "lost as oldest": Mutation(
         "settle.lua",

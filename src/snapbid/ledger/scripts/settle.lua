@@ -20,14 +20,14 @@
 --
 -- A notice that arrives now counts for the current record, whatever the clocks show. One from a spool is
 -- meant for the newest of the pair's bids made before it arrived; if the clock may have been set back
--- since, for the one with the latest time. If all seem to be made later, because clocks differ slightly or
--- were set, the oldest is meant. But the bid was lost, and none is meant, if the bids were made after the
+-- since, for the one with the latest time. If all seem to be made later, because clocks differ or were set,
+-- the oldest is meant. But the bid was lost, and none is meant, if the bids were made after the
 -- start of a run of Redis that the notice's worker had not seen yet, after another warehouse adopted the
 -- ledger, or after a time bucket that may have held it expired.
 -- A notice that was long in transit is treated like one from a spool, where it may be too by now. It counts
 -- for the current record if that seems to be in the future: the clock was set back. If that may have
 -- happened during transit, the sender's time differs from that of Redis, which shows it.
-local SPOOLED, ALTERED, KINDS, LARGEST_SKEW_MS, LATE_MS = 128, 32, 8, 600000, 5
+local SPOOLED, ALTERED, KINDS, LATE_MS = 128, 32, 8, 5
 local ttl_ms = ARGV[2] * 1000
 local function remembers(age_ms) -- whether another worker does
   return age_ms <= longest_ttl(tonumber(ARGV[2])) * 1000
@@ -59,7 +59,7 @@ local function find_meant(bucket, field, came_ms, known_ms)
       found = record
     end
   end)
-  if found or oldest.made_ms > came_ms + LARGEST_SKEW_MS then
+  if found then
     return found
   end
   local made_ms = oldest.made_ms
