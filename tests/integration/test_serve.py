@@ -333,3 +333,25 @@ def test_where_it_listens_is_said(start_stack: Callable[..., Stack]) -> None:
         f"listening on {stack.base_url} (SNAPBID_WORKERS: 1), private port {stack.ops_url}/ops, "
         "notification URLs at https://rtb.example\n"
     ) in stack.output
+
+
+def test_log_lines_as_json(filled: str, start_stack: Callable[..., Stack]) -> None:
+    """Also Granian's own, and those of workers."""
+    stack = start_stack(SNAPBID_LOG="json")
+    assert stack.process
+    (worker,) = workers_of(stack.process.pid)
+    os.kill(worker, signal.SIGKILL)
+    eventually(lambda: "Unexpected exit" in stack.output, "Granian's line about the worker")
+    all_answer(stack, 200)
+    eventually(lambda: "listening on" in stack.output, "the addresses")
+    assert stack.stop() == 0
+    lines = [json.loads(line) for line in stack.output.splitlines()]
+    common = {"time", "level", "logger", "pid", "message"}
+    assert all(common <= line.keys() for line in lines)
+    (listening,) = (line for line in lines if line["message"].startswith("listening on"))
+    assert (listening["url"], listening["workers"]) == (stack.base_url, 1)
+    assert listening["logger"] == "snapbid.server.serve"
+    (published, *_) = (line for line in lines if line["message"].startswith("published"))
+    assert (published["campaigns"], published["ssps"]) == (1, 1)
+    (exited,) = (line for line in lines if "Unexpected exit" in line["message"])
+    assert exited["logger"] == "_granian"

@@ -12,10 +12,10 @@ def test_a_line_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> Non
     clock = Clock(7.0)
     log = RepeatedLog(logging.getLogger("snapbid"), clock)
     for _ in range(241):  # four a second
-        log.error("shard %d: %s", 3, "100% full")
+        log.error("shard %(shard)d: %(state)s", {"shard": 3, "state": "100% full"})
         clock.now += 0.25
     clock.now += EVERY_S
-    log.error("shard %d: %s", 4, "full")
+    log.error("shard %(shard)d: %(state)s", {"shard": 4, "state": "full"})
     assert caplog.messages == [
         "shard 3: 100% full",
         "shard 3: 100% full (239 more like this since then)",

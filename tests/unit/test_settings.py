@@ -76,6 +76,7 @@ def test_defaults() -> None:
         "record_max_bytes": 268_435_456,
         "auction_log": None,
         "auction_log_s": 300,
+        "log": "text",
     }
 
 
@@ -137,6 +138,7 @@ def test_every_setting_survives_the_way_back(tmp_path: Path) -> None:
         "SNAPBID_RECORD_MAX_BYTES": "1048576",
         "SNAPBID_AUCTION_LOG": str(tmp_path / "auctions"),
         "SNAPBID_AUCTION_LOG_S": "60",
+        "SNAPBID_LOG": "json",
     }
     assert set(environ) == set(VARIABLES.values())
     settings = load(environ)
@@ -188,6 +190,7 @@ def test_every_setting_survives_the_way_back(tmp_path: Path) -> None:
         ("SNAPBID_RECORD_SAMPLE", "1.1"),
         ("SNAPBID_RECORD_SAMPLE", "0"),
         ("SNAPBID_OPS_PORT", "8000"),
+        ("SNAPBID_LOG", "yaml"),
         ("SNAPBID_OPS_TOKEN", ""),
         ("SNAPBID_OPS_TOKEN", "x" * 15),
         ("SNAPBID_OPS_TOKEN", "with a space " * 2),

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from snapbid.auctionlog.writer import LogWriter
-from snapbid.base.errors import log_to_stderr
+from snapbid.base.logs import log_to_stderr
 
 LOOK_S: Final = 1.0
 NICE: Final = 10
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger("snapbid.auctionlog")
 
 
 def main(directory: Path, rotate_s: float) -> None:
@@ -42,7 +42,10 @@ def main(directory: Path, rotate_s: float) -> None:
         except OSError as error:
             why = error.strerror or str(error)
             if why != logged:
-                logger.error("failed to convert the auction log to Parquet: %s, retrying", why)
+                logger.error(
+                    "failed to convert the auction log to Parquet: %(reason)s, retrying",
+                    {"reason": why},
+                )
             logged = why
         else:
             if logged is not None:

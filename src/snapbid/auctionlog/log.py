@@ -20,7 +20,7 @@ from snapbid.metrics import Metrics
 
 RETRY_S: Final = 1.0
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class AuctionLog:
@@ -74,8 +74,8 @@ class AuctionLog:
             except OSError as error:
                 if not self._failed:
                     logger.error(
-                        "failed to write the auction log: %s, rows may be lost, retrying",
-                        error.strerror,
+                        "failed to write the auction log: %(reason)s, rows may be lost, retrying",
+                        {"reason": error.strerror},
                     )
                 self._failed = True
                 await asyncio.sleep(RETRY_S)

@@ -28,7 +28,7 @@ from snapbid.auctionlog.table import KILLED, STOPPED, UNKNOWN
 MOST_BYTES: Final = 32 * 1024 * 1024  # of rows converted at once, at about 120 bytes each
 IN_FLIGHT_MS: Final = 2_000  # an answer or a notice takes at most this long
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class WorkerSegments:

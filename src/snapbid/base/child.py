@@ -15,7 +15,7 @@ from snapbid.base.settings import without_settings
 
 PAUSE_S: Final = 1.0
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class ChildProcess:
@@ -61,7 +61,10 @@ class ChildProcess:
         try:
             process.wait(self._stop_s)
         except subprocess.TimeoutExpired:
-            logger.warning("%s did not stop within %d s: killing it", self._name, self._stop_s)
+            logger.warning(
+                "%(child)s did not stop within %(limit_s)d s: killing it",
+                {"child": self._name, "limit_s": self._stop_s},
+            )
             process.kill()
         self._thread.join()
 
@@ -77,5 +80,8 @@ class ChildProcess:
             status = self._process.wait()
             if self._stopping.wait(PAUSE_S):
                 return
-            logger.error("%s exited with status %d: restarting it", self._name, status)
+            logger.error(
+                "%(child)s exited with status %(status)d: restarting it",
+                {"child": self._name, "status": status},
+            )
             self._process = self._spawn()

@@ -3,7 +3,6 @@
 Also the format of log lines, and a safe description of an exception.
 """
 
-import logging
 import traceback
 from collections.abc import Sequence
 from typing import ClassVar, TypeAlias
@@ -152,8 +151,3 @@ def where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     frames_text = " > ".join(f"{frame.name}:{frame.lineno}" for frame in frames)
     return f"{type(error).__name__} in {frames_text}"
-
-
-def log_to_stderr() -> None:
-    """Log to stderr with time and level, as all processes of the product do."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

@@ -1,17 +1,19 @@
 """Rate limiting of log lines that a fault repeats with every round or request."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Final
+from typing import Final, TypeAlias
 
 EVERY_S: Final = 60.0
+
+Fields: TypeAlias = Mapping[str, object]
 
 
 class RepeatedLog:
     """A logger that repeats a message at most once a minute, with the number it suppressed.
 
-    Messages are the same if they are before formatting, whatever their arguments.
+    Messages are the same if they are before formatting, whatever their fields.
     """
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = monotonic) -> None:
@@ -20,7 +22,7 @@ class RepeatedLog:
         self._logged_at: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
-    def log(self, level: int, message: str, *arguments: object) -> None:
+    def log(self, level: int, message: str, fields: Fields | None = None) -> None:
         """Log a message, or suppress it."""
         now = self._clock()
         at = self._logged_at.get(message)
@@ -29,13 +31,15 @@ class RepeatedLog:
             return
         self._logged_at[message] = now
         more = self._left_out.pop(message, 0)
-        suffix = f" ({more} more like this since then)" if more else ""
-        self._logger.log(level, f"{message}%s", *arguments, suffix)
+        if more:
+            message += " (%(suppressed)d more like this since then)"
+            fields = {**(fields or {}), "suppressed": more}
+        self._logger.log(level, message, *([fields] if fields else []))
 
-    def warning(self, message: str, *arguments: object) -> None:
+    def warning(self, message: str, fields: Fields | None = None) -> None:
         """Log a warning, or suppress it."""
-        self.log(logging.WARNING, message, *arguments)
+        self.log(logging.WARNING, message, fields)
 
-    def error(self, message: str, *arguments: object) -> None:
+    def error(self, message: str, fields: Fields | None = None) -> None:
         """Log an error, or suppress it."""
-        self.log(logging.ERROR, message, *arguments)
+        self.log(logging.ERROR, message, fields)

@@ -37,7 +37,7 @@ NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
 }
 """Names of all risks of a store, as the metric has them."""
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class Risk(msgspec.Struct, frozen=True):
@@ -74,7 +74,12 @@ class RiskLog:
         now = {risk.name: risk for risk in risks}
         for name, risk in now.items():
             if before.get(name) != risk:
-                logger.warning("%s", risk)
+                logger.warning(
+                    "%(text)s: %(remedy)s",
+                    {"store": store, "risk": name, "text": risk.text, "remedy": risk.remedy},
+                )
         for name in before.keys() - now.keys():
-            logger.info("no longer: %s", before[name].text)
+            logger.info(
+                "no longer: %(text)s", {"store": store, "risk": name, "text": before[name].text}
+            )
         self._known[store] = now

@@ -163,6 +163,15 @@ def networks(text: str) -> tuple[str, ...]:
         raise InvalidValueError(rule) from None
 
 
+def choice(*values: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if text not in values:
+            raise InvalidValueError(f"must be {' or '.join(values)}", repr(text))
+        return text
+
+    return check
+
+
 def switch(text: str) -> bool:
     if text not in ("0", "1"):
         raise InvalidValueError("must be 0 or 1", repr(text))

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from snapbid.base import logs
 from snapbid.base import setting_values as rules
 from snapbid.base.setting_values import Secret
 
@@ -71,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     record_max_bytes: int = 268_435_456  # of that file
     auction_log: Path | None = None  # the directory of the auction log
     auction_log_s: int = 300  # until a row is in one of its files
+    log: str = "text"  # the form of log lines; `base/logs.py` reads it from the environment
 
     @property
     def runtime_dir(self) -> Path:
@@ -138,11 +140,11 @@ def load(environ: Mapping[str, str]) -> Settings:
 
 
 def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without our settings and secrets, for other programs."""
+    """Return the environment for other programs: of our settings, only the form of log lines."""
     return {
         name: value
         for name, value in environ.items()
-        if not name.startswith("SNAPBID_") or name == "SNAPBID_DEBUG"
+        if not name.startswith("SNAPBID_") or name in ("SNAPBID_DEBUG", logs.VARIABLE)
     }
 
 
@@ -223,6 +225,7 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_RECORD_MAX_BYTES": ("record_max_bytes", rules.integer(4_096, 2**40)),
     "SNAPBID_AUCTION_LOG": ("auction_log", rules.home),
     "SNAPBID_AUCTION_LOG_S": ("auction_log_s", rules.integer(1, 3_600)),
+    logs.VARIABLE: ("log", rules.choice(*logs.FORMS)),
 }
 VARIABLES: dict[str, str] = {field: variable for variable, (field, _) in _CHECKS.items()}
 

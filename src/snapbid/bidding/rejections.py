@@ -20,7 +20,7 @@ from snapbid.bidding.guard import source_of
 REASONS: Final = range(200, 214)  # OpenRTB 2.5, 5.25: creative filtered
 MOST_PENDING: Final = 10_000
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class RejectsCreatives(Protocol):
@@ -83,7 +83,10 @@ class Rejections:
             while self._pending:
                 await self._ledger.reject(*self._pending.popleft())
         except RedisError as error:
-            logger.info("dropped %d creative rejections: %s", len(self._pending) + 1, error)
+            logger.info(
+                "dropped %(rejections)d creative rejections: %(reason)s",
+                {"rejections": len(self._pending) + 1, "reason": error},
+            )
             self._pending.clear()
         finally:
             self._counting = None

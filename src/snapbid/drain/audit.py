@@ -29,7 +29,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from snapbid.base.child import ChildProcess
-from snapbid.base.errors import log_to_stderr
+from snapbid.base.logs import log_to_stderr
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.repeats import RepeatedLog
 from snapbid.base.settings import StoreSettings, load, require_stores, to_environ
@@ -56,7 +56,7 @@ NO_SOURCE: Final = 0  # of a run of Redis of which nothing was absorbed
 DAY: Final = datetime.timedelta(days=1)
 COMPARISONS: Final = ("counters", "reports", "campaigns", "budgets")
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger("snapbid.drain.audit")  # not __main__
 repeated = RepeatedLog(logger)
 
 
@@ -167,7 +167,9 @@ async def run(settings: StoreSettings, ended: asyncio.Event) -> None:
             try:
                 await _audit_on_lease(settings.database_url, redis, auditor, ended)
             except (*AWAY, RedisError, OSError) as error:
-                repeated.warning("paused the audit: %s, retrying", type(error).__name__)
+                repeated.warning(
+                    "paused the audit: %(reason)s, retrying", {"reason": type(error).__name__}
+                )
                 await _pause(ended)
     finally:
         await redis.aclose()
@@ -195,11 +197,13 @@ async def _audit_on_lease(dsn: str, redis: Redis, auditor: Auditor, ended: async
 def _log(differences: Iterable[Difference]) -> None:
     for each in list(differences)[:SHOWN]:
         logger.error(
-            "audit found a difference: %s: %s: %d, and %d",
-            each.comparison,
-            each.what,
-            each.first,
-            each.second,
+            "audit found a difference: %(comparison)s: %(what)s: %(first)d, and %(second)d",
+            {
+                "comparison": each.comparison,
+                "what": each.what,
+                "first": each.first,
+                "second": each.second,
+            },
         )
 
 

@@ -17,7 +17,7 @@ from snapbid.warehouse import demand
 LOOK_EVERY_S: Final = 5.0
 RENEW_EVERY_S: Final = 600.0  # time passing starts and ends campaigns, too
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class DemandBuilder:
@@ -64,7 +64,10 @@ class DemandBuilder:
             process.stdin.write(self._dsn.encode() + b"\n")
             status = await process.wait()
             if status:
-                logger.warning("failed to build demand signals: exit status %d, retrying", status)
+                logger.warning(
+                    "failed to build demand signals: exit status %(status)d, retrying",
+                    {"status": status},
+                )
                 self._built = None
         finally:
             process.stdin.close()

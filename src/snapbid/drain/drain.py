@@ -34,7 +34,7 @@ TIDY_EVERY_S: Final = 600.0
 SUMMED: Final = 4  # shards in one statement: a group
 GROUPS: Final = 2  # at a time: one is written while the other is read
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 repeated = RepeatedLog(logger)
 
 
@@ -285,7 +285,8 @@ class Drain:
             if count == 1:
                 (counter,) = (counter for each in read for counter in each.counters)
                 repeated.error(
-                    "deferred 1 counter: the warehouse cannot hold %s: %s", counter, error
+                    "deferred 1 counter: the warehouse cannot hold %(counter)s: %(reason)s",
+                    {"counter": counter, "reason": error},
                 )
                 return Absorbed(0, [0], is_stored=False)
         half = count // 2
@@ -328,9 +329,9 @@ class Drain:
     def _log_unknown(self, shard: int, unknown: int) -> None:
         if unknown and unknown != self._unknown.get(shard):
             logger.warning(
-                "deferred %d counters of shard %d: SSP or campaign unknown to the warehouse",
-                unknown,
-                shard,
+                "deferred %(counters)d counters of shard %(shard)d: SSP or campaign unknown to the"
+                " warehouse",
+                {"counters": unknown, "shard": shard},
             )
         self._unknown[shard] = unknown
 
@@ -363,8 +364,6 @@ def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[Sourc
 def _log_malformed(shard: int, names: Sequence[bytes]) -> None:
     if names:
         repeated.error(
-            "dropped %d malformed counter names of shard %d, the first %a",
-            len(names),
-            shard,
-            names[0][:60],
+            "dropped %(names)d malformed counter names of shard %(shard)d, the first %(first)a",
+            {"names": len(names), "shard": shard, "first": names[0][:60]},
         )

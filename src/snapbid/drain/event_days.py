@@ -24,7 +24,7 @@ LOOK_S: Final = 60.0
 CLICKS_KEPT: Final = timedelta(days=7)  # after their window: events may wait to be stored
 DELETE_S: Final = 1.0  # spent on deleting, per round
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class EventDays:
@@ -93,9 +93,8 @@ class EventDays:
             else:
                 self._spans.remove(span)
                 logger.info(
-                    "dropped the partition %s: events received before %s",
-                    span.name,
-                    span.next.date(),
+                    "dropped the partition %(partition)s: events received before %(day)s",
+                    {"partition": span.name, "day": span.next.date()},
                 )
         self._horizon = horizon
 
@@ -142,4 +141,7 @@ class EventDays:
         if connection.is_closed():
             raise error
         self._is_stuck = True
-        logger.warning("failed to %s: %s, retrying in %.0f s", what, type(error).__name__, LOOK_S)
+        logger.warning(
+            "failed to %(task)s: %(reason)s, retrying in %(retry_s).0f s",
+            {"task": what, "reason": type(error).__name__, "retry_s": LOOK_S},
+        )

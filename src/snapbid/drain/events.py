@@ -54,7 +54,7 @@ STORE_ERRORS: Final = frozenset(("25006", "53100", "53300", "57P01", "57P02", "5
 _CONNECTION_ENDED: Final = (asyncpg.InterfaceError, asyncpg.PostgresConnectionError)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class Queued(NamedTuple):
@@ -162,9 +162,9 @@ class EventDrain:
             await self._probe_with_plain_event(connection)
             if is_new:
                 logger.warning(
-                    "failed to store %d event requests: %s, retrying in smaller parts",
-                    len(requests),
-                    type(error).__name__,
+                    "failed to store %(requests)d event requests: %(reason)s, retrying in smaller"
+                    " parts",
+                    {"requests": len(requests), "reason": type(error).__name__},
                 )
             return 0
         self._suspects.clear(products)
@@ -208,8 +208,8 @@ class EventDrain:
                     continue
                 if rows == 1:
                     logger.error(
-                        "failed to flag 1 cash-out again: %s, it keeps its flags",
-                        type(error).__name__,
+                        "failed to flag 1 cash-out again: %(reason)s, it keeps its flags",
+                        {"reason": type(error).__name__},
                     )
                     await sequences.skip(connection)
                 self._revised_at_once = max(1, rows // 2)
@@ -239,9 +239,11 @@ class EventDrain:
             new = await events.dead_letter(connection, letters)
             self._dead.inc(new)
             logger.error(
-                "dead-lettered %d events: %s; see the table event_dead_letters",
-                len(letters),
-                ", ".join(sorted({letter.reason for letter in letters})),
+                "dead-lettered %(events)d events: %(reasons)s; see the table event_dead_letters",
+                {
+                    "events": len(letters),
+                    "reasons": ", ".join(sorted({letter.reason for letter in letters})),
+                },
             )
         if queued:
             self._lag.observe(max(0.0, self._clock() - queued[0].received_at_ms / 1000))

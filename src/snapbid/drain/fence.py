@@ -31,7 +31,7 @@ from snapbid.ledger.bids.segment import ShardState
 from snapbid.warehouse import absorb, fence
 from snapbid.warehouse.fence import Batch
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class UnrelatedStoresError(Exception):
@@ -126,9 +126,9 @@ async def _compare(
         state = await _outdate(connection, shard, state, absorbed.number)
     elif lacks_names:
         logger.warning(
-            "absorbing all counters of shard %d again: the warehouse is older than the ledger;"
-            " recent days are corrected, earlier ones stay as in the backup",
-            shard.number,
+            "absorbing all counters of shard %(shard)d again: the warehouse is older than the"
+            " ledger; recent days are corrected, earlier ones stay as in the backup",
+            {"shard": shard.number},
         )
     if lacks_names:
         await shard.name_all()
@@ -143,11 +143,9 @@ async def _outdate(
 ) -> ShardState:
     """Keep older data of the ledger from lowering figures, or from being counted twice."""
     logger.warning(
-        "fenced shard %d: the ledger's data is older than the warehouse (batch %d absorbed, batch"
-        " %d last read); figures are kept, bids made since are forgotten",
-        shard.number,
-        absorbed,
-        state.read,
+        "fenced shard %(shard)d: the ledger's data is older than the warehouse (batch %(absorbed)d"
+        " absorbed, batch %(read)d last read); figures are kept, bids made since are forgotten",
+        {"shard": shard.number, "absorbed": absorbed, "read": state.read},
     )
     known = await absorb.sources_of(connection, state.epoch, shard.number)
     if state.segment in known:  # the lost data went on in it, and was absorbed

@@ -19,7 +19,7 @@ from snapbid.warehouse import leases
 
 GIVEN_UP_S: Final = 5.0  # without Redis, or a part of it, before the lease goes to another drain
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class IdleError(Exception):
@@ -105,5 +105,8 @@ class Leases:
         if mine != self._logged and len(self._shards) > 1:
             kind = "events" if self._kind == leases.EVENTS else "counters"
             numbers = ", ".join(map(str, sorted(mine)))
-            logger.info("draining %s of %s", kind, f"shards {numbers}" if mine else "no shard")
+            logger.info(
+                "draining %(kind)s of shards %(shards)s",
+                {"kind": kind, "shards": numbers or "none"},
+            )
         self._logged = mine

@@ -25,7 +25,7 @@ from snapbid.ledger.bids.segment import ShardState
 from snapbid.operations.preflight import Ledger, compare_ledger
 from snapbid.warehouse import fence
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 async def own(
@@ -61,8 +61,8 @@ async def own(
         if error is not None:
             raise error
         logger.warning(
-            "took over a new ledger of %d shards: it belongs to this warehouse from now on",
-            len(shards),
+            "took over a new ledger of %(shards)d shards: it belongs to this warehouse from now on",
+            {"shards": len(shards)},
         )
     if len(known) == len(epochs):
         epochs = [epoch or before for epoch, before in zip(epochs, known, strict=True)]

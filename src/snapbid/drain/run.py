@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import asyncpg
 from redis.exceptions import RedisError
 
-from snapbid.base.errors import log_to_stderr, where
+from snapbid.base.errors import where
+from snapbid.base.logs import log_to_stderr
 from snapbid.base.reasons import reason
 from snapbid.base.repeats import RepeatedLog
 from snapbid.base.risks import RiskLog
@@ -74,7 +75,9 @@ LAST_ROUND_S: Final = 20.0  # for the last round after a signal, however busy th
 
 T = TypeVar("T")
 
-logger = logging.getLogger("snapbid")
+UNAVAILABLE: Final = "%(store)s is unavailable (%(reason)s), retrying"
+
+logger = logging.getLogger(__name__)
 repeated = RepeatedLog(logger)
 
 
@@ -146,7 +149,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
             loop.add_signal_handler(number, stopping.set)
     risks = RiskLog()
     await preflight.check(settings, risks)
-    logger.info("started the drain of snapbid %s", version())
+    logger.info("started the drain of snapbid %(version)s", {"version": version()})
     looking = asyncio.create_task(preflight.watch(settings, risks))
     stores = ledger.Connections(settings.redis_url, settings.redis_replicas)
     redis = stores.client()
@@ -212,7 +215,10 @@ class Process:
             try:
                 await self.run()
             except Exception as error:
-                repeated.error("failed at %s: %s, retrying", self._duty.name, where(error))
+                repeated.error(
+                    "failed at %(duty)s: %(reason)s, retrying",
+                    {"duty": self._duty.name, "reason": where(error)},
+                )
                 await self._pause(RETRY_S[-1])
 
     async def run(self) -> None:
@@ -224,7 +230,10 @@ class Process:
                         await self._drain_on(connection)
                 await self._pause(YIELDED_S)
             except SupersededError as error:
-                logger.info("restarted %s: %s", self._duty.name, error)
+                logger.info(
+                    "restarted %(duty)s: %(reason)s",
+                    {"duty": self._duty.name, "reason": error},
+                )
                 await self._pause(PAUSE_S)
             except AWAY as error:
                 await self._fail(WAREHOUSE, error)
@@ -289,7 +298,12 @@ class Process:
                     return
                 if isinstance(error, ShardsUnavailableError):  # the others were drained
                     read_at = now()
-                    self._log_pause("Redis", str(error), " of some shards")
+                    self._log(
+                        f"paused %(duty)s of some shards: {UNAVAILABLE}",
+                        logging.WARNING,
+                        store="Redis",
+                        reason=str(error),
+                    )
                     await self._pause(PAUSE_S)
                 else:
                     begun = False
@@ -306,7 +320,7 @@ class Process:
                 if last:
                     return
                 begun = False
-                self._log(f"paused {self._duty.name}: {error}", logging.ERROR)
+                self._log("paused %(duty)s: %(problem)s", logging.ERROR, problem=str(error))
                 await self._pause(PAUSE_S)
                 continue
             await connection.keep_alive(SILENT_S / KEPT_ALIVE)
@@ -334,37 +348,41 @@ class Process:
         """Log once which store is unavailable, and pause a little longer each time."""
         if isinstance(error, OUTDATED):
             if self._duty.quotes:  # one duty logs it for all
-                self._log(f"paused {self._duty.name}: {NO_SCHEMA}", logging.WARNING)
+                self._log("paused %(duty)s: %(problem)s", logging.WARNING, problem=NO_SCHEMA)
         elif not self._stopping.is_set():
-            self._log_pause(store, self._why(store, error))
+            self._log(
+                f"paused %(duty)s: {UNAVAILABLE}",
+                logging.WARNING,
+                store=store,
+                reason=self._why(store, error),
+            )
         pause = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
         self._failures += 1
         await self._pause(pause)
 
     def _recover(self) -> None:
         if self._failures:
-            logger.info("resumed %s", self._duty.name)
+            logger.info("resumed %(duty)s", {"duty": self._duty.name})
         self._failures, self._logged = 0, None
         self._troubles.pop(self._duty, None)
 
     def _why(self, store: str, error: Exception) -> str:
         if not self._duty.quotes:
             return type(error).__name__
-        return reason(error, self._dsn) if store == WAREHOUSE else str(error)
+        return reason(error, self._dsn) if store == WAREHOUSE else str(error) or "no answer"
 
     def _stand_by(self) -> None:
-        self._log(f"on standby for {self._duty.name}: another drain has the lease", logging.INFO)
+        self._log("on standby for %(duty)s: another drain has the lease", logging.INFO)
 
-    def _log_pause(self, store: str, why: str, of: str = "") -> None:
-        self._log(f"paused {self._duty.name}{of}: {store} is unavailable", logging.WARNING, why)
-
-    def _log(self, what: str, level: int, why: str = "") -> None:
-        """Log `what` unless it was logged last, whatever the reason `why`."""
-        text = f"{what} ({why}), retrying" if why else what
+    def _log(self, message: str, level: int, **fields: str) -> None:
+        """Log a message unless it was logged last, whatever its `reason`."""
+        fields["duty"] = self._duty.name
+        text = message % fields
+        without_reason = message % (fields | {"reason": ""})
         if level >= logging.WARNING:
             self._troubles[self._duty] = text
         else:
             self._troubles.pop(self._duty, None)
-        if self._logged != what:
-            self._logged = what
-            logger.log(level, "%s", text)
+        if self._logged != without_reason:
+            self._logged = without_reason
+            logger.log(level, message, fields)

@@ -13,7 +13,7 @@ from snapbid.campaigns.suspensions import marks_of
 from snapbid.warehouse import suspensions
 from snapbid.warehouse.suspensions import RejectedCreative, Rejection, SuspensionRule
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class SuspensionRounds:
@@ -37,8 +37,10 @@ class SuspensionRounds:
             rejected = _by_creative(rejections, creatives)
             begun = await suspensions.count(connection, rejected, self._rule, self._suspend_s)
         if begun:
-            what = "1 creative" if begun == 1 else f"{begun} creatives"
-            logger.warning("suspended %s: rejected by an SSP; see snapbid creative list", what)
+            logger.warning(
+                "suspended %(creatives)d creatives: rejected by an SSP; see snapbid creative list",
+                {"creatives": begun},
+            )
         return begun
 
 

@@ -33,7 +33,7 @@ _END: Final = """
     where pid = $1 and application_name = $2
 """
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
@@ -97,9 +97,9 @@ async def watch(connection: WatchedConnection, dsn: str) -> None:
             doubtful = asked_at
         elif doubtful == connection.asked_at:
             logger.warning(
-                "closed the warehouse connection of process %d: idle, but the drain has no answer;"
-                " reconnecting",
-                pid,
+                "closed the warehouse connection of process %(pid)d: idle, but the drain has no"
+                " answer; reconnecting",
+                {"pid": pid},
             )
             with contextlib.suppress(*AWAY):
                 await _ask(dsn, _END, pid)  # it holds the drain's leases for as long as it waits

@@ -46,7 +46,7 @@ _PREFER: Final = b"prefer"
 _TEST_MODES: Final = {b"true": True, b"false": False, b"": False}
 _METRIC_LABELS: Final = {SINGLE_PATH: "single", BATCH_PATH: "batch"}
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class EventSink(Protocol):
@@ -112,7 +112,10 @@ class EventEndpoints:
         except Problem as problem:
             answer, code = answers.failed(problem)
         except Exception as error:  # whose text, and cause, may quote the request
-            logger.error("failed to serve an event request: %s, answered 500", where(error))
+            logger.error(
+                "failed to serve an event request: %(reason)s, answered 500",
+                {"reason": where(error)},
+            )
             answer, code = answers.failed(Problem("the request could not be served"))
         self._requests.inc(_METRIC_LABELS.get(scope["path"], "other"), code)
         return answer

@@ -33,7 +33,7 @@ MAX_ENTRY_BYTES: Final = 1 << 20  # per stream entry, unless a single request is
 MAX_WAITING_BYTES: Final = 64 << 20  # in this process; beyond that, events are refused
 MAX_STREAM_BYTES: Final = 1 << 30  # in Redis, roughly; beyond that, events are refused as well
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class QueuedEvents(msgspec.Struct, frozen=True, array_like=True):
@@ -192,5 +192,7 @@ class EventQueue:
         full = size is not None and size > MAX_STREAM_BYTES
         if full != self._full:
             state = "full: refusing events until the drain catches up" if full else "no longer full"
-            logger.warning("event stream %s %s", self._keys.events, state)
+            logger.warning(
+                f"event stream %(stream)s {state}", {"stream": self._keys.events, "bytes": size}
+            )
         self._full = full

@@ -33,7 +33,7 @@ TICK_S: Final = BEAT_S / 52  # between ticks while a round trip is under way: 5 
 REST_S: Final = BEAT_S  # between ticks while none is
 RETRY_S: Final = (0.05, 0.1, 0.2, 0.4)
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class Request(Protocol):
@@ -268,11 +268,17 @@ class RoundTrips:
                 self._connect.doubt(error)
                 has_moved = failures == 0 and is_moved(error)
                 if not logged and not has_moved and not isinstance(error, ClosedIdleError):
-                    logger.warning("%s: %s", self._describe, error or type(error).__name__)
+                    logger.warning(
+                        "%(connection)s: %(reason)s",
+                        {
+                            "connection": self._describe,
+                            "reason": str(error) or type(error).__name__,
+                        },
+                    )
                     logged = True
                 failures += 1
             except Exception:
-                logger.exception("%s", self._describe)
+                logger.exception("%(connection)s", {"connection": self._describe})
                 failures += 1
             finally:
                 self._wire, self._sent_at, self.connected = None, None, False

@@ -20,7 +20,7 @@ from snapbid.report.window import ReportWindow
 TTL_S: Final = 300
 ANSWER_TIMEOUT_S: Final = 0.5
 
-repeated = RepeatedLog(logging.getLogger("snapbid"))
+repeated = RepeatedLog(logging.getLogger(__name__))
 
 
 class CachedReport(NamedTuple):
@@ -44,7 +44,8 @@ class ReportCache:
             body, left_ms = await self._get((key,), ())
         except (RedisError, OSError) as error:
             repeated.warning(
-                "failed to read the report cache: %s, asking the warehouse", error or "no answer"
+                "failed to read the report cache: %(reason)s, asking the warehouse",
+                {"reason": error or "no answer"},
             )
             return None
         if body is None:
@@ -57,7 +58,9 @@ class ReportCache:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await self._redis.set(key, body, ex=self.ttl_s)
         except (RedisError, OSError) as error:
-            repeated.warning("failed to write the report cache: %s", error or "no answer")
+            repeated.warning(
+                "failed to write the report cache: %(reason)s", {"reason": error or "no answer"}
+            )
 
 
 def redis_key(ssp: str, window: ReportWindow) -> str:

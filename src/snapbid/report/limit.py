@@ -22,7 +22,7 @@ ANSWER_TIMEOUT_S: Final = 0.5
 _POLICY: Final = b'"token";q=%d;w=%d' % (REQUESTS, WINDOW_S)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-repeated = RepeatedLog(logging.getLogger("snapbid"))
+repeated = RepeatedLog(logging.getLogger(__name__))
 
 
 class Quota(NamedTuple):
@@ -59,7 +59,10 @@ class TokenLimit:
         try:
             admission = await self._limiter.admit(redis_key(jti, self._prefix), REQUESTS)
         except RateLimiterUnavailable as error:
-            repeated.warning("suspended the rate limit of reports: Redis is unavailable: %s", error)
+            repeated.warning(
+                "suspended the rate limit of reports: Redis is unavailable: %(reason)s",
+                {"reason": error},
+            )
             return None
         # After a clock was set back the wait may be longer; never tell a client more than this.
         reset_s = min(admission.wait_s, WINDOW_S)

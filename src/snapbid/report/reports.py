@@ -21,7 +21,7 @@ from snapbid.warehouse.away import AWAY
 ANSWER_TIMEOUT_S: Final = 5.0
 NO_ACTIVITY: Final = reports.DayFigures(bids=0, wins=0, win_cpm_micros=0, imps=0)
 
-repeated = RepeatedLog(logging.getLogger("snapbid"))
+repeated = RepeatedLog(logging.getLogger(__name__))
 
 
 class WarehouseUnavailable(Exception):
@@ -77,7 +77,10 @@ class ReportSource:
             days = await reports.fetch_days(self._pool, ssp, window.first, window.last)
         except AWAY as error:
             reason = str(error) or type(error).__name__
-            repeated.warning("failed to fetch a report: the warehouse is unavailable: %s", reason)
+            repeated.warning(
+                "failed to fetch a report: the warehouse is unavailable: %(reason)s",
+                {"reason": reason},
+            )
             raise WarehouseUnavailable from error
         body = encode(ssp, window, days)
         if use_cache:

@@ -36,7 +36,7 @@ FRESH: Final = 200  # of these, new or changed ones without a refill request yet
 AGAIN_S: Final = 1.0  # before a fresh one is retried
 GONE_S: Final = 5.0  # grace for a campaign that the catalog does not have yet
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class AllocatorThread:
@@ -113,7 +113,9 @@ class AllocatorThread:
             except (RedisError, OSError):
                 self._unavailable.add(shard)  # the workers log it
             except Exception:
-                logger.exception("failed to read the releases of shard %d; retrying", shard)
+                logger.exception(
+                    "failed to read the releases of shard %(shard)d; retrying", {"shard": shard}
+                )
             else:
                 self._unavailable.discard(shard)
                 self._requested.update(headroom.refills)

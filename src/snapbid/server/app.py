@@ -33,7 +33,7 @@ READY_PATH: Final = "/readyz"
 HEALTH_PATHS: Final = (LIVE_PATH, READY_PATH)
 HEALTH_ROUTE: Final = "health"
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class Resources(Protocol):
@@ -112,7 +112,9 @@ class Application:
         except Problem as problem:
             reply = problem_answer(problem)
         except Exception:
-            logger.exception("failed to serve a request (route %s); answered 500", name)
+            logger.exception(
+                "failed to serve a request (route %(route)s); answered 500", {"route": name}
+            )
             reply = problem_answer(Problem("the request could not be served"))
         resources.count(name, reply.start["status"])
         await send(reply.start)

@@ -18,7 +18,7 @@ LOOK_EVERY_S: Final = BEAT_S / 2  # so that a change bids within 250 ms
 
 FileVersion: TypeAlias = tuple[int, int]  # inode, modification time (ns)
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 def _version_of(path: Path) -> FileVersion:
@@ -107,7 +107,10 @@ class CatalogFollower:
         except FileNotFoundError:  # or its base is gone: a newer catalog has replaced it
             return
         except CatalogError as error:
-            logger.error("refused catalog %s: %s; bidding from the one before", self._path, error)
+            logger.error(
+                "refused catalog %(path)s: %(reason)s; bidding from the one before",
+                {"path": self._path, "reason": error},
+            )
             self._swaps.inc("refused")
             self._refused = version
             return
@@ -136,5 +139,8 @@ class CatalogFollower:
             try:
                 await self.look()
             except Exception:
-                logger.exception("failed to put the catalog %s into service; retrying", self._path)
+                logger.exception(
+                    "failed to put the catalog %(path)s into service; retrying",
+                    {"path": self._path},
+                )
             await beat(LOOK_EVERY_S)

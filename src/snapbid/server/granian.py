@@ -28,7 +28,7 @@ POLL_S: Final = 0.05
 SHORT_LIFE_S: Final = 5.0  # a worker that lived no longer is restarted after a pause
 PAUSE_S: Final = 1.0
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class GranianServer(MPServer):
@@ -106,9 +106,9 @@ class GranianServer(MPServer):
             self._stop(new)
             if not self.interrupt_signal:
                 logger.error(
-                    "SIGHUP: the replacement of worker %d did not start; "
+                    "SIGHUP: the replacement of worker %(worker)d did not start; "
                     "the workers not yet replaced keep serving (send SIGHUP to retry)",
-                    idx + 1,
+                    {"worker": idx + 1},
                 )
             return False
         self.wrks[idx] = new
@@ -143,9 +143,8 @@ class GranianServer(MPServer):
         ended = [worker.inner.sentinel]
         if not wait(ended, max(deadline - time.monotonic(), 0)):
             logger.warning(
-                "worker %d did not stop within %d s: killing it",
-                worker.idx + 1,
-                self.workers_kill_timeout or 0,
+                "worker %(worker)d did not stop within %(limit_s)d s: killing it",
+                {"worker": worker.idx + 1, "limit_s": self.workers_kill_timeout or 0},
             )
             worker.kill()
             wait(ended)

@@ -11,7 +11,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final
 
-from snapbid.base.errors import log_to_stderr
+from snapbid.base.logs import log_to_stderr
 from snapbid.base.settings import load, require_serving
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from snapbid.auctionlog.segments import spool_of
-from snapbid.base.errors import log_to_stderr
+from snapbid.base.logs import GRANIAN, log_to_stderr
 from snapbid.base.risks import RiskLog
 from snapbid.base.settings import VARIABLES, ServingSettings, Settings, bound, reachable, url_of
 from snapbid.base.version import version
@@ -44,7 +44,7 @@ START_S: Final = 60  # for a replacement worker to listen
 
 ANNOUNCE_POLL_S: Final = 0.1
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class ServeError(RuntimeError):
@@ -80,7 +80,7 @@ def serve(settings: ServingSettings) -> int:
     except (ServeError, preflight.VolatileStoreError) as error:
         print(error, file=sys.stderr)
         return error.status
-    logger.info("starting snapbid %s", version())
+    logger.info("starting snapbid %(version)s", {"version": version()})
     os.environ.pop(VARIABLES["ops_token"], None)  # not for the workers
     writer = None
     if settings.auction_log is not None:
@@ -166,11 +166,14 @@ def _announce(settings: ServingSettings) -> None:
             break
         time.sleep(ANNOUNCE_POLL_S)
     logger.info(
-        "listening on %s (SNAPBID_WORKERS: %d), private port %s/ops, notification URLs at %s",
-        url_of(settings.host, settings.port),
-        settings.workers,
-        url_of(settings.ops_host, settings.ops_port),
-        settings.base_url,
+        "listening on %(url)s (SNAPBID_WORKERS: %(workers)d), private port %(ops_url)s/ops,"
+        " notification URLs at %(base_url)s",
+        {
+            "url": url_of(settings.host, settings.port),
+            "workers": settings.workers,
+            "ops_url": url_of(settings.ops_host, settings.ops_port),
+            "base_url": settings.base_url,
+        },
     )
 
 
@@ -212,6 +215,7 @@ def _server(settings: Settings) -> GranianServer:
         backlog=BACKLOG,
         backpressure=connections.most(),
         log_level=LogLevels.warning,
+        log_dictconfig=GRANIAN,
         respawn_failed_workers=True,
         respawn_interval=START_S,
         workers_kill_timeout=STOP_S,

@@ -24,7 +24,7 @@ from typing import BinaryIO, Final, cast
 import asyncpg
 import msgspec
 
-from snapbid.base.errors import log_to_stderr
+from snapbid.base.logs import log_to_stderr
 from snapbid.campaigns.normalised import RULES
 from snapbid.catalog.catalog import Base
 from snapbid.catalog.payload import Builder
@@ -37,7 +37,7 @@ CHUNK: Final = 1 << 20  # bytes written and read at a time
 LOG_EVERY_S: Final = 2.0
 NICENESS: Final = 10  # bids come first
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -86,8 +86,10 @@ async def _load(connection: asyncpg.Connection, builder: Builder) -> campaigns.W
             count += len(rows)
             if monotonic() - logged_at > LOG_EVERY_S:
                 logged_at = monotonic()
-                share = f"{count / state.campaigns:.0%}"
-                logger.info(f"read {count:,} of {state.campaigns:,} campaigns ({share})")
+                logger.info(
+                    "read %(read)d of %(campaigns)d campaigns",
+                    {"read": count, "campaigns": state.campaigns},
+                )
 
         await campaigns.copy_all(connection, RULES, take)
     return state
@@ -98,7 +100,7 @@ def _write(
 ) -> Base:
     name = PREFIX + secrets.token_hex(8)
     path, unfinished = folder / name, folder / f"{name}.new"
-    logger.info(f"writing the index of {len(builder):,} campaigns")
+    logger.info("writing the index of %(campaigns)d campaigns", {"campaigns": len(builder)})
     size = checksum = 0
     with unfinished.open("wb") as file:
         for chunk in _chunks(builder, payloads):
@@ -134,7 +136,7 @@ def main() -> None:
         folder = Path(order.folder)
         obtained = asyncio.run(make(order.dsn, folder, order.after, urgent=order.urgent))
     except (ValueError, *AWAY) as error:
-        logger.error("building the base failed: %s", error)
+        logger.error("building the base failed: %(reason)s", {"reason": error})
         sys.exit(1)
     sys.stdout.buffer.write(msgspec.json.encode(obtained))
     sys.stdout.buffer.flush()

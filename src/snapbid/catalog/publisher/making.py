@@ -16,7 +16,7 @@ from snapbid.catalog.publisher.sharing import PREFIX, ObtainedBase
 
 RETRY_S: Final = 5.0
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) -> ObtainedBase:
@@ -52,7 +52,10 @@ async def _attempt(order: Order) -> ObtainedBase | None:
         output = await process.stdout.read()
         if await process.wait() == 0:
             return msgspec.json.decode(output, type=ObtainedBase)
-        logger.error("building the base failed with exit status %s", process.returncode)
+        logger.error(
+            "building the base failed with exit status %(status)s",
+            {"status": process.returncode},
+        )
         return None
     finally:
         if process.returncode is None:

@@ -13,7 +13,7 @@ LEAST_BYTES: int = (
 )  # of their index, however small the base; some campaigns list a million domains
 SHARE: int = 64  # or 1/64 of the base, if that is more
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class Overlay:
@@ -70,6 +70,9 @@ def insert(builder: Builder, row: CampaignRow) -> bool:
         campaign = load(row.content, is_normalised=row.is_normalised, is_active=row.is_active)
         put(builder, campaign, row.number, row.created_at_ms)
     except ValueError as error:  # written by plain SQL
-        logger.error("campaign %a does not bid: %s", row.id.decode()[:60], str(error)[:500])
+        logger.error(
+            "campaign %(campaign)a does not bid: %(reason)s",
+            {"campaign": row.id.decode()[:60], "reason": str(error)[:500]},
+        )
         return False
     return True

@@ -50,7 +50,7 @@ FILES_EVERY_S: Final = 1.0  # checks that the published files are intact
 PAUSE_S: Final = 0.02  # lets changes accumulate
 MOST: Final = 50_000  # changes applied at once, one second of work; more need a new base
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class CatalogPublisher:
@@ -115,7 +115,7 @@ class CatalogPublisher:
         """Log once why the catalog is not updated."""
         if why != self._logged:
             self._logged = why
-            logger.warning("%s; keeping the catalog as it is", why)
+            logger.warning("%(reason)s; keeping the catalog as it is", {"reason": why})
 
     async def _follow(self) -> None:
         """Publish after each change, until the connection is lost."""
@@ -237,8 +237,16 @@ class CatalogPublisher:
             self._make_base()
 
     def _log(self, overlay: Overlay, ssps: int, seconds: float) -> None:
-        above = f" over a base of {overlay.base.campaigns:,}" if overlay.base else ""
-        logger.info(f"published {len(overlay):,} campaigns{above}, {ssps} SSPs in {seconds:.3f} s")
+        logger.info(
+            "published %(campaigns)d campaigns over a base of %(base)d, %(ssps)d SSPs"
+            " in %(seconds).3f s",
+            {
+                "campaigns": len(overlay),
+                "base": overlay.base.campaigns if overlay.base else 0,
+                "ssps": ssps,
+                "seconds": seconds,
+            },
+        )
 
     async def _read_events(self, connection: asyncpg.Connection) -> bytes:
         """Read the warehouse's data for server events, encoded for the catalog."""

@@ -29,7 +29,7 @@ PART: Final = 4 << 20  # bytes
 WAIT_S: Final = 120.0  # for the building machine; a million campaigns take half a minute
 FEWEST: int = 20_000  # campaigns worth sharing; fewer are built in a second
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class ObtainedBase(msgspec.Struct, frozen=True):
@@ -69,19 +69,22 @@ async def obtain(
         if urgent:
             return ObtainedBase(await build(), is_fetched=False)
         if not await bases.lock(connection, this, WAIT_S):
-            logger.warning("no base from another machine within %d s; building one here", WAIT_S)
+            logger.warning(
+                "no base from another machine within %(limit_s)d s; building one here",
+                {"limit_s": WAIT_S},
+            )
             return ObtainedBase(await build(), is_fetched=False)
         if base := await _fetch(connection, folder, this, after):
             return ObtainedBase(base, is_fetched=True)
     except asyncpg.PostgresError as error:  # no such table, no rights, a read that fails
-        logger.warning("fetching a base failed: %s; building one here", error)
+        logger.warning("fetching a base failed: %(reason)s; building one here", {"reason": error})
         return ObtainedBase(await build(), is_fetched=False)
     base = await build()
     try:
         if await bases.count_publishers(connection) > 1:
             await _store(connection, folder / base.name, base, this)
     except AWAY as error:
-        logger.warning("storing the base for other machines failed: %s", error)
+        logger.warning("storing the base for other machines failed: %(reason)s", {"reason": error})
     return ObtainedBase(base, is_fetched=False)
 
 
@@ -112,10 +115,16 @@ async def _fetch(
             os.fsync(file.fileno())
     if (size, digest.digest()) != (stored.size, stored.sha256):
         unfinished.unlink()
-        logger.error("the base stored by %s is damaged; building one here", stored.built_by)
+        logger.error(
+            "the base stored by %(machine)s is damaged; building one here",
+            {"machine": stored.built_by},
+        )
         return None
     unfinished.replace(folder / name)
-    logger.info(f"fetched the base of {stored.campaigns:,} campaigns from {stored.built_by}")
+    logger.info(
+        "fetched the base of %(campaigns)d campaigns from %(machine)s",
+        {"campaigns": stored.campaigns, "machine": stored.built_by},
+    )
     return Base(name, size, checksum, stored.campaigns, stored.revision, stored.warehouse)
 
 

@@ -39,7 +39,7 @@ HOLD_S: Final = 60
 
 __all__ = ["Ledger", "LedgerBid", "SpoolFullError"]
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class Ledger:
@@ -120,7 +120,7 @@ class Ledger:
         try:
             self._spool.join()
         except OSError as error:
-            logger.error("cannot use the spool directory: %s", error.strerror)
+            logger.error("cannot use the spool directory: %(reason)s", {"reason": error.strerror})
         else:
             for core in self._cores:
                 core.token = self._spool.token
@@ -157,9 +157,8 @@ class Ledger:
                 self._spool.leave_unconfirmed(batches)
             except OSError as error:
                 logger.error(
-                    "lost %d unconfirmed batches: cannot write the spool: %s",
-                    len(batches),
-                    error.strerror,
+                    "lost %(batches)d unconfirmed batches: cannot write the spool: %(reason)s",
+                    {"batches": len(batches), "reason": error.strerror},
                 )
 
     @property
@@ -374,7 +373,7 @@ class Ledger:
                         return False
                 if self._replayed is not None:
                     self._replayed(packed, verdict)
-        logger.info("settled %d notices from the spool", len(notices))
+        logger.info("settled %(notices)d notices from the spool", {"notices": len(notices)})
         return True
 
     def _settle_spooled(self, shard: int, packed: bytes) -> "Pending[str | None] | None":

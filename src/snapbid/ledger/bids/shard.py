@@ -25,7 +25,7 @@ from snapbid.redisclient.trips import RoundTrips
 
 STALL_S: Final = 1.0  # without a reply, the connection is closed
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class LedgerName(NamedTuple):
@@ -252,6 +252,8 @@ class LedgerShard:
     def _report_given_up(self) -> None:
         for token in self._core.given_up:
             logger.warning(
-                "gave up on process %s: no heartbeat; holds no longer wait for its notices", token
+                "gave up on process %(process)s: no heartbeat; holds no longer wait for its"
+                " notices",
+                {"process": token},
             )
         self._core.given_up.clear()

@@ -56,7 +56,7 @@ BATCH: Final = 20  # campaigns in one script call
 SSPS: Final = 1_000
 LOG_BYTES: Final = 67_108_864  # that the auction log needs at least
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class OpsPaths(NamedTuple):
@@ -215,9 +215,15 @@ class Watch:
         differences = {each.names: each for each in self.clocks.differences}
         for names, difference in differences.items():
             if names not in self._logged_clocks:
-                logger.warning("%s: set the clock and keep it by a time service", difference)
+                logger.warning(
+                    "%(difference)s: set the clock and keep it by a time service",
+                    {"difference": difference, "clocks": " and ".join(names)},
+                )
         for names in self._logged_clocks - differences.keys():
-            logger.info("resolved: the clock of %s agrees again", " and ".join(names))
+            logger.info(
+                "resolved: the clock of %(clocks)s agrees again",
+                {"clocks": " and ".join(names)},
+            )
         self._logged_clocks = frozenset(differences)
 
     def _facts(self, now: float) -> Facts:

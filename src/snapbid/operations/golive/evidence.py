@@ -35,7 +35,7 @@ MAX_STRAYS: Final = 20
 MAX_STRAY: Final = 64  # characters
 NOTICES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 Growth: TypeAlias = Iterable[tuple[str, str, int]]

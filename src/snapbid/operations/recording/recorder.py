@@ -36,7 +36,7 @@ MAX_BODY: Final = 65_536  # bytes; parsing more would hold the GIL for too long
 MAX_WAITING: Final = 64
 CLOSE_S: Final = 5.0
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class SampledRequest(NamedTuple):
@@ -122,7 +122,7 @@ class Recorder:
             except (Problem, ValueError, RecursionError):
                 continue  # not a bid request
             except Exception as error:  # a failure here must not affect serving
-                logger.error("skipped recording a request: %s", where(error))
+                logger.error("skipped recording a request: %(reason)s", {"reason": where(error)})
         os.close(self._file)
 
     def _line(self, sample: SampledRequest) -> bytes:
@@ -140,6 +140,9 @@ class Recorder:
     def _write(self, line: bytes) -> None:
         if os.fstat(self._file).st_size + len(line) > self._max_bytes:
             self._full = True
-            logger.warning("stopped recording: %s reached %d bytes", self._path, self._max_bytes)
+            logger.warning(
+                "stopped recording: %(path)s reached %(bytes)d bytes",
+                {"path": self._path, "bytes": self._max_bytes},
+            )
             return
         os.write(self._file, line)

@@ -19,7 +19,7 @@ from snapbid.warehouse.reports import TIMEOUT_S
 
 MAX_AGE_S: Final = 60
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 
 class DemandEndpoint:
@@ -35,7 +35,10 @@ class DemandEndpoint:
             signal = await demand.fetch(self._pool, ssp, TIMEOUT_S)
         except AWAY as error:
             why = str(error) or type(error).__name__
-            logger.warning("failed to read demand rules of %s from the warehouse: %s", ssp, why)
+            logger.warning(
+                "failed to read demand rules of %(ssp)s from the warehouse: %(reason)s",
+                {"ssp": ssp, "reason": why},
+            )
             detail = "the rules cannot be read now; retry after a short delay"
             raise Problem(detail, fields) from error
         if signal is None:

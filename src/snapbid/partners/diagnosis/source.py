@@ -33,7 +33,7 @@ ANSWER_TIMEOUT_S: Final = 0.5
 
 Numbers = Callable[[], Mapping[str, int]]
 
-repeated = RepeatedLog(logging.getLogger("snapbid"))
+repeated = RepeatedLog(logging.getLogger(__name__))
 
 
 class DiagnosisSource:
@@ -89,7 +89,10 @@ class DiagnosisSource:
                     list(numbers.values()), minutes, int(now.timestamp())
                 )
         except (RedisError, OSError) as error:
-            repeated.warning("a diagnosis could not read Redis: %s", error or "no answer")
+            repeated.warning(
+                "failed to read statistics for a diagnosis: Redis is unavailable: %(reason)s",
+                {"reason": error or "no answer"},
+            )
             return None
         return {name: recent[number] for name, number in numbers.items()}
 
@@ -100,5 +103,8 @@ class DiagnosisSource:
             return await diagnosis.fetch(self._pool, ssp, window.days, TIMEOUT_S)
         except AWAY as error:
             reason = str(error) or type(error).__name__
-            repeated.warning("the warehouse did not answer a diagnosis: %s", reason)
+            repeated.warning(
+                "failed to read days for a diagnosis: the warehouse is unavailable: %(reason)s",
+                {"reason": reason},
+            )
             raise Problem("the days cannot be read now; retry after a short delay") from error

@@ -1,0 +1,48 @@
+"""Log lines on stderr: text, or one JSON object a line for a log collector.
+
+A line names its figures, so that both forms have them under the same names:
+`logger.info("settled %(notices)d notices from the spool", {"notices": 3})`.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+VARIABLE: Final = "SNAPBID_LOG"
+FORMS: Final = ("text", "json")
+
+GRANIAN: Final = {"handlers": {}, "loggers": {"_granian": {"propagate": True}}}
+"""Logging configuration of Granian that leaves its lines to our handler."""
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as a JSON object: what every line has, and the fields that it names."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = dict(record.args) if isinstance(record.args, Mapping) else {}
+        line |= {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "pid": record.process,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def log_to_stderr() -> None:
+    """Log to stderr, as all processes of the product do, in the form that SNAPBID_LOG says.
+
+    Read from the environment: a child process may have no other setting.
+    """
+    handler = logging.StreamHandler()
+    if os.environ.get(VARIABLE) == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -1,0 +1,103 @@
+"""Log lines: fields by name, as text and as JSON."""
+
+import ast
+import json
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+import snapbid
+from snapbid.base.logs import JsonFormatter
+from snapbid.base.repeats import RepeatedLog
+
+PACKAGE = Path(snapbid.__file__).parent
+METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+RESERVED = {"time", "level", "logger", "pid", "message", "traceback", "suppressed"}
+
+
+def line_of(record: logging.LogRecord) -> dict[str, object]:
+    (line,) = JsonFormatter().format(record).splitlines()
+    fields: dict[str, object] = json.loads(line)
+    return fields
+
+
+def test_a_json_line_has_the_fields_of_the_text(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("snapbid.some.module")
+    logger.warning("%(lost)d of %(path)s", {"lost": 3, "path": Path("/a\n\udcff")})
+    (record,) = caplog.records
+    line = line_of(record)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", str(line.pop("time")))
+    assert line == {
+        "level": "WARNING",
+        "logger": "snapbid.some.module",
+        "pid": record.process,
+        "message": "3 of /a\n\udcff",
+        "lost": 3,
+        "path": "/a\n\udcff",
+    }
+
+
+def test_a_traceback_is_one_field(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise ValueError("of a test")
+    except ValueError:
+        logging.getLogger("snapbid").exception("failed")
+    line = line_of(caplog.records[0])
+    assert line["message"] == "failed"
+    assert str(line["traceback"]).endswith("\nValueError: of a test")
+
+
+def test_a_line_of_a_library_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("asyncio").error("%s took %d ms", "it", 7)
+    assert line_of(caplog.records[0])["message"] == "it took 7 ms"
+
+
+def test_a_repeated_line_says_how_many_were_suppressed(caplog: pytest.LogCaptureFixture) -> None:
+    times = iter((0.0, 1.0, 2.0, 70.0))
+    log = RepeatedLog(logging.getLogger("snapbid"), lambda: next(times))
+    for shard in range(4):
+        log.error("shard %(shard)d", {"shard": shard})
+    first, second = map(line_of, caplog.records)
+    assert (first["shard"], "suppressed" in first) == (0, False)
+    assert (second["shard"], second["suppressed"]) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_every_log_line_names_its_fields(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for call in filter(_logs, ast.walk(tree)):
+        assert isinstance(call, ast.Call)
+        message = " ".join(
+            node.value
+            for argument in call.args
+            if not isinstance(argument, ast.Dict)
+            for node in ast.walk(argument)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        )
+        names = re.findall(r"%\((\w+)\)", message)
+        where = f"line {call.lineno}: {message}"
+        assert not RESERVED & set(names), where
+        assert len(re.findall(r"%(?!%)", message)) == len(names), where
+        keys = {
+            key.value
+            for argument in call.args
+            if isinstance(argument, ast.Dict)
+            for key in argument.keys
+            if isinstance(key, ast.Constant)
+        }
+        assert not names or set(names) <= keys, where
+        assert not RESERVED & keys, where
+
+
+def _logs(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in METHODS
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in ("logger", "repeated")
+    )
