@@ -1,21 +1,21 @@
-"""An auction log whose rows go into real segments, and no further."""
+"""An auction log whose rows go into real chunks, and no further."""
 
 from pathlib import Path
 from typing import Final
 
 from snapbid.auctionlog._rows import RowWriter
-from snapbid.auctionlog.segments import RowSegment
+from snapbid.auctionlog.chunks import RowChunk
 
 TOKEN: Final = "bench"
 
 
-class SegmentsOnly:
-    """Offers `rows` segment after segment, and removes each when it is full."""
+class ChunksOnly:
+    """Offers `rows` chunk after chunk, and removes each when it is full."""
 
     def __init__(self, spool: Path) -> None:
         self._spool = spool
         self._number = 0
-        self._held: list[RowSegment] = []
+        self._held: list[RowChunk] = []
         self.rows = RowWriter(self._go_on)
         self._go_on()
 
@@ -23,11 +23,11 @@ class SegmentsOnly:
         for full in self._held[:-1]:
             full.remove()
         self._number += 1
-        segment = RowSegment.create(self._spool, TOKEN, self._number)
-        self._held = [*self._held[-1:], segment]
-        self.rows.offer(segment.mapped)
+        chunk = RowChunk.create(self._spool, TOKEN, self._number)
+        self._held = [*self._held[-1:], chunk]
+        self.rows.offer(chunk.mapped)
 
     def close(self) -> None:
         self.rows.close()
-        for segment in self._held:
-            segment.remove()
+        for chunk in self._held:
+            chunk.remove()

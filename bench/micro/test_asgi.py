@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from bench.logged import SegmentsOnly
+from bench.logged import ChunksOnly
 from bench.snapshot import SSP
 from snapbid.base.http import RequestHandler
 from snapbid.bidding.bid import CatalogSnapshot
@@ -43,7 +43,7 @@ class Resources:
 
     async def close(self) -> None: ...
 
-    def away(self) -> list[str]:
+    def unavailable(self) -> list[str]:
         return []
 
     async def missing(self) -> list[str]:
@@ -100,7 +100,7 @@ def app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
 
 @pytest.fixture
 def logging_app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
-    metrics, log = Metrics(scratch / "logged-metrics"), SegmentsOnly(scratch / "segments")
+    metrics, log = Metrics(scratch / "logged-metrics"), ChunksOnly(scratch / "chunks")
     writer = response_writer("http://127.0.0.1:8000")
     bidding = Bidding(writer, Ledger(), metrics, max_bytes=262_144, tmax_ms=100, log=log.rows)
     yield Application(

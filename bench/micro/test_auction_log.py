@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-from bench.logged import SegmentsOnly
+from bench.logged import ChunksOnly
 from bench.micro.conftest import Each
 from bench.snapshot import NOW_MS, SSP
 from snapbid.bidding.bid import CatalogSnapshot, NoBid, propose
@@ -16,7 +16,7 @@ from snapbid.bidding.response import Bid
 def test_logging_a_bid(
     each: Each, ten_thousand: CatalogSnapshot, bids: list[bytes], scratch: Path
 ) -> None:
-    log = SegmentsOnly(scratch / "rows")
+    log = ChunksOnly(scratch / "rows")
     rows, source = log.rows, (SSP, "bench")
     answers = []
     for body in bids:

@@ -70,12 +70,12 @@ def _carry_on(machine: Machine, own: Books) -> None:
     assert not contradictions, contradictions
 
 
-# -- Redis away -----------------------------------------------------------------------------------
+# -- Redis unavailable ----------------------------------------------------------------------------
 
 TMAX_MS = 100
-AWAY_S = {"briefly": 0.6}  # a stalled connection is kept that long, but not
-LONG_AWAY_S = 1.6
-STOCK = 150  # notices fired while Redis is away
+UNAVAILABLE_S = {"briefly": 0.6}  # a stalled connection is kept that long, but not
+LONG_UNAVAILABLE_S = 1.6
+STOCK = 150  # notices fired while Redis is unavailable
 
 
 async def stock_up(own: Books, lane: Lane) -> None:
@@ -86,7 +86,7 @@ async def stock_up(own: Books, lane: Lane) -> None:
 
 async def trade_in_vain(own: Books, port: int, how: str) -> list[Reply]:
     """Bid and fire notices over several connections without Redis; returns the answers to bids."""
-    until_s = time.monotonic() + AWAY_S.get(how, LONG_AWAY_S)
+    until_s = time.monotonic() + UNAVAILABLE_S.get(how, LONG_UNAVAILABLE_S)
     replies = []
 
     async def work(lane: Lane) -> None:
@@ -128,7 +128,7 @@ async def flowing_again(own: Books, lane: Lane) -> None:
         lane.close()  # the next connection may reach the other worker
 
 
-def test_redis_away_costs_bids_and_no_notice(machine: Machine) -> None:
+def test_redis_unavailable_costs_bids_and_no_notice(machine: Machine) -> None:
     async def run() -> None:
         async with FaultProxy(machine.redis.socket) as proxy:
             await asyncio.to_thread(machine.start, {"SNAPBID_REDIS_URL": proxy.redis_url})
@@ -137,7 +137,7 @@ def test_redis_away_costs_bids_and_no_notice(machine: Machine) -> None:
                 print(how)
                 await stock_up(own, lane)
                 bids = own.lower.copy()
-                await away(machine, proxy, how)
+                await unavailable(machine, proxy, how)
                 replies = await trade_in_vain(own, machine.served.port, how)
                 assert {reply.status for reply in replies} == {204}
                 assert median(reply.seconds for reply in replies) < TMAX_MS / 1000 + SLACK_S
@@ -161,7 +161,7 @@ def test_notices_survive_the_worker_that_took_them(machine: Machine) -> None:
             own, lane = Books(random.Random(SEED)), Lane(machine.served.port)
             for how in ("stalled", "unreachable"):
                 await stock_up(own, lane)
-                await away(machine, proxy, how)
+                await unavailable(machine, proxy, how)
                 await fire_all(own, machine.served.port)
                 lane.close()
                 before = machine.workers
@@ -185,7 +185,7 @@ def new_workers(machine: Machine, before: list[int]) -> bool:
     return len(now) == 2 and not set(now) & set(before)
 
 
-async def away(machine: Machine, proxy: FaultProxy, how: str) -> None:
+async def unavailable(machine: Machine, proxy: FaultProxy, how: str) -> None:
     if how in ("briefly", "stalled"):
         proxy.stall()
     elif how == "unreachable":

@@ -76,8 +76,8 @@ async def test_a_failed_primary_costs_its_own_auctions_alone_and_only_for_a_whil
     primary = cluster.primary_of(key_of(1))
     others = [shard for shard in range(SHARDS) if cluster.primary_of(key_of(shard)) != primary]
     primary.kill()
-    await awaited(lambda: ledger.away == [s for s in range(SHARDS) if s not in others])
-    assert not any(await accepted(ledger, auctions_of(1, "away")))
+    await awaited(lambda: ledger.unavailable == [s for s in range(SHARDS) if s not in others])
+    assert not any(await accepted(ledger, auctions_of(1, "unavailable")))
     for shard in others:
         assert all(await accepted(ledger, auctions_of(shard, "meanwhile")))
     spooled = before[1][:3]
@@ -93,7 +93,7 @@ async def test_a_failed_primary_costs_its_own_auctions_alone_and_only_for_a_whil
     assert await settled(ledger, spooled) == {"ddd"}
 
 
-async def test_a_slot_that_moves_is_away_until_it_has_moved(
+async def test_a_slot_that_moves_is_unavailable_until_it_has_moved(
     cluster: Cluster, ledger: Ledger
 ) -> None:
     """Most of its keys being elsewhere, no script may decide, or write, by what it finds."""
@@ -218,7 +218,7 @@ def test_nothing_acknowledged_is_lost_or_doubled(
             until(partial(_has_traded, own, wanted), "trade")
             fault(cluster)
             cluster.heal()
-            until(lambda: b"away" not in served.get("/readyz")[1], "a ledger that is whole")
+            until(lambda: b"unavailable" not in served.get("/readyz")[1], "a ledger that is whole")
     finally:
         trading.finish()
         home = cluster.primary_of(key_of(1))
@@ -288,7 +288,7 @@ def metrics(served: Stack) -> bytes:
 
 
 @pytest.mark.long
-def test_the_shards_that_are_away_are_named(
+def test_the_shards_that_are_unavailable_are_named(
     started_cluster: Cluster, served: Stack, tmp_path: Path
 ) -> None:
     """While a primary and its replica are gone; the sums keep what was known of their part."""
@@ -302,37 +302,39 @@ def test_the_shards_that_are_away_are_named(
     until(lambda: capped_answer(served.port, "first", "somebody") == "capped", "bids with caps")
     until(lambda: page(served)["drain_waiting"] == 0, "a ledger that is drained")
     gone = cluster.primary_of(key_of(1))
-    away = [n for n in range(SHARDS) if cluster.primary_of(key_of(n)) is gone]
-    there = next(n for n in range(SHARDS) if n not in away)
+    unavailable = [n for n in range(SHARDS) if cluster.primary_of(key_of(n)) is gone]
+    there = next(n for n in range(SHARDS) if n not in unavailable)
     before = page(served)["spent_today"]
     for node in (cluster.replica_of(gone), gone):
         node.kill()
     try:
-        until(lambda: page(served)["away"] == away, "shards that are away")
+        until(lambda: page(served)["unavailable"] == unavailable, "shards that are unavailable")
         now = page(served)
         assert now["redis"]
         assert now["shards"] == SHARDS
         assert now["spent_today"] >= before
         until(lambda: "shards" in [each["key"] for each in causes(served)], "the cause")
         for shard in range(SHARDS):
-            line = f'snapbid_ledger_shard_up{{shard="{shard}"}} {int(shard not in away)}'
+            line = f'snapbid_ledger_shard_up{{shard="{shard}"}} {int(shard not in unavailable)}'
             assert line.encode() in metrics(served)
-        assert b'snapbid_ledger_shards{state="away"} %d' % len(away) in metrics(served)
+        assert b'snapbid_ledger_shards{state="unavailable"} %d' % len(unavailable) in metrics(
+            served
+        )
         listed = invoke(environ, "campaign", "list", "--budgets")
-        assert ", ".join(f"shard {n}" for n in away) in listed.stderr
+        assert ", ".join(f"shard {n}" for n in unavailable) in listed.stderr
         assert listed.returncode == 0
-        assert f"without {len(away)} of {SHARDS} shards" in invoke(environ, "status").stdout
+        assert f"without {len(unavailable)} of {SHARDS} shards" in invoke(environ, "status").stdout
         for shard in (1, there):
             request = tmp_path / "request.json"
             (auction,) = auctions_of(shard, "explained", 1)
             request.write_text(json.dumps(bid_request(auction.decode())))
             told = json.loads(invoke(environ, "explain", "acme", str(request), "--json").stdout)
-            assert told["away"] == away
+            assert told["unavailable"] == unavailable
             assert ("store_down: shard 1 " in told["reason"]) == (shard == 1)
         assert_caps_pause(environ, served.port, (1, there), SHARDS, request)
     finally:
         cluster.heal()
-    until(lambda: page(served)["away"] == [], "a ledger that is whole")
+    until(lambda: page(served)["unavailable"] == [], "a ledger that is whole")
 
 
 @pytest.mark.long
@@ -348,7 +350,7 @@ async def test_a_failover_by_sentinels_is_followed(tmp_path: Path) -> None:
             await in_thread(until, lambda: _has(sentinels.replica, auctions), "replication")
             sentinels.primary.kill()
             await awaited(lambda: not ledger.connected)
-            assert not any(await accepted(ledger, [b"away"]))
+            assert not any(await accepted(ledger, [b"unavailable"]))
             assert await settled(ledger, auctions[:1]) == {"sss"}
             await awaited(lambda: ledger.connected and queue.connected)
             assert await in_thread(sentinels.current) is sentinels.replica

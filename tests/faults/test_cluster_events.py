@@ -1,4 +1,4 @@
-"""Server events in a Redis Cluster: a node that is away costs its own products alone."""
+"""Server events in a Redis Cluster: a node that is unavailable costs its own products alone."""
 
 import asyncio
 from pathlib import Path
@@ -50,7 +50,7 @@ async def test_a_failed_primary_refuses_its_own_products_and_loses_none(
         lost = {n for n in range(SHARDS) if cluster.primary_of(ShardKeys(n).events) is primary}
         primary.kill()
         await until(lambda: not queues._queues[1].connected)
-        assert await put_all(queues, "away", sent) == lost
+        assert await put_all(queues, "unavailable", sent) == lost
         async with connected(database) as connection:
             drain = EventDrain(redis, metrics, GEO, HISTORY, shards=SHARDS)
             try:
@@ -73,7 +73,7 @@ async def test_a_failed_primary_refuses_its_own_products_and_loses_none(
 
 
 async def carry(drain: EventDrain, connection: asyncpg.Connection) -> None:
-    """A round, as the process does it: again where a part is away."""
+    """A round, as the process does it: again where a part is unavailable."""
     try:
         await drain.round(connection)
     except RedisError:

@@ -13,7 +13,7 @@ from support.stack import connected
 from snapbid.base.tasks import end
 from snapbid.drain import run, watch
 from snapbid.drain.run import COUNTERS, Process
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 PATIENCE_S = 0.1
 
@@ -36,7 +36,7 @@ class Interrupted:
         return 0
 
 
-@pytest.mark.parametrize("kind", AWAY)
+@pytest.mark.parametrize("kind", UNAVAILABLE)
 async def test_a_connection_that_fails_is_replaced(database: str, kind: type[Exception]) -> None:
     """PostgreSQL was killed within an answer, and an InternalClientError ended the drain."""
     stopping = asyncio.Event()

@@ -125,7 +125,7 @@ async def tried(ledger: Ledger, auction: bytes, limits: Limits) -> str:
         return ""
     try:
         return await reserve(ledger, auction, (b"1", PRICE, limits))
-    except AssertionError:  # the shard is away
+    except AssertionError:  # the shard is unavailable
         return ""
 
 

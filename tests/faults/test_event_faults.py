@@ -84,7 +84,7 @@ def test_every_202_is_stored_once(machine: Machine, key: str) -> None:
         assert MARK not in process.output
 
 
-def test_events_wait_for_a_warehouse_that_is_away(machine: Machine, key: str) -> None:
+def test_events_wait_for_a_warehouse_that_is_unavailable(machine: Machine, key: str) -> None:
     start(machine, key)
     machine.kill("postgres", random.Random(SEED))
     for number in range(3):
@@ -103,7 +103,7 @@ def test_without_redis_events_are_refused_and_none_is_lost(machine: Machine, key
             sent = 0
             for how in ("stalled", "unreachable", "killed"):
                 print(how)
-                await _away(machine, proxy, how)
+                await _unavailable(machine, proxy, how)
                 await _refused(machine, key)
                 if how == "killed":
                     machine.redis.start()
@@ -133,7 +133,7 @@ async def _stored_again(machine: Machine, key: str, sent: int) -> int:
     return partner.sent
 
 
-async def _away(machine: Machine, proxy: FaultProxy, how: str) -> None:
+async def _unavailable(machine: Machine, proxy: FaultProxy, how: str) -> None:
     if how == "stalled":
         proxy.stall()
     elif how == "unreachable":

@@ -1,4 +1,4 @@
-"""Notices while the connection breaks, Redis is away, and workers are killed (contract 5).
+"""Notices while the connection breaks, Redis is unavailable, and workers are killed (contract 5).
 
 What was answered counts once, directly or through the spool.
 """

@@ -66,7 +66,7 @@ async def all_won(ledger: Ledger, store: Any) -> None:
     assert sum_of(store)["w:1"] == 2 * WON
 
 
-async def test_while_redis_is_away_no_hold_ends(own_redis: Redis, tmp_path: Path) -> None:
+async def test_while_redis_is_unavailable_no_hold_ends(own_redis: Redis, tmp_path: Path) -> None:
     async with opened(own_redis.url, tmp_path, hold_s=HOLD_S) as ledger:
         await sell_out(ledger)
         kill(own_redis)

@@ -11,7 +11,7 @@ from support.commands import invoke
 from support.ops import data
 from support.stack import Stack
 
-from snapbid.auctionlog.layout import SEGMENT_SIZE
+from snapbid.auctionlog.layout import CHUNK_SIZE
 
 AUCTIONS = 600
 
@@ -33,7 +33,7 @@ def test_the_log_agrees_with_the_books(
     assert not own.wrong, own.wrong[:5]
     assert own.lower == own.upper
     seen = data(served)
-    assert seen["auction_log_bytes"] >= 2 * SEGMENT_SIZE
+    assert seen["auction_log_bytes"] >= 2 * CHUNK_SIZE
     assert seen["auction_log_lost"] == 0
     told = invoke(served.environ, "status").stdout
     assert "MiB before the auction log's writer, 0 rows lost in the last minute" in told

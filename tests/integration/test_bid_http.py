@@ -130,7 +130,7 @@ def test_a_body_that_comes_in_pieces(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("framing", ["length", "chunks"])
-def test_a_client_that_goes_away_in_its_body(server: Stack, wire: Wire, framing: str) -> None:
+def test_a_client_that_leaves_in_its_body(server: Stack, wire: Wire, framing: str) -> None:
     with Wire(server.port) as going:
         if framing == "length":
             going.write(head("POST", PATH, {"host": "x", "content-length": 500, **JSON}))

@@ -116,13 +116,13 @@ async def test_what_cannot_be_delivered_waits(
         assert await capped.settle(number, WIN) == "c"
     deliver = capped.sweeper._apply
 
-    async def away(keys: Any, args: Any) -> Any:
+    async def unavailable(keys: Any, args: Any) -> Any:
         if keys == ShardKeys(1).script_keys:
             raise ConnectionError
         return await deliver(keys=keys, args=args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(capped.sweeper, "_apply", away)
+        patched.setattr(capped.sweeper, "_apply", unavailable)
         for _ in range(3):
             await capped.sweeper.sweep()
     assert [len(keys(store, f"{{sb{n}}}:fc:*")) for n in range(SHARDS)] == [1, 0, 1]

@@ -17,7 +17,7 @@ from support.vast import wrapper
 
 from snapbid.campaigns.click_id import NO_AUCTION, Click, creative_digest
 from snapbid.embedded import Home, Postgres
-from snapbid.warehouse import audit, away, conversions, migrate
+from snapbid.warehouse import audit, conversions, migrate, unavailable
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 CAMPAIGN: dict[str, Any] = {
@@ -343,7 +343,7 @@ def test_wrong_settings_are_all_named() -> None:
     ]
 
 
-def test_a_warehouse_that_is_away_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_warehouse_that_is_unavailable_is_said_in_one_line(tmp_path: Path) -> None:
     environ = {"SNAPBID_DATABASE_URL": f"postgresql:///snapbid?host={tmp_path}&user=snapbid"}
     for command in (["ssp", "list"], ["migrate"], ["campaign", "pause", "x"]):
         (line,) = refused(run(environ, *command))
@@ -352,8 +352,8 @@ def test_a_warehouse_that_is_away_is_said_in_one_line(tmp_path: Path) -> None:
 
 async def test_a_warehouse_that_is_frozen_is_not_waited_for(monkeypatch: Any) -> None:
     """What accepts the connection and says nothing: a stopped process, a firewall."""
-    assert away.CONNECT_S <= 10
-    monkeypatch.setattr(away, "CONNECT_S", 0.05)
+    assert unavailable.CONNECT_S <= 10
+    monkeypatch.setattr(unavailable, "CONNECT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         server = f"127.0.0.1:{frozen.getsockname()[1]}"
         dsn = f"postgresql://snapbid@{server}/snapbid"
@@ -364,7 +364,7 @@ async def test_a_warehouse_that_is_frozen_is_not_waited_for(monkeypatch: Any) ->
             error = task.exception()
             assert isinstance(error, TimeoutError)
             assert (
-                away.describe(error, dsn)
+                unavailable.describe(error, dsn)
                 == f"the warehouse is unavailable: {server} does not answer in time"
             )
 

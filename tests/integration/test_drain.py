@@ -321,10 +321,10 @@ async def test_what_it_counts_of_itself(bench: Bench, tmp_path: Path) -> None:
     assert sum(n for key, n in values.items() if "lag_seconds_bucket" in key) == 1
 
 
-async def test_a_shard_that_is_away_holds_up_no_other(bench: Bench) -> None:
+async def test_a_shard_that_is_unavailable_holds_up_no_other(bench: Bench) -> None:
     nowhere = Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0))
-    away = ShardCounters(nowhere, 1)
-    shards = [*bench.shards(), away]
+    unavailable = ShardCounters(nowhere, 1)
+    shards = [*bench.shards(), unavailable]
     drain = drain_of(bench.redis, shards, bench.metrics, bench.clock)
     await bench.ledger.count(DAY, {"b:1": 5})
     await drain.begin()
@@ -337,7 +337,7 @@ async def test_a_shard_that_is_away_holds_up_no_other(bench: Bench) -> None:
     assert await drain.round(bench.connection) == 1
     await bench.assert_equal()
     with pytest.raises(ConnectionError):
-        await drain_of(nowhere, [away], bench.metrics, bench.clock).round(bench.connection)
+        await drain_of(nowhere, [unavailable], bench.metrics, bench.clock).round(bench.connection)
 
 
 async def test_what_the_warehouse_cannot_hold_is_logged_once(

@@ -277,7 +277,9 @@ async def test_it_starts_before_the_stores_do(stores: Stores, ledger: Ledger, st
     await await_drained(ledger, stores, drain)
 
 
-async def test_a_stop_while_a_store_is_away(stores: Stores, ledger: Ledger, start: Start) -> None:
+async def test_a_stop_while_a_store_is_unavailable(
+    stores: Stores, ledger: Ledger, start: Start
+) -> None:
     stores.kill(stores.postgres)
     try:
         drain = start()

@@ -223,7 +223,7 @@ async def _waits(connection: asyncpg.Connection) -> bool:
 
 
 async def _fail(*_: Any) -> None:
-    raise RedisError("away")
+    raise RedisError("unavailable")
 
 
 async def test_repeats_in_several_streams_are_stored_once(bench: Bench) -> None:
@@ -295,7 +295,7 @@ async def test_what_is_left_over_is_shared(bench: Bench) -> None:
     await bench.assert_stored()
 
 
-# -- a part of Redis that is away -----------------------------------------------------------------
+# -- a part of Redis that is unavailable ----------------------------------------------------------
 
 
 class Partly(Redis):
@@ -318,7 +318,7 @@ async def proxy(fresh_redis: str) -> AsyncIterator[FaultProxy]:
         yield proxy
 
 
-async def test_a_stream_that_is_away_keeps_no_other(
+async def test_a_stream_that_is_unavailable_keeps_no_other(
     bench: Bench, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drain_leases, "GIVEN_UP_S", 0.2)

@@ -283,7 +283,7 @@ def test_wrong_input(cli: Cli, environ: dict[str, str], tmp_path: Path) -> None:
     file.write_text(json.dumps(bid_request(id="\x1b[31m")))
     shown = invoke(environ, "explain", "acme", str(file)).stdout
     assert "\x1b" not in shown
-    away = environ | {"SNAPBID_REDIS_URL": "redis://127.0.0.1:1"}
-    result = invoke(away, "explain", "acme", str(file))
+    unavailable = environ | {"SNAPBID_REDIS_URL": "redis://127.0.0.1:1"}
+    result = invoke(unavailable, "explain", "acme", str(file))
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "Redis (SNAPBID_REDIS_URL) does not answer\n"

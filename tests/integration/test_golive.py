@@ -204,8 +204,8 @@ def test_wrong_input(stack: Stack, database: str) -> None:
         result = golive(stack, "acme", "--last", span)
         assert result.returncode == 2
         assert "must be like 10m, 24h or 7d" in result.stderr
-    away = {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": "redis://127.0.0.1:1"}
-    result = invoke(away, "golive", "acme")
+    unavailable = {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": "redis://127.0.0.1:1"}
+    result = invoke(unavailable, "golive", "acme")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == ("Redis (SNAPBID_REDIS_URL) failed: nothing listens at 127.0.0.1:1\n")
 

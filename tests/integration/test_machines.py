@@ -33,7 +33,7 @@ def await_metric(machine: Stack, line: str) -> None:
 
 def is_whole(machine: Stack) -> bool:
     status, body = machine.get("/readyz")
-    return status == 200 and b"away" not in body
+    return status == 200 and b"unavailable" not in body
 
 
 def a_creative_is_suspended_on_both(machines: list[Stack], database: str) -> None:

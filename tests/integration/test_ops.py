@@ -22,7 +22,7 @@ from snapbid.embedded import Postgres, Redis
 from snapbid.operations.dashboard import watch
 from snapbid.operations.dashboard.counts import FEW
 from snapbid.operations.dashboard.watch import OpsPaths, Watch
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 
 @pytest.fixture
@@ -314,8 +314,8 @@ def test_the_absence_of_the_warehouse_is_seen_between_reads_of_it(
         watching.stop()
 
 
-@pytest.mark.parametrize("kind", AWAY)
-def test_however_a_connection_to_the_warehouse_ends_it_is_away(
+@pytest.mark.parametrize("kind", UNAVAILABLE)
+def test_however_a_connection_to_the_warehouse_ends_it_is_unavailable(
     kind: type[Exception],
     database: str,
     redis_url: str,

@@ -58,7 +58,7 @@ def test_volatile_stores(
     client.config_set("maxmemory-policy", "volatile-lru")  # while it runs
     eventually(lambda: risks() == {"eviction"}, "the change")
     assert samples(stack)["snapbid_store_risk"][(("risk", "eviction"), ("store", "redis"))] == 1
-    assert "no longer: Redis (SNAPBID_REDIS_URL) runs with appendonly no" in stack.output
+    assert "resolved: Redis (SNAPBID_REDIS_URL) runs with appendonly no" in stack.output
     assert "WARNING Redis (SNAPBID_REDIS_URL) runs with maxmemory-policy volatile-lru" in (
         stack.output
     )

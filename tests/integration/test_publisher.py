@@ -119,7 +119,7 @@ def test_a_spoilt_catalog_is_written_again(
     assert ids(path) == ["a"]
 
 
-def test_it_waits_for_a_warehouse_that_is_away(
+def test_it_waits_for_a_warehouse_that_is_unavailable(
     database: str, postgres_dsn: str, tmp_path: Path
 ) -> None:
     asyncio.run(fill(database, "a"))

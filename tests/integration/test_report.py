@@ -1,4 +1,4 @@
-"""The daily report over real stores: several workers, crowds, and stores that are away."""
+"""The daily report over real stores: several workers, crowds, and stores that are unavailable."""
 
 import asyncio
 import contextlib
@@ -71,7 +71,7 @@ def internal(reply: Reply) -> bool:
 
 @pytest.fixture
 def patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores that take their time, on a busy machine, are not away."""
+    """Stores that take their time, on a busy machine, are not unavailable."""
     for name in ("report.limit.ANSWER_TIMEOUT_S", "report.reports.ANSWER_TIMEOUT_S"):
         monkeypatch.setattr(f"snapbid.{name}", 60.0)
     monkeypatch.setattr("snapbid.warehouse.reports.TIMEOUT_S", 60.0)
@@ -173,7 +173,7 @@ class TestCache:
         assert bids(another.result()) == [0]
 
 
-class TestRedisAway:
+class TestRedisUnavailable:
     async def test_reports_come_from_the_warehouse(
         self, warehouse: str, own_redis: Redis, monkeypatch: pytest.MonkeyPatch
     ) -> None:

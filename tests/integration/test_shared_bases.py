@@ -138,7 +138,7 @@ def test_without_the_table_each_builds(
     asyncio.run(fill(database, "a"))
     asyncio.run(execute(database, "drop table catalog_base cascade"))
     make(database, tmp_path / "x")
-    assert "fetching a base failed" in caplog.text
+    assert "failed to fetch a base" in caplog.text
 
 
 @pytest.mark.usefixtures("machines")

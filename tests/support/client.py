@@ -97,7 +97,7 @@ class LocalResources:
         self._metrics.close()
         self._folder.cleanup()
 
-    def away(self) -> list[str]:
+    def unavailable(self) -> list[str]:
         return []
 
     async def missing(self) -> list[str]:

@@ -23,7 +23,7 @@ from snapbid.embedded.redis_server import installed
 HOST: Final = "127.0.0.1"
 SLOTS: Final = 16_384
 BUS: Final = 10_000  # from a node's port to that of the cluster's bus
-NODE_TIMEOUT_MS: Final = 1000  # until a node is held to be away; a busy machine needs some time
+NODE_TIMEOUT_MS: Final = 1000  # until a node counts as unavailable; a busy machine needs some time
 PATIENCE_S: Final = 90.0
 SERVICE: Final = "ledger"
 
@@ -292,8 +292,8 @@ class Cluster:
     def await_health(self) -> None:
         """Wait until all nodes agree that every slot is served, and every primary has a replica.
 
-        And until all can tell that one is away: after their clock is set back, some do not before
-        it shows again what it had shown.
+        And until all can tell that one is unavailable: after their clock is set back, some do not
+        before it shows again what it had shown.
         """
 
         def is_healthy() -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 
 import duckdb
 
-from snapbid.auctionlog.layout import SegmentState
-from snapbid.auctionlog.segments import open_all, spool_of
+from snapbid.auctionlog.chunks import open_all, spool_of
+from snapbid.auctionlog.layout import ChunkState
 from snapbid.ledger.bids.records import bid_digest
 from support.books import Key
 
@@ -54,10 +54,10 @@ def missing(rows: list[dict[str, Any]]) -> int:
 def awaited(directory: Path) -> int:
     """How many bids and notices workers that live have on their way to the ledger."""
     total = 0
-    for segment in open_all(spool_of(directory), set()):
-        if not segment.is_abandoned():
-            total += SegmentState.read(segment.mapped).in_flight
-        segment.close()
+    for chunk in open_all(spool_of(directory), set()):
+        if not chunk.is_abandoned():
+            total += ChunkState.read(chunk.mapped).in_flight
+        chunk.close()
     return total
 
 

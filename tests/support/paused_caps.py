@@ -1,4 +1,4 @@
-"""A campaign with caps, and one without: what bids while a user's shard is away."""
+"""A campaign with caps, and one without: what bids while a user's shard is unavailable."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def capped_answer(port: int, auction: str, user: str) -> str:
 def assert_caps_pause(
     environ: dict[str, str], port: int, shards: tuple[int, int], number: int, request: Path
 ) -> None:
-    """While the first of these shards is away, the other being there, and for its users alone.
+    """While the first of these shards is unavailable, the other being there; for its users alone.
 
     `number`: of all shards; `request`: a file to write.
     """

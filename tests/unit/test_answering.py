@@ -164,7 +164,7 @@ async def test_other_verdicts(played: Played, verdicts: str, reason: Reason) -> 
     assert counted.value == 1
 
 
-async def test_a_ledger_that_is_away(played: Played) -> None:
+async def test_a_ledger_that_is_unavailable(played: Played) -> None:
     coming = played.future()
     coming.set_result(message())
     assert (await played.ask(coming)).start["status"] == 204

@@ -1,4 +1,4 @@
-"""The auction log's segments and files: nothing lost but what gaps admit, nothing twice."""
+"""The auction log's chunks and files: nothing lost but what gaps admit, nothing twice."""
 
 import asyncio
 import json
@@ -16,10 +16,10 @@ import pytest
 from support.logged import files, missing, read
 
 import snapbid
+from snapbid.auctionlog import chunks, writer
 from snapbid.auctionlog import files as log_files
-from snapbid.auctionlog import segments, writer
+from snapbid.auctionlog.chunks import spool_of
 from snapbid.auctionlog.log import AuctionLog
-from snapbid.auctionlog.segments import spool_of
 from snapbid.auctionlog.writer import LogWriter
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.response import Bid, Template
@@ -95,7 +95,7 @@ def test_a_bid_is_read_as_it_was_written(directory: Path, metrics: Metrics) -> N
     )  # fmt: skip
     assert (plain["test"], test["test"]) == (False, True)
     assert [row["sequence"] for row in (plain, dear, test)] == [1, 2, 3]
-    assert plain["machine"] == segments.machine()
+    assert plain["machine"] == chunks.machine()
 
 
 SITE = {"site": {"domain": "news.example", "page": "https://news.example/a"}}
@@ -200,11 +200,11 @@ def test_long_ids_are_cut(directory: Path, metrics: Metrics) -> None:
     assert row["deal_id"] == "d" * 1024
 
 
-def test_rows_of_many_segments_and_days(
+def test_rows_of_many_chunks_and_days(
     directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Segments follow each other without a row lost, and each day has its directory."""
-    monkeypatch.setattr(segments, "SEGMENT_SIZE", 65_536)
+    """Chunks follow each other without a row lost, and each day has its directory."""
+    monkeypatch.setattr(chunks, "CHUNK_SIZE", 65_536)
     monkeypatch.setattr(writer, "MOST_BYTES", 120_000)
 
     async def work() -> None:
@@ -225,7 +225,7 @@ def test_rows_of_many_segments_and_days(
     assert not list(spool_of(directory).glob("*.rows"))
 
 
-def test_a_growing_segment_is_converted_in_steps(directory: Path, metrics: Metrics) -> None:
+def test_a_growing_chunk_is_converted_in_steps(directory: Path, metrics: Metrics) -> None:
     async def work() -> None:
         log = AuctionLog(directory, metrics)
         await log.open()
@@ -372,8 +372,8 @@ def test_a_crowded_spool_takes_no_more(
     directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no writer runs the disk is not filled."""
-    monkeypatch.setattr(segments, "SEGMENT_SIZE", 65_536)
-    monkeypatch.setattr(segments, "MOST_SEGMENTS", 2)
+    monkeypatch.setattr(chunks, "CHUNK_SIZE", 65_536)
+    monkeypatch.setattr(chunks, "MOST_CHUNKS", 2)
 
     async def work() -> None:
         log = AuctionLog(directory, metrics)
@@ -407,7 +407,7 @@ def test_what_serves_does_not_import_duckdb(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_a_segment_must_have_room(metrics: Metrics, directory: Path) -> None:
+def test_a_chunk_must_have_room(metrics: Metrics, directory: Path) -> None:
     small: Callable[[], bytearray] = lambda: bytearray(4_096)  # noqa: E731
     with pytest.raises(ValueError, match="too small"):
         AuctionLog(directory, metrics).rows.offer(small())

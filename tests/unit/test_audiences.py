@@ -96,6 +96,6 @@ def test_a_file_of_ids() -> None:
      "x" * 513, "mail a@b.example c"],
 )  # fmt: skip
 def test_a_line_that_is_no_id(line: str) -> None:
-    with pytest.raises(MemberError, match=r"^line 2: expected is ID, ifa ID") as caught:
+    with pytest.raises(MemberError, match=r"^line 2: expected ID, ifa ID") as caught:
         list(read_members([IFA.encode(), line.encode()], KEY))
     assert line not in str(caught.value)

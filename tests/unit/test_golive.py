@@ -1,4 +1,4 @@
-"""The judgement on evidence that no short run brings about, and how evidence is kept in Redis."""
+"""The verdict on statistics that no short run brings about, and how Redis keeps them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from redis.exceptions import RedisError
 
 from snapbid.bidding.request_stats import KEPT, RequestStats, RequestTotals
 from snapbid.ledger.bids.records import WIN
-from snapbid.operations.golive import evidence as golive_evidence
+from snapbid.operations.golive import writer
 from snapbid.operations.golive.checklist import Item, judge
-from snapbid.operations.golive.evidence import EXAMINING_S, Evidence
 from snapbid.operations.golive.examination import Sample
-from snapbid.operations.golive.store import MAX_STRAYS, EvidenceStore, SspEvidence
+from snapbid.operations.golive.store import MAX_STRAYS, RequestStatsStore, SspRequestStats
+from snapbid.operations.golive.writer import EXAMINING_S, RequestStatsWriter
 
 NOW = 1_767_225_600 + 30  # 2026-01-01 00:00:30
 
@@ -23,7 +23,7 @@ def items(**more: Any) -> list[Item]:
     empty: dict[str, Any] = {key: {} for key in ("counts", "last_at", "notices", "noticed_at")}
     empty |= {"answers": [], "problems": [], "strays": {}}
     return judge(
-        SspEvidence(since=NOW - 600, until=NOW, **(empty | more)), "acme", "http://bid.example"
+        SspRequestStats(since=NOW - 600, until=NOW, **(empty | more)), "acme", "http://bid.example"
     )
 
 
@@ -73,7 +73,7 @@ def test_only_all_is_100_percent() -> None:
 
 async def test_spans_are_minutes_up_to_an_hour_and_hours_beyond(fresh_redis: str) -> None:
     async with Redis.from_url(fresh_redis) as redis:
-        store = EvidenceStore(redis)
+        store = RequestStatsStore(redis)
         for number, ago in enumerate((0, 9, 11, 59, 61, 300), 1):
             for ssp, requests in ((7, 1), (8, 5)):
                 totals = RequestTotals(Counter(requests=requests))
@@ -88,7 +88,7 @@ async def test_spans_are_minutes_up_to_an_hour_and_hours_beyond(fresh_redis: str
 
 async def test_what_is_kept_is_bounded(fresh_redis: str) -> None:
     async with Redis.from_url(fresh_redis) as redis:
-        store = EvidenceStore(redis)
+        store = RequestStatsStore(redis)
         for batch in range(1, 4):
             answers = [f"{NOW} {number}" for number in range(KEPT)]
             problems = [f"{NOW} 400 {number}" for number in range(KEPT)]
@@ -105,22 +105,22 @@ async def test_what_is_kept_is_bounded(fresh_redis: str) -> None:
 
 
 async def test_what_redis_does_not_take_is_written_later(fresh_redis: str) -> None:
-    away, here = Redis.from_url("redis://127.0.0.1:1"), Redis.from_url(fresh_redis)
-    async with away, here:
-        evidence = Evidence(EvidenceStore(away), lambda: NOW)
+    unavailable, here = Redis.from_url("redis://127.0.0.1:1"), Redis.from_url(fresh_redis)
+    async with unavailable, here:
+        stats = RequestStatsWriter(RequestStatsStore(unavailable), lambda: NOW)
         for _ in range(2):
-            evidence.of(7).counts.answered(204)
+            stats.of(7).counts.answered(204)
             with pytest.raises(RedisError):
-                await evidence.write()
-        evidence._store = EvidenceStore(here)
-        evidence.of(7).counts.answered(200)
-        await evidence.write()
-        seen = await EvidenceStore(here).read(7, 1, 10, NOW)
+                await stats.write()
+        stats._store = RequestStatsStore(here)
+        stats.of(7).counts.answered(200)
+        await stats.write()
+        seen = await RequestStatsStore(here).read(7, 1, 10, NOW)
     assert seen.counts == {"status:204": 2, "status:200": 1}
     assert [status for _, status in seen.answers] == [200, 204, 204]
 
 
-class Forgetful(EvidenceStore):
+class Forgetful(RequestStatsStore):
     """Loses the answers of Redis, `lost` of them."""
 
     lost = 2
@@ -136,14 +136,14 @@ class Forgetful(EvidenceStore):
 
 async def test_a_batch_whose_answer_was_lost_counts_once(fresh_redis: str) -> None:
     async with Redis.from_url(fresh_redis) as redis:
-        evidence = Evidence(Forgetful(redis), lambda: NOW)
+        stats = RequestStatsWriter(Forgetful(redis), lambda: NOW)
         for _ in range(2):
-            evidence.of(7).counts.answered(204)
+            stats.of(7).counts.answered(204)
             with pytest.raises(TimeoutError):
-                await evidence.write()
-        evidence.of(7).counts.answered(200)
-        await evidence.write()
-        seen = await EvidenceStore(redis).read(7, 1, 10, NOW)
+                await stats.write()
+        stats.of(7).counts.answered(200)
+        await stats.write()
+        seen = await RequestStatsStore(redis).read(7, 1, 10, NOW)
     assert seen.counts == {"status:204": 2, "status:200": 1}
     assert [status for _, status in seen.answers] == [200, 204, 204]
 
@@ -151,21 +151,21 @@ async def test_a_batch_whose_answer_was_lost_counts_once(fresh_redis: str) -> No
 async def test_unknown_notices_are_looked_for_three_times(fresh_redis: str) -> None:
     """A test bid may be written down by another worker after its notice has come."""
     async with Redis.from_url(fresh_redis) as redis:
-        evidence = Evidence(EvidenceStore(redis), lambda: NOW)
-        other = Evidence(EvidenceStore(redis), lambda: NOW)
-        evidence.unknown_notice(WIN, b"a", b"1")
-        evidence.unknown_notice(WIN, b"a", b"2")
-        await evidence.write()
-        await evidence.write()
+        stats = RequestStatsWriter(RequestStatsStore(redis), lambda: NOW)
+        other = RequestStatsWriter(RequestStatsStore(redis), lambda: NOW)
+        stats.unknown_notice(WIN, b"a", b"1")
+        stats.unknown_notice(WIN, b"a", b"2")
+        await stats.write()
+        await stats.write()
         other.of(7).tested.append(("a", ["1"]))
         other.of(7).counts.answered(200)
         await other.write()
-        await evidence.write()
+        await stats.write()
         other.of(7).tested.append(("a", ["2"]))
         other.of(7).counts.answered(200)
         await other.write()
-        await evidence.write()
-        assert (await EvidenceStore(redis).read(7, 1, 10, NOW)).counts["win"] == 1
+        await stats.write()
+        assert (await RequestStatsStore(redis).read(7, 1, 10, NOW)).counts["win"] == 1
 
 
 class Sampled(RequestStats):
@@ -190,12 +190,14 @@ async def test_samples_are_examined_in_turns_as_far_as_there_is_time(
         return ["examined"]
 
     clock = [0.0]
-    monkeypatch.setattr(golive_evidence, "examine", examine)
-    monkeypatch.setattr(golive_evidence, "thread_time", lambda: clock[0])
+    monkeypatch.setattr(writer, "examine", examine)
+    monkeypatch.setattr(writer, "thread_time", lambda: clock[0])
     async with Redis.from_url(fresh_redis) as redis:
-        evidence = Evidence(EvidenceStore(redis), lambda: NOW)
-        evidence._ssps |= {7: Sampled("a"), 8: Sampled("b")}
-        await evidence.write()
-        counts = [(await EvidenceStore(redis).read(number, 1, 10, NOW)).counts for number in (7, 8)]
+        stats = RequestStatsWriter(RequestStatsStore(redis), lambda: NOW)
+        stats._ssps |= {7: Sampled("a"), 8: Sampled("b")}
+        await stats.write()
+        counts = [
+            (await RequestStatsStore(redis).read(number, 1, 10, NOW)).counts for number in (7, 8)
+        ]
     assert looked == ["a", "b", "a"]
     assert [each["examined"] for each in counts] == [2, 1]

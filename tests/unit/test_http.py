@@ -86,7 +86,7 @@ def test_a_length_that_is_none_is_not_looked_at(length: bytes) -> None:
     assert read(b"abc", headers={b"content-length": length}) == b"abc"
 
 
-def test_a_client_that_goes_away() -> None:
+def test_a_client_that_leaves() -> None:
     with pytest.raises(Disconnected):
         read(b"a", leaves=True)
     with pytest.raises(Disconnected):

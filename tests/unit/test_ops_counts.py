@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as AwayError
+from redis.exceptions import ConnectionError as UnavailableError
 
 from snapbid.metrics.keys import key_of
 from snapbid.operations.dashboard.counts import CountHistory, growth, quantile
@@ -91,7 +91,7 @@ def test_totals_do_not_fall_where_redis_has_lost_its_data() -> None:
     assert totals.add({DAY: {1: Traffic(3, 1, 1, 0), 2: NOTHING}})[1] == Traffic(3, 1, 1, 0)
 
 
-async def test_of_a_shard_that_is_away_the_traffic_is_what_was_known_last(
+async def test_of_a_shard_that_is_unavailable_the_traffic_is_what_was_known_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted: dict[int, Traffic | None] = {0: Traffic(5, 0, 0, 0), 1: Traffic(3, 0, 0, 0)}
@@ -99,7 +99,7 @@ async def test_of_a_shard_that_is_away_the_traffic_is_what_was_known_last(
     async def traffic(_: Redis, shard: int, day: datetime.date, __: object) -> dict[int, Traffic]:
         known = counted[shard]
         if known is None:
-            raise AwayError
+            raise UnavailableError
         return {7: known if day == NEXT else NOTHING}
 
     monkeypatch.setattr("snapbid.operations.dashboard.ledger.traffic", traffic)
@@ -115,7 +115,7 @@ async def test_of_a_shard_that_is_away_the_traffic_is_what_was_known_last(
     counted |= {1: Traffic(13, 0, 0, 0)}
     assert await bids() == (19, 11)
     counted |= {0: None, 1: None}
-    with pytest.raises(AwayError):
+    with pytest.raises(UnavailableError):
         await bids()
 
 

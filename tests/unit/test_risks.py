@@ -83,5 +83,5 @@ def test_each_risk_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         log.update("redis", [])
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "it evicts: stop that"),
-        ("INFO", "no longer: it evicts"),
+        ("INFO", "resolved: it evicts"),
     ]

@@ -178,8 +178,12 @@ def test_since_when() -> None:
     judge = Judge()
     assert judge.judge(100.0, GOOD).since == 100.0
     assert judge.judge(110.0, GOOD).since == 100.0
-    away = judge.judge(120.0, GOOD._replace(warehouse=False))
-    assert (away.state, away.since, away.causes[0].since) == ("degraded", 120.0, 120.0)
+    unavailable = judge.judge(120.0, GOOD._replace(warehouse=False))
+    assert (unavailable.state, unavailable.since, unavailable.causes[0].since) == (
+        "degraded",
+        120.0,
+        120.0,
+    )
     both = judge.judge(130.0, GOOD._replace(warehouse=False, redis=False))
     assert (both.state, both.since) == ("not bidding", 130.0)
     assert [(cause.key, cause.since) for cause in both.causes] == [

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""A worker's rows, written straight into mapped segments (`snapbid/auctionlog/layout.py`)."""
+"""A worker's rows, written straight into mapped chunks (`snapbid/auctionlog/layout.py`)."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -125,21 +125,21 @@ cdef class RowWriter:
     def in_flight(self):
         return self._in_flight
 
-    def offer(self, segment):
+    def offer(self, chunk):
         cdef Py_buffer view
         if self._has_next:
-            raise ValueError("there is a next segment already")
-        PyObject_GetBuffer(segment, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+            raise ValueError("there is a next chunk already")
+        PyObject_GetBuffer(chunk, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         if view.len < HEADER_SIZE + 2 * (sizeof(Row) + STRINGS * MOST_BYTES):
             PyBuffer_Release(&view)
-            raise ValueError("the segment is too small")
+            raise ValueError("the chunk is too small")
         memcpy(&self._next, &view, sizeof(Py_buffer))
         self._has_next = True
         if self._header is NULL or self._lost:
             self._turn()
 
     cdef bint _turn(self) except -1:
-        """Move on to the next segment; return False if there is none."""
+        """Move on to the next chunk; return False if there is none."""
         cdef Header *header
         if not self._has_next:
             return False

@@ -1,6 +1,6 @@
-"""Segments: memory-mapped files into which workers write rows (`native/snapbid/auctionlog`).
+"""Chunks: memory-mapped files into which workers write rows (`native/snapbid/auctionlog`).
 
-A segment is a header, rows, and free space:
+A chunk is a header, rows, and free space:
 
     magic | end of the rows | first sequence number | last one converted | in flight
           | when something last began (epoch ms) | lost rows | since when (epoch ms) | closed
@@ -9,7 +9,7 @@ A segment is a header, rows, and free space:
 each of 8 bytes unless noted, little endian, zero-padded to HEADER_SIZE. A row is `_ROW` and its
 strings. It is published by the store that moves the end of the rows past it, so a process killed at
 any moment leaves only whole rows, which the operating system keeps. `closed` is 1 once the worker
-continues in another segment, or has ended with nothing in flight.
+continues in another chunk, or has ended with nothing in flight.
 """
 
 import mmap
@@ -21,7 +21,7 @@ from uuid import UUID
 
 MAGIC: Final = b"SNAPLOG1"
 HEADER_SIZE: Final = 128
-SEGMENT_SIZE: Final = 4 * 1024 * 1024
+CHUNK_SIZE: Final = 4 * 1024 * 1024
 BID: Final = 0
 GAP: Final = 8
 TEST: Final = 1
@@ -39,7 +39,7 @@ _ROW: Final = Struct(f"<HBBBBhQqqqqdiii{STRINGS}H")  # size, and the fields of L
 
 
 def new_header() -> bytes:
-    """Build the header of an empty segment."""
+    """Build the header of an empty chunk."""
     return _HEADER.pack(MAGIC, HEADER_SIZE, *(0,) * 7, boot())
 
 
@@ -48,8 +48,8 @@ def boot() -> bytes:
     return UUID(_BOOT.read_text().strip()).bytes
 
 
-class SegmentState(NamedTuple):
-    """The header of a segment."""
+class ChunkState(NamedTuple):
+    """The header of a chunk."""
 
     magic: bytes
     end: int
@@ -63,7 +63,7 @@ class SegmentState(NamedTuple):
     boot: bytes
 
     @classmethod
-    def read(cls, mapped: mmap.mmap) -> "SegmentState":
+    def read(cls, mapped: mmap.mmap) -> "ChunkState":
         return cls(*_HEADER.unpack_from(mapped))
 
 
@@ -121,5 +121,5 @@ def rows(mapped: mmap.mmap, start: int, end: int) -> Iterator[tuple[LoggedRow, i
 
 
 def note_converted(mapped: mmap.mmap, sequence: int) -> None:
-    """Record in a segment that its rows up to this one are in Parquet files."""
+    """Record in a chunk that its rows up to this one are in Parquet files."""
     _CONVERTED.pack_into(mapped, _CONVERTED_AT, sequence)

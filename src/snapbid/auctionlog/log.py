@@ -1,7 +1,7 @@
 """A worker's side of the auction log, called by the bid and notice endpoints.
 
-Rows go straight into a mapped segment, so nothing waits or needs flushing; a thread prepares the
-next segment. If none can be created (the disk is full, the directory is gone) rows are lost and
+Rows go straight into a mapped chunk, so nothing waits or needs flushing; a thread prepares the
+next chunk. If none can be created (the disk is full, the directory is gone) rows are lost and
 counted, and bidding goes on.
 """
 
@@ -13,7 +13,7 @@ from time import time
 from typing import Final
 
 from snapbid.auctionlog._rows import RowWriter
-from snapbid.auctionlog.segments import RowSegment, spool_of
+from snapbid.auctionlog.chunks import RowChunk, spool_of
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import NOTICE, NOTICE_KINDS, NoticeVerdict
 from snapbid.metrics import Metrics
@@ -32,27 +32,27 @@ class AuctionLog:
         self._number = 0
         self._lost = metrics.counter("snapbid_auction_log_lost_total")
         self._counted = 0
-        self._held: list[RowSegment] = []
+        self._held: list[RowChunk] = []
         self._preparing: asyncio.Task[None] | None = None
         self._failed = False
         self.rows = RowWriter(self._prepare)
 
     async def open(self) -> None:
-        """Prepare the first segments, if possible."""
+        """Prepare the first chunks, if possible."""
         self._loop = asyncio.get_running_loop()
         self._prepare()
         assert self._preparing is not None
         await asyncio.wait([self._preparing], timeout=RETRY_S)
 
     async def close(self) -> None:
-        """Close the segments; the writer converts what is in them."""
+        """Close the chunks; the writer converts what is in them."""
         if self._preparing is not None:
             self._preparing.cancel()
             await asyncio.wait([self._preparing])
         self._count_lost()
         self.rows.close()
-        for segment in self._held:
-            segment.close()
+        for chunk in self._held:
+            chunk.close()
         self._held = []
 
     def _prepare(self) -> None:
@@ -60,7 +60,7 @@ class AuctionLog:
             self._preparing = self._loop.create_task(self._keep_ready())
 
     async def _keep_ready(self) -> None:
-        """Close full segments and offer a new one, retrying until one can be created."""
+        """Close full chunks and offer a new one, retrying until one can be created."""
         while not self.rows.has_next:
             for full in self._held[:-1]:
                 full.close()
@@ -68,8 +68,8 @@ class AuctionLog:
             self._count_lost()
             self._number += 1
             try:
-                segment = await asyncio.to_thread(
-                    RowSegment.create, self._spool, self._token, self._number
+                chunk = await asyncio.to_thread(
+                    RowChunk.create, self._spool, self._token, self._number
                 )
             except OSError as error:
                 if not self._failed:
@@ -83,8 +83,8 @@ class AuctionLog:
                 if self._failed:
                     logger.info("resumed writing the auction log")
                 self._failed = False
-                self._held.append(segment)
-                self.rows.offer(segment.mapped)
+                self._held.append(chunk)
+                self.rows.offer(chunk.mapped)
 
     def _count_lost(self) -> None:
         lost = self.rows.lost

@@ -1,7 +1,7 @@
 """The writer: converts workers' rows to Parquet files, and records gaps.
 
-It may be killed at any moment: segments and file names record its progress, and an interrupted
-conversion is repeated. Segments are removed once all their rows are in files.
+It may be killed at any moment: chunks and file names record its progress, and an interrupted
+conversion is repeated. Chunks are removed once all their rows are in files.
 """
 
 import fcntl
@@ -12,17 +12,17 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from snapbid.auctionlog.chunks import RowChunk, machine, open_all, spool_of
 from snapbid.auctionlog.files import FileSet, last_begun, remove_incomplete
 from snapbid.auctionlog.layout import (
     GAP,
     HEADER_SIZE,
+    ChunkState,
     LoggedRow,
-    SegmentState,
     boot,
     note_converted,
     rows,
 )
-from snapbid.auctionlog.segments import RowSegment, machine, open_all, spool_of
 from snapbid.auctionlog.table import KILLED, STOPPED, UNKNOWN
 
 MOST_BYTES: Final = 32 * 1024 * 1024  # of rows converted at once, at about 120 bytes each
@@ -31,37 +31,36 @@ IN_FLIGHT_MS: Final = 2_000  # an answer or a notice takes at most this long
 logger = logging.getLogger(__name__)
 
 
-class WorkerSegments:
-    """The segments of one worker in order, and the progress of their conversion."""
+class WorkerChunks:
+    """The chunks of one worker in order, and the progress of their conversion."""
 
     def __init__(self, token: str) -> None:
         self.token = token
-        self.segments: list[RowSegment] = []
+        self.chunks: list[RowChunk] = []
         self.offsets: dict[Path, int] = {}
         self.converted = self.last_row = 0  # sequence numbers
         self.waits_since: float | None = None  # monotonic time of the oldest unconverted rows
 
-    def add(self, segment: RowSegment) -> None:
-        self.segments.append(segment)
-        self.segments.sort(key=lambda segment: segment.number)
-        self.offsets[segment.path] = HEADER_SIZE
-        self.converted = max(self.converted, SegmentState.read(segment.mapped).converted)
+    def add(self, chunk: RowChunk) -> None:
+        self.chunks.append(chunk)
+        self.chunks.sort(key=lambda chunk: chunk.number)
+        self.offsets[chunk.path] = HEADER_SIZE
+        self.converted = max(self.converted, ChunkState.read(chunk.mapped).converted)
 
     def waiting(self) -> int:
         """The bytes of unconverted rows."""
         return sum(
-            SegmentState.read(segment.mapped).end - self.offsets[segment.path]
-            for segment in self.segments
+            ChunkState.read(chunk.mapped).end - self.offsets[chunk.path] for chunk in self.chunks
         )
 
-    def remove(self, segment: RowSegment) -> None:
-        self.segments.remove(segment)
-        del self.offsets[segment.path]
-        segment.remove()
+    def remove(self, chunk: RowChunk) -> None:
+        self.chunks.remove(chunk)
+        del self.offsets[chunk.path]
+        chunk.remove()
 
 
 class LogWriter:
-    """Converts the segments of this machine below `directory`, within `rotate_s`."""
+    """Converts the chunks of this machine below `directory`, within `rotate_s`."""
 
     def __init__(self, directory: Path, rotate_s: float) -> None:
         self._directory = directory
@@ -70,7 +69,7 @@ class LogWriter:
         self._machine = machine()
         self._boot = boot()
         self._lock: int | None = None
-        self._workers: dict[str, WorkerSegments] = {}
+        self._workers: dict[str, WorkerChunks] = {}
 
     def open(self) -> None:
         """Lock the spool, and remove unfinished files of an earlier writer.
@@ -90,25 +89,25 @@ class LogWriter:
         remove_incomplete(self._directory)
 
     def close(self) -> None:
-        """Release the segments for another writer."""
+        """Release the chunks for another writer."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def look(self, *, everything: bool = False) -> None:
         """Convert rows that are due. Raises OSError if files cannot be written."""
-        known = {segment.path for worker in self._workers.values() for segment in worker.segments}
-        for segment in open_all(self._spool, known):
-            worker = self._workers.setdefault(segment.token, WorkerSegments(segment.token))
-            worker.add(segment)
+        known = {chunk.path for worker in self._workers.values() for chunk in worker.chunks}
+        for chunk in open_all(self._spool, known):
+            worker = self._workers.setdefault(chunk.token, WorkerChunks(chunk.token))
+            worker.add(chunk)
         for worker in list(self._workers.values()):
             self._look_at(worker, everything)
-            if not worker.segments:
+            if not worker.chunks:
                 del self._workers[worker.token]
 
-    def _look_at(self, worker: WorkerSegments, everything: bool) -> None:
+    def _look_at(self, worker: WorkerChunks, everything: bool) -> None:
         # Check before reading the ends: a worker that is gone by now writes no more.
-        gone = all(segment.is_abandoned() for segment in worker.segments)
+        gone = all(chunk.is_abandoned() for chunk in worker.chunks)
         while waiting := worker.waiting():
             if worker.waits_since is None:
                 worker.waits_since = monotonic()
@@ -116,18 +115,18 @@ class LogWriter:
             if not (gone or everything or is_old or waiting >= MOST_BYTES):
                 break
             self._convert(worker, gone)
-        if gone and worker.segments:
+        if gone and worker.chunks:
             self._convert(worker, gone)  # a gap, perhaps
-        for segment in list(worker.segments):
-            state = SegmentState.read(segment.mapped)
-            if worker.offsets[segment.path] >= state.end and (state.closed or gone):
-                worker.remove(segment)
+        for chunk in list(worker.chunks):
+            state = ChunkState.read(chunk.mapped)
+            if worker.offsets[chunk.path] >= state.end and (state.closed or gone):
+                worker.remove(chunk)
 
-    def _convert(self, worker: WorkerSegments, gone: bool) -> None:
+    def _convert(self, worker: WorkerChunks, gone: bool) -> None:
         """Convert waiting rows to files, MOST_BYTES at most."""
         first = worker.converted + 1
         last = last_begun(self._directory, worker.token, first)
-        conversion = _SegmentRows(worker, self._boot, gone, last)
+        conversion = _ChunkRows(worker, self._boot, gone, last)
         with FileSet(self._directory, self._machine, worker.token) as files:
             files.add(conversion)
             if conversion.last:
@@ -136,16 +135,14 @@ class LogWriter:
         worker.offsets.update(conversion.offsets)
         if conversion.last:
             worker.converted = conversion.last
-            for segment in worker.segments:
-                note_converted(segment.mapped, conversion.last)
+            for chunk in worker.chunks:
+                note_converted(chunk.mapped, conversion.last)
 
 
-class _SegmentRows:
+class _ChunkRows:
     """The rows of one conversion; `offsets` and `last` record its progress."""
 
-    def __init__(
-        self, worker: WorkerSegments, boot_id: bytes, gone: bool, until: int | None
-    ) -> None:
+    def __init__(self, worker: WorkerChunks, boot_id: bytes, gone: bool, until: int | None) -> None:
         self._worker = worker
         self._boot = boot_id
         self._gone = gone
@@ -155,28 +152,28 @@ class _SegmentRows:
 
     def __iter__(self) -> Iterator[LoggedRow]:
         worker, until, taken, broken = self._worker, self._until, 0, False
-        for segment in worker.segments:
-            end = SegmentState.read(segment.mapped).end
-            for row, following in rows(segment.mapped, self.offsets[segment.path], end):
+        for chunk in worker.chunks:
+            end = ChunkState.read(chunk.mapped).end
+            for row, following in rows(chunk.mapped, self.offsets[chunk.path], end):
                 if until is not None and row.sequence > until:
                     return
-                taken += following - self.offsets[segment.path]
-                self.offsets[segment.path] = following
+                taken += following - self.offsets[chunk.path]
+                self.offsets[chunk.path] = following
                 worker.last_row = row.sequence
                 if row.sequence > worker.converted:
                     self.last = row.sequence
                     yield row
                     if taken >= MOST_BYTES and until is None:
                         return
-            broken = broken or self.offsets[segment.path] < end
-            self.offsets[segment.path] = end
+            broken = broken or self.offsets[chunk.path] < end
+            self.offsets[chunk.path] = end
         if self._gone and (gap := self._gap(broken)) is not None:
             self.last = gap.sequence
             yield gap
 
     def _gap(self, broken: bool) -> LoggedRow | None:
         """Return a gap row for rows missing after the last one, unless recorded or further on."""
-        states = [SegmentState.read(segment.mapped) for segment in self._worker.segments]
+        states = [ChunkState.read(chunk.mapped) for chunk in self._worker.chunks]
         used = [state for state in states if state.first]
         if not used:
             return None
@@ -186,7 +183,7 @@ class _SegmentRows:
         return _gap(used[-1], sequence, self._boot, broken)
 
 
-def _gap(state: SegmentState, sequence: int, boot_id: bytes, broken: bool) -> LoggedRow | None:
+def _gap(state: ChunkState, sequence: int, boot_id: bytes, broken: bool) -> LoggedRow | None:
     """Return a gap row for rows missing after the last one of a worker that was killed."""
     since, until = state.begun_ms - IN_FLIGHT_MS, state.begun_ms
     if state.lost:

@@ -80,6 +80,6 @@ class RiskLog:
                 )
         for name in before.keys() - now.keys():
             logger.info(
-                "no longer: %(text)s", {"store": store, "risk": name, "text": before[name].text}
+                "resolved: %(text)s", {"store": store, "risk": name, "text": before[name].text}
             )
         self._known[store] = now

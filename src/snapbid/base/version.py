@@ -22,7 +22,7 @@ DIGITS: Final = 8
 
 @cache
 def version() -> str:
-    """Return the running version: of the checkout as it is now, else as installed."""
+    """Return the version of the checkout, or of the installed package."""
     if (ROOT / "setup.py").is_file() and (found := of_sources(ROOT)):
         return found
     return metadata.version("snapbid")

@@ -29,7 +29,7 @@ Best = tuple[int, int, int]  # what `Query.next` returns
 ATTEMPTS: Final = 5  # round trips for one request
 _NOT_OF_BUDGETS: Final = (
     BidVerdict.OVER_CAP,
-    BidVerdict.CAPS_AWAY,
+    BidVerdict.CAPS_UNAVAILABLE,
     BidVerdict.OVER_SHARE,
     BidVerdict.OVER_SUM,
 )

@@ -14,7 +14,7 @@ READ_S: Final = 0.1  # plus ROUND_S of server/allocating.py: how soon a new budg
 IDLE_S: Final = BEAT_S  # while no campaign is refused
 LATE_S: Final = 1.0  # after which no refusal older than a release is still in flight
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 Releases = Sequence[tuple[int, int]] | None  # None: some were missed
 

@@ -26,14 +26,14 @@ Enumerations: TypeAlias = list[Listed | None] | None
 
 
 class Format(Struct, gc=False):
-    """2.6, 3.2.10."""
+    """OpenRTB 2.6, 3.2.10."""
 
     w: int | None = None
     h: int | None = None
 
 
 class Banner(Struct, gc=False):
-    """2.6, 3.2.6."""
+    """OpenRTB 2.6, 3.2.6."""
 
     w: int | None = None
     h: int | None = None
@@ -46,7 +46,7 @@ class Banner(Struct, gc=False):
 
 
 class DurFloors(Struct, gc=False):
-    """2.6, 3.2.35."""
+    """OpenRTB 2.6, 3.2.35."""
 
     mindur: int | None = None
     maxdur: int | None = None
@@ -54,7 +54,7 @@ class DurFloors(Struct, gc=False):
 
 
 class Video(Struct, gc=False):
-    """2.6, 3.2.7; `protocol` is the scalar of 2.1."""
+    """OpenRTB 2.6, 3.2.7; `protocol` is the scalar of 2.1."""
 
     mimes: Texts = None
     minduration: int | None = None
@@ -82,7 +82,7 @@ class Video(Struct, gc=False):
 
 
 class Audio(Struct, gc=False):
-    """2.6, 3.2.8."""
+    """OpenRTB 2.6, 3.2.8."""
 
     mimes: Texts = None
     minduration: int | None = None
@@ -101,7 +101,7 @@ class Audio(Struct, gc=False):
 
 
 class Native(Struct, gc=False):
-    """2.6, 3.2.9; `request` is text, or an object as some send it (`native_request`)."""
+    """OpenRTB 2.6, 3.2.9; `request` is text, or an object as some send it (`native_request`)."""
 
     request: Any = None
     ver: Text = None
@@ -111,7 +111,7 @@ class Native(Struct, gc=False):
 
 
 class Deal(Struct, gc=False):
-    """2.6, 3.2.12."""
+    """OpenRTB 2.6, 3.2.12."""
 
     id: Text = None
     bidfloor: float | None = None
@@ -124,20 +124,20 @@ class Deal(Struct, gc=False):
 
 
 class Pmp(Struct, gc=False):
-    """2.6, 3.2.11."""
+    """OpenRTB 2.6, 3.2.11."""
 
     private_auction: Flag = None
     deals: list[Deal] | None = None
 
 
 class Qty(Struct, gc=False):
-    """2.6, 3.2.31."""
+    """OpenRTB 2.6, 3.2.31."""
 
     multiplier: float | None = None
 
 
 class Imp(Struct, gc=False):
-    """2.6, 3.2.4."""
+    """OpenRTB 2.6, 3.2.4."""
 
     id: Text = None
     banner: Banner | None = None
@@ -154,13 +154,13 @@ class Imp(Struct, gc=False):
 
 
 class Publisher(Struct, gc=False):
-    """2.6, 3.2.15."""
+    """OpenRTB 2.6, 3.2.15."""
 
     id: Text = None
 
 
 class Site(Struct, gc=False):
-    """2.6, 3.2.13."""
+    """OpenRTB 2.6, 3.2.13."""
 
     domain: Text = None
     page: Text = None
@@ -171,7 +171,7 @@ class Site(Struct, gc=False):
 
 
 class App(Struct, gc=False):
-    """2.6, 3.2.14."""
+    """OpenRTB 2.6, 3.2.14."""
 
     bundle: Text = None
     cat: Texts = None
@@ -181,13 +181,13 @@ class App(Struct, gc=False):
 
 
 class Dooh(Struct, gc=False):
-    """2.6, 3.2.32."""
+    """OpenRTB 2.6, 3.2.32."""
 
     publisher: Publisher | None = None
 
 
 class Geo(Struct, gc=False):
-    """2.6, 3.2.19."""
+    """OpenRTB 2.6, 3.2.19."""
 
     country: Text = None
     region: Text = None
@@ -198,20 +198,20 @@ class Geo(Struct, gc=False):
 
 
 class BrandVersion(Struct, gc=False):
-    """2.6, 3.2.30."""
+    """OpenRTB 2.6, 3.2.30."""
 
     brand: Text = None
 
 
 class UserAgent(Struct, gc=False):
-    """2.6, 3.2.29."""
+    """OpenRTB 2.6, 3.2.29."""
 
     browsers: list[BrandVersion] | None = None
     platform: BrandVersion | None = None
 
 
 class Device(Struct, gc=False):
-    """2.6, 3.2.18."""
+    """OpenRTB 2.6, 3.2.18."""
 
     ua: Text = None
     sua: UserAgent | None = None
@@ -230,25 +230,25 @@ class Device(Struct, gc=False):
 
 
 class Segment(Struct, gc=False):
-    """2.6, 3.2.22."""
+    """OpenRTB 2.6, 3.2.22."""
 
     id: Text = None
 
 
 class Data(Struct, gc=False):
-    """2.6, 3.2.21."""
+    """OpenRTB 2.6, 3.2.21."""
 
     segment: list[Segment] | None = None
 
 
 class Uid(Struct, gc=False):
-    """2.6, 3.2.28."""
+    """OpenRTB 2.6, 3.2.28."""
 
     id: Text = None
 
 
 class Eid(Struct, gc=False):
-    """2.6, 3.2.27."""
+    """OpenRTB 2.6, 3.2.27."""
 
     source: Text = None
     uids: list[Uid] | None = None
@@ -262,7 +262,7 @@ class UserExt(Struct, gc=False):
 
 
 class User(Struct, gc=False):
-    """2.6, 3.2.20."""
+    """OpenRTB 2.6, 3.2.20."""
 
     id: Text = None
     buyeruid: Text = None
@@ -293,7 +293,7 @@ class RegsExt(Struct, gc=False):
 
 
 class Regs(Struct, gc=False):
-    """2.6, 3.2.3; `gpc` is Global Privacy Control."""
+    """OpenRTB 2.6, 3.2.3; `gpc` is Global Privacy Control."""
 
     coppa: Flag = None
     gpc: Flag = None
@@ -306,7 +306,7 @@ class Regs(Struct, gc=False):
 
 
 class BidRequest(Struct, gc=False):
-    """2.6, 3.2.1. After `decode`, `id` and each `imp[].id` are non-empty text."""
+    """OpenRTB 2.6, 3.2.1. After `decode`, `id` and each `imp[].id` are non-empty text."""
 
     id: Text = None
     imp: list[Imp] | None = None

@@ -1,6 +1,6 @@
 """Request statistics of each SSP, for the go-live checklist (document 2) and the diagnosis.
 
-`operations/golive/evidence.py` writes the counts to Redis.
+`operations/golive/writer.py` writes the counts to Redis.
 """
 
 import re

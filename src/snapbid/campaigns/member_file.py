@@ -43,7 +43,7 @@ def read_members(lines: Iterable[bytes], key: PersonKey) -> Iterator[int]:
             yield member
     if count:
         named = ", ".join(map(str, wrong)) + (f" and {count - 10:,} more" if count > 10 else "")
-        raise MemberError(f"line {named}: expected is {FORMS}")
+        raise MemberError(f"line {named}: expected {FORMS}")
 
 
 def in_hex(member: int) -> str:

@@ -1,4 +1,4 @@
-"""Who is in which audience, as workers map it."""
+"""Members of audiences, in a file that workers map."""
 
 from typing import final
 

@@ -157,7 +157,7 @@ def finish(work: Awaitable[T], dsn: str) -> T:
     """Run to the end. Raises Refused, in one line, if PostgreSQL or the connection fails."""
     import asyncio
 
-    from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
+    from snapbid.warehouse.unavailable import NO_SCHEMA, OUTDATED, UNAVAILABLE
 
     async def run() -> T:
         return await work
@@ -166,7 +166,7 @@ def finish(work: Awaitable[T], dsn: str) -> T:
         return asyncio.run(run())
     except OUTDATED as error:
         raise Refused(NO_SCHEMA) from error
-    except AWAY as error:
+    except UNAVAILABLE as error:
         why = reason(error, dsn)
         raise Refused(f"the warehouse (SNAPBID_DATABASE_URL) failed: {why}") from error
 
@@ -198,11 +198,11 @@ def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str
     if settings.redis_url is None:
         return {}
     try:
-        campaigns, away = asyncio.run(fetch(settings, stored))
+        campaigns, unavailable = asyncio.run(fetch(settings, stored))
     except (RedisError, OSError) as error:
         raise redis_failed(error, settings.redis_url) from error
-    if away:
-        click.echo(f"{names(away)} of the ledger: unavailable, not in these sums", err=True)
+    if unavailable:
+        click.echo(f"{names(unavailable)} of the ledger: unavailable, not in these sums", err=True)
     return campaigns
 
 

@@ -66,8 +66,10 @@ def _print_answer(answer: "Explanation", rows: Rows) -> None:
     if answer.left_out:
         click.echo()
         console.say(f"only the first 100 impressions are considered, {answer.left_out} are not")
-    if answer.away:
-        console.say(f"unavailable in the ledger: {names(answer.away)}; auctions there get a 204")
+    if answer.unavailable:
+        console.say(
+            f"unavailable in the ledger: {names(answer.unavailable)}; auctions there get a 204"
+        )
     for id in answer.unread:
         wrong = "its document is invalid: --campaign shows why"
         console.say(f"campaign {id} never bids, {wrong}")
@@ -93,8 +95,8 @@ async def _explain(
         assert snapshot is not None
         persons = await stores.look_up_persons(asked)
         try:
-            away = await stores.away()
-            unanswered = without(asked, away)
+            unavailable = await stores.unavailable()
+            unanswered = without(asked, unavailable)
             if unanswered is not None:
                 return unanswered, {}
             look, documents = stores.look, stores.documents
@@ -102,7 +104,12 @@ async def _explain(
             rows = {} if campaign is None else await _examine(stores, asked, campaign)
             origin = "warehouse" if snapshot.catalog.base is None else "catalog"
             unread = sorted(stores.unread)
-            more = {"campaigns_from": origin, "unread": unread, "away": away, "persons": persons}
+            more = {
+                "campaigns_from": origin,
+                "unread": unread,
+                "unavailable": unavailable,
+                "persons": persons,
+            }
             return msgspec.structs.replace(answer, **more), rows
         except (LedgerUnavailable, RedisError) as error:
             raise console.Refused("Redis (SNAPBID_REDIS_URL) does not answer") from error

@@ -13,7 +13,7 @@ from snapbid.cli.shell import ShellCommand
 
 if TYPE_CHECKING:
     from snapbid.operations.golive.checklist import Item
-    from snapbid.operations.golive.store import SspEvidence
+    from snapbid.operations.golive.store import SspRequestStats
 
 MINUTES: Final = {"m": 1, "h": 60, "d": 24 * 60}
 MOST: Final = 7 * 24 * 60
@@ -53,19 +53,19 @@ def golive(ssp: str, minutes: int, as_json: bool) -> None:
     sys.exit(int(any(item.state != "pass" for item in items)))
 
 
-def _read(settings: StoreSettings, number: int, minutes: int) -> "SspEvidence":
+def _read(settings: StoreSettings, number: int, minutes: int) -> "SspRequestStats":
     import asyncio
     import time
 
     from redis.exceptions import RedisError
 
-    from snapbid.operations.golive.store import EvidenceStore
+    from snapbid.operations.golive.store import RequestStatsStore
     from snapbid.redisclient import connection
 
-    async def read() -> "SspEvidence":
+    async def read() -> "SspRequestStats":
         redis = connection.connect(settings.redis_url)
         try:
-            return await EvidenceStore(redis).read(
+            return await RequestStatsStore(redis).read(
                 number, settings.ledger_shards, minutes, int(time.time())
             )
         finally:
@@ -77,7 +77,7 @@ def _read(settings: StoreSettings, number: int, minutes: int) -> "SspEvidence":
         raise console.redis_failed(error, settings.redis_url) from error
 
 
-def _print_json(ssp: str, seen: "SspEvidence", items: "list[Item]") -> None:
+def _print_json(ssp: str, seen: "SspRequestStats", items: "list[Item]") -> None:
     import msgspec
 
     passed = all(item.state == "pass" for item in items)
@@ -85,7 +85,7 @@ def _print_json(ssp: str, seen: "SspEvidence", items: "list[Item]") -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(document)).decode())
 
 
-def _print(ssp: str, seen: "SspEvidence", items: "list[Item]") -> None:
+def _print(ssp: str, seen: "SspRequestStats", items: "list[Item]") -> None:
     from snapbid.operations.golive.checklist import shown_time
 
     since, until = shown_time(seen.since), shown_time(seen.until)

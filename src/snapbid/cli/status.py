@@ -103,8 +103,10 @@ def _store(data: dict[str, Any], name: str) -> str:
 
 
 def _redis(data: dict[str, Any]) -> str:
-    away = f" without {len(data['away'])} of {console.counted(data['shards'], 'shard')}"
-    return _store(data, "redis") + (away if data["away"] else "")
+    unavailable = (
+        f" without {len(data['unavailable'])} of {console.counted(data['shards'], 'shard')}"
+    )
+    return _store(data, "redis") + (unavailable if data["unavailable"] else "")
 
 
 def _drain(data: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 from snapbid.base.redis_keys import GOLIVE, ShardKeys
 from snapbid.base.settings import StoreSettings
 from snapbid.redisclient.connection import Connections
-from snapbid.warehouse import away, fence
+from snapbid.warehouse import fence, unavailable
 
 BATCH: Final = 1000
 
@@ -40,7 +40,7 @@ async def adopt(settings: StoreSettings) -> Adopted:
 
     Waits for the replicas: otherwise a failover would bring the former owner's shards back.
     """
-    connection = await asyncpg.connect(settings.database_url, timeout=away.CONNECT_S)
+    connection = await asyncpg.connect(settings.database_url, timeout=unavailable.CONNECT_S)
     connections = Connections(settings.redis_url, settings.redis_replicas)
     redis = connections.client()
     changed = []

@@ -41,7 +41,7 @@ from snapbid.ledger.bids.segment import fetch_segments
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import absorb, comparison, fence, leases
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 AFTER_S: Final = 10.0  # a drain that has just started has other work
 EVERY_S: Final = 60.0
@@ -166,7 +166,7 @@ async def run(settings: StoreSettings, ended: asyncio.Event) -> None:
         while not ended.is_set():
             try:
                 await _audit_on_lease(settings.database_url, redis, auditor, ended)
-            except (*AWAY, RedisError, OSError) as error:
+            except (*UNAVAILABLE, RedisError, OSError) as error:
                 repeated.warning(
                     "paused the audit: %(reason)s, retrying", {"reason": type(error).__name__}
                 )

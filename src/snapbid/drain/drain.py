@@ -25,7 +25,7 @@ from snapbid.drain.tidy import tidy
 from snapbid.ledger.bids.segment import ShardState
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.metrics import Metrics
-from snapbid.operations.golive.store import EvidenceStore
+from snapbid.operations.golive.store import RequestStatsStore
 from snapbid.warehouse import absorb, leases
 from snapbid.warehouse.absorb import Absorbed, SourceCounters
 from snapbid.warehouse.fence import Batch
@@ -59,7 +59,7 @@ class _ShardRound:
 class Drain:
     """Drains the counters of shards into the warehouse; `clock` returns epoch seconds.
 
-    Counted notices are also added to `evidence`, for the diagnosis of the last minutes.
+    Counted notices are also added to `request_stats`, for the diagnosis of the last minutes.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Drain:
         budgets: Budgets,
         metrics: Metrics,
         clock: Callable[[], float] = time,
-        evidence: EvidenceStore | None = None,
+        request_stats: RequestStatsStore | None = None,
     ) -> None:
         self._shards = shards
-        self._evidence = evidence
+        self._request_stats = request_stats
         self._budgets = budgets
         self._clock = clock
         self._fence = Fence()
@@ -262,9 +262,9 @@ class Drain:
                 )
                 read.append(SourceCounters(source, part.batch, segment.counters))
         done = await self._absorb(connection, read) if read else Absorbed(0, [], is_stored=False)
-        if done.grown and self._evidence is not None:
+        if done.grown and self._request_stats is not None:
             with contextlib.suppress(RedisError):  # in another slot, and not accounting
-                await self._evidence.write_notices(done.grown, int(self._clock()))
+                await self._request_stats.write_notices(done.grown, int(self._clock()))
         if done.unknown:
             _defer(parts, done.unknown)
         for part in parts:

@@ -208,7 +208,7 @@ class EventDrain:
                     continue
                 if rows == 1:
                     logger.error(
-                        "failed to flag 1 cash-out again: %(reason)s, it keeps its flags",
+                        "failed to revise the flags of 1 cash-out: %(reason)s, keeping them",
                         {"reason": type(error).__name__},
                     )
                     await sequences.skip(connection)

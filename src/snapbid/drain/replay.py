@@ -6,7 +6,7 @@ from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.settings import Settings
 from snapbid.queues import queue
 from snapbid.redisclient.connection import Connections
-from snapbid.warehouse import away, events
+from snapbid.warehouse import events, unavailable
 
 BATCH = 200
 
@@ -21,7 +21,7 @@ async def replay(settings: Settings) -> int:
     assert settings.redis_url is not None
     stores = Connections(settings.redis_url, settings.redis_replicas)
     redis, keys = stores.client(), ShardKeys(0)
-    connection = await asyncpg.connect(settings.database_url, timeout=away.CONNECT_S)
+    connection = await asyncpg.connect(settings.database_url, timeout=unavailable.CONNECT_S)
     count = 0
     try:
         newest = await events.newest_dead_letter(connection)

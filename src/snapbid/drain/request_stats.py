@@ -11,7 +11,7 @@ from typing import Final
 
 import asyncpg
 
-from snapbid.operations.golive.store import EvidenceStore
+from snapbid.operations.golive.store import RequestStatsStore
 from snapbid.warehouse import diagnosis
 from snapbid.warehouse.diagnosis import StoredDay
 
@@ -21,7 +21,7 @@ EVERY_S: Final = 2.0
 class RequestStatsDrain:
     """Drains the days that have changed; `clock` returns seconds."""
 
-    def __init__(self, store: EvidenceStore, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, store: RequestStatsStore, clock: Callable[[], float] = monotonic) -> None:
         self._store = store
         self._clock = clock
         self._drained_at: float | None = None

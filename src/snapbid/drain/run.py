@@ -36,13 +36,13 @@ from snapbid.drain.watch import APPLICATION, WatchedConnection, connect, watch
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.metrics import Metrics
 from snapbid.operations import preflight
-from snapbid.operations.golive.store import EvidenceStore
+from snapbid.operations.golive.store import RequestStatsStore
 from snapbid.redisclient import connection as ledger
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
 from snapbid.warehouse import events, leases
-from snapbid.warehouse.away import AWAY, NO_SCHEMA, OUTDATED
 from snapbid.warehouse.suspensions import SuspensionRule
+from snapbid.warehouse.unavailable import NO_SCHEMA, OUTDATED, UNAVAILABLE
 
 # The settings that the drain needs; `load` compares the two ports.
 SETTINGS: Final = frozenset(
@@ -75,7 +75,7 @@ LAST_ROUND_S: Final = 20.0  # for the last round after a signal, however busy th
 
 T = TypeVar("T")
 
-UNAVAILABLE: Final = "%(store)s is unavailable (%(reason)s), retrying"
+STORE_UNAVAILABLE: Final = "%(store)s is unavailable (%(reason)s), retrying"
 
 logger = logging.getLogger(__name__)
 repeated = RepeatedLog(logger)
@@ -157,11 +157,11 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
         numbers = range(settings.ledger_shards)
         shards = [ShardCounters(redis, number, stores.replicate) for number in numbers]
         budgets = Budgets(redis, len(shards), time)
-        evidence = EvidenceStore(redis)
+        request_stats = RequestStatsStore(redis)
         suspending = SuspensionRounds(
             SuspensionRule(settings.suspend_losses, settings.suspend_share), settings.suspend_s
         )
-        counters = Drain(shards, budgets, metrics, evidence=evidence)
+        counters = Drain(shards, budgets, metrics, request_stats=request_stats)
         event_drain = EventDrain(
             redis,
             metrics,
@@ -179,7 +179,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
         async with asyncio.TaskGroup() as group:
             group.create_task(process(COUNTERS, counters).run())
             group.create_task(process(EVENTS, event_drain).outlast())
-            group.create_task(process(REQUEST_STATS, RequestStatsDrain(evidence)).outlast())
+            group.create_task(process(REQUEST_STATS, RequestStatsDrain(request_stats)).outlast())
             group.create_task(process(SUSPENSIONS, suspending).outlast())
             group.create_task(process(DEMAND, DemandBuilder(dsn)).outlast())
     finally:
@@ -235,7 +235,7 @@ class Process:
                     {"duty": self._duty.name, "reason": error},
                 )
                 await self._pause(PAUSE_S)
-            except AWAY as error:
+            except UNAVAILABLE as error:
                 await self._fail(WAREHOUSE, error)
 
     @contextlib.asynccontextmanager
@@ -299,7 +299,7 @@ class Process:
                 if isinstance(error, ShardsUnavailableError):  # the others were drained
                     read_at = now()
                     self._log(
-                        f"paused %(duty)s of some shards: {UNAVAILABLE}",
+                        f"paused %(duty)s of some shards: {STORE_UNAVAILABLE}",
                         logging.WARNING,
                         store="Redis",
                         reason=str(error),
@@ -351,7 +351,7 @@ class Process:
                 self._log("paused %(duty)s: %(problem)s", logging.WARNING, problem=NO_SCHEMA)
         elif not self._stopping.is_set():
             self._log(
-                f"paused %(duty)s: {UNAVAILABLE}",
+                f"paused %(duty)s: {STORE_UNAVAILABLE}",
                 logging.WARNING,
                 store=store,
                 reason=self._why(store, error),

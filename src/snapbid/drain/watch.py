@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 PATIENCE_S: Final = 2.0  # before a statement is looked at
 LOOK_S: Final = 1.0  # between looks
@@ -97,11 +97,11 @@ async def watch(connection: WatchedConnection, dsn: str) -> None:
             doubtful = asked_at
         elif doubtful == connection.asked_at:
             logger.warning(
-                "closed the warehouse connection of process %(pid)d: idle, but the drain has no"
-                " answer; reconnecting",
-                {"pid": pid},
+                "closed the warehouse connection of process %(server_pid)d: idle, but the"
+                " drain has no answer; reconnecting",
+                {"server_pid": pid},
             )
-            with contextlib.suppress(*AWAY):
+            with contextlib.suppress(*UNAVAILABLE):
                 await _ask(dsn, _END, pid)  # it holds the drain's leases for as long as it waits
             connection.terminate()
             return
@@ -113,7 +113,7 @@ async def _works(dsn: str, pid: int) -> bool:
         return bool(await _ask(dsn, _WORKS, pid))
     except asyncpg.PostgresError:  # too many connections, say
         return True
-    except AWAY:
+    except UNAVAILABLE:
         return False
 
 

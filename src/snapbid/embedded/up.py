@@ -38,8 +38,8 @@ from snapbid.embedded.supervise import Program, Restarter, Service, Signals, des
 from snapbid.operations.dashboard.server import is_loopback
 from snapbid.report import tokens
 from snapbid.warehouse import registry
-from snapbid.warehouse.away import AWAY
 from snapbid.warehouse.migrate import MigrationError, migrate
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 STILL_WAITING_S = 15.0
 ORPHANS_S = 30.0  # for orphans of a killed instance to finish work in flight, and end
@@ -127,7 +127,7 @@ def _prepare(dsn: str) -> None:
             say(f"schema: applied {name}")
         if asyncio.run(demo.seed(dsn)):
             say("added demo SSPs and campaigns")
-    except (MigrationError, *AWAY) as error:
+    except (MigrationError, *UNAVAILABLE) as error:
         raise UpError(f"the warehouse cannot be prepared: {error}") from error
 
 

@@ -87,7 +87,7 @@ def _is_longer(body: bytes, limit: int) -> bool:
 
 
 def decode_strictly(text: bytes, skipped: int = 0) -> Any:
-    """Decode a text under all the rules above; `skipped` bytes preceded it.
+    """Decode a text strictly; `skipped` bytes preceded it.
 
     Raises Malformed.
     """

@@ -17,7 +17,7 @@ MAX_TRIALS: Final = 14
 
 
 class Phase(NamedTuple):
-    """A time at a constant rate (requests a second), or one rising evenly from `rate_from`.
+    """A period at a constant rate (requests a second), or at one that rises from `rate_from`.
 
     `mix` is the number of the mix to send, `faults` the shares of faulty requests.
     """

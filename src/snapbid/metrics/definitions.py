@@ -87,7 +87,7 @@ WATCHED: dict[str, Definition] = {
     "snapbid_ledger_shards": Definition(
         "gauge",
         "Shards of the ledger by state: confirmed; waiting (for the drain to restore budgets);"
-        " foreign (another warehouse's: no bids); away (unavailable).",
+        " foreign (another warehouse's: no bids); unavailable.",
         ("state",),
     ),
     "snapbid_silent_processes": Definition(

@@ -21,7 +21,7 @@ from snapbid.redisclient import arrangement, connection
 from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import fence, leases
 from snapbid.warehouse import risks as warehouse_risks
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 PATIENCE_S: Final = 3.0  # timeout of a store
 EVERY_S: Final = 60.0
@@ -129,7 +129,7 @@ async def _of_ledger(settings: StoreSettings) -> list[Risk]:
                 found = await find_ledger(session, redis, settings.ledger_shards)
             finally:
                 session.terminate()
-    except (*AWAY, RedisError, OSError):
+    except (*UNAVAILABLE, RedisError, OSError):
         return []
     finally:
         await redis.aclose()
@@ -145,7 +145,7 @@ async def _of_warehouse(dsn: str) -> list[Risk] | None:
                 return await warehouse_risks.fetch_risks(session)
             finally:
                 session.terminate()
-    except AWAY:
+    except UNAVAILABLE:
         return None
 
 

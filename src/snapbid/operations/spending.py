@@ -43,10 +43,10 @@ class Spending(msgspec.Struct, frozen=True):
 
 
 class SpendingReport(NamedTuple):
-    """Spending by campaign; `away`: unavailable shards, whose part is missing or the last known."""
+    """Spending by campaign; `unavailable`: shards whose part is missing or the last known."""
 
     campaigns: dict[str, Spending]
-    away: list[int]
+    unavailable: list[int]
 
 
 async def fetch(settings: Settings, stored: Sequence[StoredCampaign]) -> SpendingReport:
@@ -82,7 +82,7 @@ class SpendingReader:
             campaign.id: _spending(campaign, limits, sums[number], now_s)
             for number, (campaign, limits) in budgeted.items()
         }
-        return SpendingReport(campaigns, parts.away(states))
+        return SpendingReport(campaigns, parts.unavailable(states))
 
 
 def _budgeted(stored: StoredCampaign) -> tuple[Campaign, Limits] | None:

@@ -16,7 +16,7 @@ from snapbid.base.repeats import RepeatedLog
 from snapbid.report.cache import ReportCache, redis_key
 from snapbid.report.window import ReportWindow
 from snapbid.warehouse import reports
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 ANSWER_TIMEOUT_S: Final = 5.0
 NO_ACTIVITY: Final = reports.DayFigures(bids=0, wins=0, win_cpm_micros=0, imps=0)
@@ -75,7 +75,7 @@ class ReportSource:
             return cached
         try:
             days = await reports.fetch_days(self._pool, ssp, window.first, window.last)
-        except AWAY as error:
+        except UNAVAILABLE as error:
             reason = str(error) or type(error).__name__
             repeated.warning(
                 "failed to fetch a report: the warehouse is unavailable: %(reason)s",

@@ -89,7 +89,9 @@ class AllocatorThread:
             await redis.aclose()
 
     async def _carry(self) -> None:
-        allocator = Allocator(self._connections, self._shards, self._now, away=self._unavailable)
+        allocator = Allocator(
+            self._connections, self._shards, self._now, unavailable=self._unavailable
+        )
         sweeper = OutboxSweeper(self._connections, self._shards, self._now)
         sweeping = self._loop.create_task(self._sweep(sweeper))
         try:

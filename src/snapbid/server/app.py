@@ -47,7 +47,7 @@ class Resources(Protocol):
         """Name what keeps the worker from serving; empty when ready."""
         ...
 
-    def away(self) -> list[str]:
+    def unavailable(self) -> list[str]:
         """Name the unavailable shards of the ledger; their share of the auctions gets no bid."""
         ...
 
@@ -128,8 +128,10 @@ class Application:
         if missing:
             detail = f"missing: {', '.join(missing)}"
             return json_answer(503, {"error": "not_ready", "detail": detail, "missing": missing})
-        away = self._resources.away()
-        return json_answer(200, {"status": "ready", **({"away": away} if away else {})})
+        unavailable = self._resources.unavailable()
+        return json_answer(
+            200, {"status": "ready", **({"unavailable": unavailable} if unavailable else {})}
+        )
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup

@@ -11,7 +11,7 @@ from snapbid.bidding.guard import GuardedBids
 from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.routes import BID_PREFIX, BID_ROUTE, bid_path, ssp_of
 from snapbid.bidding.snapshot import CatalogSnapshot
-from snapbid.operations.golive.evidence import Evidence
+from snapbid.operations.golive.writer import RequestStatsWriter
 from snapbid.operations.recording.recorder import Recorder
 from snapbid.queues.permits import Permits
 from snapbid.server.routes import Route, not_found
@@ -31,7 +31,7 @@ class BidEndpoints:
     def __init__(
         self,
         bidding: Bidding,
-        evidence: Evidence | None = None,
+        stats_writer: RequestStatsWriter | None = None,
         recorder: Recorder | None = None,
         proxies: Sequence[Network] = (),
         permits: Callable[[int, int], Permits] | None = None,
@@ -39,7 +39,7 @@ class BidEndpoints:
     ) -> None:
         self.handlers: dict[str, RequestHandler] = {}
         self._bidding = bidding
-        self._evidence = evidence
+        self._stats_writer = stats_writer
         self._recorder = recorder
         self._proxies = proxies
         self._new_permits = permits
@@ -82,8 +82,8 @@ class BidEndpoints:
 
     def _handler(self, ssp: str, snapshot: CatalogSnapshot) -> tuple[BidEndpoint, RequestHandler]:
         number = snapshot.catalog.ssp_numbers[ssp]
-        evidence = self._evidence
-        request_stats = RequestStats() if evidence is None else evidence.of(number, ssp)
+        stats_writer = self._stats_writer
+        request_stats = RequestStats() if stats_writer is None else stats_writer.of(number, ssp)
         bidding = self._bidding
         if bidding.signer is not None and (
             self._signs_all or snapshot.catalog.access.get(ssp, SspAccess()).signed
@@ -114,6 +114,6 @@ class BidEndpoints:
             await drain(receive)
             return answer(204)
         ssp = ssp_of(scope["path"])
-        if self._evidence is not None and ssp is not None:
-            self._evidence.stray(ssp)
+        if self._stats_writer is not None and ssp is not None:
+            self._stats_writer.stray(ssp)
         raise await refused(UnknownSsp("the SSP id in the path is not registered"), receive)

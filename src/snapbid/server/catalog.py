@@ -48,7 +48,10 @@ class MemberFollower:
         except FileNotFoundError:  # or its base is gone: a newer file has replaced it
             return
         except CatalogError as error:
-            logger.error("refused members %s: %s; keeping those before", self._path, error)
+            logger.error(
+                "refused members %(path)s: %(reason)s; keeping those before",
+                {"path": self._path, "reason": error},
+            )
         else:
             self._open = opened
             self._book.use(opened.members)

@@ -21,7 +21,7 @@ from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
-from snapbid.auctionlog.segments import spool_of
+from snapbid.auctionlog.chunks import spool_of
 from snapbid.base.logs import GRANIAN, log_to_stderr
 from snapbid.base.risks import RiskLog
 from snapbid.base.settings import VARIABLES, ServingSettings, Settings, bound, reachable, url_of

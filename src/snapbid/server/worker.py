@@ -32,9 +32,9 @@ from snapbid.ledger.admin import parts
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.budgets.releases import ReleaseReader, releases_path
 from snapbid.metrics import Counter, Counters, Metrics
-from snapbid.operations.golive.evidence import Evidence
 from snapbid.operations.golive.outcomes import Outcomes
-from snapbid.operations.golive.store import EvidenceStore
+from snapbid.operations.golive.store import RequestStatsStore
+from snapbid.operations.golive.writer import RequestStatsWriter
 from snapbid.operations.recording.recorder import Recorder
 from snapbid.partners.demand.endpoint import DemandEndpoint
 from snapbid.partners.demand.routes import ROUTE as DEMAND_ROUTE
@@ -91,12 +91,12 @@ class Worker:
         missing = [] if self._follower.snapshot is not None else ["campaigns"]
         if self._ledger.is_foreign:
             missing.append("a ledger of this warehouse")
-        elif len(self._ledger.away) == self._settings.ledger_shards:
+        elif len(self._ledger.unavailable) == self._settings.ledger_shards:
             missing.append("redis")
         return missing
 
-    def away(self) -> list[str]:
-        return [parts.name(number) for number in self._ledger.away]
+    def unavailable(self) -> list[str]:
+        return [parts.name(number) for number in self._ledger.unavailable]
 
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self._settings
@@ -127,7 +127,9 @@ class Worker:
         await queues.open()
         stack.push_async_callback(queues.close)
 
-        evidence = Evidence(EvidenceStore(self._redis), outcomes=Outcomes(metrics))
+        stats_writer = RequestStatsWriter(
+            RequestStatsStore(self._redis), outcomes=Outcomes(metrics)
+        )
         signer = NoticeSigner(settings.jwt_secret.key())
         rejections = Rejections(ledger, parse_networks(settings.trusted_proxies))
         stack.push_async_callback(rejections.stop)
@@ -136,7 +138,7 @@ class Worker:
                 kind,
                 ledger if log is None else LoggedNotices(ledger, log.rows),
                 metrics,
-                evidence.unknown_notice,
+                stats_writer.unknown_notice,
                 rejections,
                 signer,
                 only_signed=settings.signed_notices,
@@ -145,7 +147,7 @@ class Worker:
         }
         bids = BidEndpoints(
             _bidding(settings, ledger, metrics, log, signer),
-            evidence,
+            stats_writer,
             recorder,
             proxies=parse_networks(settings.trusted_proxies),
             permits=lambda number, qps: Permits(self._redis, f"{BID_RATE}{number}", qps),
@@ -209,8 +211,8 @@ class Worker:
             stack.push_async_callback(end, asyncio.create_task(work))
         self._follower.start()
         stack.push_async_callback(self._follower.stop)
-        evidence.start()
-        stack.push_async_callback(evidence.stop)
+        stats_writer.start()
+        stack.push_async_callback(stats_writer.stop)
         reader = ReleaseReader(releases_path(settings.runtime_dir))
         stack.callback(reader.close)
         reactivation = Reactivation(reader.read, self._current_snapshot)

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import asyncpg
 import msgspec
 
-from snapbid.warehouse import away
+from snapbid.warehouse import unavailable
 
 Kind = Literal["ssp", "campaign", "product", "key", "token", "creative", "person", "audience"]
 
@@ -55,7 +55,7 @@ def this_user() -> str:
 async def connect(dsn: str, application: str) -> asyncpg.Connection:
     """Connect so that changes are recorded as this application's and this user's."""
     named = {"application_name": application}
-    connection = await asyncpg.connect(dsn, server_settings=named, timeout=away.CONNECT_S)
+    connection = await asyncpg.connect(dsn, server_settings=named, timeout=unavailable.CONNECT_S)
     try:
         await connection.execute("select set_config('snapbid.actor', $1, false)", this_user())
     except BaseException:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import asyncpg
 
 from snapbid.base.version import version
-from snapbid.warehouse import away
+from snapbid.warehouse import unavailable
 
 _LOCK: Final = 0x736E6170_62696400  # "snapbid": an advisory lock of this database
 _TABLE: Final = """
@@ -52,7 +52,7 @@ async def migrate(dsn: str) -> list[str]:
     Raises MigrationError for a database newer than this program, and asyncpg's errors or OSError
     for one that cannot be reached.
     """
-    connection = await asyncpg.connect(dsn, timeout=away.CONNECT_S)
+    connection = await asyncpg.connect(dsn, timeout=unavailable.CONNECT_S)
     try:
         # Held until the session closes, even after a failure between two files.
         await connection.execute("select pg_advisory_lock($1)", _LOCK)

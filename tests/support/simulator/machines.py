@@ -27,7 +27,7 @@ from snapbid.queues.queues import EventQueues
 from snapbid.redisclient.connection import Connections
 from snapbid.reference import history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.unavailable import UNAVAILABLE
 from support.simulator import system
 from support.simulator.allocators import Allocator
 from support.simulator.entries import Campaign, Record
@@ -169,7 +169,7 @@ class Worker:
         return self.queue is not None and await self.queue.put(received_ms, product, events)
 
     async def has_money(self, price: int, limits: Limits) -> bool | None:
-        """Whether a bid of this price would be kept now, by the only shard; None: Redis is away."""
+        """Whether the only shard would keep a bid of this price now; None: Redis is unavailable."""
         assert self.ledger is not None
         bid = (b"1", limits.campaign, price, limits)
         for _ in range(2):  # its first connection may have ended with an earlier run of Redis
@@ -179,7 +179,7 @@ class Worker:
         return None
 
     async def used(self, campaign: int) -> int | None:
-        """Of a budget in all, over all shards (nano-USD); None where Redis is away."""
+        """Of a budget in all, over all shards (nano-USD); None where Redis is unavailable."""
         assert self.ledger is not None
         for _ in range(2):  # as above
             with contextlib.suppress(RedisError, OSError):
@@ -352,7 +352,7 @@ class World:
             while True:
                 try:
                     adopted = await adopt(settings)
-                except (*AWAY, RedisError):
+                except (*UNAVAILABLE, RedisError):
                     await asyncio.sleep(ADOPT_AGAIN_S)
                 else:
                     return done(adopted.shards)

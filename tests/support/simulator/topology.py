@@ -127,7 +127,7 @@ class Cluster:
         node.is_up = False
 
     def fill_in(self, group: Group) -> None:
-        """The replica becomes the primary of its group, with what it has, if that is away."""
+        """Have the replica become the primary of its group, with what it has, if that is down."""
         self.is_down = False
         if group.primary.is_up or not group.replica.is_up:
             return

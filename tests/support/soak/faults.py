@@ -16,7 +16,7 @@ import redis
 from redis.exceptions import RedisError
 
 from snapbid.embedded import Postgres
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.unavailable import UNAVAILABLE
 from support.machine import WORKERS
 from support.processes import children_of, log_writers_of
 from support.soak.registry import OF_MACHINE
@@ -256,7 +256,7 @@ def postgres_out_of_connections(stage: MachineStage, rng: random.Random) -> Iter
         while True:
             try:
                 held.append(await asyncpg.connect(stage.dsn))
-            except AWAY:
+            except UNAVAILABLE:
                 await asyncio.sleep(0.01)
 
     async def hoarding() -> "asyncio.Task[None]":

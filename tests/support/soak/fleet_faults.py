@@ -17,7 +17,7 @@ from support.stack import Stack
 
 fault = OF_FLEET.fault
 HALTS: Final = 20
-STORES_STEP_S: Final = 30.0  # back by so much, nodes may miss for so long that one is away
+STORES_STEP_S: Final = 30.0  # back by so much, nodes may miss for so long that one is unavailable
 FAILING_S: Final = 0.5  # for which a replica is cut off before its primary is killed
 
 
@@ -43,10 +43,10 @@ def whole(machine: Stack) -> list[int]:
 # -- nodes ----------------------------------------------------------------------------------------
 
 
-def moved(cluster: Cluster, slot: int, away: Server) -> bool:
-    """Whether a node that is not away sees another one as a slot's owner."""
-    other = next(node for node in cluster.running() if node is not away)
-    return cluster.seen_owner(slot, other) not in (away, None)
+def moved(cluster: Cluster, slot: int, unavailable: Server) -> bool:
+    """Whether a node that is not unavailable sees another one as a slot's owner."""
+    other = next(node for node in cluster.running() if node is not unavailable)
+    return cluster.seen_owner(slot, other) not in (unavailable, None)
 
 
 def slot_of(fleet: Fleet, node: Server) -> int:

@@ -14,7 +14,7 @@ import asyncpg
 from snapbid.report import tokens
 from snapbid.report.routes import report_path
 from snapbid.warehouse import campaigns
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.unavailable import UNAVAILABLE
 from support.books import OFFERS, SSPS, Books, Offer, document, trade
 from support.lanes import Lane, Reply
 from support.partner import Partner
@@ -150,7 +150,7 @@ class Traffic:
                 async with asyncio.timeout(5), connected(self._stage.dsn) as connection:
                     await self._change(connection)
                 self.changes["done"] += 1
-            except AWAY:
+            except UNAVAILABLE:
                 self.changes["failed"] += 1
             await asyncio.sleep(30 * PAUSE_S)
 
@@ -216,7 +216,7 @@ class Traffic:
         stored = -1
         while stored < least:
             await asyncio.sleep(5 * PAUSE_S)
-            with contextlib.suppress(*AWAY):
+            with contextlib.suppress(*UNAVAILABLE):
                 async with connected(self._stage.dsn) as connection:
                     stored = int(await connection.fetchval(f"select {what}") or 0)
 

@@ -31,7 +31,7 @@ from snapbid.catalog.payload import Builder
 from snapbid.catalog.publisher.overlay import insert
 from snapbid.catalog.publisher.sharing import PREFIX, ObtainedBase, obtain
 from snapbid.warehouse import campaigns
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 CHUNK: Final = 1 << 20  # bytes written and read at a time
 LOG_EVERY_S: Final = 2.0
@@ -135,8 +135,8 @@ def main() -> None:
     try:
         folder = Path(order.folder)
         obtained = asyncio.run(make(order.dsn, folder, order.after, urgent=order.urgent))
-    except (ValueError, *AWAY) as error:
-        logger.error("building the base failed: %(reason)s", {"reason": error})
+    except (ValueError, *UNAVAILABLE) as error:
+        logger.error("failed to build the base: %(reason)s", {"reason": error})
         sys.exit(1)
     sys.stdout.buffer.write(msgspec.json.encode(obtained))
     sys.stdout.buffer.flush()

@@ -31,7 +31,7 @@ async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) ->
             if obtained is not None:
                 return obtained
         except (OSError, ValueError):
-            logger.exception("building the base failed; retrying")
+            logger.exception("failed to build the base; retrying")
         await asyncio.sleep(RETRY_S)
 
 
@@ -53,7 +53,7 @@ async def _attempt(order: Order) -> ObtainedBase | None:
         if await process.wait() == 0:
             return msgspec.json.decode(output, type=ObtainedBase)
         logger.error(
-            "building the base failed with exit status %(status)s",
+            "failed to build the base: exit status %(status)s",
             {"status": process.returncode},
         )
         return None

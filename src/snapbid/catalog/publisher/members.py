@@ -28,7 +28,7 @@ LEAST: int = 100_000  # changed members allowed over any base, however small
 SHARE: int = 32  # or 1/32 of the base, if that is more
 PAGE: Final = 50_000  # members read at once
 
-logger = logging.getLogger("snapbid")
+logger = logging.getLogger(__name__)
 
 # The present members of a page, as the file has them.
 _PAGE: Final = f"""
@@ -161,7 +161,7 @@ async def make_base(dsn: str, path: Path, warehouse: str) -> MemberBase:
     finally:
         connection.terminate()
     count = size // ENTRY.size
-    logger.info("published a base of %d members of audiences", count)
+    logger.info("published a base of %(members)d members of audiences", {"members": count})
     return MemberBase(name, count, zlib.crc32(starts, checksum), revision, warehouse, time())
 
 

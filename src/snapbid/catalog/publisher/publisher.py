@@ -41,7 +41,7 @@ from snapbid.warehouse import (
     suspensions,
 )
 from snapbid.warehouse import rates as operator_rates
-from snapbid.warehouse.away import AWAY, describe
+from snapbid.warehouse.unavailable import UNAVAILABLE, describe
 
 CHANNEL: Final = "snapbid_catalog"
 RETRY_S: Final = 0.5
@@ -105,10 +105,10 @@ class CatalogPublisher:
         while True:
             try:
                 await follow()
-            except AWAY as error:
+            except UNAVAILABLE as error:
                 self._log_once(describe(error, self._dsn))
             except Exception:
-                logger.exception("publishing %s failed; retrying", what)
+                logger.exception("failed to publish %(subject)s; retrying", {"subject": what})
             await asyncio.sleep(RETRY_S)
 
     def _log_once(self, why: str) -> None:
@@ -237,9 +237,9 @@ class CatalogPublisher:
             self._make_base()
 
     def _log(self, overlay: Overlay, ssps: int, seconds: float) -> None:
+        above = " over a base of %(base)d" if overlay.base else ""
         logger.info(
-            "published %(campaigns)d campaigns over a base of %(base)d, %(ssps)d SSPs"
-            " in %(seconds).3f s",
+            f"published %(campaigns)d campaigns{above}, %(ssps)d SSPs in %(seconds).3f s",
             {
                 "campaigns": len(overlay),
                 "base": overlay.base.campaigns if overlay.base else 0,

@@ -22,7 +22,7 @@ import snapbid
 from snapbid.catalog.catalog import Base
 from snapbid.catalog.publisher.overlay import LEAST, SHARE
 from snapbid.warehouse import bases, campaigns
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 PREFIX: Final = "base-"
 PART: Final = 4 << 20  # bytes
@@ -77,14 +77,14 @@ async def obtain(
         if base := await _fetch(connection, folder, this, after):
             return ObtainedBase(base, is_fetched=True)
     except asyncpg.PostgresError as error:  # no such table, no rights, a read that fails
-        logger.warning("fetching a base failed: %(reason)s; building one here", {"reason": error})
+        logger.warning("failed to fetch a base: %(reason)s; building one here", {"reason": error})
         return ObtainedBase(await build(), is_fetched=False)
     base = await build()
     try:
         if await bases.count_publishers(connection) > 1:
             await _store(connection, folder / base.name, base, this)
-    except AWAY as error:
-        logger.warning("storing the base for other machines failed: %(reason)s", {"reason": error})
+    except UNAVAILABLE as error:
+        logger.warning("failed to store the base for other machines: %(reason)s", {"reason": error})
     return ObtainedBase(base, is_fetched=False)
 
 

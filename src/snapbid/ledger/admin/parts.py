@@ -40,7 +40,7 @@ def all_of(answers: Iterable[T | None]) -> list[T]:
     return complete
 
 
-def away(answers: Iterable[object | None]) -> list[int]:
+def unavailable(answers: Iterable[object | None]) -> list[int]:
     """List the shards that have not answered."""
     return [number for number, answer in enumerate(answers) if answer is None]
 
@@ -55,6 +55,6 @@ def names(shards: Iterable[int]) -> str:
     return ", ".join(map(name, shards))
 
 
-async def fetch_away(redis: Redis, shards: int) -> list[int]:
+async def fetch_unavailable(redis: Redis, shards: int) -> list[int]:
     """List the shards that do not answer. Raises RedisError or OSError if none does."""
-    return away(await of_each(shards, lambda shard: redis.exists(ShardKeys(shard).epoch)))
+    return unavailable(await of_each(shards, lambda shard: redis.exists(ShardKeys(shard).epoch)))

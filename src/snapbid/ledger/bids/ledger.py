@@ -167,7 +167,7 @@ class Ledger:
         return all(shard.connected for shard in self._shards)
 
     @property
-    def away(self) -> list[int]:
+    def unavailable(self) -> list[int]:
         """The shards that are not connected."""
         return [number for number, shard in enumerate(self._shards) if not shard.connected]
 
@@ -332,7 +332,7 @@ class Ledger:
                 try:
                     await self._replay_all()
                 except OSError:
-                    logger.exception("cannot read the spool; trying again")
+                    logger.exception("failed to read the spool; retrying")
             await self._wait()
 
     async def _wait(self) -> None:

@@ -29,7 +29,7 @@ class BidVerdict(StrEnum):
     """The outcome of remembering a bid.
 
     `UNCONFIRMED`, reported by a look alone: Redis started or lost its data, and budgets are not
-    restored yet; a bid gets `OVER_BUDGET` instead. `CAPS_AWAY`: the shard with the user's
+    restored yet; a bid gets `OVER_BUDGET` instead. `CAPS_UNAVAILABLE`: the shard with the user's
     impressions is unavailable. `OVER_SHARE`: several SSPs compete for the budget, and this one
     holds its share. `TAKEN`: another family of SSPs has a bid on this impression. `OVER_SUM`: the
     cost would overflow the sums of the day (remember.lua).
@@ -40,7 +40,7 @@ class BidVerdict(StrEnum):
     OVER_CAP = "c"
     OVER_SUM = "s"
     UNCONFIRMED = "w"
-    CAPS_AWAY = "a"
+    CAPS_UNAVAILABLE = "a"
     TAKEN = "t"
     OVER_SHARE = "h"
 

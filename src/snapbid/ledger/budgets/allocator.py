@@ -98,7 +98,7 @@ class _Message(NamedTuple):
 class Allocator:
     """One of any number of allocators. `clock` returns epoch seconds; `simulated`: see `script`.
 
-    `away`: shards to skip at the moment, as unavailable.
+    `unavailable`: shards to skip at the moment.
     """
 
     def __init__(
@@ -107,14 +107,14 @@ class Allocator:
         shards: int,
         clock: Callable[[], float],
         *,
-        away: Collection[int] = (),
+        unavailable: Collection[int] = (),
         simulated: bool = False,
     ) -> None:
         self._connections = connections
         self._redis: Redis = connections.client()
         self._keys = [ShardKeys(number) for number in range(shards)]
         self._clock = clock
-        self._away = away
+        self._unavailable = unavailable
         self._update = self._redis.register_script(script("escrow", simulated, shards))
         self._read = self._redis.register_script(script("accounts"))
         self._replace = self._redis.register_script(script("account"))
@@ -317,7 +317,7 @@ class Allocator:
 
     async def _of_each(self, ask: Callable[[int], Awaitable[T]]) -> list[T | None]:
         async def ask_present(shard: int) -> T:
-            if shard in self._away:
+            if shard in self._unavailable:
                 raise ConnectionError(f"{name(shard)} of the ledger is unavailable")
             return await ask(shard)
 

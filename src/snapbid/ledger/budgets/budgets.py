@@ -66,7 +66,7 @@ class Budgets:
         caps = await self._ask(user_shard(digest, shards), packed)
         merged = list(letters)
         for number, (at, _) in enumerate(limited):
-            cap = caps[number] if caps else BidVerdict.CAPS_AWAY
+            cap = caps[number] if caps else BidVerdict.CAPS_UNAVAILABLE
             if cap != BidVerdict.KEPT:
                 merged[at] = cap
         return "".join(merged)

@@ -46,7 +46,7 @@ class Capping:
     ) -> "asyncio.Future[Verdicts] | None":
         """See `Ledger.remember`; `shard` is the auction's.
 
-        A capped bid is refused with CAPS_AWAY if the user's shard does not answer in time.
+        A capped bid is refused with CAPS_UNAVAILABLE if the user's shard does not answer in time.
         """
         if not shard.connected:
             return None
@@ -100,7 +100,7 @@ class _Holds:
         for index, done in waiting:
             letter = "" if done is None else await done
             if letter != KEPT:
-                refused[index] = letter or BidVerdict.CAPS_AWAY.value
+                refused[index] = letter or BidVerdict.CAPS_UNAVAILABLE.value
         return refused
 
     def end(self, verdicts: Verdicts) -> None:

@@ -42,7 +42,8 @@ def gauges(watch: Watch) -> dict[str, Samples]:
         counters, behind_s, entries, oldest_s, shards, silent = snapshot.waiting
         states = Counter(_state_of_shard(shard, snapshot.identity) for shard in shards)
         series["snapbid_ledger_shards"] = [
-            ({"state": name}, states[name]) for name in ("confirmed", "waiting", "foreign", "away")
+            ({"state": name}, states[name])
+            for name in ("confirmed", "waiting", "foreign", "unavailable")
         ]
         series["snapbid_ledger_shard_up"] = [
             ({"shard": str(number)}, float(shard is not None))
@@ -76,7 +77,7 @@ def gauges(watch: Watch) -> dict[str, Samples]:
 
 def _state_of_shard(shard: Standing | None, warehouse: str | None) -> str:
     if shard is None:
-        return "away"
+        return "unavailable"
     if is_foreign(shard, warehouse):
         return "foreign"
     return "confirmed" if shard.is_confirmed else "waiting"

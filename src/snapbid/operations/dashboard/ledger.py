@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from snapbid.base.redis_keys import ShardKeys
-from snapbid.ledger.admin.parts import away, of_each
+from snapbid.ledger.admin.parts import of_each, unavailable
 from snapbid.ledger.bids.segment import fetch_segments
 from snapbid.ledger.scripts import SPOOL_GIVEN_UP_MS
 from snapbid.queues.queues import fetch_leftovers
@@ -62,9 +62,9 @@ class Backlog(NamedTuple):
     silent: SilentProcesses = SilentProcesses(0, 0.0)
 
     @property
-    def away(self) -> list[int]:
+    def unavailable(self) -> list[int]:
         """The unavailable shards."""
-        return away(self.shards)
+        return unavailable(self.shards)
 
 
 class Traffic(NamedTuple):

@@ -205,13 +205,13 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
     backlog = facts.backlog
     if backlog is None:
         return
-    if backlog.away:
-        count, number = len(backlog.away), len(backlog.shards)
+    if backlog.unavailable:
+        count, number = len(backlog.unavailable), len(backlog.shards)
         yield Cause(
             "shards",
             False,
             f"{count} of {number} shards of the ledger {'is' if count == 1 else 'are'} unavailable "
-            f"({names(backlog.away)}): auctions there get a 204, notices wait on disk",
+            f"({names(backlog.unavailable)}): auctions there get a 204, notices wait on disk",
             "check the primaries that had them (redis-cli --cluster check) and their replicas; "
             "bidding resumes by itself",
         )
@@ -219,7 +219,7 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
     if foreign:
         yield Cause(
             "foreign",
-            foreign + len(backlog.away) == len(backlog.shards),
+            foreign + len(backlog.unavailable) == len(backlog.shards),
             "the ledger in Redis belongs to another warehouse",
             "correct SNAPBID_REDIS_URL or SNAPBID_DATABASE_URL, or run snapbid ledger adopt",
         )

@@ -129,7 +129,7 @@ class Page(Struct):
     A point of `series` is its age (s), requests and bids per second; `trends` has the points of
     each span, `spans` their lengths (s), `meanings` a text for each outcome of a request, `states`
     one for each state of a budget. `drains` are those of all machines that reported recently.
-    `away` are the unavailable shards; sums over shards include their last known figures.
+    `unavailable` are shards; sums over shards include their last known figures.
     """
 
     at: float
@@ -140,7 +140,7 @@ class Page(Struct):
     redis: bool | None
     warehouse: bool | None
     shards: int
-    away: list[int]
+    unavailable: list[int]
     risks: list[Risk]
     now: Now | None
     quantiles: tuple[float, ...]
@@ -193,7 +193,7 @@ def page(watch: Watch) -> Page:
         redis=snapshot.redis,
         warehouse=snapshot.warehouse,
         shards=watch.settings.ledger_shards,
-        away=[] if waiting is None else waiting.away,
+        unavailable=[] if waiting is None else waiting.unavailable,
         risks=[risk for risks in snapshot.risks.values() for risk in risks],
         now=_now(watch),
         quantiles=QUANTILES,

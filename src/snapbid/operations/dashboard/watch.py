@@ -41,7 +41,7 @@ from snapbid.operations.spending import Spending, SpendingReader
 from snapbid.redisclient import connection
 from snapbid.warehouse import fence, registry, suspensions, watching
 from snapbid.warehouse import risks as warehouse_risks
-from snapbid.warehouse.away import AWAY, OUTDATED
+from snapbid.warehouse.unavailable import OUTDATED, UNAVAILABLE
 
 COUNTERS_S: Final = 2.0  # between reads of the counters and of Redis
 MONEY_S: Final = 5.0  # between reads of budgets and SSPs in Redis
@@ -310,7 +310,7 @@ class Watch:
                     suspended = await suspensions.fetch_suspended(connection)
                 finally:
                     connection.terminate()
-        except AWAY as error:
+        except UNAVAILABLE as error:
             self._known_at = -WAREHOUSE_S  # read everything once it is back
             is_there, why = isinstance(error, OUTDATED), reason(error, self._settings.database_url)
             clocks = {name: of for name, of in self.snapshot.clocks.items() if name != POSTGRES}

@@ -23,9 +23,9 @@ CAPPED = "frequency cap reached"
 PACED = "budget spent for now (even pacing)"
 SPENT = "budget spent"
 UNCONFIRMED = "budget not restored yet"
-CAPS_AWAY = "frequency caps unavailable"
+CAPS_UNAVAILABLE = "frequency caps unavailable"
 TOO_DEAR = "cost over 1,000,000 USD"
-_LIMITS = {CAPPED, CAPS_AWAY, PACED, SPENT, UNCONFIRMED}
+_LIMITS = {CAPPED, CAPS_UNAVAILABLE, PACED, SPENT, UNCONFIRMED}
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -91,8 +91,8 @@ class Groups:
         """Record the ledger's verdict (a BidVerdict) on a campaign that may not bid."""
         if verdict == BidVerdict.OVER_CAP:
             self._add(rank, CAPPED, CAP_MET)
-        elif verdict == BidVerdict.CAPS_AWAY:
-            self._add(rank, CAPS_AWAY, None)
+        elif verdict == BidVerdict.CAPS_UNAVAILABLE:
+            self._add(rank, CAPS_UNAVAILABLE, None)
         elif verdict == BidVerdict.UNCONFIRMED:
             self._add(rank, UNCONFIRMED, None)
         elif verdict == BidVerdict.OVER_SUM:
@@ -184,7 +184,7 @@ _WHY = {
     TOO_DEAR: "no win may cost more: cpm / 1000, times qty.multiplier",
     SPENT: "what is left does not pay for one more bid",
     PACED: "what the day allows until now is used",
-    CAPS_AWAY: "the shard that has this user's impressions is unavailable",
+    CAPS_UNAVAILABLE: "the shard that has this user's impressions is unavailable",
     UNCONFIRMED: "Redis has started: the drain has yet to say what was spent",
     "no recognised user": "campaigns with frequency caps need one",
 }

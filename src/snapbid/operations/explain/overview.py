@@ -81,8 +81,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     `currency` is that of the bids (prices here are in USD).
 
     `campaigns_from`: the warehouse, or a server's catalog of the same revision. `unread`: campaigns
-    of the warehouse that cannot bid because their documents are invalid. `away`: unavailable shards
-    of the ledger; auctions there get no bid.
+    of the warehouse that cannot bid because their documents are invalid. `unavailable`: shards of
+    the ledger; auctions there get no bid.
     """
 
     ssp: str
@@ -100,7 +100,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     impressions: list[Impression] = []
     campaigns_from: Literal["warehouse", "catalog"] = "warehouse"
     unread: list[str] = []
-    away: list[int] = []
+    unavailable: list[int] = []
     left_out: int = 0  # impressions beyond the first 100, which are ignored
 
 
@@ -207,11 +207,11 @@ async def explain(
     return msgspec.structs.replace(base, impressions=impressions)
 
 
-def without(of: MatchableRequest, away: list[int]) -> Explanation | None:
+def without(of: MatchableRequest, unavailable: list[int]) -> Explanation | None:
     """Return the answer if the auction's shard is unavailable, else None."""
     request, situation, _ = of
     shard = shard_of(str(request.id).encode(), situation.shards)
-    if shard not in away:
+    if shard not in unavailable:
         return None
     reason = f"{Reason.STORE_DOWN.value}: {name(shard)} of the ledger, which has this auction, is"
     return Explanation(
@@ -221,7 +221,7 @@ def without(of: MatchableRequest, away: list[int]) -> Explanation | None:
         id=str(request.id),
         canonical=situation.canonical,
         at=words.time(situation.now_ms),
-        away=away,
+        unavailable=unavailable,
     )
 
 

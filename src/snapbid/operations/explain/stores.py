@@ -38,12 +38,15 @@ from snapbid.operations.spending import fetch as fetch_spending
 from snapbid.redisclient import connection
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
-from snapbid.warehouse import audiences, away, campaigns, persons, registry, suspensions
+from snapbid.warehouse import audiences, campaigns, persons, registry, suspensions, unavailable
 
 BATCH: Final = 1000  # bids in one request for verdicts
 _CAPS: Final[dict[str, tuple[str, Code | None]]] = {
     BidVerdict.OVER_CAP: ("the user has seen it so often", CAP_MET),
-    BidVerdict.CAPS_AWAY: ("the shard that has this user's impressions is unavailable", None),
+    BidVerdict.CAPS_UNAVAILABLE: (
+        "the shard that has this user's impressions is unavailable",
+        None,
+    ),
 }
 
 
@@ -63,7 +66,9 @@ class Stores:
         self.unread: dict[str, str] = {}  # campaign -> the mistake in its document
 
     async def __aenter__(self) -> "Stores":
-        self._warehouse = await asyncpg.connect(self._settings.database_url, timeout=away.CONNECT_S)
+        self._warehouse = await asyncpg.connect(
+            self._settings.database_url, timeout=unavailable.CONNECT_S
+        )
         return self
 
     async def __aexit__(
@@ -219,8 +224,8 @@ class Stores:
         if money is not None:
             verdict = await self.look(auction, bids, None)
             carries = _spent(money)
-            if spending.away:
-                carries += f"; without {parts.names(spending.away)}, unavailable"
+            if spending.unavailable:
+                carries += f"; without {parts.names(spending.unavailable)}, unavailable"
             if verdict == BidVerdict.UNCONFIRMED:
                 carries += "; not restored by the drain since Redis started"
             rows.append(RuleCheck("budget", _budget(money), carries, verdict == BidVerdict.KEPT))
@@ -233,10 +238,10 @@ class Stores:
             rows.append(RuleCheck("frequency caps", words.some(caps), carries, holds, code))
         return rows
 
-    async def away(self) -> list[int]:
+    async def unavailable(self) -> list[int]:
         """Return the unavailable shards of the ledger. Raises LedgerUnavailable if all are."""
         try:
-            return await parts.fetch_away(self._redis, self._settings.ledger_shards)
+            return await parts.fetch_unavailable(self._redis, self._settings.ledger_shards)
         except (RedisError, OSError) as error:
             raise LedgerUnavailable from error
 

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from snapbid.operations.golive.store import SspEvidence
+from snapbid.operations.golive.store import SspRequestStats
 
 State = Literal["pass", "fail", "not seen yet"]
 
@@ -30,7 +30,7 @@ class Item(msgspec.Struct, frozen=True):
     fix: str = ""
 
 
-def judge(seen: SspEvidence, ssp: str, base_url: str) -> list[Item]:
+def judge(seen: SspRequestStats, ssp: str, base_url: str) -> list[Item]:
     """Judge the six items, in the order of document 2."""
     url = f"{base_url}/api/v1/openrtb2/{ssp}/bid"
     return [
@@ -50,7 +50,7 @@ def shown_time(epoch_s: int) -> str:
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _path(seen: SspEvidence, url: str) -> Item:
+def _path(seen: SspRequestStats, url: str) -> Item:
     title = "The assigned SSP id is placed in the endpoint path."
     total = _total(seen)
     strays = sorted(seen.strays.items(), key=lambda stray: -stray[1])[:SHOWN]
@@ -72,7 +72,7 @@ def _path(seen: SspEvidence, url: str) -> Item:
     )
 
 
-def _content_type(seen: SspEvidence) -> Item:
+def _content_type(seen: SspRequestStats) -> Item:
     title = "Content-Type: application/json is set on all requests."
     total = _total(seen)
     missing, other = seen.counts.get("untyped", 0), seen.counts.get("content_type", 0)
@@ -93,7 +93,7 @@ def _content_type(seen: SspEvidence) -> Item:
     return Item(2, title, "fail", evidence, fix)
 
 
-def _answers(seen: SspEvidence) -> Item:
+def _answers(seen: SspRequestStats) -> Item:
     title = "A test request returns 200 or 204 (no error status)."
     latest = [(at, status) for at, status in seen.answers if at >= seen.since]
     if not latest:
@@ -130,7 +130,7 @@ def _answers(seen: SspEvidence) -> Item:
 
 
 def _notices(
-    seen: SspEvidence,
+    seen: SspRequestStats,
     number: int,
     name: str,
     url: str,
@@ -160,7 +160,7 @@ def _notices(
     return Item(number, title, "not seen yet", tuple(evidence), fix)
 
 
-def _losses(seen: SspEvidence) -> list[str]:
+def _losses(seen: SspRequestStats) -> list[str]:
     """Mention loss notices, which are optional."""
     losses, unsaid = seen.notices.get("l", 0), seen.notices.get("l:-1", 0)
     if not losses:
@@ -171,7 +171,7 @@ def _losses(seen: SspEvidence) -> list[str]:
     return [text]
 
 
-def _fields(seen: SspEvidence) -> Item:
+def _fields(seen: SspRequestStats) -> Item:
     title = "Each bid request includes device.geo.country, device.ua and device.ip."
     total = seen.counts.get("requests", 0)
     if not total:
@@ -195,7 +195,7 @@ def _fields(seen: SspEvidence) -> Item:
     return Item(6, title, "fail", tuple(evidence), fix)
 
 
-def _total(seen: SspEvidence) -> int:
+def _total(seen: SspRequestStats) -> int:
     return sum(count for name, count in seen.counts.items() if name.startswith("status:"))
 
 

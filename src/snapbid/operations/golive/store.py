@@ -15,7 +15,7 @@
     {golive}:strays      unregistered ids in paths, by the time each was last seen
     {golive}:none        never exists: makes the script fail while the slot moves
 
-This is evidence, not accounting: a worker's counts of its last second may be lost. But no batch
+These are statistics, not accounting: a worker's counts of its last second may be lost. But no batch
 counts twice: if the answer to one is lost, it is sent again under the same number. Notices of
 remembered bids are read from the ledger's own counters, and the times of their last growth from
 `{sbN}:seen` (drain/counters.py). The drain adds the notices that it carries to the minutes:
@@ -47,7 +47,7 @@ NO_REASON: Final = -1  # a loss without a valid reason, such as a macro left in 
 _REASONS: Final = range(NO_REASON, 10_000)
 
 
-class SspEvidence(msgspec.Struct, frozen=True):
+class SspRequestStats(msgspec.Struct, frozen=True):
     """The statistics of an SSP from `since` until `until` (epoch s).
 
     `last_at`: count -> when it last grew, at any time; `answers` (when, status) and `problems`
@@ -68,8 +68,8 @@ class SspEvidence(msgspec.Struct, frozen=True):
     noticed_in: str = f"in the last {NOTICE_DAYS} days (UTC)"
 
 
-class RecentEvidence(NamedTuple):
-    """Counts of some minutes, the rest as in `SspEvidence`; `examples` by broken rule."""
+class RecentRequestStats(NamedTuple):
+    """Counts of some minutes, the rest as in `SspRequestStats`; `examples` by broken rule."""
 
     counts: dict[str, int]
     last_at: dict[str, int]
@@ -78,7 +78,7 @@ class RecentEvidence(NamedTuple):
     examples: dict[str, str]
 
 
-class DayEvidence(NamedTuple):
+class DayRequestStats(NamedTuple):
     """An SSP's counts of a day (YYYY-MM-DD), and examples by broken rule."""
 
     number: int
@@ -87,12 +87,12 @@ class DayEvidence(NamedTuple):
     examples: dict[str, str]
 
 
-class EvidenceStore:
+class RequestStatsStore:
     """The request statistics in Redis. All methods raise RedisError."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._write = redis.register_script(load(__package__, "evidence"))
+        self._write = redis.register_script(load(__package__, "request_stats"))
 
     async def write(
         self, sent: Mapping[int, RequestTotals], now: int, writer: str, number: int
@@ -150,7 +150,7 @@ class EvidenceStore:
         numbers: Any = await self._redis.mget([_test(digest) for digest in digests])
         return [None if number is None else int(number) for number in numbers]
 
-    async def read(self, number: int, shards: int, minutes: int, now: int) -> SspEvidence:
+    async def read(self, number: int, shards: int, minutes: int, now: int) -> SspRequestStats:
         """Read an SSP's statistics of the last minutes, in whole hours if more than 60."""
         unit, name = (MINUTE_S, "m") if minutes <= HOUR_S // MINUTE_S else (HOUR_S, "h")
         first, last = (now - minutes * MINUTE_S) // unit + 1, now // unit
@@ -167,7 +167,7 @@ class EvidenceStore:
         for fields in times:
             counts.update(_numbers(fields))
         notices, noticed_at = await self._notices(number, shards, now)
-        return SspEvidence(
+        return SspRequestStats(
             first * unit,
             now,
             dict(counts),
@@ -181,7 +181,7 @@ class EvidenceStore:
 
     async def read_recent(
         self, numbers: Sequence[int], minutes: int, now: int
-    ) -> dict[int, RecentEvidence]:
+    ) -> dict[int, RecentRequestStats]:
         """Read SSPs' statistics of the last minutes, without the ledger's counts of notices."""
         last = now // MINUTE_S
         async with self._redis.pipeline(transaction=False) as pipe:
@@ -200,7 +200,7 @@ class EvidenceStore:
             counts: Counter[str] = Counter()
             for fields in times:
                 counts.update(_numbers(fields))
-            recent[number] = RecentEvidence(
+            recent[number] = RecentRequestStats(
                 dict(counts), _numbers(last_at), _answers(latest), _problems(problems),
                 _texts(examples),
             )  # fmt: skip
@@ -208,7 +208,7 @@ class EvidenceStore:
 
     # -- carrying to the warehouse -------------------------------------------------------------
 
-    async def take_days(self) -> tuple[str, list[DayEvidence]]:
+    async def take_days(self) -> tuple[str, list[DayRequestStats]]:
         """Take the changed days, and the name of their data set.
 
         Further calls return them again until `release_days`.
@@ -228,7 +228,7 @@ class EvidenceStore:
                 pipe.hgetall(f"{GOLIVE}{number}:examples")
             replies = await pipe.execute()
         found = [
-            DayEvidence(number, day, _numbers(counts), _texts(examples))
+            DayRequestStats(number, day, _numbers(counts), _texts(examples))
             for (number, day), counts, examples in zip(
                 days, replies[::2], replies[1::2], strict=True
             )

@@ -9,7 +9,7 @@ import sys
 import threading
 
 from snapbid.partners.demand.making import make
-from snapbid.warehouse.away import AWAY
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 
 def _exit_with_stdin() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     os.nice(10)
     try:
         asyncio.run(make(dsn))
-    except AWAY:
+    except UNAVAILABLE:
         sys.exit(1)  # the drain logs it
 
 

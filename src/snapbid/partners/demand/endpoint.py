@@ -14,8 +14,8 @@ from snapbid.partners.demand.routes import SUFFIX
 from snapbid.report.gate import TokenGate
 from snapbid.report.routes import ssp_of
 from snapbid.warehouse import demand
-from snapbid.warehouse.away import AWAY
 from snapbid.warehouse.reports import TIMEOUT_S
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 MAX_AGE_S: Final = 60
 
@@ -33,7 +33,7 @@ class DemandEndpoint:
         ssp, _, fields, _ = await self._gate.admit(scope, receive, ssp_of(scope["path"], SUFFIX))
         try:
             signal = await demand.fetch(self._pool, ssp, TIMEOUT_S)
-        except AWAY as error:
+        except UNAVAILABLE as error:
             why = str(error) or type(error).__name__
             logger.warning(
                 "failed to read demand rules of %(ssp)s from the warehouse: %(reason)s",
@@ -43,7 +43,7 @@ class DemandEndpoint:
             raise Problem(detail, fields) from error
         if signal is None:
             retry = (b"retry-after", b"5")
-            raise Unavailable("the rules are not made yet; send everything", (retry, *fields))
+            raise Unavailable("the rules are not built yet; send everything", (retry, *fields))
         tag = b'"%b"' % signal.etag.encode()
         keep = b"private, max-age=%d" % MAX_AGE_S
         fields = (*fields, (b"etag", tag), (b"cache-control", keep))

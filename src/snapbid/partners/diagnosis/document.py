@@ -11,7 +11,7 @@ from msgspec import Struct
 from snapbid.bidding.bid import Reason
 from snapbid.operations.golive.checklist import NO_COUNTRY, REQUIRED, Item, judge
 from snapbid.operations.golive.examination import EXAMINED, RULE, UNMATCHED, UNUSED
-from snapbid.operations.golive.store import RecentEvidence, SspEvidence
+from snapbid.operations.golive.store import RecentRequestStats, SspRequestStats
 from snapbid.partners.diagnosis.window import MINUTES, DiagnosisWindow
 from snapbid.partners.diagnosis.words import ERRORS, NO_BID, rule_meaning
 from snapbid.warehouse.diagnosis import DayHistory
@@ -109,7 +109,7 @@ def diagnose(
     window: DiagnosisWindow,
     now: datetime,
     history: DayHistory,
-    recent: Mapping[str, RecentEvidence] | None,
+    recent: Mapping[str, RecentRequestStats] | None,
     base_url: str,
 ) -> Diagnosis:
     """Return the diagnosis of the canonical id `ssp`.
@@ -145,7 +145,7 @@ def diagnose(
     late = outcomes[Reason.LATE.value]
     checklist = None
     if recent is not None:
-        seen = _evidence(since, until, counts, notices, recent, noticed_in)
+        seen = _request_stats(since, until, counts, notices, recent, noticed_in)
         checklist = judge(seen, _path_id(ssp, recent), base_url)
     return Diagnosis(
         ssp=ssp,
@@ -290,21 +290,21 @@ def _notices_of_minutes(counts: Mapping[str, int]) -> Counter[str]:
     return notices
 
 
-def _evidence(
+def _request_stats(
     since: datetime,
     until: datetime,
     counts: Mapping[str, int],
     notices: Mapping[str, int],
-    recent: Mapping[str, RecentEvidence],
+    recent: Mapping[str, RecentRequestStats],
     noticed_in: str,
-) -> SspEvidence:
+) -> SspRequestStats:
     """Merge the family into one SSP; without unregistered ids, which may be another's mistake."""
     last_at: Counter[str] = Counter()
     for own in recent.values():
         last_at |= Counter(own.last_at)
     first = min((own.last_at["first"] for own in recent.values() if "first" in own.last_at),
                 default=None)  # fmt: skip
-    return SspEvidence(
+    return SspRequestStats(
         since=int(since.timestamp()),
         until=int(until.timestamp()),
         counts=dict(counts),

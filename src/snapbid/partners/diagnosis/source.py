@@ -18,15 +18,15 @@ from redis.exceptions import RedisError
 from snapbid.base.errors import Problem
 from snapbid.base.redis_keys import REPORT_CACHE
 from snapbid.base.repeats import RepeatedLog
-from snapbid.operations.golive.store import EvidenceStore, RecentEvidence
+from snapbid.operations.golive.store import RecentRequestStats, RequestStatsStore
 from snapbid.partners.diagnosis.document import diagnose
 from snapbid.partners.diagnosis.window import MINUTES, DiagnosisWindow
 from snapbid.report.cache import TTL_S, ReportCache
 from snapbid.report.reports import FetchedReport
 from snapbid.warehouse import diagnosis
-from snapbid.warehouse.away import AWAY
 from snapbid.warehouse.diagnosis import DayHistory
 from snapbid.warehouse.reports import TIMEOUT_S
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 LAST_TTL_S: Final = 10  # short, since partners read the last minutes to see the effect of a change
 ANSWER_TIMEOUT_S: Final = 0.5
@@ -41,7 +41,7 @@ class DiagnosisSource:
 
     def __init__(self, pool: asyncpg.Pool, redis: Redis, numbers: Numbers, base_url: str) -> None:
         self._pool = pool
-        self._evidence = EvidenceStore(redis)
+        self._request_stats = RequestStatsStore(redis)
         self._numbers = numbers
         self._base_url = base_url
         self._days = ReportCache(redis, TTL_S)
@@ -80,12 +80,12 @@ class DiagnosisSource:
 
     async def _recent(
         self, descriptors: list[str], window: DiagnosisWindow, now: datetime
-    ) -> dict[str, RecentEvidence] | None:
+    ) -> dict[str, RecentRequestStats] | None:
         numbers = {name: number for name, number in self._numbers().items() if name in descriptors}
         minutes = MINUTES if window.days is None else 0
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                recent = await self._evidence.read_recent(
+                recent = await self._request_stats.read_recent(
                     list(numbers.values()), minutes, int(now.timestamp())
                 )
         except (RedisError, OSError) as error:
@@ -101,7 +101,7 @@ class DiagnosisSource:
             return DayHistory([], [])
         try:
             return await diagnosis.fetch(self._pool, ssp, window.days, TIMEOUT_S)
-        except AWAY as error:
+        except UNAVAILABLE as error:
             reason = str(error) or type(error).__name__
             repeated.warning(
                 "failed to read days for a diagnosis: the warehouse is unavailable: %(reason)s",

@@ -51,7 +51,7 @@ def problems(settings: Settings) -> dict[str, dict[str, Answer]]:
         "report": _report(),
         "demand": {
             "unavailable": Unavailable(
-                "the rules are not made yet; send everything", ((b"retry-after", b"5"),)
+                "the rules are not built yet; send everything", ((b"retry-after", b"5"),)
             )
         },
     }

@@ -128,7 +128,7 @@ function stores(data) {
   const drain = data.drain_waiting === null ? ["unknown", "none"]
     : behind === null ? ["never ran", "bad"]
     : behind > 60 ? [`${seconds(behind)} behind`, "bad"] : ["up to date", "good"];
-  const gone = data.away.length;
+  const gone = data.unavailable.length;
   const redis = gone ? element("li", `Redis without ${gone} of ${data.shards} shards`, "bad")
     : pill("Redis", data.redis);
   at("stores").replaceChildren(redis, pill("PostgreSQL", data.warehouse),

@@ -1,6 +1,6 @@
-"""Segment files: created and locked by a worker, taken over by the writer once unlocked.
+"""Chunk files: created and locked by a worker, taken over by the writer once unlocked.
 
-A machine's segments are in `spool/MACHINE` below the log's directory, named `TOKEN-NUMBER.rows`. A
+A machine's chunks are in `spool/MACHINE` below the log's directory, named `TOKEN-NUMBER.rows`. A
 token belongs to one worker, and is never used again.
 """
 
@@ -12,22 +12,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from snapbid.auctionlog.layout import HEADER_SIZE, SEGMENT_SIZE, new_header
+from snapbid.auctionlog.layout import CHUNK_SIZE, HEADER_SIZE, new_header
 
 SUFFIX: Final = ".rows"
 _UNLOCKED: Final = ".new"
-MOST_SEGMENTS: Final = 128  # waiting in a machine's spool: 512 MiB
+MOST_CHUNKS: Final = 128  # waiting in a machine's spool: 512 MiB
 
 
 class SpoolCrowdedError(OSError):
     """The writer does not keep up, or is not running."""
 
     def __init__(self) -> None:
-        super().__init__(None, f"{MOST_SEGMENTS} segments are waiting for the writer")
+        super().__init__(None, f"{MOST_CHUNKS} chunks are waiting for the writer")
 
 
-class RowSegment:
-    """A mapped segment; `token` and `number` are parts of its name."""
+class RowChunk:
+    """A mapped chunk; `token` and `number` are parts of its name."""
 
     def __init__(self, path: Path, file: int) -> None:
         self.path = path
@@ -41,17 +41,17 @@ class RowSegment:
             raise
 
     @classmethod
-    def create(cls, spool: Path, token: str, number: int) -> "RowSegment":
-        """Create a locked segment with all its disk space allocated. Raises OSError."""
+    def create(cls, spool: Path, token: str, number: int) -> "RowChunk":
+        """Create a locked chunk with all its disk space allocated. Raises OSError."""
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if sum(1 for _ in spool.glob(f"*{SUFFIX}")) >= MOST_SEGMENTS:
+        if sum(1 for _ in spool.glob(f"*{SUFFIX}")) >= MOST_CHUNKS:
             raise SpoolCrowdedError
         path = spool / f"{token}-{number:06d}{SUFFIX}"
         unlocked = path.with_suffix(_UNLOCKED)
         file = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.posix_fallocate(file, 0, SEGMENT_SIZE)
+            os.posix_fallocate(file, 0, CHUNK_SIZE)
             os.pwrite(file, new_header(), 0)
             unlocked.rename(path)
         except OSError:
@@ -61,7 +61,7 @@ class RowSegment:
         return cls(path, file)
 
     def is_abandoned(self) -> bool:
-        """Whether no worker holds the segment's lock."""
+        """Whether no worker holds the chunk's lock."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -84,16 +84,16 @@ def machine() -> str:
 
 
 def spool_of(directory: Path) -> Path:
-    """The directory of this machine's segments."""
+    """The directory of this machine's chunks."""
     return directory / "spool" / machine()
 
 
-def open_all(spool: Path, known: set[Path]) -> Iterator[RowSegment]:
-    """Open the segments that are not in `known`, ordered by name."""
+def open_all(spool: Path, known: set[Path]) -> Iterator[RowChunk]:
+    """Open the chunks that are not in `known`, ordered by name."""
     for path in sorted(spool.glob(f"*{SUFFIX}")):
         if path not in known:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             if os.fstat(file).st_size < HEADER_SIZE:
                 os.close(file)
                 continue
-            yield RowSegment(path, file)
+            yield RowChunk(path, file)

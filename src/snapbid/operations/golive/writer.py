@@ -24,7 +24,7 @@ from snapbid.base.tasks import end
 from snapbid.bidding.request_stats import SAMPLED, RequestStats, RequestTotals
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN, bid_digest
 from snapbid.operations.golive.examination import Sample, examine
-from snapbid.operations.golive.store import EvidenceStore
+from snapbid.operations.golive.store import RequestStatsStore
 
 WRITE_S: Final = 4 * BEAT_S
 EXAMINING_S: Final = 0.005  # processor time for each write
@@ -50,7 +50,7 @@ class _Notice(NamedTuple):
     looks: int
 
 
-class Evidence:
+class RequestStatsWriter:
     """All SSPs' request statistics in this worker. `clock` gives epoch seconds.
 
     `outcomes` yields the growth of each SSP's answers by outcome since the last call.
@@ -58,7 +58,7 @@ class Evidence:
 
     def __init__(
         self,
-        store: EvidenceStore,
+        store: RequestStatsStore,
         clock: Callable[[], float] = time,
         outcomes: Callable[[], Growth] = tuple,
     ) -> None:

@@ -6,7 +6,7 @@ import asyncpg
 
 from snapbid.base.reasons import reason
 
-AWAY: Final = (
+UNAVAILABLE: Final = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # the connection ended amid an answer
