@@ -315,7 +315,7 @@ def test_a_bidder_that_sheds_load_has_no_capacity_for_it(load: Any, plain: tuple
     [
         (["http://192.0.2.1:80"], "--i-own-this-target"),
         (["https://127.0.0.1"], "plain HTTP"),
-        (["--duration", "forever"], "--duration must be a time that ends"),
+        (["--duration", "forever"], "--duration must be a duration"),
         (["--duration", "2h"], "--duration must be from"),
         (["--rate", "1e6"], "--rate must be from"),
         (["--rate", "nan"], "--rate must be from"),

@@ -1,4 +1,4 @@
-"""What import takes from a creative's VAST, and what may not stand beside it."""
+"""What import takes from a creative's VAST, and what cannot be combined with it."""
 
 import json
 from io import BytesIO

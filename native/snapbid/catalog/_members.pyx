@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Who is in which audience, as workers map it.
+"""Members of audiences, in a file that workers map.
 
 A section of a file has entries of 16 bytes, ascending: member (int64), audience (int32), until
 (int32, seconds since 2024; the largest number is never), big-endian as PostgreSQL sends them. Behind
@@ -175,12 +175,12 @@ cdef inline const unsigned char *seek(const Section *section, uint64_t member,
 
 @cython.final
 cdef class MemberBook:
-    """The members in force, for all readers of a process; None until there are any."""
+    """The members in use, for all readers of a process; None until there are any."""
 
     @property
     def current(self):
         return self.current
 
     def use(self, Members members):
-        """Put members into force."""
+        """Use these members from now on."""
         self.current = members

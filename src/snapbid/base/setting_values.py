@@ -124,7 +124,9 @@ def token(text: str) -> Secret:
 def home(text: str) -> Path:
     path = path_of(text)
     if path.exists() and not path.is_dir():
-        raise InvalidValueError("must be a directory, or be free to become one", repr(text))
+        raise InvalidValueError(
+            "must be a directory, or a path where one can be created", repr(text)
+        )
     return path
 
 

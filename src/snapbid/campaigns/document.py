@@ -84,7 +84,7 @@ def _has_what_its_media_needs(creative: Any, at: Path, mistakes: Mistakes) -> No
         if creative.media != "native":
             report(mistakes, (at, "native"), "is for media native")
         elif creative.adm:
-            report(mistakes, (at, "adm"), "must not stand beside native")
+            report(mistakes, (at, "adm"), "cannot be combined with native")
     elif creative.adm:
         if creative.media != "native":
             language: Language = "HTML" if creative.media == "banner" else "VAST"

@@ -39,9 +39,9 @@ class Members:
 
 @final
 class MemberBook:
-    """The members in force, for all readers of a process; None until there are any."""
+    """The members in use, for all readers of a process; None until there are any."""
 
     @property
     def current(self) -> Members | None: ...
     def use(self, members: Members | None) -> None:
-        """Put members into force."""
+        """Use these members from now on."""

@@ -76,7 +76,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def parent(self) -> str:
-        """`context` or `context.privacy`."""
+        """The path of the object that has the field: `context` or `context.privacy`."""
         return self.path.rpartition(".")[0]
 
     @property

@@ -48,7 +48,7 @@ class _EventReader:
     _skipped = 0  # bytes before it
 
     def __init__(self, body: bytes, product: Product, now_ms: int, *, test: bool) -> None:
-        """Raises Malformed."""
+        """Prepare to read the events of a body. Raises Malformed."""
         presets = product.presets
         self._presets = presets if CORE in presets else presets | {CORE}
         self._product = product.name.encode()
@@ -63,7 +63,10 @@ class _EventReader:
         self._suspect = SUSPECT.search(body) is not None
 
     def read(self, raw: bytes | Raw) -> AcceptedEvent | Examination:
-        """Raises Malformed."""
+        """Read one event of a batch, examining it only if the fast path refuses it.
+
+        Raises Malformed.
+        """
         text = bytes(raw)
         if not self._examine_all and not (self._suspect and SUSPECT.search(text)):
             event = fast.read(text, self._decode, self._product, self._latest_ms)

@@ -110,7 +110,7 @@ def duration(name: str, text: str, *, least: float = 0.0, most: float = MAX_RUN_
     """Parse `500ms`, `10s`, `2m`, `1h` or bare seconds into seconds."""
     match = _DURATION.fullmatch(text)
     if not match:
-        raise OptionError(f"{name} must be a time that ends, like 500ms, 30s or 5m, found {text!r}")
+        raise OptionError(f"{name} must be a duration, such as 500ms, 30s or 5m, found {text!r}")
     seconds = float(match[1]) * _SECONDS[match[2] or "s"]
     if not least <= seconds <= most:
         raise OptionError(f"{name} must be from {least:g} to {most:g} seconds, found {text}")

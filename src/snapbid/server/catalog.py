@@ -39,7 +39,7 @@ class MemberFollower:
         self._seen: FileVersion | None = None
 
     async def look(self) -> None:
-        """Put the file's members into force unless they already are."""
+        """Use the members of the file, if it has changed."""
         try:
             version = _version_of(self._path)
             if version == self._seen:

@@ -18,7 +18,7 @@ class OwnClock(NamedTuple):
 
     @classmethod
     def compared(cls, asked: float, other: float, answered: float) -> "OwnClock":
-        """Compare with a time that was read between two own times (epoch s)."""
+        """Compare the clocks: `other` was read between `asked` and `answered` (epoch s)."""
         return cls((asked + answered) / 2 - other, abs(answered - asked) / 2)
 
 

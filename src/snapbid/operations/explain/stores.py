@@ -99,7 +99,7 @@ class Stores:
         return CatalogSnapshot(catalog, lookups, settings.ledger_shards)
 
     async def look_up_persons(self, asked: MatchableRequest) -> list[str]:
-        """Put into force in which audiences the request's persons are, and say so by their hashes.
+        """Load the audiences of the request's persons; describe their members by their hashes.
 
         Workers have it within seconds from the same table.
         """

@@ -45,7 +45,7 @@ class LogError(ValueError):
 
 
 class Export(NamedTuple):
-    """The names of a log's columns, its lines, and the number of odd lines by oddity."""
+    """The columns and lines of a log, and the number of unusual lines by what is unusual."""
 
     names: list[str]
     lines: Iterator[Line]

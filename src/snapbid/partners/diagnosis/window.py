@@ -33,5 +33,5 @@ def parse(query: bytes, today: date) -> DiagnosisWindow:
         shown = given["last"][0] if len(given["last"]) == 1 else f"{len(given['last'])} of them"
         raise BadWindow(f"last: must be {LAST}, found {shown[:_SHOWN_CHARACTERS]!a}")
     if twice := sorted(given.keys() & {"from", "to"}):
-        raise BadWindow(f"{', '.join(twice)}: may not stand beside last")
+        raise BadWindow(f"{', '.join(twice)}: cannot be combined with last")
     return DiagnosisWindow(None)
