@@ -22,8 +22,8 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as a JSON object: what every line has, and the fields that it names."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = dict(record.args) if isinstance(record.args, Mapping) else {}
-        line |= {
+        fields = record.args if isinstance(record.args, Mapping) else {}
+        line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
@@ -32,7 +32,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return json.dumps({**line, **fields, **line}, default=str)
 
 
 def log_to_stderr() -> None:
