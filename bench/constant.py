@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from snapbid.base.settings import load
 from snapbid.server import serve
-from snapbid.server.running import install
+from snapbid.server.granian import install
 
 PATH: Final = "/api/v1/openrtb2/acme/bid"
 BODY: Final = b'{"id":"%b"}' % (b"x" * 1015)  # 1,024 bytes

@@ -29,7 +29,7 @@ their time was over.
 - `constant` is an application that always sends 1 KB (or 204) under the same server settings: the
   ceiling. `read` reads the request's body first. It runs in a task for each request, as Granian
   runs any application; `taskless` runs without, as the product's bids and notices do
-  (`server/running.py`). `constant-plain` leaves its threads to the default scheduling
+  (`server/granian.py`). `constant-plain` leaves its threads to the default scheduling
   policy (SCHED_OTHER), as Granian does; `snapbid serve` sets SCHED_BATCH, so that the thread that
   reads requests and the one that answers them take turns instead of preempting each other.
   `uvicorn-constant` is the same application on uvicorn.

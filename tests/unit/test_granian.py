@@ -16,8 +16,7 @@ from granian.http import HTTP1Settings
 from granian.server import common, mp
 from granian.server.mp import MPServer, WorkerProcess
 
-from snapbid.server import running
-from snapbid.server.granian import GranianServer
+from snapbid.server.granian import GranianServer, install
 
 
 def parameters(function: object) -> list[str]:
@@ -118,7 +117,7 @@ def test_what_a_worker_does_when_it_ends() -> None:
 
 
 def test_what_runs_requests_is_built_by_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`running.install` replaces it in a worker; a request's coroutine is `in_task`."""
+    """`install` replaces it in a worker; a request's coroutine is `in_task`."""
     original: Any = vars(mp)["_new_cbscheduler"]
     monkeypatch.setattr(mp, "_new_cbscheduler", original)  # put back afterwards
     assert parameters(original) == ["loop", "cb", "impl_asyncio"]
@@ -129,7 +128,7 @@ def test_what_runs_requests_is_built_by_one_function(monkeypatch: pytest.MonkeyP
 
     async def application(*_: Any) -> None: ...
 
-    running.install(application, lambda path: 1)
+    install(application, lambda path: 1)
     replaced: Any = vars(mp)["_new_cbscheduler"]
     assert replaced is not original
     loop = asyncio.new_event_loop()

@@ -1,28 +1,31 @@
-"""Granian's worker processes: replaced one by one on SIGHUP, restarted when they crash.
+"""All that we change in Granian 2.8, by its private parts; nothing else here knows them.
 
-Stock Granian (2.8) stops a worker as soon as its replacement has begun to start, whether or not
-that one ever listens, and gives up on all workers when one crashes twice in a row. Here a worker
-serves on until its replacement reports that it listens, and also if the replacement cannot start.
+Each change could be one of Granian's own (README.md, "What we change in Granian"):
 
-Two threads of stock Granian wait for the end of each worker. To the second one the worker seems
-alive until the first has recorded its exit; if that takes more than a millisecond, Granian logs
-that the worker refused to stop, and kills it. Here the exit is detected by a pipe that closes with
-the process.
+- `GranianServer` keeps a worker until its replacement listens, restarts workers that crash however
+  often, and waits for a worker's exit by a pipe that closes with the process.
+- `install` hands a worker's requests to `RequestRunner`, which runs most of them without a task.
 
-The methods and attributes of `MPServer` that this relies on are private: `unit/test_granian.py`
-fails when a release changes them, and pyproject.toml excludes the next minor version.
+`unit/test_granian.py` fails when a release changes what this relies on, and pyproject.toml excludes
+the next minor version.
 """
 
 import logging
 import time
 from _thread import start_new_thread
-from collections.abc import Callable, Iterable
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from granian._granian import CallbackScheduler
+from granian.server import mp
 from granian.server.mp import MPServer
+
+from snapbid.base.http import Receive, Scope, Send
+from snapbid.server._running import RequestRunner
 
 POLL_S: Final = 0.05
 SHORT_LIFE_S: Final = 5.0  # a worker that lived no longer is restarted after a pause
@@ -148,3 +151,26 @@ class GranianServer(MPServer):
             )
             worker.kill()
             wait(ended)
+
+
+AsgiApplication: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
+
+
+def install(application: AsgiApplication, kind_of: Callable[[str], int]) -> None:
+    """Make the server that is about to run this application in this process use the runner.
+
+    `kind_of` maps a path to how its requests run (`RequestRunner`).
+    """
+
+    class Scheduler(CallbackScheduler):
+        def __init__(self, loop: AbstractEventLoop, in_task: Any, *_: object) -> None:
+            super().__init__()
+            runner = RequestRunner(loop, application, kind_of, in_task)
+            self._schedule_fn = runner.schedule
+
+    def new_scheduler(
+        loop: AbstractEventLoop, in_task: Any, impl_asyncio: bool = False
+    ) -> Scheduler:
+        return Scheduler(loop, in_task, None, None, None)
+
+    mp._new_cbscheduler = new_scheduler  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ POLL_S: Final = 0.01
 def create(listening: Connection) -> "Application":
     """Build the application of this worker; write to `listening` once its port is open."""
     from snapbid.server.app import Application  # not imported by the process that starts workers
-    from snapbid.server.running import install
+    from snapbid.server.granian import install
     from snapbid.server.worker import Worker
 
     log_to_stderr()
