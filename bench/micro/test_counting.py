@@ -12,8 +12,8 @@ import pytest
 
 from bench.micro.conftest import Each
 from snapbid.bidding._bid_path import AdmissionControl, Outcome, RequestCounts
+from snapbid.bidding.endpoint import BidTimings
 from snapbid.bidding.routes import BID_ROUTE
-from snapbid.bidding.timing import BidTimings
 from snapbid.metrics import Counters, Metrics
 
 SSPS = 20

@@ -28,9 +28,9 @@ from bench.together_run import batch, issue_key, until_known
 from snapbid.base.settings import load, require_serving
 from snapbid.bidding.routes import bid_path
 from snapbid.ledger.bids.ledger import Ledger
-from snapbid.partners.diagnosis.routes import diagnosis_path
+from snapbid.partners.diagnosis.endpoint import diagnosis_path
 from snapbid.report import tokens
-from snapbid.report.routes import report_path
+from snapbid.report.endpoint import report_path
 from snapbid.server.app import Application
 from snapbid.server.worker import Worker
 from workload import requests

@@ -11,7 +11,7 @@ from support.snapshot import RATES, snapshot_of
 
 from snapbid.campaigns.campaign import Campaign, CampaignMistake
 from snapbid.campaigns.campaign_file import read_file
-from snapbid.campaigns.futile import warning_of
+from snapbid.campaigns.review import warning_of
 from snapbid.operations.export import examples, read
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 

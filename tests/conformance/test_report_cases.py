@@ -25,7 +25,7 @@ from support.client import Reply
 from support.report import SSPS, Clock, Reporter, fill, reporter, sign
 from support.stack import execute
 
-from snapbid.report.routes import report_path
+from snapbid.report.endpoint import report_path
 
 Document = dict[str, Any]
 CASES = Path(__file__).parent / "cases" / "report"

@@ -13,7 +13,7 @@ from support.ops import CAMPAIGN, ask
 from support.processes import eventually
 from support.stack import JWT_SECRET, Stack, execute
 
-from snapbid.partners.demand.routes import demand_path
+from snapbid.partners.demand.endpoint import demand_path
 from snapbid.report import tokens
 
 RENEWED_S = 60

@@ -19,7 +19,7 @@ from support.ops import ask
 from support.processes import eventually
 from support.stack import JWT_SECRET, Stack, connected, execute
 
-from snapbid.partners.diagnosis.routes import diagnosis_path
+from snapbid.partners.diagnosis.endpoint import diagnosis_path
 from snapbid.report import tokens
 from snapbid.warehouse import registry
 from snapbid.warehouse.diagnosis import _NOTICES, _REQUESTS

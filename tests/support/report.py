@@ -13,8 +13,7 @@ from redis.asyncio import Redis
 from snapbid.base.errors import Problem
 from snapbid.base.http import Message, problem_answer
 from snapbid.report import tokens
-from snapbid.report.endpoint import ReportEndpoint
-from snapbid.report.routes import report_path
+from snapbid.report.endpoint import ReportEndpoint, report_path
 from snapbid.warehouse.reports import open_pool
 from support.client import Reply
 from support.stack import connected

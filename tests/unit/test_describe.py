@@ -19,7 +19,7 @@ from snapbid.base.settings import load
 from snapbid.bidding.routes import ROUTES as NOTICE_ROUTES
 from snapbid.events.answers import PROBLEM_CODES
 from snapbid.events.catalog import EVENTS
-from snapbid.events.routes import ROUTES as EVENT_ROUTES
+from snapbid.events.endpoint import ROUTES as EVENT_ROUTES
 from snapbid.events.rulebook import RULES, STATUSES, WARNINGS
 from snapbid.partners.docs.document import AUTHORED, filled, limits
 from snapbid.partners.docs.endpoint import ASSETS, LIBRARY, LIBRARY_VERSION

@@ -20,13 +20,18 @@ from snapbid.base.errors import (
     UnsupportedMediaType,
 )
 from snapbid.events import answers
-from snapbid.events.answers import CodedAnswer, EventsUnavailable, RateExceeded, UnknownApiKey
+from snapbid.events.answers import (
+    CodedAnswer,
+    EventsUnavailable,
+    RateExceeded,
+    Slices,
+    UnknownApiKey,
+)
 from snapbid.events.catalog import EVENTS
 from snapbid.events.enrich import Enriched, Enricher, to_usd
 from snapbid.events.fields import PRESETS
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
 from snapbid.events.rulebook import RefusedRequest, findings_of
-from snapbid.events.slices import Slices
 from snapbid.events.validate import read_batch, read_single
 from snapbid.reference import agents, geo, history
 

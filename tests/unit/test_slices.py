@@ -7,9 +7,8 @@ from collections.abc import Generator
 import pytest
 from support.sending import NOW, event
 
-from snapbid.events import slices
+from snapbid.events import answers
 from snapbid.events.outcomes import Product
-from snapbid.events.slices import Slices
 from snapbid.events.validate import batch_steps, read_batch
 
 PRODUCT = Product("shop")
@@ -18,7 +17,7 @@ BODY = json.dumps([event("login", f"u{number}") for number in range(100)] + [eve
 
 async def turns_during(slice_s: float, monkeypatch: pytest.MonkeyPatch) -> int:
     """How often somebody else had a turn while a batch was read."""
-    monkeypatch.setattr(slices, "SLICE_S", slice_s)
+    monkeypatch.setattr(answers, "SLICE_S", slice_s)
     turns = 0
 
     async def other() -> None:
@@ -29,7 +28,7 @@ async def turns_during(slice_s: float, monkeypatch: pytest.MonkeyPatch) -> int:
 
     task = asyncio.create_task(other())
     steps = batch_steps(BODY, PRODUCT, NOW, lenient=True)
-    read = await Slices().run(steps)
+    read = await answers.Slices().run(steps)
     task.cancel()
     assert read == read_batch(BODY, PRODUCT, NOW, lenient=True)
     return turns
@@ -49,4 +48,4 @@ async def test_what_the_work_raises_is_raised() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await Slices().run(work())
+        await answers.Slices().run(work())

@@ -16,7 +16,7 @@ from snapbid.operations.dashboard.guard import Answers, SspStanding
 from snapbid.operations.dashboard.ledger import Backlog, SilentProcesses, Standing
 from snapbid.operations.dashboard.trends import Trends
 from snapbid.operations.dashboard.verdict import Facts, Judge
-from snapbid.operations.dashboard.words import MEANINGS
+from snapbid.operations.dashboard.view import MEANINGS
 
 OURS = Standing("w1", is_confirmed=True)
 GOOD = Facts(

@@ -77,8 +77,7 @@ class _Check:
         """Yield the creatives one by one, with their warnings."""
         from snapbid.campaigns.campaign import CampaignError
         from snapbid.campaigns.campaign_file import read_file
-        from snapbid.campaigns.derived import derived_of
-        from snapbid.campaigns.futile import warning_of
+        from snapbid.campaigns.review import derived_of, warning_of
 
         found: list[CampaignMistake] = []
         try:

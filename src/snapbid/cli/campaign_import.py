@@ -89,8 +89,8 @@ def _read(
 
     from snapbid.campaigns.campaign import CampaignError
     from snapbid.campaigns.campaign_file import read_file
-    from snapbid.campaigns.futile import warning_of
     from snapbid.campaigns.normalised import encode
+    from snapbid.campaigns.review import warning_of
 
     now_ms = int(time() * 1000)
     reported_at, count = monotonic(), 0

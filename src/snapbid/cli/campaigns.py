@@ -89,7 +89,7 @@ def campaign_show(campaign_id: str, as_json: bool) -> None:
     import msgspec
 
     from snapbid.campaigns.document import decode
-    from snapbid.campaigns.macros import macros_of
+    from snapbid.campaigns.review import macros_of
     from snapbid.warehouse import campaigns, conversions
 
     async def work(

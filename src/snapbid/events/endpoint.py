@@ -16,19 +16,41 @@ from snapbid.base.errors import MethodNotAllowed, NotFound, Problem, where
 from snapbid.base.http import Answer, Disconnected, Receive, Scope, read_json_body, refused
 from snapbid.catalog.event_config import EventConfig, decode
 from snapbid.events import answers
-from snapbid.events.answers import CodedAnswer, EventsUnavailable, RateExceeded, UnknownApiKey
+from snapbid.events.answers import (
+    CodedAnswer,
+    EventsUnavailable,
+    RateExceeded,
+    Slices,
+    UnknownApiKey,
+)
 from snapbid.events.enrich import Enricher
 from snapbid.events.keys import ApiKey, ApiKeys
 from snapbid.events.outcomes import AcceptedEvent, BatchResult, Product, SingleResult
-from snapbid.events.routes import BATCH_PATH, SINGLE_PATH
 from snapbid.events.rulebook import VALIDATION_ERROR, FieldFinding, RefusedRequest
-from snapbid.events.slices import Slices
 from snapbid.events.validate import batch_steps, read_batch, read_single
 from snapbid.metrics import Counters, Metrics
 from snapbid.queues.rate import EventLimiter, RateLimiterUnavailable, Refusal
 from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.history import DailyRates, History
+
+SINGLE_PATH: Final = "/v3/s2s/event"
+BATCH_PATH: Final = "/v3/s2s/batch"
+PREFIX: Final = "/v3/"
+
+ROUTES: Final = {SINGLE_PATH: "events_single", BATCH_PATH: "events_batch"}
+"""Path -> value of the label `route` of `snapbid_http_requests_total`."""
+
+
+def is_event_path(path: str) -> bool:
+    """Whether `EventEndpoints` answers this path; unknown paths below `/v3/` get a 404 there."""
+    return path.startswith(PREFIX)
+
+
+def route_of(path: str) -> str | None:
+    """The name under which requests to a path are counted; None for other rooms' paths."""
+    return ROUTES.get(path)
+
 
 MAX_BYTES: Final = 4 << 20  # of a decompressed body
 EVENT_BYTES: Final = 4096  # larger events count as several

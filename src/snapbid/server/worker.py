@@ -25,23 +25,19 @@ from snapbid.bidding.signing import NoticeSigner
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog._members import MemberBook
 from snapbid.catalog.catalog import Catalog
-from snapbid.events.endpoint import EventEndpoints
-from snapbid.events.routes import ROUTES as EVENT_ROUTES
-from snapbid.events.routes import is_event_path
+from snapbid.events.endpoint import ROUTES as EVENT_ROUTES
+from snapbid.events.endpoint import EventEndpoints, is_event_path
 from snapbid.ledger.admin import parts
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.budgets.releases import ReleaseReader, releases_path
 from snapbid.metrics import Counter, Counters, Metrics
-from snapbid.operations.golive.outcomes import Outcomes
 from snapbid.operations.golive.store import RequestStatsStore
-from snapbid.operations.golive.writer import RequestStatsWriter
+from snapbid.operations.golive.writer import Outcomes, RequestStatsWriter
 from snapbid.operations.recording.recorder import Recorder
-from snapbid.partners.demand.endpoint import DemandEndpoint
-from snapbid.partners.demand.routes import ROUTE as DEMAND_ROUTE
-from snapbid.partners.demand.routes import is_demand_path
-from snapbid.partners.diagnosis.endpoint import DiagnosisEndpoint
-from snapbid.partners.diagnosis.routes import ROUTE as DIAGNOSIS_ROUTE
-from snapbid.partners.diagnosis.routes import is_diagnosis_path
+from snapbid.partners.demand.endpoint import ROUTE as DEMAND_ROUTE
+from snapbid.partners.demand.endpoint import DemandEndpoint, is_demand_path
+from snapbid.partners.diagnosis.endpoint import ROUTE as DIAGNOSIS_ROUTE
+from snapbid.partners.diagnosis.endpoint import DiagnosisEndpoint, is_diagnosis_path
 from snapbid.partners.docs.endpoint import pages
 from snapbid.partners.docs.routes import ROUTE as PAGE_ROUTE
 from snapbid.queues.permits import Permits
@@ -51,11 +47,10 @@ from snapbid.redisclient import pipelined
 from snapbid.redisclient.commits import commits
 from snapbid.reference import agents, history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
-from snapbid.report.endpoint import ReportEndpoint
+from snapbid.report.endpoint import ROUTE as REPORT_ROUTE
+from snapbid.report.endpoint import ReportEndpoint, is_report_path
+from snapbid.report.endpoint import route_of as report_route_of
 from snapbid.report.gate import TokenGate
-from snapbid.report.routes import ROUTE as REPORT_ROUTE
-from snapbid.report.routes import is_report_path
-from snapbid.report.routes import route_of as report_route_of
 from snapbid.server.bids import BidEndpoints
 from snapbid.server.catalog import CatalogFollower
 from snapbid.server.connections import ConnectionKeeper, most

@@ -12,7 +12,7 @@ from typing import Any, Final
 import asyncpg
 
 from snapbid.report import tokens
-from snapbid.report.routes import report_path
+from snapbid.report.endpoint import report_path
 from snapbid.warehouse import campaigns
 from snapbid.warehouse.unavailable import UNAVAILABLE
 from support.books import OFFERS, SSPS, Books, Offer, document, trade

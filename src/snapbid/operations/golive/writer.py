@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from time import thread_time, time
 from typing import Final, NamedTuple, TypeAlias
 
@@ -23,8 +23,30 @@ from snapbid.base.beat import BEAT_S, beat
 from snapbid.base.tasks import end
 from snapbid.bidding.request_stats import SAMPLED, RequestStats, RequestTotals
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN, bid_digest
+from snapbid.metrics import Metrics
+from snapbid.metrics.keys import parse_key
 from snapbid.operations.golive.examination import Sample, examine
 from snapbid.operations.golive.store import RequestStatsStore
+
+METRIC: Final = "snapbid_bid_requests_total"
+
+
+class Outcomes:
+    """Yields, at each call, the growth since the call before."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._seen = metrics.values(METRIC)  # counted by earlier processes
+
+    def __call__(self) -> Iterator[tuple[str, str, int]]:
+        """Yield SSP, outcome and growth of each series that has grown."""
+        before, self._seen = self._seen, self._metrics.values(METRIC)
+        for key, value in self._seen.items():
+            more = value - before.get(key, 0)
+            if more:
+                labels = parse_key(key)[1]
+                yield labels["ssp"], labels["outcome"], more
+
 
 WRITE_S: Final = 4 * BEAT_S
 EXAMINING_S: Final = 0.005  # processor time for each write

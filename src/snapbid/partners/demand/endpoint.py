@@ -10,12 +10,27 @@ import asyncpg
 
 from snapbid.base.errors import Problem, Unavailable
 from snapbid.base.http import JSON, Answer, Receive, Scope, answer
-from snapbid.partners.demand.routes import SUFFIX
+from snapbid.report.endpoint import PREFIX, ssp_of
 from snapbid.report.gate import TokenGate
-from snapbid.report.routes import ssp_of
 from snapbid.warehouse import demand
 from snapbid.warehouse.reports import TIMEOUT_S
 from snapbid.warehouse.unavailable import UNAVAILABLE
+
+SUFFIX: Final = "/demand"
+
+ROUTE: Final = "demand"
+"""Value of the label `route` of `snapbid_http_requests_total`."""
+
+
+def demand_path(ssp: str) -> str:
+    """Return the path of an SSP's demand signals."""
+    return f"{PREFIX}{ssp}{SUFFIX}"
+
+
+def is_demand_path(path: str) -> bool:
+    """Return whether `DemandEndpoint` answers this path."""
+    return ssp_of(path, SUFFIX) is not None
+
 
 MAX_AGE_S: Final = 60
 

@@ -1,0 +1,125 @@
+"""What a review of a campaign shows: facts of its markup, its macros, why it can never bid."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from snapbid.campaigns.campaign import Campaign, Creative
+from snapbid.campaigns.markup import Language, MacroPlace, macro_places
+from snapbid.campaigns.native import NativeAd
+from snapbid.campaigns.rules import Path, path_text
+from snapbid.campaigns.vast import VastError
+from snapbid.campaigns.vast_facts import facts_of, known
+
+
+class Derived(NamedTuple):
+    """The kind of markup, such as `VAST 3.0`, and the values that it states, by field."""
+
+    markup: str
+    fields: dict[str, Any]
+
+
+def derived_of(creative: Creative) -> Derived:
+    """Return the facts of a normalised creative's markup, whether or not the creative states them
+    too.
+    """
+    if creative.media == "banner":
+        return Derived("HTML", {"type": creative.type})
+    if creative.native is None:
+        return Derived(_kind(creative.adm), facts_of(creative.adm, creative.media))
+    return Derived("native", _assets(creative.native))
+
+
+def _kind(text: str) -> str:
+    try:
+        vast = known(text).vast
+    except VastError:
+        return "address"
+    return f"VAST {vast.version}{' wrapper' if vast.is_wrapper else ''}"
+
+
+def _assets(native: NativeAd) -> dict[str, Any]:
+    assets = {
+        "title": native.title is not None,
+        "images": tuple(image.type for image in native.images),
+        "data": tuple(map(int, native.data)),
+        "video": _kind(native.video) if native.video is not None else None,
+    }
+    video = facts_of(native.video, "native") if native.video is not None else {}
+    return {name: value for name, value in assets.items() if value} | video
+
+
+MICROS: Final = 1_000_000
+MILLE: Final = 1_000
+
+
+def why_futile(campaign: Campaign, now_ms: int) -> str | None:
+    """Return why a campaign can never bid from `now_ms` (epoch) on; None if it can."""
+    if campaign.ends_at_ms is not None and campaign.ends_at_ms <= now_ms:
+        return "ends_at is in the past"
+    for dimension, values in campaign.targeting.items():
+        if values.exclude and values.include and set(values.include) <= set(values.exclude):
+            return f"targeting.{dimension} excludes all that it includes"
+    # A win costs a thousandth of the CPM: as many nano-USD as the CPM has micro-USD.
+    for name, limit in (
+        ("daily", campaign.budget.daily_micros),
+        ("total", campaign.budget.total_micros),
+    ):
+        if limit is not None and limit * MILLE < campaign.cpm_micros:
+            cost = f"{campaign.cpm_micros / MICROS / MILLE:f}".rstrip("0")
+            return f"budget.{name} is below the cost of one win, {cost} USD"
+    return None
+
+
+def warning_of(campaign: Campaign, now_ms: int) -> str | None:
+    """Return the warning for a campaign that can never bid; None if it can."""
+    why = why_futile(campaign, now_ms)
+    return None if why is None else f"campaign {campaign.id} can never bid: {why}"
+
+
+class FieldMacro(NamedTuple):
+    """A macro, with its creative's id and the field, such as `native.link.url`."""
+
+    creative: str
+    field: str
+    place: MacroPlace
+
+
+def macros_of(document: Any) -> Iterator[FieldMacro]:
+    """Yield the macros of a campaign's document, which plain SQL may have written in any form."""
+    creatives = document.get("creatives") if isinstance(document, dict) else None
+    for creative in creatives if isinstance(creatives, list) else ():
+        if isinstance(creative, dict):
+            for at, text, language in _texts(creative):
+                for place in macro_places(text, language):
+                    yield FieldMacro(str(creative.get("id", "")), path_text(at), place)
+
+
+def _texts(creative: dict[str, Any]) -> Iterator[tuple[Path, str, Language]]:
+    adm, media = creative.get("adm"), creative.get("media")
+    if isinstance(adm, str):
+        response = _decoded(adm) if media == "native" else None
+        if response is not None:
+            yield from _native_texts(response, ((), "adm"))
+        else:
+            yield ((), "adm"), adm, "VAST" if media in ("video", "audio") else "HTML"
+    yield from _native_texts(creative.get("native"), ((), "native"))
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _native_texts(value: Any, at: Path) -> Iterator[tuple[Path, str, Language]]:
+    """Yield the texts of assets. VAST is found under two names; any other text may be a URL."""
+    values = [(value, at)]  # a stack: it may be nested deeply
+    while values:
+        value, at = values.pop()
+        if isinstance(value, str):
+            yield at, value, "VAST" if at[1] in ("video", "vasttag") else "URL"
+        elif isinstance(value, dict | list):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            values += reversed([(item, (at, key)) for key, item in items])
