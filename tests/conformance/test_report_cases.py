@@ -58,6 +58,7 @@ async def warehouse(module_database: str) -> str:
     return module_database
 
 
+@pytest.mark.usefixtures("patient_stores")
 @pytest.mark.parametrize("case", load())
 async def test_case(case: Document, warehouse: str, fresh_redis: str) -> None:
     assert case.keys() <= CASE_KEYS

@@ -69,14 +69,6 @@ def internal(reply: Reply) -> bool:
     return True
 
 
-@pytest.fixture
-def patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores that take their time, on a busy machine, are not unavailable."""
-    for name in ("report.limit.ANSWER_TIMEOUT_S", "report.reports.ANSWER_TIMEOUT_S"):
-        monkeypatch.setattr(f"snapbid.{name}", 60.0)
-    monkeypatch.setattr("snapbid.warehouse.reports.TIMEOUT_S", 60.0)
-
-
 class TestLimit:
     @pytest.mark.usefixtures("patient_stores")
     async def test_workers_count_together(self, warehouse: str, fresh_redis: str) -> None:
