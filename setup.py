@@ -24,7 +24,7 @@ DEBUG = bool(os.environ.get("SNAPBID_DEBUG"))
 BUILT = bool(os.environ.get("SNAPBID_BUILT"))
 CFLAGS = os.environ.get("CFLAGS", "").split()
 PROCESSORS = os.cpu_count() or 1
-SOURCES = glob("native/snapbid/**/*.pyx", recursive=True)
+SOURCES = [*glob("native/snapbid/**/*.pyx", recursive=True), "native/snapbid/embedded/_passwd.c"]
 VERSION = runpy.run_path("src/snapbid/base/version.py")
 PROGRESS_S = 10.0
 

@@ -333,6 +333,21 @@ def test_root_without_the_capability_is_told_what_to_do(
         own(place / "home", bounded(f"{CONTAINER},-dac_override"))
 
 
+async def test_a_user_without_a_name(place: Path, own: Callable[..., Owner]) -> None:
+    """As in a container with `--user 12345`, whom no /etc/passwd knows."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    nameless = 12_345
+    with pytest.raises(KeyError):
+        pwd.getpwuid(nameless)
+    os.chown(place, nameless, nameless)
+    prefix = [part.replace(str(NOBODY.pw_uid), str(nameless)) for part in ORDINARY]
+    first = own(place / "home", prefix)
+    await store(first)
+    first.leave()
+    await assert_kept(own(place / "home", prefix))
+
+
 def test_redis_that_cannot_start_says_why(place: Path) -> None:
     with Home(place / "home") as home:
         redis = Redis(home)

@@ -10,6 +10,8 @@ unless the secure bit NO_SETUID_FIXUP is set. Setting it needs CAP_SETPCAP, whic
 default; without it the account gets a copy of the programs in a directory open to all.
 
 User namespaces are no alternative: a chroot cannot create one, and containers forbid them.
+
+initdb also refuses a user whom /etc/passwd lacks. It gets a name from a preloaded library.
 """
 
 import functools
@@ -122,7 +124,7 @@ class Postgres:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=_environment(),
+                env=_environment() | _named_user(),
             ).returncode
         if status:
             raise self._error("its data directory cannot be created", since)
@@ -194,6 +196,19 @@ def _environment() -> dict[str, str]:
     """Return our environment without our settings and those of PostgreSQL's programs."""
     kept = without_settings(os.environ).items()
     return {name: value for name, value in kept if not name.startswith("PG")} | {"LC_ALL": "C"}
+
+
+def _named_user() -> dict[str, str]:
+    """Return the environment in which a user without a name has one (_passwd.c)."""
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        library = importlib.util.find_spec("snapbid.embedded._passwd")
+        assert library
+        assert library.origin
+        folder, name = os.path.split(library.origin)
+        return {"LD_PRELOAD": name, "LD_LIBRARY_PATH": folder}  # a preloaded path has no spaces
+    return {}
 
 
 def _installed() -> dict[int, Path]:
