@@ -1,4 +1,4 @@
-"""From a bid to its click id to a conversion, as the README has it, against real servers."""
+"""From a bid to its click to a conversion and a self-exclusion, as the README has it."""
 
 import contextlib
 import re
@@ -16,13 +16,15 @@ from support.stack import Stack
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-LOOP = next(block for block in BLOCKS if "{{click_id}}" in block)
+LOOP, EXCLUSION = (
+    next(block for block in BLOCKS if part in block) for part in ("{{click_id}}", "self_exclusion")
+)
 COUNTED = "select event, conversions, value_micros from conversion_daily order by event"
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
 
-def test_the_example_of_the_readme(
+def test_the_examples_of_the_readme(
     database: str, start_stack: Callable[..., Stack], tmp_path: Path
 ) -> None:
     stack = start_stack()
@@ -32,11 +34,15 @@ def test_the_example_of_the_readme(
     environ = {**stack.environ, "SNAPBID_BASE_URL": stack.base_url, "KEY": key}
     with contextlib.closing(Stack(stack.environ, "drain")) as drain:
         drain.launch()
-        output = run(LOOP, environ, tmp_path)
+        output = run(LOOP + EXCLUSION, environ, tmp_path)
+        assert re.findall(r"a bid request: (\d+)", output) == ["200", "204"]
+        assert re.search(r"^ +REFUSES +product", output, re.MULTILINE)
+        assert "user with hash" in output
         for part in ('"campaign": "loop"', '"descriptor": "acme"', '"person": true', '"count":2'):
             assert part in output
-        eventually(lambda: len(sending.rows(database, COUNTED)) == 2, "the events are counted")
+        eventually(lambda: len(sending.rows(database, COUNTED)) == 3, "the events are counted")
     assert [tuple(row.values()) for row in sending.rows(database, COUNTED)] == [
+        ("account_blocked", 1, 0),
         ("deposit", 1, 25_000_000),
         ("register", 1, 0),
     ]
