@@ -27,6 +27,25 @@ from snapbid.ledger.budgets.escrow import (
 PRICE: Final = 1000
 
 
+def hold(allowance: Allowance, price: int) -> Allowance | None:
+    """What a shard's script makes of a bid; None if it exceeds the allowance."""
+    return None if price > allowance.spare else allowance._replace(used=allowance.used + price)
+
+
+def updated(allowance: Allowance, granted: int, returned: int) -> Allowance:
+    """The larger of each figure: the account's, or the shard's own, may be outdated."""
+    return allowance._replace(
+        granted=max(allowance.granted, granted), returned=max(allowance.returned, returned)
+    )
+
+
+def give_back(allowance: Allowance, returned: int, amount: int) -> Allowance | None:
+    """Return an unused amount; None if it is used, or if `returned` has changed."""
+    if returned != allowance.returned or not 0 < amount <= allowance.spare:
+        return None
+    return allowance._replace(returned=returned + amount)
+
+
 class World:
     """One period: its stores, messages on their way, allocators between their steps."""
 
@@ -41,7 +60,7 @@ class World:
         self.refused: dict[int, int] = {}  # by shard, the lowest cost since it had room
 
     def bid(self, shard: int, price: int) -> bool:
-        held = self.allowances[shard].hold(price)
+        held = hold(self.allowances[shard], price)
         if held is None:
             self.refused[shard] = min(price, self.refused.get(shard, price))
             return False
@@ -65,7 +84,7 @@ class World:
     def tell(self, shard: int, granted: int, returned: int) -> None:
         """A message to an allowance: lost, late, or twice."""
         if not self.lossy():
-            self.allowances[shard] = self.allowances[shard].updated(granted, returned)
+            self.allowances[shard] = updated(self.allowances[shard], granted, returned)
             if self.allowances[shard].spare >= self.refused.get(shard, 0):
                 self.refused.pop(shard, None)
         if self.lossy():
@@ -94,7 +113,7 @@ class World:
         for shard, amount in enumerate(moves.returns):
             allowance = read[shard]
             if amount and allowance is not None and not self.lossy():
-                given = self.allowances[shard].give_back(allowance.returned, amount)
+                given = give_back(self.allowances[shard], allowance.returned, amount)
                 self.allowances[shard] = given or self.allowances[shard]
                 yield
         for shard, entry in enumerate(granted):
@@ -125,7 +144,7 @@ def run(seed: int, shards: int, limit: int, faults: float, steps: int) -> World:
             world.settle()
         elif act < 0.65 and world.late:
             shard, granted, returned = world.late.pop(rng.randrange(len(world.late)))
-            world.allowances[shard] = world.allowances[shard].updated(granted, returned)
+            world.allowances[shard] = updated(world.allowances[shard], granted, returned)
         elif act < 0.7:
             allocators.append(world.allocator())
         elif act < 0.71 and allocators:
@@ -228,6 +247,6 @@ def test_a_lower_limit_takes_money_back() -> None:
 @pytest.mark.parametrize("amount", [0, -1, 61, 10**20])
 def test_an_allowance_gives_back_what_it_has_not_used(amount: int) -> None:
     allowance = Allowance(100, 0, 40)
-    assert allowance.give_back(0, 60) == Allowance(100, 60, 40)
-    assert allowance.give_back(1, 60) is None
-    assert allowance.give_back(0, amount) is None
+    assert give_back(allowance, 0, 60) == Allowance(100, 60, 40)
+    assert give_back(allowance, 1, 60) is None
+    assert give_back(allowance, 0, amount) is None

@@ -47,22 +47,6 @@ class Allowance(NamedTuple):
         """What is left to use; negative after wins that came after the end of their hold."""
         return self.net - self.used
 
-    def hold(self, price: int) -> "Allowance | None":
-        """Admit a bid; None if it exceeds the allowance."""
-        return None if price > self.spare else self._replace(used=self.used + price)
-
-    def updated(self, granted: int, returned: int) -> "Allowance":
-        """Take the larger of each figure: the account's, or its own, may be outdated."""
-        return self._replace(
-            granted=max(self.granted, granted), returned=max(self.returned, returned)
-        )
-
-    def give_back(self, returned: int, amount: int) -> "Allowance | None":
-        """Return an unused amount; None if it is used, or if `returned` has changed."""
-        if returned != self.returned or not 0 < amount <= self.spare:
-            return None
-        return self._replace(returned=returned + amount)
-
 
 class AccountEntry(NamedTuple):
     """An account's record of a shard; `is_known` once it has read the allowance."""
