@@ -5,6 +5,7 @@ import math
 from datetime import date
 from fractions import Fraction
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -367,14 +368,14 @@ def test_objects_of_other_classes_are_refused() -> None:
     with pytest.raises(TypeError, match="no impression"):
         started.impression(None)
     with pytest.raises(ValueError, match="no structs"):
-        EVERYTHING.query(Reader.__new__(Reader), request, "acme", "acme", 0)
+        EVERYTHING.query(SimpleNamespace(reader=Reader.__new__(Reader)), request, "acme", "acme", 0)
 
 
 def test_the_fields_that_are_read_are_those_of_the_structs() -> None:
     """Offsets come from the names of the classes and their fields, whatever the order."""
     tables: Any = ({}, {}, {}, {}, *TABLES, set())
-    reader = Reader(STRUCTS[::-1], *tables)
-    started = EVERYTHING.query(reader, BidRequest(id="a", badv=["x.example"]), "acme", "acme", 0)
+    own = SimpleNamespace(reader=Reader(STRUCTS[::-1], *tables))
+    started = EVERYTHING.query(own, BidRequest(id="a", badv=["x.example"]), "acme", "acme", 0)
     assert started.carried()[DIMENSIONS["ssp"]] == ["acme"]
     others = tuple(struct for struct in STRUCTS if struct is not BidRequest)
     without_id = type("BidRequest", (), {"id": None})

@@ -402,16 +402,18 @@ cdef inline object template_key(uint32_t rank, uint32_t creative):
 
 @cython.final
 cdef class SnapshotCore:
-    cdef readonly Reader lookups
+    cdef readonly object lookups
     cdef readonly Index index
     cdef readonly RefusedRanks refused
+    cdef Reader _reader  # of the lookups
     cdef dict _canonical
     cdef dict _of_base, _of_overlay  # templates by `template_key`
     cdef uint32_t _overlaid
 
-    def __init__(self, Reader lookups not None, Index index not None, dict ssps not None,
+    def __init__(self, lookups, Index index not None, dict ssps not None,
                  dict of_base not None, dict of_overlay not None, uint32_t overlaid):
-        self.lookups, self.index, self._canonical = lookups, index, ssps
+        self.lookups, self._reader = lookups, lookups.reader
+        self.index, self._canonical = index, ssps
         self.refused = RefusedRanks(index)
         self._of_base, self._of_overlay, self._overlaid = of_base, of_overlay, overlaid
 
@@ -457,7 +459,8 @@ cdef class Decision:
     cdef readonly Query query
     cdef readonly object last
     cdef readonly object snapshot
-    cdef readonly Reader lookups
+    cdef readonly object lookups
+    cdef Reader _reader  # of the lookups
     cdef readonly object pods
 
     @property
@@ -469,7 +472,7 @@ cdef class Decision:
         return self.query.declares
 
     cpdef Bid bid_of(self, Choice choice):
-        cdef Reader reader = self.lookups
+        cdef Reader reader = self._reader
         cdef SnapshotCore core
         cdef Template template = None
         cdef object imp, asked = None, cost = None
@@ -481,7 +484,7 @@ cdef class Decision:
             deal_id = str(imp.pmp.deals[choice.deal].id)
         native = reader.child(imp, IMP_NATIVE, NATIVE)
         if native is not None:
-            asked = (<object>reader).native_request(native)
+            asked = self.lookups.native_request(native)
         if reader.in_usd and not self.query.workspace.request.asker.asks_dsa:
             if asked is None:
                 core = self.snapshot.core
@@ -490,7 +493,7 @@ cdef class Decision:
                 template = self.snapshot.template(choice.rank, choice.creative, asked)
         else:
             template = self.snapshot.adapted(
-                choice.rank, choice.creative, reader, self.query.declares, asked)
+                choice.rank, choice.creative, self.lookups, self.query.declares, asked)
         if choice.quantity != 1:
             cost = cost_of(template.price_micros, choice.quantity)
         return new_bid(reader.get(imp, IMP_ID), template, deal_id, cost)
@@ -528,24 +531,24 @@ cdef class Proposal:
     cdef readonly double processor_s
 
 
-cdef Reader in_currency(Reader lookups, object request):
+cdef object in_currency(SnapshotCore core, object request):
     """Return the lookups for the currency of the bids; None if it has no rate."""
-    cdef object cur = lookups.get(request, BIDREQUEST_CUR), first
+    cdef object cur = core._reader.get(request, BIDREQUEST_CUR), first
     if cur is None:
-        return lookups
+        return core.lookups
     if PyList_CheckExact(cur) and PyList_GET_SIZE(cur) == 1:
         first = (<list>cur)[0]
         if PyUnicode_CheckExact(first) and PyUnicode_IS_COMPACT_ASCII(first) \
                 and PyUnicode_GET_LENGTH(first) == 3 \
                 and memcmp(PyUnicode_DATA(first), b"USD", 3) == 0:
-            return lookups
-    return (<object>lookups).bidding_in(cur)
+            return core.lookups
+    return core.lookups.bidding_in(cur)
 
 
 cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
                     double left_s=INFINITY, double processor_s=INFINITY):
     cdef SnapshotCore core = snapshot.core
-    cdef Reader reader, lookups = core.lookups
+    cdef Reader reader = core._reader
     cdef Decision decision
     cdef Choice choice
     cdef Query query
@@ -554,16 +557,17 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
     cdef bint is_found, has_too_many = False
     cdef double quantity
     cdef list choices = []
-    cdef object last = None, pods = None, imps, rivals
-    if lookups.checked(request, BIDREQUEST) is None or ssp is None:
+    cdef object last = None, pods = None, lookups, imps, rivals
+    if reader.checked(request, BIDREQUEST) is None or ssp is None:
         raise TypeError("no request, or no SSP")
-    reader = in_currency(lookups, request)
-    if reader is None:
+    lookups = in_currency(core, request)
+    if lookups is None:
         return NoBid(CURRENCY)
     canonical = PyDict_GetItem(core._canonical, ssp)
     query = core.index.start(
-        reader, request, ssp, ssp if canonical is NULL else <str?><object>canonical, now_ms,
+        lookups, request, ssp, ssp if canonical is NULL else <str?><object>canonical, now_ms,
         left_s, processor_s, core.refused)
+    reader = query.workspace.request.reader
     imps = reader.get(request, BIDREQUEST_IMP)
     if not PyList_CheckExact(imps):
         raise TypeError("a request has a list of impressions")
@@ -573,7 +577,7 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
         quantity = 1
         if reader.get(imp, IMP_QTY) is not None:
             quantity = quantity_of(request, imp)
-            if quantity > <double>(<object>reader).max_quantity:
+            if quantity > <double>lookups.max_quantity:
                 has_too_many = True
                 continue
         rivals = None if pods is None else pods.rivals(imp)
@@ -603,7 +607,8 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
         return NoBid(unanswered(request, has_floor=last is not None))
     decision = Decision.__new__(Decision)
     decision.choices, decision.query, decision.last = choices, query, last
-    decision.snapshot, decision.lookups, decision.pods = snapshot, reader, pods
+    decision.snapshot, decision.lookups, decision._reader = snapshot, lookups, reader
+    decision.pods = pods
     return decision
 
 
@@ -622,7 +627,7 @@ cpdef object propose(object request, str ssp, object snapshot, int64_t now_ms,
     if type(found) is NoBid:
         return found
     decision = <Decision>found
-    auction_id = decision.lookups.get(request, BIDREQUEST_ID)
+    auction_id = decision._reader.get(request, BIDREQUEST_ID)
     if not fits_a_notice(auction_id):
         return NoBid(LONG_ID)
     undecided = decision.query.undecided
@@ -743,7 +748,7 @@ cdef class BidEndpoint:
 
     cdef object decoded(self, bytes body):
         """Decode and check a request. Raises BadRequest."""
-        cdef Reader reader = self._core.lookups
+        cdef Reader reader = self._core._reader
         cdef object request, imps, id
         cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
         if size > MAX_VALUES or not sb_is_ascii(PyBytes_AS_STRING(body), size):
@@ -809,7 +814,7 @@ cdef inline bint all_kept(object verdicts) except -1:
 
 
 cdef inline object currency_of(Decision decision):
-    return "USD" if decision.lookups.in_usd else (<object>decision.lookups).currency
+    return "USD" if decision._reader.in_usd else decision.lookups.currency
 
 
 @cython.final
@@ -970,7 +975,7 @@ cdef class BidCall:
         cdef BidEndpoint endpoint = self._endpoint
         cdef object snapshot = endpoint.snapshot  # for the whole request: ranks belong to one
         cdef AdmissionControl admission = endpoint._admission
-        cdef Reader reader = endpoint._core.lookups
+        cdef Reader reader = endpoint._core._reader
         cdef double now = endpoint.seconds(), began = 0
         cdef double left_s = endpoint._processor_s, allowed_s = endpoint._tmax_s
         cdef int64_t number
@@ -1059,14 +1064,13 @@ cdef class BidCall:
     cdef ClickStamp click_stamp(self, Decision decision, list bids):
         """Return what click ids of this answer have in common; None if no markup has any."""
         cdef BidEndpoint endpoint = self._endpoint
-        cdef Reader lookups = decision.lookups
-        cdef object request = decision.query.request
+        cdef RequestReading reading = decision.query.workspace.request
         cdef Bid bid
         for bid in bids:
             if PyBytes_GET_SIZE(bid.template.click):
-                return (<object>lookups).click_stamp(
-                    request, endpoint._source, endpoint._number, endpoint.now_ms(),
-                    lookups.permits_user_data(request))
+                return decision.lookups.click_stamp(
+                    reading.request, endpoint._source, endpoint._number, endpoint.now_ms(),
+                    reading.permits_user_data())
         return None
 
     cdef int has_verdicts(self, object verdicts) except -1:

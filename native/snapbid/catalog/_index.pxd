@@ -226,7 +226,7 @@ cdef class Index:
     cdef Workspace spare  # or None
 
     cdef Layer layer(self, uint32_t *rank)
-    cdef Query start(self, Reader reader, object request, str ssp, str canonical, int64_t now_ms,
+    cdef Query start(self, object lookups, object request, str ssp, str canonical, int64_t now_ms,
                      double left_s, double processor_s, RefusedRanks refused)
 
 

@@ -683,7 +683,7 @@ cdef class Rules:
             return False
         if prices.amount > 0:
             self.allowance.steps -= CALL_STEPS
-            least = (<object>self.request.reader).floor_micros(
+            least = self.request.lookups.floor_micros(
                 prices.amount, <object>prices.currency, duration)
             if least < 0 or price < least:
                 return False
@@ -716,7 +716,7 @@ cdef class Rules:
         """Return whether the creative's assets fit, as bidding.native_answer decides."""
         if sb_spend(self.allowance, CALL_STEPS):
             return False
-        return (<object>self.request.reader).fits_native(self.impression.native, self.layer, rank, creative)
+        return self.request.lookups.fits_native(self.impression.native, self.layer, rank, creative)
 
     cdef inline bint fits_banner(self, const sb_creative *creative) noexcept:
         if not self.fits_size(creative) or self.is_blocked(creative):
@@ -1056,7 +1056,7 @@ cdef class Index:
             rank = found
             self.layer(&rank).suspend(rank, creative, canonical)
 
-    def query(self, Reader reader not None, object request, str ssp not None,
+    def query(self, object lookups, object request, str ssp not None,
               str canonical not None, int64_t now_ms, double left_s=INFINITY,
               double processor_s=INFINITY, RefusedRanks refused=None):
         """Start the search for a decoded request to an SSP, at a time (UTC epoch ms).
@@ -1064,22 +1064,23 @@ cdef class Index:
         It may take `left_s`, and `processor_s` of this thread's processor time. `refused`: treat
         these campaigns as inactive.
         """
-        return self.start(reader, request, ssp, canonical, now_ms, left_s, processor_s, refused)
+        return self.start(lookups, request, ssp, canonical, now_ms, left_s, processor_s, refused)
 
-    cdef Query start(self, Reader reader, object request, str ssp, str canonical, int64_t now_ms,
+    cdef Query start(self, object lookups, object request, str ssp, str canonical, int64_t now_ms,
                      double left_s, double processor_s, RefusedRanks refused):
         cdef Query query = Query.__new__(Query, self)
+        cdef Reader reader = lookups.reader
         if refused is not None and refused.index is not self:
             raise ValueError("the refused campaigns are those of another index")
         query.refused = refused
-        if reader.structs is None:
+        if reader is None or reader.structs is None:
             raise ValueError("the reader has no structs")
         if reader.checked(request, BIDREQUEST) is None:
             raise TypeError("no request")
         if left_s != INFINITY or processor_s != INFINITY:
             sb_allow(&query.allowance, left_s, processor_s)
-        query.workspace.impression.reader = reader
-        query.workspace.request.read(reader, request, ssp, canonical, now_ms, &self.interest)
+        query.workspace.impression.lookups, query.workspace.impression.reader = lookups, reader
+        query.workspace.request.read(lookups, request, ssp, canonical, now_ms, &self.interest)
         query.take_request()
         return query
 

@@ -121,7 +121,6 @@ cdef class Reader:
         return value
 
     cdef int refuse(self, object value, int struct) except -1
-    cdef bint permits_user_data(self, object request) except -1
 
     cdef inline uint32_t flags_of_first(self, int number) noexcept:
         """Flags of a category of the Content Taxonomy 1.0 (reference.taxonomies)."""
@@ -325,6 +324,7 @@ cdef class RequestReading:
     cdef Terms terms
     cdef Asker asker
     cdef object user  # the recognised user, for frequency caps; or None
+    cdef object lookups  # bidding.lookups.Lookups
     cdef Reader reader
     cdef Interest interest
     cdef object request
@@ -336,9 +336,10 @@ cdef class RequestReading:
     cdef str marker  # of categories in the request's taxonomy: "7:"
     cdef char region_key[64]
 
-    cdef int read(self, Reader reader, object request, str ssp, str canonical, int64_t now_ms,
+    cdef int read(self, object lookups, object request, str ssp, str canonical, int64_t now_ms,
                   const Interest *interest) except -1
     cdef int forget(self) except -1
+    cdef bint permits_user_data(self) except -1
     # Steps of `read`.
     cdef int read_dsa(self, object regs) except -1
     cdef int read_categories_of_ads(self, object request) except -1
@@ -460,6 +461,7 @@ cdef class ImpressionReading:
     cdef Terms terms
     cdef Asked asked  # its lists are owned by this object
     cdef object native  # the native request, or None
+    cdef object lookups  # bidding.lookups.Lookups
     cdef Reader reader
     cdef uint32_t used  # bits: dimensions in which any campaign has an entry
     cdef sb_allowance *allowance

@@ -39,8 +39,9 @@ cdef extern from "persons.h" nogil:
 
 # -- fields of decoded requests --------------------------------------------------------------------
 
+@cython.final
 cdef class Reader:
-    """A reader of the fields of decoded requests; bidding.lookups.Lookups has the callbacks.
+    """A reader of the fields of decoded requests.
 
     structs: the classes of the decoded request, among them those of `_Struct` with the fields of
     `_Field`. Their fields are read at their offsets in memory, so each object's class is checked
@@ -83,32 +84,6 @@ cdef class Reader:
 
     cdef int refuse(self, object value, int struct) except -1:
         raise TypeError(f"{type(value).__name__} instead of {self.structs[struct].__name__}")
-
-    cdef bint permits_user_data(self, object request) except -1:
-        """Return the verdict of bidding.privacy. It is called if a consent string or a GPP string
-        decides; for a US Privacy string alone the memo has its verdict.
-        """
-        regs = self.child(request, BIDREQUEST_REGS, REGS)
-        if regs is None:
-            return True
-        if (is_one(self.get(regs, REGS_GDPR)) or filled(self.get(regs, REGS_GPP_SID))
-                or is_given(self.get(regs, REGS_GPP))):
-            return (<object>self).may_use_user_data(request)
-        if is_one(self.get(regs, REGS_COPPA)) or is_one(self.get(regs, REGS_GPC)):
-            return False
-        text = self.get(regs, REGS_US_PRIVACY)
-        if is_given(text) and recall(self.opt_outs, text):
-            return False
-        ext = self.child(regs, REGS_EXT, REGSEXT)
-        if ext is None:
-            return True
-        if (is_one(self.get(ext, REGSEXT_GDPR)) or filled(self.get(ext, REGSEXT_GPP_SID))
-                or is_given(self.get(ext, REGSEXT_GPP))):
-            return (<object>self).may_use_user_data(request)
-        if is_one(self.get(ext, REGSEXT_COPPA)) or is_one(self.get(ext, REGSEXT_GPC)):
-            return False
-        text = self.get(ext, REGSEXT_US_PRIVACY)
-        return not is_given(text) or not recall(self.opt_outs, text)
 
 
 # -- terms -----------------------------------------------------------------------------------------
@@ -398,18 +373,19 @@ cdef class RequestReading:
     cdef int forget(self) except -1:
         """Release the request."""
         self.terms.kept = None
-        self.reader = None
+        self.lookups = self.reader = None
         self.request = self.ssp = self.canonical = self.user = None
         self.country_code = self.system = self.browser = self.marker = None
         self.members = None
         return 0
 
-    cdef int read(self, Reader reader, object request, str ssp, str canonical, int64_t now_ms,
+    cdef int read(self, object lookups, object request, str ssp, str canonical, int64_t now_ms,
                   const Interest *interest) except -1:
         """Read a request to an SSP, at a time (UTC epoch ms)."""
         cdef Terms terms = self.terms
+        cdef Reader reader = lookups.reader
         cdef uint32_t used = interest.used
-        self.reader = reader
+        self.lookups, self.reader = lookups, reader
         self.request = request
         self.ssp = ssp
         self.canonical = canonical
@@ -638,7 +614,7 @@ cdef class RequestReading:
             if country is not None:
                 geo = named
             elif device is not None and used & (1u << SB_COUNTRY | 1u << SB_REGION):
-                country = (<object>reader).country_of_address(
+                country = self.lookups.country_of_address(
                     reader.get(device, DEVICE_IP), reader.get(device, DEVICE_IPV6))
         terms.begin(SB_COUNTRY)
         if country is not None:
@@ -682,7 +658,7 @@ cdef class RequestReading:
                 memcpy(self.region_key + length + 1, raw, size)
                 terms.push_text(SB_REGION, self.region_key, length + 1 + size, True)
                 return 0
-        region = (<object>self.reader).region(country, str(code))
+        region = self.lookups.region(country, str(code))
         if region is not None:
             terms.keep(region)
             terms.text(SB_REGION, region, False)
@@ -711,12 +687,12 @@ cdef class RequestReading:
         if (lat is None and postal is None and data is None and not self.interest.has_caps
                 and self.members is None):
             return 0
-        if not reader.permits_user_data(self.request):
+        if not self.permits_user_data():
             return 0
         if self.members is not None:
             self.read_persons(device, user)
         if self.interest.has_caps:
-            self.user = (<object>reader).person(self.request)
+            self.user = self.lookups.person(self.request)
             self.asker.recognised = self.user is not None
         if PyFloat_CheckExact(lat) and PyFloat_CheckExact(lon):
             at_lat = PyFloat_AS_DOUBLE(lat)
@@ -766,7 +742,7 @@ cdef class RequestReading:
             terms.text(SB_PRODUCT, name, False)
         terms.end(SB_PRODUCT)
         if products:
-            (<object>reader).note_restricted()
+            self.lookups.note_restricted()
         return 0
 
     cdef int look_up_eids(self, object eids, list audiences, list products) except -1:
@@ -814,6 +790,33 @@ cdef class RequestReading:
             sb_person(PyBytes_AS_STRING(self.members.key), name, start + size),
             self.asker.now_ms, audiences, products)
 
+    cdef bint permits_user_data(self) except -1:
+        """Return the verdict of bidding.privacy. It is called if a consent string or a GPP string
+        decides; for a US Privacy string alone the memo has its verdict.
+        """
+        cdef Reader reader = self.reader
+        regs = reader.child(self.request, BIDREQUEST_REGS, REGS)
+        if regs is None:
+            return True
+        if (is_one(reader.get(regs, REGS_GDPR)) or filled(reader.get(regs, REGS_GPP_SID))
+                or is_given(reader.get(regs, REGS_GPP))):
+            return self.lookups.may_use_user_data(self.request)
+        if is_one(reader.get(regs, REGS_COPPA)) or is_one(reader.get(regs, REGS_GPC)):
+            return False
+        text = reader.get(regs, REGS_US_PRIVACY)
+        if is_given(text) and recall(reader.opt_outs, text):
+            return False
+        ext = reader.child(regs, REGS_EXT, REGSEXT)
+        if ext is None:
+            return True
+        if (is_one(reader.get(ext, REGSEXT_GDPR)) or filled(reader.get(ext, REGSEXT_GPP_SID))
+                or is_given(reader.get(ext, REGSEXT_GPP))):
+            return self.lookups.may_use_user_data(self.request)
+        if is_one(reader.get(ext, REGSEXT_COPPA)) or is_one(reader.get(ext, REGSEXT_GPC)):
+            return False
+        text = reader.get(ext, REGSEXT_US_PRIVACY)
+        return not is_given(text) or not recall(reader.opt_outs, text)
+
     cdef int read_device(self, object device) except -1:
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
@@ -830,7 +833,7 @@ cdef class RequestReading:
         if used & (1u << SB_OS | 1u << SB_BROWSER):
             hints = reader.get(device, DEVICE_SUA)
             if hints is not None:
-                os, browser = (<object>reader).hinted(hints)
+                os, browser = self.lookups.hinted(hints)
             if os is None and used >> SB_OS & 1:
                 os = reader.get(device, DEVICE_OS)
                 os = recall(reader.systems, text_of(os)) if is_given(os) else None
@@ -920,7 +923,7 @@ cdef class RequestReading:
         if not is_given(url):
             return False
         if not (PyUnicode_CheckExact(url) and is_plain_host(url)):
-            url = (<object>self.reader).host(str(url))
+            url = self.lookups.host(str(url))
             if url is None or is_too_long(url):
                 return False
             terms.keep(url)
@@ -996,7 +999,7 @@ cdef class ImpressionReading:
     cdef int forget(self) except -1:
         """Release the request."""
         self.terms.kept = None
-        self.reader = None
+        self.lookups = self.reader = None
         self.native = None
         return 0
 
@@ -1031,7 +1034,7 @@ cdef class ImpressionReading:
         asked.secure = is_one(reader.get(imp, IMP_SECURE))
         self.native = None
         if native is not None:
-            self.native = (<object>reader).native_request(native)
+            self.native = self.lookups.native_request(native)
             asked.native = self.native is not None
             asked.native_kinds = 0 if self.native is None else self.native.required_kinds
         terms.begin(SB_FORMAT)
@@ -1333,7 +1336,7 @@ cdef class ImpressionReading:
         cdef double given
         cdef int64_t micros
         if not self.reader.in_usd:
-            return min((<object>self.reader).floor_micros(amount, currency), UNREACHABLE)
+            return min(self.lookups.floor_micros(amount, currency), UNREACHABLE)
         if amount is None:
             return 0
         if PyFloat_CheckExact(amount):
@@ -1344,7 +1347,7 @@ cdef class ImpressionReading:
             if micros >= 0:
                 return micros
         self.allowance.steps -= CALL_STEPS
-        return min((<object>self.reader).floor_micros(amount, currency), UNREACHABLE)
+        return min(self.lookups.floor_micros(amount, currency), UNREACHABLE)
 
     cdef inline int64_t plain_floor(self, double given, object currency) except? -1:
         """Return a whole number of micro-USD for an amount of USD, for bids in USD; -1 for any

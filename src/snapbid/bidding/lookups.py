@@ -103,14 +103,14 @@ TABLES: Final = (languages.TODAY, taxonomies.listed(), taxonomies.first_flags())
 _HOSTS: Final = Memo(host, 65_536)
 
 
-class Lookups(Reader):
+class Lookups:
     """The lookups of one catalog.
 
-    `gvl_id`: the bidder's id in the Global Vendor List; `currency`: that of the bids, which has a
-    rate; `max_quantity`: how many impressions one may stand for; `noted`: restricting lists of the
-    last request with a meaningless entry, cleared by their reader; `members`: who is in which
-    audience; `restricted` counts the requests of persons to whom a product must not advertise;
-    `click_key` signs click ids.
+    `reader` reads the fields of requests. `gvl_id`: the bidder's id in the Global Vendor List;
+    `currency`: that of the bids, which has a rate; `max_quantity`: how many impressions one may
+    stand for; `noted`: restricting lists of the last request with a meaningless entry, cleared by
+    their reader; `members`: who is in which audience; `restricted` counts the requests of persons
+    to whom a product must not advertise; `click_key` signs click ids.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Lookups(Reader):
     ) -> None:
         self.noted: set[str] = set() if noted is None else noted
         in_usd = currency == USD
-        super().__init__(STRUCTS, *MEMOS, *TABLES, self.noted, in_usd=in_usd, book=members)
+        self.reader = Reader(STRUCTS, *MEMOS, *TABLES, self.noted, in_usd=in_usd, book=members)
         self._members, self._restricted = members, restricted
         self.currency = currency
         self.max_quantity = max_quantity

@@ -1,5 +1,5 @@
 from enum import IntEnum
-from typing import Any, Final, Self, final
+from typing import Any, Final, Protocol, Self, final, type_check_only
 
 from snapbid.catalog._request import Reader
 
@@ -23,6 +23,13 @@ class Refusal(IntEnum):
     REFUSED_DSA = 14
     REFUSED_POD = 15
     REFUSED_SUSPENDED = 16
+
+@type_check_only
+class Lookups(Protocol):
+    """See `bidding.lookups.Lookups`, which has more: what reading a request asks of it."""
+
+    @property
+    def reader(self) -> Reader: ...
 
 @final
 class Index:
@@ -50,7 +57,7 @@ class Index:
         """
     def query(
         self,
-        reader: Reader,
+        lookups: Lookups,
         request: Any,
         ssp: str,
         canonical: str,

@@ -1,10 +1,10 @@
-from typing_extensions import disjoint_base
+from typing import final
 
 from snapbid.catalog._members import MemberBook
 
-@disjoint_base
+@final
 class Reader:
-    """A reader of the fields of decoded requests; `bidding.lookups.Lookups` has the callbacks.
+    """A reader of the fields of decoded requests.
 
     `structs`: the classes of the decoded request. The memos have countries by code, systems by
     spelling, (system, browser) by user agent, and whether a US Privacy string opts out. Then come
