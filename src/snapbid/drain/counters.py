@@ -234,8 +234,8 @@ class ShardCounters:
             await pipe.execute()
 
     async def name_all(self) -> None:
-        """Mark all existing counters as changed, on the replicas as well: the caller records in the
-        warehouse that they are named.
+        """Mark all existing counters as changed, on the replicas as well: the caller records that
+        they are named.
         """
         prefix = f"{self._keys.prefix}c:"
         async for key in self._redis.scan_iter(match=f"{prefix}*", count=1000):

@@ -10,9 +10,12 @@ Replaced data begins another segment, so two ledgers never go on counting in the
 the last batch that this ledger has read in A's segment: R, or the value of R when that segment
 ended; none if the ledger never had it. Then
 
-    A > L             the ledger lacks what was absorbed: its data is older than the warehouse
-    D > min(A, L)     the warehouse lacks counters whose names the ledger has removed: it is older,
-                      or the two stem from different copies; all counters are named and compared
+    A > L    the ledger lacks what was absorbed: its data is older than the warehouse
+    D > A    the warehouse lacks counters whose names the ledger has removed: it is older
+
+In both cases all counters are named and compared: a warehouse that is newer than the ledger may
+have been older a moment ago, and not have absorbed all of them again. That they are named is
+recorded beside the names, where D becomes A: a copy of the ledger from before that has neither.
 
 The next batch is always number R + 1, and begins with all names that were not removed.
 
@@ -120,21 +123,21 @@ async def _compare(
     last = state.read  # of that segment
     if absorbed.segment not in ("", state.segment):
         last = await shard.read_when_left(absorbed.segment)
-    is_older = absorbed.number > last
-    lacks_names = min(absorbed.number, last) < state.released
+    is_older, lacks_names = absorbed.number > last, absorbed.number < state.released
+    if is_older or lacks_names:
+        await shard.name_all()
     if is_older:
         state = await _outdate(connection, shard, state, absorbed.number)
+        batch = Batch(state.read, state.segment)
+        await fence.set_batch(connection, state.epoch, shard.number, batch)
     elif lacks_names:
         logger.warning(
             "absorbing all counters of shard %(shard)d again: the warehouse is older than the"
             " ledger; recent days are corrected, earlier ones stay as in the backup",
             {"shard": shard.number},
         )
-    if lacks_names:
-        await shard.name_all()
-    if is_older or lacks_names:
-        batch = Batch(state.read, state.segment)
-        await fence.set_batch(connection, state.epoch, shard.number, batch)
+        await shard.change(state.segment, released=absorbed.number)
+        state = await shard.fetch_state()
     return state
 
 

@@ -342,6 +342,8 @@ class Stage:
             self._servers.redis.replace(number)
             self.books.began(now)
             self.books.redis_went_back(since, now, figures, self.world.walls(), self._bad)
+            if self._is_foreign:
+                self._later(RETURNED_S, self._adopt)
             self._stores_changed()
 
     def _do_restore(self, store: str, seconds: float, number: int = FIRST_COPY) -> None:
