@@ -35,7 +35,8 @@ from snapbid.redisclient.connection import Connections
 from snapbid.report import tokens
 
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
-SHARDS = 3
+SHARDS = 3  # of a new ledger: one a primary
+JSON = {"content-type": "application/json"}
 
 
 def key_of(shard: int) -> str:
@@ -130,7 +131,7 @@ async def test_a_slot_that_moves_is_unavailable_until_it_has_moved(
 def served(
     started_cluster: Cluster, module_database: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stack]:
-    """Two workers and two drains on the cluster."""
+    """Two workers and two drains on the cluster, of which they know nothing but the URL."""
     started_cluster.heal()
     started_cluster.flush()
     asyncio.run(set_up(module_database))
@@ -139,7 +140,6 @@ def served(
             "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
             "SNAPBID_DATABASE_URL": module_database,
             "SNAPBID_REDIS_URL": started_cluster.url,
-            "SNAPBID_LEDGER_SHARDS": str(SHARDS),
             "SNAPBID_WORKERS": "2",
             "SNAPBID_TMAX_MS": "1000",
             "SNAPBID_BASE_URL": books.BASE_URL,
@@ -228,6 +228,41 @@ def test_nothing_acknowledged_is_lost_or_doubled(
     contradictions = asyncio.run(agreed(own, module_database, 60.0))
     assert not contradictions, contradictions
     assert "Traceback" not in served.output
+
+
+@pytest.mark.long
+def test_bids_spread_evenly_over_the_primaries(started_cluster: Cluster, served: Stack) -> None:
+    """Seen: all of them lay on one, unless a setting said how many shards there are."""
+    started_cluster.heal()
+    size = next(iter(books.CAMPAIGNS))
+    before = bids_of_each(started_cluster)
+    auctions = [f"spread-{number}" for number in range(300)]
+    with Wire(served.port) as wire:
+        for auction in auctions:
+            body = json.dumps(bid_request(auction, [size])).encode()
+            reply = wire.ask("POST", "/api/v1/openrtb2/acme/bid", JSON, body)
+            assert reply.status == 200
+    own = bids_of_each(started_cluster)
+    assert len({started_cluster.primary_of(key_of(shard)) for shard in range(SHARDS)}) == SHARDS
+    counts = [after - there for after, there in zip(own, before, strict=True)]
+    assert counts == [
+        len([a for a in auctions if shard_of(a.encode(), SHARDS) == n]) for n in range(SHARDS)
+    ]
+    assert all(80 <= count <= 120 for count in counts), counts
+
+
+def bids_of_each(cluster: Cluster) -> list[int]:
+    """The bids that were counted, by shard."""
+    counts = []
+    for shard in range(SHARDS):
+        primary = cluster.primary_of(key_of(shard))
+        values = [
+            primary.call("HGETALL", key) for key in primary.call("KEYS", f"{{sb{shard}}}:c:*")
+        ]
+        counts.append(
+            sum(int(n) for each in values for name, n in each.items() if name[:2] == "b:")
+        )
+    return counts
 
 
 @pytest.mark.long

@@ -42,7 +42,6 @@ def machines(
     started_cluster.flush()
     asyncio.run(put(module_database, []))
     own = {
-        "SNAPBID_LEDGER_SHARDS": str(SHARDS),
         "SNAPBID_WORKERS": "2",
         "SNAPBID_BASE_URL": "http://127.0.0.1:8000",
         "SNAPBID_HOLD_S": "3600",  # so that no win comes after its hold

@@ -7,7 +7,7 @@ from support.remembered import Clock, counts, expected, opened, remember, until
 from support.spending import limits, reserve, sent, state
 
 from snapbid.base.redis_keys import ShardKeys, shard_of
-from snapbid.ledger.admin import closing, remains
+from snapbid.ledger.admin import closing
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN, moved_to
 from snapbid.ledger.scripts import script
@@ -90,9 +90,9 @@ async def test_notices_are_settled_in_the_shard_the_bids_moved_to(
     async with opened(fresh_redis, tmp_path / "old", clock=clock) as ledger:
         for auction in auctions:
             assert await remember(ledger, auction, (b"1", 1, PRICE))
-    store.hset(KEYS.state, "moved", f"1:{int(clock.now) + 100}")
-    for number in range(1, 8):
-        store.hset(ShardKeys(number).state, "moved", f"1:{int(clock.now) + 100}")
+    moved = {"moved": f"1:{int(clock.now) + 100}", "shards": 8}
+    for number in range(8):
+        store.hset(ShardKeys(number).state, mapping=moved)
     async with opened(fresh_redis, tmp_path / "new", clock=clock, shards=8) as ledger:
         assert {ledger.shard_of(auction) for auction in auctions} > {0, 1}
         assert [await ledger.settle(WIN, auction, b"1") for auction in auctions] == ["c"] * 20
@@ -117,22 +117,3 @@ def test_the_shard_of_a_bid_follows_the_moves() -> None:
     assert moved_to(auction, [7], 5) == [shard_of(auction, 7) % 5]
     places = [shard_of(auction, 5) % 3, shard_of(auction, 11) % 5 % 3]
     assert moved_to(auction, [11, 5], 3) == list(dict.fromkeys(places))
-
-
-async def test_a_wrong_number_of_shards_is_reported(
-    fresh_redis: str, tmp_path: Path, store: Any
-) -> None:
-    async with opened(fresh_redis, tmp_path / "spool", shards=3) as ledger:
-        for number in range(20):
-            assert await remember(ledger, b"auction-%d" % number, (b"1", 1, PRICE))
-    assert await remains.fetch_risks(fresh_redis, 3) == []
-    for shards in (1, 2, 4, 8):
-        (risk,) = await remains.fetch_risks(fresh_redis, shards)
-        assert (risk.name, risk.severity) == ("shards", "weak")
-        assert f"is {shards}, but the ledger has open bids of 3 shards" in risk.text
-    for number in range(3):
-        registry = ShardKeys(number).prefix + "r"
-        store.hset(registry, mapping={name: 1 for name in store.hkeys(registry) if name.isdigit()})
-    assert await remains.fetch_risks(fresh_redis, 1) == await remains.fetch_risks(fresh_redis, 8)
-    store.flushall()
-    assert await remains.fetch_risks(fresh_redis, 8) == []

@@ -69,8 +69,7 @@ def test_wins_before_during_and_after_a_move_count_once(
         assert drain.stop() == 0
     finally:
         drain.close()
-    moved = {"SNAPBID_REDIS_URL": to, "SNAPBID_LEDGER_SHARDS": "3"}
-    new = start_stack(SNAPBID_WORKERS="2", **moved)
+    new = start_stack(SNAPBID_WORKERS="2", SNAPBID_REDIS_URL=to)
     drain = Stack({**new.environ}, "drain")
     drain.launch()
     try:

@@ -300,7 +300,11 @@ def test_the_absence_of_the_warehouse_is_seen_between_reads_of_it(
     monkeypatch.setattr(watch, "WAREHOUSE_S", math.inf)
     monkeypatch.setattr(watch, "RETRY_S", 0.1)
     settings = StoreSettings(
-        base_url="", home=tmp_path, redis_url=redis_url, database_url=own_postgres.dsn
+        base_url="",
+        home=tmp_path,
+        redis_url=redis_url,
+        database_url=own_postgres.dsn,
+        ledger_shards=1,
     )
     watching = Watch(settings, OpsPaths(tmp_path, tmp_path), Published(), RiskLog())
     watching.start()
@@ -330,7 +334,9 @@ def test_however_a_connection_to_the_warehouse_ends_it_is_unavailable(
 
     monkeypatch.setattr(watch, "WAREHOUSE_S", 0)
     monkeypatch.setattr(watch, "RETRY_S", 0.1)
-    settings = StoreSettings(base_url="", home=tmp_path, redis_url=redis_url, database_url=database)
+    settings = StoreSettings(
+        base_url="", home=tmp_path, redis_url=redis_url, database_url=database, ledger_shards=1
+    )
     watching = Watch(settings, OpsPaths(tmp_path, tmp_path), Published(), RiskLog())
     watching.start()
     try:

@@ -14,7 +14,6 @@ def serving(cluster: Cluster, database: str, folder: Path, **environ: str) -> It
     shared = {
         "SNAPBID_DATABASE_URL": database,
         "SNAPBID_REDIS_URL": cluster.url,
-        "SNAPBID_LEDGER_SHARDS": "3",
         **environ,
     }
     with contextlib.ExitStack() as stack:

@@ -58,7 +58,7 @@ def test_defaults() -> None:
         "max_quantity": 1000,
         "bid_cpu_ms": 10,
         "hold_s": 60,
-        "ledger_shards": 1,
+        "ledger_shards": None,
         "spool_max_bytes": 67_108_864,
         "suspend_losses": 3,
         "suspend_share": 0.2,

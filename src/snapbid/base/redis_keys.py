@@ -58,7 +58,7 @@ The hash {sbN}:segment has
                               whose names it has removed; the warehouse has that of the last batch
                               it absorbed (drain_fence)
     outdated                  segments of which this is an older copy than was drained
-    shards                    the number of shards of the ledger
+    shards                    the number of shards of the ledger; shard 0 has it first (parts.py)
     moved_from                the epoch of the ledger from which this one was moved
     moved                     the shard counts of former ledgers, and when their last bids expire
                               here (segment.py)

@@ -21,7 +21,6 @@ NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
         "aof_write",
         "rdb_write",
         "memory",
-        "shards",
         "format",
         "ledger",
     ),

@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tmax_ms: int = 100  # if the request has none
     bid_cpu_ms: int = 10  # processor time that a bid request may take
     max_quantity: int = 1000  # the most impressions that one may stand for (qty.multiplier)
-    ledger_shards: int = 1  # in Redis; changed by `snapbid ledger move`
+    ledger_shards: int | None = None  # None: as many as the ledger has; see `shards`
     spool_max_bytes: int = 67_108_864  # notices on disk while Redis is unavailable, per worker
     suspend_losses: int = 3  # rejections after which an SSP's creative is suspended; 0: never
     suspend_share: float = 0.2  # of its bids there that must be rejected for that
@@ -73,6 +73,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     auction_log: Path | None = None  # the directory of the auction log
     auction_log_s: int = 300  # until a row is in one of its files
     log: str = "text"  # the form of log lines; `base/logs.py` reads it from the environment
+
+    @property
+    def shards(self) -> int:
+        """The ledger's number of shards, once it is known (`operations/preflight.py`)."""
+        assert self.ledger_shards is not None
+        return self.ledger_shards
 
     @property
     def runtime_dir(self) -> Path:

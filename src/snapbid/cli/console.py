@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from snapbid.operations.spending import Spending
     from snapbid.warehouse.campaigns import StoredCampaign
 
+S = TypeVar("S", bound=Settings)
 T = TypeVar("T")
 Work = Callable[["asyncpg.Connection"], Awaitable[T]]
 
@@ -68,11 +69,11 @@ def database_url(settings: Settings) -> str:
     return instance(settings, "database_url")["SNAPBID_DATABASE_URL"]
 
 
-def redis_url(settings: Settings) -> str:
-    """Return the URL of Redis: the setting, else that of the running embedded instance."""
+def with_redis(settings: Settings) -> Settings:
+    """Return the settings, or those of the running embedded instance if Redis is not set."""
     if settings.redis_url is not None:
-        return settings.redis_url
-    return instance(settings, "redis_url")["SNAPBID_REDIS_URL"]
+        return settings
+    return load(instance(settings, "redis_url"))
 
 
 def instance(settings: Settings, *fields: str) -> dict[str, str]:
@@ -115,16 +116,39 @@ def with_stores(settings: Settings) -> StoreSettings:
     return require_stores(settings)
 
 
-def check_ledger(settings: StoreSettings) -> None:
-    """Raise Refused if the ledger in Redis does not belong to the warehouse."""
+def with_shards(settings: S) -> S:
+    """Return the settings with the ledger's number of shards.
+
+    Raises Refused if that is not what SNAPBID_LEDGER_SHARDS says, or nobody who knows it answers.
+    """
     import asyncio
 
     from snapbid.operations import preflight
 
     try:
+        shards = asyncio.run(preflight.find_shards(settings))
+    except preflight.VolatileStoreError as error:
+        raise Refused(str(error)) from error
+    if shards is None:
+        raise Refused("no node of the cluster answers (SNAPBID_REDIS_URL)")
+    return preflight.with_shards(settings, shards)
+
+
+def check_ledger(settings: StoreSettings) -> StoreSettings:
+    """Return the settings with the number of shards of the ledger, if it is the warehouse's own.
+
+    Raises Refused.
+    """
+    import asyncio
+
+    from snapbid.operations import preflight
+
+    settings = with_shards(settings)
+    try:
         asyncio.run(preflight.check_ledger(settings))
     except preflight.VolatileStoreError as error:
         raise Refused(str(error)) from error
+    return settings
 
 
 def in_warehouse(work: Work[T]) -> T:
@@ -194,11 +218,11 @@ def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str
 
     settings = load(os.environ)
     if settings.redis_url is None and (required or running(settings) is not None):
-        settings = load(instance(settings, "redis_url"))
+        settings = with_redis(settings)
     if settings.redis_url is None:
         return {}
     try:
-        campaigns, unavailable = asyncio.run(fetch(settings, stored))
+        campaigns, unavailable = asyncio.run(fetch(with_shards(settings), stored))
     except (RedisError, OSError) as error:
         raise redis_failed(error, settings.redis_url) from error
     if unavailable:

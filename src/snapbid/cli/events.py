@@ -25,8 +25,7 @@ def events_replay() -> None:
 
     from snapbid.drain.replay import replay
 
-    settings = console.with_stores(load(os.environ))
-    console.check_ledger(settings)
+    settings = console.check_ledger(console.with_stores(load(os.environ)))
     try:
         count = console.finish(replay(settings), settings.database_url)
     except RedisError as error:

@@ -38,7 +38,7 @@ def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
     decided as a live one would be now, but nothing is counted or spent. Exit status: 0, or 1 for a
     request that is refused with an error.
     """
-    settings = console.with_stores(load(os.environ))
+    settings = console.with_shards(console.with_stores(load(os.environ)))
     try:
         with click.open_file(file, "rb") as source:
             body = source.read()

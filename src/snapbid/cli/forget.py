@@ -54,10 +54,8 @@ def forget(ids: tuple[str, ...], dry_run: bool) -> None:
 
     if any(not id or len(id) > 1024 for id in ids):
         raise console.WrongInput("--id must have 1 to 1024 characters")
-    settings = console.with_stores(load(os.environ))
-    assert settings.redis_url is not None
-    console.check_ledger(settings)
-    redis_url, shards = settings.redis_url, settings.ledger_shards
+    settings = console.check_ledger(console.with_stores(load(os.environ)))
+    redis_url, shards = settings.redis_url, settings.shards
     known = {spelling for id in ids for spelling in (id, suppression.normal(id))}
     names = sorted({name for id in known for name in suppression.user_names(id)})
     receipt: dict[str, Any] = {"receipt": secrets.token_hex(8), "at": datetime.now(UTC)}

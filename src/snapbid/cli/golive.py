@@ -40,7 +40,7 @@ def golive(ssp: str, minutes: int, as_json: bool) -> None:
     from snapbid.operations.golive.checklist import judge
     from snapbid.warehouse import registry
 
-    settings = console.with_stores(load(os.environ))
+    settings = console.with_shards(console.with_stores(load(os.environ)))
     known = console.in_warehouse(registry.fetch_numbered)
     if ssp not in known:
         raise console.Refused(f"{ssp[:60]!a} is not registered: add it with snapbid ssp add")
@@ -66,7 +66,7 @@ def _read(settings: StoreSettings, number: int, minutes: int) -> "SspRequestStat
         redis = connection.connect(settings.redis_url)
         try:
             return await RequestStatsStore(redis).read(
-                number, settings.ledger_shards, minutes, int(time.time())
+                number, settings.shards, minutes, int(time.time())
             )
         finally:
             await redis.aclose()

@@ -27,7 +27,7 @@ def ledger_adopt() -> None:
 
     from snapbid.drain.adopt import adopt
 
-    settings = console.with_stores(load(os.environ))
+    settings = console.with_shards(console.with_stores(load(os.environ)))
     try:
         done = console.finish(adopt(settings), settings.database_url)
     except RedisError as error:
@@ -59,7 +59,7 @@ def ledger_adopt() -> None:
 @click.option(
     "--shards",
     type=click.IntRange(1, 1024),
-    help="The new SNAPBID_LEDGER_SHARDS (default: as now).",
+    help="The new number of shards (default: one a primary there, and no fewer than now).",
 )
 @click.option(
     "--leave-unknown",
@@ -84,17 +84,17 @@ def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool
     from snapbid.base.reasons import address
     from snapbid.ledger.admin import moving
 
-    settings = load(os.environ)
-    old = moving.LedgerPlace(
-        console.redis_url(settings), settings.ledger_shards, settings.redis_replicas
-    )
     try:
         addresses.parse(url)
     except ValueError as error:
         raise console.WrongInput(f"--to: {error}") from error
-    new = moving.LedgerPlace(url, shards or old.shards, settings.redis_replicas)
-    name = f"{address(new.url)} ({console.counted(new.shards, 'shard')})"
+    settings = console.with_shards(console.with_redis(load(os.environ)))
+    assert settings.redis_url is not None
+    old = moving.LedgerPlace(settings.redis_url, settings.shards, settings.redis_replicas)
     try:
+        count = shards or asyncio.run(moving.count_shards(url, old.shards))
+        new = moving.LedgerPlace(url, count, settings.redis_replicas)
+        name = f"{address(new.url)} ({console.counted(new.shards, 'shard')})"
         if undo:
             asyncio.run(moving.undo(old, new))
             click.echo("the old ledger is open again")
@@ -115,6 +115,5 @@ def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool
             f" {console.counted(moved.events, 'request')} with server events"
         )
     click.echo(
-        "now restart serve and the drain with its SNAPBID_REDIS_URL and"
-        f" SNAPBID_LEDGER_SHARDS={new.shards}"
+        "now restart serve and the drain with its SNAPBID_REDIS_URL, without SNAPBID_LEDGER_SHARDS"
     )

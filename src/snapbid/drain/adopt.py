@@ -46,9 +46,9 @@ async def adopt(settings: StoreSettings) -> Adopted:
     changed = []
     try:
         warehouse = await fence.identity(connection)
-        every = [ShardKeys(number) for number in range(settings.ledger_shards)]
+        every = [ShardKeys(number) for number in range(settings.shards)]
         for keys in every:
-            changed.append(await _adopt(redis, keys, warehouse))
+            changed.append(await _adopt(redis, keys, warehouse, settings.shards))
             await connections.replicate(redis, keys)
         there: list[Any] = [await redis.get(keys.epoch) for keys in every]
         epochs = [(epoch or b"").decode() for epoch in there]
@@ -62,7 +62,7 @@ async def adopt(settings: StoreSettings) -> Adopted:
     return Adopted(len(dropped), sum(dropped), is_returned)
 
 
-async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str) -> int | None:
+async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str, shards: int) -> int | None:
     """Return the number of dropped counters; None for a shard that is ours or has no owner."""
     owner: Any = await redis.hget(keys.state, "warehouse")
     if owner is None or owner.decode() == warehouse:
@@ -79,7 +79,7 @@ async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str) -> int | None:
     async with redis.pipeline() as pipe:
         pipe.delete(keys.state, keys.segments)
         pipe.set(keys.epoch, secrets.token_hex(8))
-        pipe.hset(keys.state, "warehouse", warehouse)
+        pipe.hset(keys.state, mapping={"warehouse": warehouse, "shards": shards})
         await pipe.execute()
     return int(dropped)
 

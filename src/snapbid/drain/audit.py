@@ -161,7 +161,7 @@ def report_of(differences: Sequence[Difference], at: float) -> AuditReport:
 async def run(settings: StoreSettings, ended: asyncio.Event) -> None:
     """Audit each minute until `ended`, while this process has the lease and both stores answer."""
     redis = Connections(settings.redis_url, settings.redis_replicas).client()
-    auditor = Auditor(redis, settings.ledger_shards)
+    auditor = Auditor(redis, settings.shards)
     try:
         while not ended.is_set():
             try:

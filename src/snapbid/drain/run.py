@@ -126,13 +126,16 @@ def run(settings: StoreSettings, metrics: Path) -> int:
     except GeoDatabaseError as error:
         print(f"SNAPBID_GEO_DB: {error}", file=sys.stderr)
         return 2
-    auditor = audit.child_of(settings)
-    auditor.start()
+    risks = RiskLog()
     try:
-        asyncio.run(_run(settings, counts, geo))
+        settings = asyncio.run(preflight.check(settings, risks))
     except preflight.VolatileStoreError as error:
         print(error, file=sys.stderr)
         return error.status
+    auditor = audit.child_of(settings)
+    auditor.start()
+    try:
+        asyncio.run(_run(settings, counts, geo, risks))
     finally:
         auditor.stop()
         counts.close()
@@ -140,21 +143,19 @@ def run(settings: StoreSettings, metrics: Path) -> int:
     return 0
 
 
-async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> None:
+async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase, risks: RiskLog) -> None:
     dsn = settings.database_url
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             loop.add_signal_handler(number, stopping.set)
-    risks = RiskLog()
-    await preflight.check(settings, risks)
     logger.info("started the drain of snapbid %(version)s", {"version": version()})
     looking = asyncio.create_task(preflight.watch(settings, risks))
     stores = ledger.Connections(settings.redis_url, settings.redis_replicas)
     redis = stores.client()
     try:
-        numbers = range(settings.ledger_shards)
+        numbers = range(settings.shards)
         shards = [ShardCounters(redis, number, stores.replicate) for number in numbers]
         budgets = Budgets(redis, len(shards), time)
         request_stats = RequestStatsStore(redis)
@@ -168,7 +169,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase) -> N
             geo,
             history.load(),
             keep_days=settings.events_days,
-            shards=settings.ledger_shards,
+            shards=settings.shards,
         )
         troubles: dict[Duty, str] = {}
         reporting = asyncio.create_task(report(redis, troubles))

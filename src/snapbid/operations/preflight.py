@@ -4,19 +4,24 @@ A store that does not answer is skipped: whoever needs it logs that, and waits f
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import asyncpg
+import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from snapbid.base import addresses
+from snapbid.base.addresses import Arrangement
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.risks import Risk, RiskLog, StoreName, forbids
-from snapbid.base.settings import StoreSettings
-from snapbid.ledger.admin import format, remains
-from snapbid.ledger.admin.parts import of_each
+from snapbid.base.settings import Settings, StoreSettings
+from snapbid.catalog.catalog import Catalog, CatalogError
+from snapbid.ledger.admin import format
+from snapbid.ledger.admin.parts import fetch_count, of_each, record_count
 from snapbid.redisclient import arrangement, connection
 from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import fence, leases
@@ -32,6 +37,11 @@ LEDGER: Final = "ledger"  # the name of a risk
 ADOPT: Final = "or make it this warehouse's own again with snapbid ledger adopt"
 NAMES: Final = "set SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL to stores that belong together"
 
+S = TypeVar("S", bound=StoreSettings)
+T = TypeVar("T", bound=Settings)
+
+logger = logging.getLogger(__name__)
+
 
 class VolatileStoreError(RuntimeError):
     """A store may lose what it acknowledges, or is another's; one line per reason."""
@@ -44,14 +54,31 @@ async def examine(settings: StoreSettings) -> dict[StoreName, list[Risk]]:
     redis, warehouse = await asyncio.gather(
         _of_redis(settings), _of_warehouse(settings.database_url)
     )
-    if redis is not None and warehouse is not None:
+    if redis is not None and warehouse is not None and settings.ledger_shards is not None:
         redis += await _of_ledger(settings)
     asked: dict[StoreName, list[Risk] | None] = {"redis": redis, "warehouse": warehouse}
     return {store: risks for store, risks in asked.items() if risks is not None}
 
 
-async def check(settings: StoreSettings, log: RiskLog) -> None:
-    """Log the risks. Raises VolatileStoreError if they forbid a start."""
+async def check(settings: S, log: RiskLog) -> S:
+    """Log the risks; return the settings with the ledger's number of shards.
+
+    A new ledger gets its number here. Raises VolatileStoreError if the risks forbid a start.
+    """
+    shards, is_logged = await find_shards(settings), False
+    while shards is None:
+        await _check_risks(settings, log)
+        if not is_logged:
+            logger.warning("waiting for Redis or the warehouse: the ledger's shards are unknown")
+            is_logged = True
+        await asyncio.sleep(AGAIN_S)
+        shards = await find_shards(settings)
+    settings = with_shards(settings, shards)
+    await _check_risks(settings, log)
+    return with_shards(settings, await _note_ledger(settings))
+
+
+async def _check_risks(settings: StoreSettings, log: RiskLog) -> None:
     risks = await examine(settings)
     until = monotonic() + PATIENCE_S  # for a drain to take over a new ledger
     while any(risk.name == LEDGER for risk in risks.get("redis", ())) and monotonic() < until:
@@ -68,7 +95,6 @@ async def check(settings: StoreSettings, log: RiskLog) -> None:
         raise VolatileStoreError("\n".join(refused))
     for store, found in risks.items():
         log.update(store, found)
-    await _note_format(settings.redis_url)
 
 
 async def watch(settings: StoreSettings, log: RiskLog) -> None:
@@ -90,7 +116,7 @@ async def fetch_redis_risks(settings: StoreSettings) -> list[Risk]:
         risks += await format.fetch_risks(redis, "Redis (SNAPBID_REDIS_URL)")
     finally:
         await redis.aclose()
-    return risks + await remains.fetch_risks(url, settings.ledger_shards)
+    return risks
 
 
 async def _of_redis(settings: StoreSettings) -> list[Risk] | None:
@@ -101,16 +127,84 @@ async def _of_redis(settings: StoreSettings) -> list[Risk] | None:
         return None
 
 
-async def _note_format(url: str) -> None:
-    """Record our format in the ledger; not retried if Redis does not accept it."""
-    redis = connection.connect(url)
+async def _note_ledger(settings: StoreSettings) -> int:
+    """Record format and number of shards in the ledger; return the number that it has then.
+
+    Not retried if Redis does not accept it: workers and the drain record the number, too.
+    """
+    redis = connection.connect(settings.redis_url)
     try:
         async with asyncio.timeout(PATIENCE_S):
             await format.note(redis)
+            return await record_count(redis, settings.shards)
     except (RedisError, OSError):
-        pass
+        return settings.shards
     finally:
         await redis.aclose()
+
+
+async def find_shards(settings: Settings) -> int | None:
+    """Return the ledger's number of shards, or that of one that is yet to be made.
+
+    It is kept in the ledger and in the warehouse, and so in the published catalog. A new ledger has
+    one shard a primary, and no fewer than the one before it, unless SNAPBID_LEDGER_SHARDS says
+    otherwise. None if nobody who knows answers. Raises VolatileStoreError if the setting differs
+    from the ledger.
+    """
+    recorded, primaries = await _count_in_redis(settings)
+    own = settings.ledger_shards
+    if recorded and own not in (None, recorded):
+        raise VolatileStoreError(_differing(own, recorded))
+    if recorded or own:
+        return recorded or own
+    known = await _count_in_warehouse(settings.database_url) or _count_in_catalog(settings)
+    if primaries:
+        return max(primaries, known)
+    assert settings.redis_url is not None
+    is_cluster = addresses.parse(settings.redis_url).arrangement is Arrangement.CLUSTER
+    return known or (None if is_cluster else 1)
+
+
+def with_shards(settings: T, shards: int) -> T:
+    """Return the settings with the ledger's number of shards."""
+    return msgspec.structs.replace(settings, ledger_shards=shards)
+
+
+async def _count_in_redis(settings: Settings) -> tuple[int, int]:
+    """Return the number that the ledger records, and that of primaries; zeros if unavailable."""
+    assert settings.redis_url is not None
+    connections = Connections(settings.redis_url)
+    redis = connections.client()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return await fetch_count(redis), await connections.count_primaries()
+    except (RedisError, OSError):
+        return 0, 0
+    finally:
+        await redis.aclose()
+
+
+async def _count_in_warehouse(dsn: str | None) -> int:
+    """Return the number of shards of the warehouse's own ledger; 0 if unknown."""
+    if dsn is None:
+        return 0
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            session = await asyncpg.connect(dsn)
+            try:
+                return len(await fence.own_ledger(session))
+            finally:
+                session.terminate()
+    except UNAVAILABLE:
+        return 0
+
+
+def _count_in_catalog(settings: Settings) -> int:
+    """Return the number of shards in the catalog published here last; 0 if there is none."""
+    try:
+        return len(Catalog.open(settings.catalog_path).ledger)
+    except (OSError, CatalogError):
+        return 0
 
 
 async def check_ledger(settings: StoreSettings) -> None:
@@ -126,7 +220,7 @@ async def _of_ledger(settings: StoreSettings) -> list[Risk]:
         async with asyncio.timeout(PATIENCE_S):
             session = await asyncpg.connect(settings.database_url)
             try:
-                found = await find_ledger(session, redis, settings.ledger_shards)
+                found = await find_ledger(session, redis, settings.shards)
             finally:
                 session.terminate()
     except (*UNAVAILABLE, RedisError, OSError):
@@ -171,13 +265,13 @@ def judge(ledger: Ledger, own: Sequence[str], former: set[int]) -> Finding:
     """Compare a ledger with the warehouse's own; `former` are the shards known to the warehouse."""
     count = len(ledger.epochs)
     if ledger.shards not in (0, count):
-        return Finding(_shards(count, ledger.shards))
+        return Finding(_differing(count, ledger.shards))
     if not any(own) or (ledger.moved_from and ledger.moved_from in own):
         return Finding("")
     pairs = list(zip(ledger.epochs, own, strict=False))
     is_own = any(epoch and epoch == known for epoch, known in pairs)
     if is_own and len(own) != count:
-        return Finding(_shards(count, len(own)))
+        return Finding(_differing(count, len(own)))
     if any(n in former and pair[0] != pair[1] for n, pair in enumerate(pairs)):
         return Finding(
             "the ledger in Redis is an earlier one of this warehouse, and does not know what was"
@@ -186,9 +280,9 @@ def judge(ledger: Ledger, own: Sequence[str], former: set[int]) -> Finding:
     return Finding("", is_new=not is_own)
 
 
-def _shards(configured: int, known: int) -> str:
+def _differing(shards: int | None, known: int) -> str:
     return (
-        f"SNAPBID_LEDGER_SHARDS is {configured}, and the ledger has {known}: set it to {known}, or"
+        f"SNAPBID_LEDGER_SHARDS is {shards}, and the ledger has {known}: restart without it, or"
         " move the ledger with snapbid ledger move"
     )
 

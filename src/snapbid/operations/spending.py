@@ -54,7 +54,7 @@ async def fetch(settings: Settings, stored: Sequence[StoredCampaign]) -> Spendin
     assert settings.redis_url is not None
     redis = connection.connect(settings.redis_url)
     try:
-        return await SpendingReader(redis, settings.ledger_shards).fetch(stored)
+        return await SpendingReader(redis, settings.shards).fetch(stored)
     finally:
         await redis.aclose()
 

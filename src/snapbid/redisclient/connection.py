@@ -112,6 +112,10 @@ class Connections:
             return made(self._nodes, partial(client_of, self._address))
         return Redis.from_url(self._address.url, **_TIMEOUTS)
 
+    async def count_primaries(self) -> int:
+        """Count the primaries that keys are divided over. Raises RedisError or OSError."""
+        return 1 if self._nodes is None else len(await self._nodes.primaries())
+
     async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
         """Wait until replicas have all earlier writes to a shard. Raises RedisError."""
         await replicate(redis, keys.mark, self.replicas)

@@ -45,7 +45,7 @@ class AllocatorThread:
     def __init__(self, settings: Settings) -> None:
         assert settings.redis_url is not None
         self._connections = Connections(settings.redis_url, settings.redis_replicas)
-        self._shards = settings.ledger_shards
+        self._shards = settings.shards
         self._catalog_path = settings.catalog_path
         self._writer = ReleaseWriter(releases_path(settings.runtime_dir))
         self._book = BudgetBook()

@@ -71,10 +71,10 @@ def serve(settings: ServingSettings) -> int:
     log = settings.auction_log
     paths = OpsPaths(settings.metrics_path, settings.spool_path, log and spool_of(log))
     risks = RiskLog()
-    watch = Watch(settings, paths, publisher, risks)
     try:
         _check(settings)
-        asyncio.run(preflight.check(settings, risks))
+        settings = asyncio.run(preflight.check(settings, risks))
+        watch = Watch(settings, paths, publisher, risks)
         _make_directory(settings)
         ops = _open_ops(settings, watch)
     except (ServeError, preflight.VolatileStoreError) as error:
@@ -82,6 +82,7 @@ def serve(settings: ServingSettings) -> int:
         return error.status
     logger.info("starting snapbid %(version)s", {"version": version()})
     os.environ.pop(VARIABLES["ops_token"], None)  # not for the workers
+    os.environ[VARIABLES["ledger_shards"]] = str(settings.shards)  # for them
     writer = None
     if settings.auction_log is not None:
         writer = writer_of(settings.auction_log, settings.auction_log_s)

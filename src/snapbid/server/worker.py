@@ -86,7 +86,7 @@ class Worker:
         missing = [] if self._follower.snapshot is not None else ["campaigns"]
         if self._ledger.is_foreign:
             missing.append("a ledger of this warehouse")
-        elif len(self._ledger.unavailable) == self._settings.ledger_shards:
+        elif len(self._ledger.unavailable) == self._settings.shards:
             missing.append("redis")
         return missing
 
@@ -116,9 +116,7 @@ class Worker:
         self._ledger = ledger = _ledger(settings, metrics, log)
         await ledger.open()
         stack.push_async_callback(ledger.close)
-        queues = EventQueues(
-            settings.redis_url, settings.redis_replicas, shards=settings.ledger_shards
-        )
+        queues = EventQueues(settings.redis_url, settings.redis_replicas, shards=settings.shards)
         await queues.open()
         stack.push_async_callback(queues.close)
 
@@ -262,7 +260,7 @@ def _snapshot(
     catalog: Catalog,
     before: CatalogSnapshot | None,
 ) -> CatalogSnapshot:
-    shards = settings.ledger_shards
+    shards = settings.shards
     lookups = Lookups(
         geo,
         catalog.rates,
@@ -292,7 +290,7 @@ def _ledger(settings: ServingSettings, metrics: Metrics, log: AuctionLog | None)
     return Ledger(
         settings.redis_url,
         settings.spool_path,
-        shards=settings.ledger_shards,
+        shards=settings.shards,
         ttl_s=settings.bid_ttl_s,
         spool_max_bytes=settings.spool_max_bytes,
         hold_s=settings.hold_s,

@@ -131,7 +131,6 @@ def opened(
             environ = {
                 "SNAPBID_HOME": str(folder / name),
                 "SNAPBID_REDIS_URL": cluster.url,
-                "SNAPBID_LEDGER_SHARDS": str(SHARDS),
                 "SNAPBID_WORKERS": "1",
                 "SNAPBID_BASE_URL": books.BASE_URL,
                 "SNAPBID_TMAX_MS": "1000",

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from snapbid.base.redis_keys import ShardKeys
-from snapbid.ledger.admin import closing
+from snapbid.ledger.admin import closing, parts
 from snapbid.ledger.admin.copying import Copy, Moved, ShardClocks, merged_clocks
 from snapbid.ledger.bids.segment import ShardState
 from snapbid.ledger.caps.outbox import OutboxSweeper
@@ -80,7 +80,7 @@ class LedgerSide:
 
     async def begin(self, keys: ShardKeys, warehouse: str) -> ShardState:
         """Begin a segment in a closed shard that is being filled."""
-        answer = await self._begin(keys=keys.script_keys, args=[warehouse, "fills"])
+        answer = await self._begin(keys=keys.script_keys, args=[warehouse, self.shards, "fills"])
         return ShardState.parse(answer)
 
     async def wipe(self) -> None:
@@ -102,6 +102,20 @@ class LedgerSide:
 
     async def aclose(self) -> None:
         await self.redis.aclose()
+
+
+async def count_shards(url: str, least: int) -> int:
+    """Return the number of shards of the ledger at `url`, or of a new one there: one a primary.
+
+    That has no fewer than `least`. Raises RedisError or OSError.
+    """
+    connections = Connections(url)
+    redis = connections.client()
+    try:
+        recorded = await parts.fetch_count(redis)
+        return recorded or max(await connections.count_primaries(), least)
+    finally:
+        await redis.aclose()
 
 
 Tell = Callable[[str], None]

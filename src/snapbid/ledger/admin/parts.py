@@ -1,8 +1,8 @@
-"""Query every shard of the ledger, though some may be unavailable."""
+"""How many shards the ledger has, and queries to each of them, though some may be unavailable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError, RedisError
@@ -43,6 +43,21 @@ def all_of(answers: Iterable[T | None]) -> list[T]:
 def unavailable(answers: Iterable[object | None]) -> list[int]:
     """List the shards that have not answered."""
     return [number for number, answer in enumerate(answers) if answer is None]
+
+
+async def fetch_count(redis: Redis) -> int:
+    """Fetch the ledger's number of shards; 0 if there is no ledger. Raises RedisError."""
+    count: Any = await redis.hget(ShardKeys(0).state, "shards")
+    return int(count or 0)
+
+
+async def record_count(redis: Redis, shards: int) -> int:
+    """Record the number of shards of a new ledger; return the number that was recorded first.
+
+    Raises RedisError.
+    """
+    await redis.hsetnx(ShardKeys(0).state, "shards", str(shards))
+    return await fetch_count(redis)
 
 
 def name(shard: int) -> str:

@@ -31,21 +31,25 @@ logger = logging.getLogger(__name__)
 class LedgerName(NamedTuple):
     """The warehouse whose numbers a shard uses, its data set, and the one it was moved from.
 
-    Unknown parts are "".
+    Unknown parts are "". `shards`: the ledger's number of shards, 0 if unknown.
     """
 
     warehouse: str = ""
     epoch: str = ""
     moved_from: str = ""
+    shards: int = 0
 
 
 class ForeignLedgerError(RedisError):
     """The ledger belongs to another warehouse, or is not the warehouse's own."""
 
-    def __init__(self, name: LedgerName, warehouse: str) -> None:
+    def __init__(self, name: LedgerName, warehouse: str, shards: int) -> None:
         if name.warehouse not in ("", warehouse):
             text = f"the ledger belongs to the warehouse {name.warehouse}, and this one is"
             super().__init__(f"{text} {warehouse}")
+        elif name.shards not in (0, shards):
+            text = f"the ledger has {name.shards} shards, and this process {shards}: restart it"
+            super().__init__(text)
         else:
             super().__init__(f"the ledger ({name.epoch}) is not the warehouse's own")
 
@@ -184,6 +188,8 @@ class LedgerShard:
         name, own = self._name, self._own
         if name.warehouse and self._warehouse not in ("", name.warehouse):
             return True
+        if name.shards not in (0, self._shards):
+            return True
         if not any(own) or not name.epoch or name.moved_from in own:
             return False
         return len(own) != self._shards or own[self._number] not in ("", name.epoch)
@@ -195,7 +201,7 @@ class LedgerShard:
 
     def _end_foreign(self) -> None:
         if self.is_foreign:
-            self.trips.end(ForeignLedgerError(self._name, self._warehouse))
+            self.trips.end(ForeignLedgerError(self._name, self._warehouse, self._shards))
 
     # -- round trips (see TripUser) ---------------------------------------------------------------
 
@@ -208,12 +214,12 @@ class LedgerShard:
         await connection.send_packed_command(loading)
         for name in self._scripts:
             self._shas[name] = await connection.read_response()
-        await connection.send_command(*self._evalsha(("begin", self._warehouse)))
+        await connection.send_command(*self._evalsha(("begin", self._warehouse, self._shards)))
         state = ShardState.parse(await connection.read_response())
-        self._name = LedgerName(state.warehouse, state.epoch, state.moved_from)
+        self._name = LedgerName(state.warehouse, state.epoch, state.moved_from, state.shards)
         self.former = state.former
         if self.is_foreign:
-            raise ForeignLedgerError(self._name, self._warehouse)
+            raise ForeignLedgerError(self._name, self._warehouse, self._shards)
         asked_at = self._loop.time()
         replies: list[Any] = []
         for command in self._core.connect(asked_at):

@@ -251,7 +251,7 @@ def page(watch: Watch) -> Page:
         window_s=None if window is None else window.seconds,
         redis=snapshot.redis,
         warehouse=snapshot.warehouse,
-        shards=watch.settings.ledger_shards,
+        shards=watch.settings.shards,
         unavailable=[] if waiting is None else waiting.unavailable,
         risks=[risk for risks in snapshot.risks.values() for risk in risks],
         now=_now(watch),

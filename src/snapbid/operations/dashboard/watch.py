@@ -172,7 +172,7 @@ class Watch:
         self._loop.close()
 
     async def _read_all(self) -> None:
-        shards = self._settings.ledger_shards
+        shards = self._settings.shards
         self._redis = connection.connect(self._settings.redis_url)
         self._spending = SpendingReader(self._redis, shards, BATCH)
         self._traffic = TrafficReader(self._redis, shards)
@@ -253,7 +253,7 @@ class Watch:
     async def _read_redis(self) -> bool:
         try:
             now = time() - self._ahead_s
-            backlog = await ledger.waiting(self._redis, self._settings.ledger_shards, now)
+            backlog = await ledger.waiting(self._redis, self._settings.shards, now)
         except (RedisError, OSError) as error:
             why = reason(error, self._settings.redis_url)
             self._update(redis=False, redis_why=why, waiting=None, drains=[])
@@ -263,7 +263,7 @@ class Watch:
 
     async def _read_drains(self) -> bool:
         """Read the drains' reports, and the clocks of the ledger's shards."""
-        shards = self._settings.ledger_shards
+        shards = self._settings.shards
         try:
             compared = await of_each(shards, partial(compare, self._redis))
             known = [clock for clock in compared if clock is not None]

@@ -61,7 +61,7 @@ class Stores:
         assert settings.redis_url is not None
         self._settings = settings
         self._redis = connection.connect(settings.redis_url)
-        self._budgets = Budgets(self._redis, settings.ledger_shards, time)
+        self._budgets = Budgets(self._redis, settings.shards, time)
         self._members = MemberBook()
         self.unread: dict[str, str] = {}  # campaign -> the mistake in its document
 
@@ -96,7 +96,7 @@ class Stores:
             max_quantity=settings.max_quantity,
             members=self._members,
         )
-        return CatalogSnapshot(catalog, lookups, settings.ledger_shards)
+        return CatalogSnapshot(catalog, lookups, settings.shards)
 
     async def look_up_persons(self, asked: MatchableRequest) -> list[str]:
         """Load the audiences of the request's persons; describe their members by their hashes.
@@ -214,7 +214,7 @@ class Stores:
     ) -> list[RuleCheck]:
         """Check the budget for a bid of this cost, and the frequency caps, each on its own."""
         described = build_payload(campaign, stored.number, stored.created_at_ms)
-        limits = limits_of(described, self._settings.ledger_shards)
+        limits = limits_of(described, self._settings.shards)
         if limits is None:
             return []
         auction, rows = str(request.id).encode(), []
@@ -241,7 +241,7 @@ class Stores:
     async def unavailable(self) -> list[int]:
         """Return the unavailable shards of the ledger. Raises LedgerUnavailable if all are."""
         try:
-            return await parts.fetch_unavailable(self._redis, self._settings.ledger_shards)
+            return await parts.fetch_unavailable(self._redis, self._settings.shards)
         except (RedisError, OSError) as error:
             raise LedgerUnavailable from error
 
