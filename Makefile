@@ -5,6 +5,8 @@
 #                 REDIS=/usr/bin/valkey-server: on that Redis or Valkey instead of the wheel's
 # make test-all   the other tests, which take longer
 # make bench   the benchmarks
+# make market   the benchmark of bidders, BIDDERS="snapbid fastapi" or all that can be run; QUICK=1;
+#               CHECKOUTS="rust-rtb-bidder=PATH aws-bidder=PATH"
 # make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario;
 #              FLEET=1: two machines on a Redis Cluster of three primaries and three replicas;
 #              FAULTS="cut off,killed": faults with these names; MUTATION=WAIT: without a mechanism
@@ -45,7 +47,7 @@ locked = $(foreach list,$(1),-r requirements/$(list).txt)
 
 MINUTES ?= $(if $(filter fuzz,$(MAKECMDGOALS)),2,10)
 
-.PHONY: run build check test test-all lint style types bench soak simulate fuzz sanitize sanitized exchange wheel \
+.PHONY: run build check test test-all lint style types bench market soak simulate fuzz sanitize sanitized exchange wheel \
 	container lock clean prerequisites on_path
 .DELETE_ON_ERROR:
 
@@ -102,6 +104,9 @@ types: $(VENV)/.dev build
 
 bench: $(VENV)/.dev $(VENV)/.bench build
 	$(PY) -m bench
+
+market: $(VENV)/.dev $(VENV)/.bench build
+	$(PY) -m bench.market $(BIDDERS) $(if $(QUICK),--quick) $(addprefix --checkout ,$(CHECKOUTS))
 
 soak: $(VENV)/.dev build
 	PYTHONPATH=tests $(PY) -m support.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(FLEET),--fleet) \

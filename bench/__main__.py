@@ -1,7 +1,6 @@
 """Runs all or the named benchmarks and compares them with the committed results.
 
     python -m bench [KIND ...] [--keep] [--long] [--all]
-    python -m bench peers [--rust-rtb-bidder CHECKOUT] [--aws-bidder CHECKOUT]
     python -m bench pythons --python /usr/bin/python3.13 [--python ...]
     python -m bench profile --perf /usr/bin/perf [--before CHECKOUT/.venv/bin/python]
 
@@ -20,7 +19,7 @@ from typing import Final
 from bench import compare, render
 from bench.about import ROOT
 from bench.runs import MICRO, RUNS
-from bench.sections import peers, socket
+from bench.sections import socket
 
 # Processor time excludes other programs and waiting for a store.
 MICRO_OPTIONS: Final = (
@@ -110,8 +109,6 @@ def _report(*, all: bool) -> None:
             print("\n".join(compare.compare(RUNS[kind], before, result, all=all)))
     if "socket" in results:
         print(f"\n{socket.ratios_table(results['socket']['ratios'])}")
-    if "peers" in results:
-        print(f"\n{peers.ratios_table(results['peers']['ratios'])}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ loopback addresses are used.
 
 import asyncio
 import re
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from itertools import count, cycle
 from time import perf_counter
 from typing import Any, Final, Protocol
@@ -26,9 +26,10 @@ MAX_RATE: Final = 100_000.0
 STALL_S: Final = 10.0  # without any answer
 TICK_S: Final = 0.0002
 HEAD_START_S: Final = 0.01  # before the first request of a schedule
-AUCTION_ID: Final = re.compile(rb'(?<=\{"id":")[0-9a-f]{32}(?=")')
+AUCTION_ID: Final = re.compile(rb'(?<=\{"id":")[0-9a-f]{24}(?=[0-9a-f]{8}")')
 LENGTH: Final = b"ength: "  # of content-length, or Content-Length
 NUMBERS: Final = count(1)  # of auctions
+Each = Callable[[bytes, int, bytes], None]  # is given a request, and its answer's status and body
 QUANTILES: Final = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 
 
@@ -74,10 +75,11 @@ def as_new_auctions(requests: Sequence[bytes]) -> Iterator[bytes]:
     """The requests in turn, over and over, each time as auctions that have not been seen before.
 
     An exchange does not repeat an auction, and a bid that replaces another one costs Redis more.
+    The last 8 digits of an id stay, by which the request can be recognized.
     """
     parts = [AUCTION_ID.split(request, 1) for request in requests]
     for before, *after in cycle(parts):
-        yield b"%b%032x%b" % (before, next(NUMBERS), after[0]) if after else before
+        yield b"%b%024x%b" % (before, next(NUMBERS), after[0]) if after else before
 
 
 def notice(path: str, auction_id: str, imp_id: str) -> bytes:
@@ -102,9 +104,10 @@ class _Plan(Protocol):
 class _Connection(asyncio.Protocol):
     """Sends one request at a time; records the answer and the time since `since`."""
 
-    def __init__(self, plan: _Plan, outcome: Outcome) -> None:
+    def __init__(self, plan: _Plan, outcome: Outcome, each: Each | None) -> None:
         self._plan = plan
         self._outcome = outcome
+        self._each = each
         self._buffer = b""
         self.last = (0, b"")
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -114,6 +117,7 @@ class _Connection(asyncio.Protocol):
 
     def send(self, request: bytes, since: float) -> None:
         self._since = since
+        self._sent = request
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
@@ -135,6 +139,8 @@ class _Connection(asyncio.Protocol):
         outcome.latencies.append(now - self._since)
         outcome.statuses[status] = outcome.statuses.get(status, 0) + 1
         self.last = (status, data[head + 4 :])
+        if self._each is not None:
+            self._each(self._sent, *self.last)
         self._plan.is_free(self, now)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -215,10 +221,11 @@ async def drive(
     connections: int,
     seconds: float | None = None,
     once: bool = False,
+    each: Each | None = None,
 ) -> Outcome:
     """Send the requests as new auctions for `seconds`, or each of them once, as it is.
 
-    Raises ClientError or OSError if the server does not answer.
+    `each` is called with every answer. Raises ClientError or OSError if the server does not answer.
     """
     assert once or (seconds is not None and 0 < seconds <= MAX_SECONDS)
     if once or seconds is None:
@@ -226,31 +233,39 @@ async def drive(
     else:
         plan = _Closed(as_new_auctions(requests), seconds, float("inf"))
     opened = min(connections, len(requests))
-    return await _carry_out(port, plan, opened, seconds or MAX_SECONDS)
+    return await _carry_out(port, plan, opened, seconds or MAX_SECONDS, each)
 
 
 async def schedule(
-    port: int, requests: Sequence[bytes], *, connections: int, rate: float, seconds: float
+    port: int,
+    requests: Sequence[bytes],
+    *,
+    connections: int,
+    rate: float,
+    seconds: float,
+    each: Each | None = None,
 ) -> Outcome:
     """Send `rate` requests a second for `seconds`, in turn and as new auctions.
 
-    Raises ClientError or OSError if the server does not answer.
+    `each` is called with every answer. Raises ClientError or OSError if the server does not answer.
     """
     assert 0 < seconds <= MAX_SECONDS
     assert 0 < rate <= MAX_RATE
     plan = _Open(as_new_auctions(requests), rate, max(1, round(rate * seconds)))
     with Ticks(TICK_S, plan.tick):
-        outcome = await _carry_out(port, plan, connections, seconds)
+        outcome = await _carry_out(port, plan, connections, seconds, each)
     outcome.lags = sorted(plan.lags)
     return outcome
 
 
-async def _carry_out(port: int, plan: _Plan, connections: int, seconds: float) -> Outcome:
+async def _carry_out(
+    port: int, plan: _Plan, connections: int, seconds: float, each: Each | None
+) -> Outcome:
     assert 0 < connections <= MAX_CONNECTIONS
     loop = asyncio.get_running_loop()
     outcome = Outcome({}, 0.0, [], [])
     opened = [
-        (await loop.create_connection(lambda: _Connection(plan, outcome), LOOPBACK, port))[1]
+        (await loop.create_connection(lambda: _Connection(plan, outcome, each), LOOPBACK, port))[1]
         for _ in range(connections)
     ]
     started = perf_counter()

@@ -41,7 +41,7 @@ def start(stack: ExitStack, scratch: Path, core: int, store_core: int) -> list[C
     """Starts all servers. Raises BenchError where two bidders answer differently."""
     product = stack.enter_context(served.product(scratch, core, store_core, CAMPAIGNS))
     limited = _limited(stack, scratch, core, store_core)
-    peer = stack.enter_context(served.fastapi_bidder(scratch, core, product))
+    peer = stack.enter_context(served.fastapi_bidder(scratch, core, product.environ))
     made = requests.make(REQUESTS)
     bids, no_bids = answered(product, made, 200), answered(product, requests.no_bids(made), 204)
     wins = [notice("/rtb/win", each["id"], each["imp"][0]["id"]) for each in made]

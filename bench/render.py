@@ -25,6 +25,8 @@ This page is rendered from `results/*.json` by `python -m bench.render`; do not 
     python -m bench socket       only some of the runs
     python -m bench.socket_run --rounds 3 --seconds 1     a quick socket run
 
+Beside other bidders it is measured by [a benchmark of its own](market/README.md): `make market`.
+
 All servers, clients and stores share one machine and use loopback only. It needs two cores; if
 other programs use them as well, trust processor time and ratios.
 

@@ -17,7 +17,6 @@ from bench.sections import (
     limits,
     match,
     micro,
-    peers,
     primaries,
     profile,
     pythons,
@@ -60,5 +59,4 @@ RUNS: Final = {
     "match": Run(match, ("--most=100000", "--peers=10000", "--rounds=40")),
     "profile": Run(profile, ("--rounds=5", "--seconds=1.5"), needs=("--perf", "--before")),
     "pythons": Run(pythons, ("--rounds=5", "--seconds=1.5"), needs=("--python",)),
-    "peers": Run(peers, needs=("--rust-rtb-bidder", "--aws-bidder")),
 }

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +31,19 @@ def product(
     python: str | Path = sys.executable,
 ) -> Iterator[ServerProcess]:
     """`snapbid serve` on embedded stores with so many campaigns imported, or with these."""
+    own = {"SNAPBID_JWT_SECRET": SECRET, "SNAPBID_WORKERS": str(workers)}
+    with (
+        stores(scratch, store_core, snapshot) as environ,
+        _started(scratch, core, environ | own, "snapbid", "serve", python=python) as server,
+    ):
+        yield server
+
+
+@contextmanager
+def stores(
+    scratch: Path, store_core: int, snapshot: int | Sequence[dict[str, Any]]
+) -> Iterator[dict[str, str]]:
+    """Embedded stores with so many campaigns imported, or with these; settings that name them."""
     with ExitStack() as stack:
         home = stack.enter_context(Home(scratch / "stores"))
         redis, postgres = Redis(home), Postgres(home)
@@ -39,14 +52,7 @@ def product(
                 store.start()
                 stack.callback(store.stop)
         asyncio.run(_fill(postgres.dsn, snapshot))
-        environ = {
-            "SNAPBID_DATABASE_URL": postgres.dsn,
-            "SNAPBID_REDIS_URL": redis.url,
-            "SNAPBID_JWT_SECRET": SECRET,
-            "SNAPBID_WORKERS": str(workers),
-        }
-        own = _started(scratch, core, environ, "snapbid", "serve", python=python)
-        yield stack.enter_context(own)
+        yield {"SNAPBID_DATABASE_URL": postgres.dsn, "SNAPBID_REDIS_URL": redis.url}
 
 
 @contextmanager
@@ -66,12 +72,10 @@ def uvicorn_constant(scratch: Path, core: int, kind: str) -> Iterator[ServerProc
 
 
 @contextmanager
-def fastapi_bidder(scratch: Path, core: int, product: ServerProcess) -> Iterator[ServerProcess]:
-    """`bench.peers.fastapi_bidder` on the product's stores, so with its campaigns."""
-    environ = {
-        name: product.environ[name] for name in ("SNAPBID_DATABASE_URL", "SNAPBID_REDIS_URL")
-    }
-    with _started(scratch, core, environ, "bench.peers.fastapi_bidder", forks=False) as server:
+def fastapi_bidder(scratch: Path, core: int, stores: Mapping[str, str]) -> Iterator[ServerProcess]:
+    """`bench.market.fastapi_bidder` on these stores, so with their campaigns."""
+    environ = {name: stores[name] for name in ("SNAPBID_DATABASE_URL", "SNAPBID_REDIS_URL")}
+    with _started(scratch, core, environ, "bench.market.fastapi_bidder", forks=False) as server:
         yield server
 
 

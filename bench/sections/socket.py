@@ -34,7 +34,7 @@ their time was over.
   reads requests and the one that answers them take turns instead of preempting each other.
   `uvicorn-constant` is the same application on uvicorn.
 - `fastapi` is the same bidder as you would write it with FastAPI, pydantic v2, uvicorn[standard]
-  and redis-py (`peers/fastapi_bidder`), on the same Redis, with the same campaigns and requests.
+  and redis-py (`market/fastapi_bidder`), on the same Redis, with the same campaigns and requests.
   Before the measurement, {compared} bids and a quarter as many no-bids are compared: they are
   equal.
 """

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from redis.asyncio import Redis
 
-from bench.peers.fastapi_bidder.decide import Choice
+from bench.market.fastapi_bidder.decide import Choice
 
 TTL_S = 7200
 

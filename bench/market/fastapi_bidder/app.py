@@ -14,10 +14,10 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from pydantic import ValidationError
 from redis.asyncio import Redis
 
-from bench.peers.fastapi_bidder.decide import Choice, Decider
-from bench.peers.fastapi_bidder.index import Index
-from bench.peers.fastapi_bidder.ledger import Ledger
-from bench.peers.fastapi_bidder.models import Bid, BidRequest, BidResponse, SeatBid
+from bench.market.fastapi_bidder.decide import Choice, Decider
+from bench.market.fastapi_bidder.index import Index
+from bench.market.fastapi_bidder.ledger import Ledger
+from bench.market.fastapi_bidder.models import Bid, BidRequest, BidResponse, SeatBid
 from snapbid.campaigns.document import decode, parse
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase

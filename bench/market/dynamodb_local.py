@@ -52,8 +52,9 @@ Item = dict[str, Any]  # as the wire has it: {"name": {"B": ...}}
 class Store:
     """A DynamoDB Local that runs."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, pid: int) -> None:
         self.port = port
+        self.pid = pid
 
     def create(self, table: str, key: str, kind: str) -> None:
         self._call(
@@ -122,7 +123,7 @@ def dynamodb_local(scratch: Path) -> Iterator[Store]:
     log = scratch / "dynamodb-local.log"
     server = spawn(command, log=log, env=dict(os.environ))
     try:
-        store = Store(port)
+        store = Store(port, server.pid)
         deadline = time.monotonic() + READY_S
         while not store.answers():
             if server.poll() is not None or time.monotonic() > deadline:

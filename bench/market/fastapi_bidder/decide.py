@@ -6,8 +6,8 @@ from math import asin, cos, radians, sin, sqrt
 from typing import NamedTuple
 from zlib import crc32
 
-from bench.peers.fastapi_bidder.index import Index, Value, parents, places
-from bench.peers.fastapi_bidder.models import (
+from bench.market.fastapi_bidder.index import Index, Value, parents, places
+from bench.market.fastapi_bidder.models import (
     BidRequest,
     Deal,
     Device,

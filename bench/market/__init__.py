@@ -1,0 +1,1 @@
+"""A benchmark of bidders: one corpus, one contract, an adapter a bidder (`README.md`)."""

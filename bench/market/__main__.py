@@ -1,0 +1,135 @@
+"""Runs the benchmark of bidders, all of them or those named, and writes a result file each.
+
+    python -m bench.market [BIDDER ...] [--checkout BIDDER=PATH ...] [--quick] [--keep]
+
+Results and the page are written to build/market; with --keep they become bench/market/results
+and bench/market/RESULTS.md. Needs two cores: one for the server, one for client and stores.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bench.about import ROOT, about, git, write
+from bench.market import corpus, page, probes
+from bench.market.bidders import BID, LIMITS, MIXED, NO_BID, NOTICES, Bidder, Place, load
+from bench.market.corpus import Corpus
+from bench.market.modes import Traffic, Turns, measure
+from bench.processes import BenchError, cores, pinned
+from bench.spread import spread
+from workload.requests import encode
+
+OUTPUT: Final = ROOT / "build" / "market"
+QUICK: Final = Turns(rounds=2, seconds=0.7, mixed_rounds=1, mixed_seconds=1.0)
+PLAIN_MODES: Final = (NO_BID, BID, NOTICES, MIXED)
+
+
+def main() -> None:
+    bidders = load()
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.market",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("bidder", nargs="*", metavar="BIDDER", help=", ".join(bidders))
+    parser.add_argument("--checkout", action="append", default=[], metavar="BIDDER=PATH")
+    parser.add_argument("--quick", action="store_true", help="short turns: figures to look at")
+    parser.add_argument("--keep", action="store_true", help="make these the results to commit")
+    chosen = parser.parse_args()
+    checkouts = dict(each.partition("=")[::2] for each in chosen.checkout)
+    if unknown := ({*chosen.bidder} | checkouts.keys()) - bidders.keys():
+        parser.error(f"no such bidder: {', '.join(unknown)} (there are {', '.join(bidders)})")
+    output = page.RESULTS if chosen.keep else OUTPUT
+    output.mkdir(parents=True, exist_ok=True)
+    made = corpus.make()
+    skipped = {}
+    for name in chosen.bidder or bidders:
+        try:
+            checkout = checkouts.get(name)
+            result = run(bidders[name], checkout, made, QUICK if chosen.quick else Turns())
+            write(result, output / f"{name}.json")
+        except BenchError as error:
+            skipped[name] = str(error)
+            print(f"{name} skipped: {error}", flush=True)
+    page.write(output, page.PAGE if chosen.keep else output / page.PAGE.name)
+    if set(skipped) == set(chosen.bidder or bidders):
+        sys.exit("no bidder was run")
+
+
+def run(bidder: Bidder, checkout: str | None, made: Corpus, turns: Turns) -> dict[str, Any]:
+    """Start the bidder, without and then with budgets and caps; its result. Raises BenchError."""
+    if bidder.REPOSITORY and checkout is None:
+        raise BenchError(
+            f"it needs --checkout {bidder.NAME}=PATH, a checkout of {bidder.REPOSITORY}"
+        )
+    print(f"{bidder.NAME}:", flush=True)
+    started = time.monotonic()
+    at = Path(checkout).resolve() if checkout else None
+    result = {
+        "kind": "market",
+        "bidder": bidder.NAME,
+        "describes": bidder.ABOUT,
+        "lacks": list(bidder.LACKS),
+        "repository": bidder.REPOSITORY,
+        "revision": git("rev-parse", "--short=12", "HEAD", at=at) if at else "",
+        "about": about(),
+        "method": msgspec.to_builtins(turns)
+        | {"campaigns": len(made.campaigns), "requests": len(made.requests)},
+        "gauge_us": _gauge(made),
+    }
+    contract: dict[str, Any] = {}
+    modes: dict[str, Any] = {mode: {"skipped": why} for mode, why in bidder.SKIPPED.items()}
+    with _traffic(bidder, at, made, limited=False) as traffic:
+        contract |= probes.answers(traffic)
+        if NOTICES not in bidder.SKIPPED:
+            contract |= probes.notices(traffic)
+        modes |= measure(traffic, [mode for mode in PLAIN_MODES if mode not in modes], turns)
+    if LIMITS not in bidder.SKIPPED:
+        with _traffic(bidder, at, made, limited=True) as traffic:
+            contract |= probes.limits(traffic)
+            modes |= measure(traffic, [LIMITS], turns)
+    result["contract"], result["modes"] = msgspec.to_builtins(contract), modes
+    result["seconds"] = round(time.monotonic() - started)
+    return result
+
+
+@contextmanager
+def _traffic(
+    bidder: Bidder, checkout: Path | None, made: Corpus, *, limited: bool
+) -> Iterator[Traffic]:
+    """A started bidder, with a client on the other core."""
+    core, store_core = cores()
+    campaigns = made.limited if limited else made.campaigns
+    with (
+        tempfile.TemporaryDirectory(prefix="snapbid-market-") as scratch,
+        pinned(store_core),
+        ExitStack() as stack,
+    ):
+        os.chmod(scratch, 0o711)  # the database runs as another user where this one is root
+        place = Place(Path(scratch), core, store_core, checkout)
+        started = bidder.start(stack, place, made, campaigns)
+        yield Traffic(started, bidder, made, limited=limited)
+
+
+def _gauge(made: Corpus) -> dict[str, float]:
+    """The standard library's processor time for decoding a request, in µs, to gauge the machine."""
+    bodies, times = encode(made.requests), []
+    for _ in range(9):
+        before = time.process_time()
+        for body in bodies:
+            json.loads(body)
+        times.append((time.process_time() - before) / len(bodies) * 1e6)
+    return spread(times)
+
+
+if __name__ == "__main__":
+    main()

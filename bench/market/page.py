@@ -1,0 +1,138 @@
+"""Renders the page from the result files, one a bidder.
+
+python -m bench.market.page       bench/market/RESULTS.md from bench/market/results
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from bench.market.bidders import BID, LIMITS, MIXED, NO_BID, NOTICES, load
+from bench.market.contract import RULES
+from bench.market.corpus import TMAX_MS
+from bench.market.probes import LIMIT_RULES
+from bench.sections.parts import about, table
+
+HERE: Final = Path(__file__).parent
+RESULTS: Final = HERE / "results"
+PAGE: Final = HERE / "RESULTS.md"
+BUSY: Final = 0.9  # of its core; a server that was less busy was not the limit
+TITLES: Final = {
+    NO_BID: "Requests that no campaign may have",
+    BID: "Requests with a bid",
+    LIMITS: "The same, each campaign with a budget and a frequency cap",
+    NOTICES: "Win notices, each for a bid of its own",
+    MIXED: "The whole corpus and win notices, at half capacity",
+}
+INTRODUCTION: Final = """\
+# A benchmark of bidders: results
+
+Rendered from `results/*.json`, a file a bidder, by `python -m bench.market.page`; do not edit it.
+What is measured, and how a bidder is added: [README.md](README.md).
+"""
+CONTRACT: Final = """
+## The contract
+
+How many of the answers broke a rule, on each request of the corpus once; budgets and caps on a few
+requests that only a limited campaign may have. A dash: it has no such thing.
+
+"""
+NOT_MEASURED: Final = "- `{}` has no result: {}\n"
+FIGURES: Final = """
+## Figures
+
+Medians of the turns. "µs" is processor time a request, user and system, as the operating system
+counts it for the serving process; "stores µs" that of its stores, on the client's core. "Busy" is
+the share of their cores that server and client used: where the server's is below {busy:.0%}, its
+requests/s are the client's or the stores', and processor time is the figure to compare. "Wrong" is
+the share of answers that break the contract, "late" of those after {tmax} ms.
+"""
+
+
+def render(results: Mapping[str, dict[str, Any]]) -> str:
+    """The page as Markdown."""
+    parts = [INTRODUCTION, "\n## Bidders\n\n", *_bidders(results), CONTRACT, _contract(results)]
+    parts += [FIGURES.format(busy=BUSY, tmax=TMAX_MS)]
+    for mode, title in TITLES.items():
+        parts += [f"\n### {title}\n\n", _mode(results, mode)]
+    return "".join(parts)
+
+
+def _bidders(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+    """What each is, what it doesn't do, and where it was measured."""
+    for name, own in results.items():
+        revision = f" Revision {own['revision']} of {own['repository']}." if own["revision"] else ""
+        yield f"### {name}\n\n{own['describes']}{revision}\n"
+        if own["lacks"]:
+            yield "\nWhat it doesn't do:\n\n" + "".join(f"- {each}\n" for each in own["lacks"])
+        method = own["method"]
+        yield about(own).rstrip("\n") + (
+            f" {method['rounds']} turns of {method['seconds']:g} s, {method['mixed_rounds']} of"
+            f" {method['mixed_seconds']:g} s of mixed traffic; {own['seconds']} s in all. Decoding"
+            f" a request with the standard library took {own['gauge_us']['median']:.1f} µs.\n\n"
+        )
+    for name, bidder in load().items():
+        if name not in results:
+            needed = (
+                f"it needs a checkout of {bidder.REPOSITORY}" if bidder.REPOSITORY else "not run"
+            )
+            yield NOT_MEASURED.format(name, needed)
+
+
+def _contract(results: Mapping[str, dict[str, Any]]) -> str:
+    rules = RULES | LIMIT_RULES
+    rows = [
+        (f"{rule}: {text}", *(_verdict(own["contract"].get(rule)) for own in results.values()))
+        for rule, text in rules.items()
+    ]
+    return table(("", *results), rows)
+
+
+def _verdict(own: Mapping[str, Any] | None) -> str:
+    if own is None:
+        return "—"
+    return f"{own['broken']:,} of {own['checked']:,}" if own["broken"] else "kept"
+
+
+def _mode(results: Mapping[str, dict[str, Any]], mode: str) -> str:
+    rows, left_out = [], []
+    for name, own in results.items():
+        figures = own["modes"][mode]
+        if reason := figures.get("skipped"):
+            left_out.append(f"- `{name}` left out: {reason}.\n")
+        else:
+            rows.append((name, *_row(figures, mode)))
+    columns = ["requests/s", "µs", "of it system", "stores µs", "server / client busy", "wrong"]
+    columns += ["late", "p50 ms", "p99 ms", "p99.9 ms"] if mode == MIXED else []
+    columns += ["counted"] if mode == NOTICES else []
+    return table(("", *columns), rows) + ("\n" + "".join(left_out) if left_out else "")
+
+
+def _row(figures: Mapping[str, Any], mode: str) -> Iterator[str]:
+    middle = {name: own["median"] for name, own in figures.items() if isinstance(own, dict)}
+    yield f"{middle['requests_per_s']:,.0f}"
+    for name in ("processor_us", "system_us", "store_us"):
+        yield f"{middle[name]:.1f}"
+    yield f"{middle['server_busy']:.0%} / {middle['client_busy']:.0%}"
+    yield f"{middle['wrong']:.1%}"
+    if mode == MIXED:
+        yield f"{middle['late']:.2%}"
+        for name in ("p50_ms", "p99_ms", "p999_ms"):
+            yield f"{middle[name]:.2f}"
+    if mode == NOTICES:
+        yield f"{figures['counted']:,} of {figures['sent']:,}" if "counted" in figures else "—"
+
+
+def read(directory: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """The results in a directory, by bidder."""
+    found = (json.loads(path.read_text()) for path in sorted(directory.glob("*.json")))
+    return {each["bidder"]: each for each in found}
+
+
+def write(directory: Path = RESULTS, page: Path = PAGE) -> None:
+    page.write_text(render(read(directory)))
+
+
+if __name__ == "__main__":
+    write()

@@ -1,8 +1,0 @@
-"""python -m bench.peers.fastapi_bidder: one worker on SNAPBID_PORT, on the product's stores."""
-
-import os
-
-from bench.peers.uvicorn_server import run
-
-if __name__ == "__main__":
-    run("bench.peers.fastapi_bidder.app:app", int(os.environ["SNAPBID_PORT"]))

@@ -1,0 +1,278 @@
+"""The benchmark of bidders: its corpus and oracle, its checks, its page, and a run of a bidder."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+import pytest
+
+from bench.contenders import ask
+from bench.market import corpus, page
+from bench.market.__main__ import run
+from bench.market.bidders import MODES, Place, Started, load
+from bench.market.bidders.snapbid import campaign_of, document
+from bench.market.contract import RULES, Judge, ReceivedBid, auctions, notice_wire
+from bench.market.corpus import Campaign, Corpus
+from bench.market.modes import Turns
+from bench.market.probes import LIMIT_RULES
+from bench.processes import ServerProcess, pinned
+from snapbid.bidding.request import decode
+from snapbid.campaigns.document import parse_json
+from workload.requests import Request, encode
+from workload.serving import free_ports
+
+CORPUS = corpus.make(campaigns=300, requests=120)
+CAMPAIGN = Campaign(
+    id=7,
+    cpm_cents=250,
+    advertiser="brand7.example",
+    category="IAB3-2",
+    segments=(1, 2),
+    countries=("DEU",),
+    devices=("MOBILE",),
+    sizes=((300, 250),),
+)
+DEARER = msgspec.structs.replace(CAMPAIGN, id=8, cpm_cents=400, countries=("FRA",))
+REQUEST: Request = {
+    "id": "auction",
+    "imp": [{"id": "1", "banner": {"w": 300, "h": 250}, "bidfloor": 2.5}],
+    "device": {"devicetype": 4, "geo": {"country": "DEU"}},
+    "user": {"id": "1", "data": [{"segment": [{"id": "2"}]}]},
+}
+BID = {"impid": "1", "price": 2.5, "cid": "campaign-7", "adm": "<a>", "w": 300, "h": 250}
+
+
+def broken(request: Request, status: int, *bids: dict[str, Any], id: str = "auction") -> set[str]:
+    """The rules that an answer breaks."""
+    (asked,) = auctions([request], [CAMPAIGN, DEARER])
+    body = json.dumps({"id": id, "seatbid": [{"bid": bids}]}).encode() if status == 200 else b""
+    judge = Judge([CAMPAIGN, DEARER], campaign_of)
+    return {breach.rule for breach in judge.breaches(asked, "auction", status, body)}
+
+
+def changed(path: str, value: Any) -> Request:
+    """The request with another value at a path such as `imp.0.bidfloor`."""
+    request = deepcopy(REQUEST)
+    *parents, last = path.split(".")
+    at: Any = request
+    for name in parents:
+        at = at[int(name)] if name.isdigit() else at[name]
+    at[last] = value
+    return request
+
+
+def test_the_bid_that_is_due_breaks_nothing() -> None:
+    assert broken(REQUEST, 200, BID) == set()
+
+
+@pytest.mark.parametrize(
+    ("request_", "rule"),
+    [
+        (changed("device.geo.country", "USA"), "targeting"),
+        (changed("device.devicetype", 2), "targeting"),
+        (changed("user.data.0.segment", [{"id": "3"}]), "targeting"),
+        (changed("imp.0.bidfloor", 2.51), "floor"),
+        (changed("imp.0.banner", {"w": 728, "h": 90}), "size"),
+        (changed("badv", ["brand7.example"]), "blocks"),
+        (changed("bcat", ["IAB3"]), "blocks"),
+        (changed("bcat", ["IAB3-2"]), "blocks"),
+    ],
+)
+def test_where_no_bid_is_due(request_: Request, rule: str) -> None:
+    assert broken(request_, 204) == set()
+    assert broken(request_, 200, BID) == {rule}
+
+
+@pytest.mark.parametrize(
+    ("bid", "rules"),
+    [
+        ({"price": 2.6}, {"price"}),
+        ({"price": 2.49}, {"price"}),
+        ({"cid": "campaign-8", "price": 4.0}, {"targeting"}),
+        ({"cid": "campaign-9"}, {"answer"}),
+        ({"cid": "another"}, {"answer"}),
+        ({"w": 320, "h": 50}, {"size"}),
+        ({"w": None, "h": None}, set()),
+        ({"adm": ""}, {"markup"}),
+        ({"impid": "2"}, {"answer", "missed"}),
+        ({"price": "much"}, {"answer"}),
+    ],
+)
+def test_wrong_bids(bid: dict[str, Any], rules: set[str]) -> None:
+    assert broken(REQUEST, 200, BID | bid) == rules
+
+
+def test_wrong_answers() -> None:
+    assert broken(REQUEST, 204) == {"missed"}
+    assert broken(REQUEST, 500) == {"answer"}
+    assert broken(REQUEST, 200) == {"answer", "missed"}
+    assert broken(REQUEST, 200, BID, BID) == {"answer"}
+    assert broken(REQUEST, 200, BID, id="another") == {"answer"}
+
+
+def test_the_best_campaign_is_the_dearest_of_all_that_may_bid() -> None:
+    """By the check of each campaign, whatever the order in which the oracle looks."""
+    asked = auctions(CORPUS.requests, CORPUS.campaigns)
+    judge = Judge(CORPUS.campaigns, int)
+    for own in asked[:30]:
+        for name, imp in own.impressions.items():
+            alone = own._replace(impressions={name: imp._replace(best_cents=0)})
+            bids = (
+                (
+                    each,
+                    {"impid": name, "price": each.cpm_cents / 100, "cid": f"{each.id}", "adm": "x"},
+                )
+                for each in CORPUS.campaigns
+            )
+            taking = [
+                each.cpm_cents
+                for each, bid in bids
+                if {breach.rule for breach in judge.breaches(alone, "a", 200, _body(bid))}
+                == {"price"}
+            ]
+            assert imp.best_cents == max(taking, default=0)
+
+
+def _body(bid: dict[str, Any]) -> bytes:
+    return json.dumps({"id": "a", "seatbid": [{"bid": [bid]}]}).encode()
+
+
+def test_every_rule_decides_on_some_request() -> None:
+    """Of the campaign that would be best without a rule, on the corpus as it is sent."""
+    made = corpus.make(campaigns=1_000, requests=400)
+    asked = auctions(made.requests, made.campaigns)
+    judge = Judge(made.campaigns, int)
+    dearest = sorted(made.campaigns, key=lambda each: -each.cpm_cents)[:50]
+    rules = {
+        breach.rule
+        for own in asked
+        for name in own.impressions
+        for each in dearest
+        for breach in judge.breaches(own, "a", 200, _body(
+            {"impid": name, "price": each.cpm_cents / 100, "cid": f"{each.id}", "adm": "x"}
+        ))
+    }  # fmt: skip
+    assert rules >= {"targeting", "floor", "size", "blocks"}
+    assert 0.3 < sum(own.is_bid for own in asked) / len(asked) < 0.9
+
+
+def test_the_corpus_is_the_same_for_the_same_seed() -> None:
+    assert corpus.make(campaigns=300, requests=120) == CORPUS
+    assert corpus.make(campaigns=300, requests=120, seed=6) != CORPUS
+
+
+def test_a_request_is_known_by_its_id() -> None:
+    for number, request in enumerate(CORPUS.all_requests()):
+        assert int(request["id"][-8:], 16) == number
+        assert request["id"] == decode(encode([request])[0]).id
+
+
+def test_limited_requests_are_for_one_campaign_each() -> None:
+    scarce, capped = CORPUS.limited[-2:]
+    several = [each for own in CORPUS.capped.values() for each in own]
+    for campaign, requests in ((scarce, CORPUS.scarce), (capped, several)):
+        for asked in auctions(requests, [campaign]):
+            assert asked.is_bid
+        for asked in auctions(requests, CORPUS.campaigns):
+            assert not asked.is_bid
+    assert len({request["user"]["id"] for request in CORPUS.scarce}) == len(CORPUS.scarce)
+
+
+def test_snapbid_imports_the_campaigns() -> None:
+    for campaign in CORPUS.limited:
+        parsed = parse_json(json.dumps(document(campaign)).encode())
+        assert campaign_of(parsed.id) == campaign.id
+        assert parsed.budget.daily_micros == campaign.budget_micros
+        assert len(parsed.creatives) == len(campaign.sizes)
+    assert CORPUS.limited[-1].cap == parsed.frequency_caps[0].impressions
+
+
+@pytest.mark.parametrize(
+    ("url", "wire"),
+    [
+        ("http://127.0.0.1:80/win?p=${AUCTION_PRICE}", b"GET /win?p=2.5 HTTP/1.1\r\n"),
+        ("http://elsewhere.example/win", None),
+        ("", None),
+    ],
+)
+def test_only_notices_to_this_machine_are_sent(url: str, wire: bytes | None) -> None:
+    sent = notice_wire(ReceivedBid(impid="1", price=2.5, nurl=url))
+    assert sent is None if wire is None else sent is not None and sent.startswith(wire)
+
+
+def test_bidders_have_what_a_run_reads() -> None:
+    for name, bidder in load().items():
+        assert name == bidder.NAME
+        assert bidder.ABOUT
+        assert bidder.SKIPPED.keys() <= set(MODES)
+        assert all(each.endswith(".") for each in (bidder.ABOUT, *bidder.LACKS))
+
+
+def test_the_page_is_that_of_the_results() -> None:
+    results = page.read()
+    assert page.PAGE.read_text() == page.render(results)
+    for name, result in results.items():
+        assert result["modes"].keys() == set(MODES)
+        assert RULES.keys() <= result["contract"].keys()
+        assert f"### {name}\n" in page.PAGE.read_text()
+
+
+class OracleBidder:
+    """An adapter of `bench.tests.oracle_bidder`."""
+
+    NAME = "oracle"
+    ABOUT = "It bids what the oracle says."
+    LACKS: Sequence[str] = ()
+    REPOSITORY = ""
+    SKIPPED: Mapping[str, str] = {}
+
+    def __init__(self, *options: str) -> None:
+        self._options = options
+
+    def campaign_of(self, cid: str) -> int:
+        return int(cid)
+
+    def start(
+        self, stack: ExitStack, place: Place, corpus: Corpus, campaigns: Sequence[Campaign]
+    ) -> Started:
+        (port,) = free_ports(1)
+        file = place.scratch / "campaigns.json"
+        file.write_bytes(msgspec.json.encode(campaigns))
+        command = ("bench.tests.oracle_bidder", str(port), str(file), *self._options)
+        with pinned(place.core):
+            server = ServerProcess(place.scratch / "log", {}, port, *command, forks=False)
+        stack.callback(server.stop)
+        server.await_ready()
+        wins = b"GET /wins HTTP/1.1\r\nHost: bench\r\n\r\n"
+        return Started(server, "/bid", lambda: int(ask(server, wins)[1]))
+
+
+TURNS = Turns(rounds=1, seconds=0.2, mixed_rounds=1, mixed_seconds=0.2)
+
+
+@pytest.mark.long
+def test_a_run_of_a_bidder_that_keeps_the_contract() -> None:
+    made = corpus.make(campaigns=60, requests=40)
+    result = run(OracleBidder(), None, made, TURNS)
+    assert result["contract"].keys() == RULES.keys() | LIMIT_RULES.keys()
+    for rule, verdict in result["contract"].items():
+        assert not verdict["broken"], (rule, verdict)
+    assert result["modes"].keys() == set(MODES)
+    for figures in result["modes"].values():
+        assert figures["wrong"]["median"] == 0
+        assert figures["processor_us"]["median"] > 0
+    assert result["modes"]["notices"]["counted"] == result["modes"]["notices"]["sent"] > 0
+    assert "| oracle |" in page.render({"oracle": result})
+
+
+@pytest.mark.long
+def test_a_run_of_a_bidder_that_keeps_no_rule() -> None:
+    """It bids one campaign on everything, and counts a win as often as it is noticed."""
+    made = corpus.make(campaigns=60, requests=40)
+    contract = run(OracleBidder("--greedy"), None, made, TURNS)["contract"]
+    kept = {rule for rule, verdict in contract.items() if not verdict["broken"]}
+    assert kept == {"answer", "markup", "missed"}
+    assert contract["budget"]["example"].endswith("40 bids instead of 20")
