@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 from support.event_bench import CASINO, Bench
+from support.oracle_clicks import EXPIRED, INVALID, Happened, Issued, Sum, attribute
 from support.sending import event, money
 
 from snapbid.base.settings import load
-from snapbid.campaigns.click_id import Click, creative_digest, read
+from snapbid.campaigns.click_id import Click, creative_digest
 from snapbid.campaigns.persons import PersonKey
 from snapbid.drain.replay import replay
 from snapbid.events.outcomes import Product
 from snapbid.warehouse import campaigns, conversions, persons, products, registry
 
 DAY = 86_400_000
+FLAGS = (INVALID, EXPIRED)
 AT = 1_717_243_200_000  # 2024-06-01 12:00 UTC
 SHOP = Product("shop", frozenset({"igaming"}))
 
@@ -298,52 +300,46 @@ async def test_a_transaction_that_fails_counts_nothing(bench: Clicks) -> None:
     assert await bench.counted() == {("a", "login"): 4}
 
 
-async def test_any_order_and_any_batches_count_the_same(bench: Clicks) -> None:
+@pytest.mark.parametrize("seed", range(3))
+async def test_any_batches_count_the_same(bench: Clicks, seed: int) -> None:
     """Against a plain oracle: events with and without clicks and ids, repeated and cut anyhow."""
-    random = Random(46)
-    clicks = [await bench.click(random.choice("ab"), AT + n * 1000) for n in range(20)]
-    campaigns_of = {}
-    for click in clicks:
-        (key,) = (await conversions.fetch_keys(bench.connection)).values()
-        found = read(click, {key.number: key})
-        assert found is not None
-        name = await bench.connection.fetchval(
-            "select id from campaign_number where number = $1", found.campaign
-        )
-        campaigns_of[click] = (found.time_s, name)
-    last: dict[str, tuple[int, str]] = {}
-    behind: dict[str, str] = {}
-    expected: dict[tuple[str, str], int] = {}
-    pending: list[dict[str, Any]] = []
+    random = Random(seed)
+    issued = {}
+    for number in range(16):
+        campaign, back_ms = random.choice("ab"), random.choice((0, 20, 23, 25, 800)) * 3_600_000
+        at = AT - back_ms + number * 1000
+        days = 30 if campaign == "a" else 1
+        click = Issued(campaign, f"{campaign}-banner", "acme", at // 1000 * 1000, days)
+        issued[await bench.click(campaign, at)] = click
+    happened = list[Happened]()
     for number in range(400):
+        at = AT + number * 40_000  # a third of a day in all
         user = random.choice([None, "u1", "u2", "u3"])
         device = random.choice([None, "x1", "x2"]) if user else random.choice(["x1", "x2"])
-        text = random.choice([None, None, None, "foreign", *random.sample(clicks, 2)])
-        sent = event("app_open", user or "", AT + number, text, platform="ios")
+        text = random.choice([None, None, None, None, "foreign", *random.sample(list(issued), 2)])
+        name, amount = random.choice(["app_open", "deposit"]) if user else "app_open", 7
+        more = {"transaction_id": f"t{number}"} | money(amount) if name == "deposit" else {}
+        sent = event(name, user or "", AT + number, text, platform="ios", **more | {
+            "currency": "USD"})  # fmt: skip
         if user is None:
             del sent["identity"]["client_user_id"]
         if device is not None:
             sent["identity"]["anonymous_id"] = device
-        pending += [sent] * random.choice([1, 1, 2])
-        person = user or behind.get(device or "") or device
-        assert person is not None
-        known = [last[each] for each in {person, device} if each in last]
-        if user and device:
-            behind[device] = user
-            last.pop(device, None)
-        own = campaigns_of.get(text or "")
-        latest = max([*known, *([own] if own else [])], key=lambda link: link[0], default=None)
-        if latest is not None:
-            last[person] = latest
-        counts = own if text else latest
-        if counts is not None:
-            key_ = counts[1], "app_open"
-            expected[key_] = expected.get(key_, 0) + 1
+        value = amount * 1_000_000 if name == "deposit" else 0
+        happened.append(Happened("casino", name, at, user, device, text, value))
+        for _ in range(random.choice([1, 1, 2])):
+            await bench.accept(sent, at=at)
         if random.random() < 0.1:
-            await bench.drain_all(*pending, at=AT + 60_000)
-            pending = []
-    await bench.drain_all(*pending, at=AT + 60_000)
-    assert await bench.counted() == expected
+            await bench.round()
+    await bench.round()
+    expected = attribute(happened, issued)
+    rows = await bench.rows(
+        "select day, campaign, creative, descriptor, event, conversions, value_micros,"
+        " first_deposits from conversion_daily"
+    )
+    assert {Sum(*row[:5]): row[5:] for row in rows} == expected.sums
+    flags = await bench.rows("select flags from events order by arrival")
+    assert [next((each for each in own if each in FLAGS), "") for (own,) in flags] == expected.flags
 
 
 # -- persons --------------------------------------------------------------------------------------

@@ -44,8 +44,8 @@ Pair = tuple[int, int]
 class Persons:
     """The persons of some rows: `of_row` has that of each, None without any id.
 
-    `aliases` are the (anonymous, person) pairs that the rows carry, `links` their (person, member)
-    pairs, and `anonymous` the anonymous ids that stand alone.
+    `aliases` are the (anonymous, person) pairs that the rows carry, the last seen last, `links`
+    their (person, member) pairs, and `anonymous` the anonymous ids that stand alone.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Persons:
         member_of_click: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         self.of_row: list[int | None] = []
-        self.aliases: set[Pair] = set()
+        self.aliases: dict[Pair, None] = {}
         self.links: set[Pair] = set()
         self.anonymous: set[int] = set()
         for row in rows:
@@ -65,7 +65,9 @@ class Persons:
             if row.anonymous_id is not None:
                 known.append(key.visitor(row.product, row.anonymous_id))
             if len(known) == 2:
-                self.aliases.add((known[1], known[0]))
+                pair = (known[1], known[0])
+                self.aliases.pop(pair, None)
+                self.aliases[pair] = None
             elif row.client_user_id is None:
                 self.anonymous.update(known)
             self.of_row.append(known[0] if known else None)

@@ -5,6 +5,7 @@ in `person_…` tables; `refresh` derives from it in which audiences a member is
 lock of the persons' product (`events.hold_products`).
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -207,9 +208,16 @@ on conflict do nothing
 
 # -- persons --------------------------------------------------------------------------------------
 
+# A pair that is there is written anew once a day, and whenever another person was seen since.
 _ALIAS: Final = """
-insert into person_alias (anonymous, person)
-select * from unnest($1::bigint[], $2::bigint[]) on conflict do nothing returning anonymous, person
+insert into person_alias as a (anonymous, person, seen_at)
+select anonymous, person, clock_timestamp() + position * interval '1 microsecond'
+from unnest($1::bigint[], $2::bigint[]) with ordinality as i (anonymous, person, position)
+on conflict (anonymous, person) do update set seen_at = excluded.seen_at
+where a.seen_at < excluded.seen_at - interval '1 day' or a.anonymous = any($3) or exists (
+    select from person_alias other where other.anonymous = a.anonymous
+        and other.seen_at > a.seen_at)
+returning anonymous, person, xmax = 0 as is_new
 """
 _LINK: Final = """
 insert into person_link as l (person, member)
@@ -296,12 +304,13 @@ where m.until <> excluded.until
 
 
 async def alias(
-    connection: asyncpg.Connection, pairs: Iterable[tuple[int, int]]
+    connection: asyncpg.Connection, pairs: Collection[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Record which persons are behind anonymous ids; return the pairs that are new."""
-    listed = sorted(set(pairs))
-    rows = await connection.fetch(_ALIAS, [a for a, _ in listed], [p for _, p in listed])
-    return [(row["anonymous"], row["person"]) for row in rows]
+    """Record which persons are behind anonymous ids, the last seen last; return the new pairs."""
+    anonymous = [each for each, _ in pairs]
+    shared = [each for each, count in Counter(anonymous).items() if count > 1]
+    rows = await connection.fetch(_ALIAS, anonymous, [person for _, person in pairs], shared)
+    return [(row["anonymous"], row["person"]) for row in rows if row["is_new"]]
 
 
 async def fetch_aliases(
