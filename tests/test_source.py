@@ -44,7 +44,7 @@ LAYERS = {
     "rooms": {
         "bidding": "campaigns catalog ledger queues reference metrics base",
         "report": "queues warehouse redisclient base",
-        "events": "catalog queues reference metrics base",
+        "events": "campaigns catalog queues warehouse reference metrics base",
     },
     "domain and stores": {
         "catalog": "campaigns warehouse reference base",

@@ -1,6 +1,7 @@
 """Attribution by the drain (contract 12): which events count for which click, exactly once."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -16,11 +17,14 @@ from snapbid.base.settings import load
 from snapbid.campaigns.click_id import Click, creative_digest
 from snapbid.campaigns.persons import PersonKey
 from snapbid.drain.replay import replay
-from snapbid.events.outcomes import Product
+from snapbid.events.attribution import preview, row_of
+from snapbid.events.outcomes import BatchResult, Product
+from snapbid.events.validate import read_batch
 from snapbid.warehouse import campaigns, conversions, persons, products, registry
 
 DAY = 86_400_000
 FLAGS = (INVALID, EXPIRED)
+FIRST = "select coalesce(sum(first_deposits), 0)::int from conversion_daily"
 AT = 1_717_243_200_000  # 2024-06-01 12:00 UTC
 SHOP = Product("shop", frozenset({"igaming"}))
 
@@ -269,6 +273,30 @@ async def test_the_day_is_that_of_acceptance(bench: Clicks) -> None:
         await bench.drain_all(event("login", f"u{number}", AT, click), at=at)
     days = await bench.rows("select day, conversions from conversion_daily order by 1")
     assert days == [(date(2024, 6, 1), 1), (date(2024, 6, 2), 1)]
+
+
+async def test_a_preview_shows_what_is_counted(bench: Clicks) -> None:
+    random, received = Random(7), datetime.fromtimestamp(AT / 1000 + 60, UTC)
+    clicks = [None, None, "foreign", *[await bench.click(name) for name in "ab"]]
+    for number in range(12):
+        documents = [
+            event(random.choice(["login", "deposit"]), random.choice("uv"), AT + 100 * number + n,
+                  random.choice(clicks), transaction_id=f"{number} {n}", **money(1))
+            for n in range(8)
+        ]  # fmt: skip
+        read = read_batch(json.dumps(documents).encode(), CASINO, AT)
+        assert isinstance(read, BatchResult)
+        rows = [row_of(each, CASINO.name, AT + 60_000, 0) for each in read.accepted]
+        found = await preview(bench.connection, rows)
+        shown = [each.conversion for each in found if each.conversion is not None]
+        before, first = await bench.counted(), await bench.rows(FIRST)
+        await bench.drain_all(*documents, at=AT + 60_000)
+        assert all(each.key.day == received.date() for each in shown)
+        assert Counter((each.key.campaign, each.key.event) for each in shown) == Counter(
+            await bench.counted()
+        ) - Counter(before)
+        added = sum(each.added.first_deposits for each in shown)
+        assert await bench.rows(FIRST) == [(first[0][0] + added,)]
 
 
 # -- exactly once ---------------------------------------------------------------------------------

@@ -1,10 +1,14 @@
 """The endpoints of document 3 over HTTP: order of checks, all codes, both modes, what is kept."""
 
+import asyncio
 import gzip
 import json
+import time
 from collections.abc import Callable, Iterator
+from datetime import date
 from typing import Any
 
+import asyncpg
 import pytest
 import redis
 from support import sending
@@ -12,7 +16,9 @@ from support.sending import BATCH, NOW, SINGLE, Reply, event, money
 from support.stack import Stack
 
 from snapbid.base.redis_keys import ShardKeys
+from snapbid.campaigns.click_id import Click, creative_digest
 from snapbid.queues import queue
+from snapbid.warehouse import campaigns, conversions
 
 MAX_BYTES = 4 << 20
 SECRET = "b8c1-partner-value-that-must-not-show"
@@ -362,6 +368,67 @@ def test_test_mode_of_a_batch(served: Served) -> None:
     ]
     assert served.send([event("login")], BATCH, x_test_mode="true").json()["status"] == "valid"
     assert not served.queued()
+
+
+async def clicks(dsn: str) -> tuple[str, str]:
+    """Click ids of a campaign: one that counts, and one of a click too long ago."""
+    creative = {"id": "k", "media": "banner", "w": 1, "h": 1, "adm": "{{click_id}}"}
+    own = {"id": "spring", "advertiser": "a.example", "cpm": 1, "creatives": [creative]}
+    connection = await asyncpg.connect(dsn)
+    try:
+        await campaigns.replace_many(connection, [("spring", json.dumps(own))])
+        campaign = await connection.fetchval("select number from campaign_number")
+        (key,) = (await conversions.fetch_keys(connection)).values()
+        now_s = int(time.time())
+        return tuple(
+            key.make(Click(campaign, creative_digest("k"), 7, now_s - days * 86_400))
+            for days in (1, 31)
+        )  # type: ignore[return-value]
+    finally:
+        await connection.close()
+
+
+def test_test_mode_shows_what_an_event_would_count_for(served: Served) -> None:
+    fresh, old = asyncio.run(clicks(served.dsn))
+    paid = event("deposit", "u", click=fresh, transaction_id="t", amount=2.5, currency="USD")
+    later = event("login", "u")
+
+    def of_click(answer: Any) -> list[tuple[str, str]]:
+        found = [(each["field"], each["rule"]) for each in answer["warnings"]]
+        return [each for each in found if each[1].startswith("click")]
+
+    answer = served.send(paid, x_test_mode="true").json()
+    conversion = answer["conversion"]
+    assert date.fromisoformat(conversion.pop("day"))
+    shown = {"campaign": "spring", "creative": "k", "descriptor": "#7"}
+    assert conversion == {**shown, "value_usd": 2.5, "first_deposit": True}
+    assert not of_click(answer)
+    assert "conversion" not in served.send(later, x_test_mode="true").json()  # no click was stored
+
+    for click, rule in ((old, "click_expired"), (fresh[::-1], "click_invalid")):
+        answer = served.send(event("login", "u", click=click), x_test_mode="true").json()
+        assert "conversion" not in answer
+        assert of_click(answer) == [("identity.click_id", rule)]
+
+    batch = [event("login", "v"), paid, event("login", "w", click="x"), later]
+    answer = served.send(batch, BATCH, x_test_mode="true").json()
+    assert [(each["index"], each["value_usd"]) for each in answer["conversions"]] == [
+        (1, 2.5),
+        (3, 0),
+    ]
+    assert of_click(answer) == [("[2].identity.click_id", "click_invalid")]
+    for table in ("click_link", "conversion_daily"):
+        assert not sending.rows(served.dsn, f"select from {table}")
+
+
+def test_test_mode_without_the_warehouse(served: Served) -> None:
+    sending.run_sql(served.dsn, "alter table click_key rename to hidden")
+    try:
+        answer = served.send(event("login", "u", click="x"), x_test_mode="true").json()
+    finally:
+        sending.run_sql(served.dsn, "alter table hidden rename to click_key")
+    assert answer["status"] == "valid"
+    assert set(answer) == {"status", "event", "warnings"}
 
 
 @pytest.mark.parametrize("mode", ["false", "False", ""])

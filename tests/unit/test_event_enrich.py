@@ -27,6 +27,7 @@ from snapbid.events.answers import (
     Slices,
     UnknownApiKey,
 )
+from snapbid.events.attribution import Counting
 from snapbid.events.catalog import EVENTS
 from snapbid.events.enrich import Enriched, Enricher, to_usd
 from snapbid.events.fields import PRESETS
@@ -225,7 +226,8 @@ def test_answers_of_a_single_event(places: geo.GeoDatabase) -> None:
     accepted = {"status": "accepted", "eventId": single.event.event_id}
     assert sent(answers.accepted(single.event)) == (202, "accepted", accepted)
     enricher = Enricher(places.place, agents.details, rates())
-    status, code, echoed = sent(answers.tested(single, enricher))
+    found = answers.enrich(single.event, enricher)
+    status, code, echoed = sent(answers.tested(single, found, Counting()))
     assert (status, code) == (200, "valid")
     assert list(echoed) == ["status", "event", "warnings"]
     assert list(echoed["event"]) == ["event", "timestamp", "identity", "context", "enrichment"]
@@ -286,7 +288,8 @@ async def test_answers_of_a_batch(places: geo.GeoDatabase) -> None:
     assert sent(strict) == (202, "accepted", good)
     assert not [name for name, _ in strict[0].start["headers"] if name == b"preference-applied"]
     enricher = Enricher(places.place, agents.details, rates())
-    assert sent(await answers.tested_batch(batch, enricher, Slices())) == (200, "valid", {
+    found = await answers.enrich_batch(batch, enricher, Slices())
+    assert sent(answers.tested_batch(batch, found, [Counting()])) == (200, "valid", {
         "status": "invalid", "successCount": 1, "failureCount": 1, "errors": failed, "warnings": [],
     })  # fmt: skip
 

@@ -2,9 +2,9 @@
 
 A round takes requests from each of this drain's streams, alternating between products. It enriches
 their events, stores them in one transaction together with the flags of their sequences, the clicks
-for which they count (attribution.py) and what they say of persons (audiences.py), and then deletes
-the stream entries. A round that is interrupted anywhere is simply repeated: the warehouse keeps the
-first event of each id, so storing it again changes nothing.
+for which they count (events/attribution.py) and what they say of persons (audiences.py), and then
+deletes the stream entries. A round that is interrupted anywhere is simply repeated: the warehouse
+keeps the first event of each id, so storing it again changes nothing.
 
 An event that the warehouse refuses is found by halving, and dead-lettered alone. So is one that
 fails in any other way, by a timeout or with the connection: from then on its products are drained
@@ -29,11 +29,12 @@ from redis.exceptions import RedisError
 
 from snapbid.base.suppression import Suppression, texts
 from snapbid.campaigns.persons import PersonKey
-from snapbid.drain import attribution, audiences, sequences
+from snapbid.drain import audiences, sequences
 from snapbid.drain.event_days import EventDays
 from snapbid.drain.lags import LAGS
 from snapbid.drain.streams import EventStream, EventStreams, Waiting
 from snapbid.drain.suspects import TWICE, Suspects
+from snapbid.events import attribution
 from snapbid.events.enrich import Enricher, value_micros
 from snapbid.metrics import Metrics
 from snapbid.queues import queue

@@ -10,13 +10,14 @@ which receive the requests, need the interpreter too, and do not get it from a b
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from time import perf_counter
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from snapbid.base.errors import Problem
 from snapbid.base.http import Answer, answer, json_answer
-from snapbid.events.enrich import Enricher
+from snapbid.events.attribution import Conversion, Counting
+from snapbid.events.enrich import MICROS, Enriched, Enricher
 from snapbid.events.outcomes import ID_LENGTH, AcceptedEvent, BatchResult, SingleResult
 from snapbid.events.rulebook import (
     BODY,
@@ -81,6 +82,14 @@ _EVENT_START: Final = answer(202, _EVENT_BODY % bytes(ID_LENGTH)).start
 _LENIENT: Final = (b"preference-applied", b"handling=lenient")
 
 
+class EnrichedEvent(NamedTuple):
+    """An event in test mode, decoded and enriched."""
+
+    event: AcceptedEvent
+    document: dict[str, Any]
+    enriched: Enriched
+
+
 class UnknownApiKey(Problem):
     """401: the key is missing, or was not issued."""
 
@@ -129,37 +138,53 @@ def accepted_batch(batch: BatchResult, request_id: str, *, lenient: bool) -> Cod
     return json_answer(202, document, _LENIENT), _ACCEPTED
 
 
-def tested(result: SingleResult, enricher: Enricher) -> CodedAnswer:
-    """200 to a valid event in test mode: the event as it would be stored, enriched."""
-    event = result.event
+def enrich(event: AcceptedEvent, enricher: Enricher) -> EnrichedEvent:
+    """Enrich an event for test mode."""
     document = event.document
-    enriched = enricher.enrich(document)
+    return EnrichedEvent(event, document, enricher.enrich(document))
+
+
+async def enrich_batch(
+    batch: BatchResult, enricher: Enricher, slices: Slices
+) -> list[EnrichedEvent]:
+    """Enrich the accepted events of a batch, for their warnings and values alone."""
+    found = []
+    for event in batch.accepted:
+        document = event.document
+        for source in ("ip_address", "user_agent"):  # neither matters to these
+            document["context"].pop(source, None)
+        found.append(EnrichedEvent(event, document, enricher.enrich(document)))
+        await slices.pause()
+    return found
+
+
+def tested(result: SingleResult, found: EnrichedEvent, counting: Counting) -> CodedAnswer:
+    """200 to a valid event in test mode: as it would be stored, and what it would count for."""
     answer = {
         "status": "valid",
-        "event": document | {"enrichment": enriched.document},
-        "warnings": result.warnings + findings_of(event.event, enriched.warnings),
+        "event": found.document | {"enrichment": found.enriched.document},
+        **({} if counting.conversion is None else {"conversion": _shown(counting.conversion)}),
+        "warnings": result.warnings + _warnings(found, counting),
     }
     return json_answer(200, answer), _VALID
 
 
-async def tested_batch(batch: BatchResult, enricher: Enricher, slices: Slices) -> CodedAnswer:
-    """200 to a batch in test mode, even if every event is rejected.
-
-    The accepted events are enriched only to collect warnings.
-    """
-    warnings = list(batch.warnings)
-    for index, event in zip(batch.positions, batch.accepted, strict=True):
-        document = event.document
-        for source in ("ip_address", "user_agent"):  # neither can cause a warning
-            document["context"].pop(source, None)
-        warnings.extend(findings_of(event.event, enricher.enrich(document).warnings, index))
-        await slices.pause()
+def tested_batch(
+    batch: BatchResult, events: Sequence[EnrichedEvent], countings: Sequence[Counting]
+) -> CodedAnswer:
+    """200 to a batch in test mode, even if every event is rejected."""
+    warnings, conversions = list(batch.warnings), []
+    for index, found, counting in zip(batch.positions, events, countings, strict=True):
+        warnings.extend(_warnings(found, counting, index))
+        if counting.conversion is not None:
+            conversions.append({"index": index, **_shown(counting.conversion)})
     warnings.sort(key=_position)
     answer = {
         "status": "invalid" if batch.rejected else "valid",
         "successCount": len(batch.accepted),
         "failureCount": len(batch.rejected),
         "errors": batch.rejected,
+        **({"conversions": conversions} if conversions else {}),
         "warnings": warnings,
     }
     return json_answer(200, answer), _VALID
@@ -186,6 +211,26 @@ def failed(problem: Problem) -> CodedAnswer:
         "violations": [FieldFinding(BODY, "max_size", None)] if problem.status == 413 else [],
     }
     return json_answer(problem.status, document, *headers), code
+
+
+def _warnings(
+    found: EnrichedEvent, counting: Counting, index: int | None = None
+) -> list[FieldFinding]:
+    """Return the warnings of an event's amounts and of its click id."""
+    flagged = [("identity.click_id", counting.flag)] if counting.flag else []
+    return findings_of(found.event.event, [*found.enriched.warnings, *flagged], index)
+
+
+def _shown(conversion: Conversion) -> dict[str, Any]:
+    key, added = conversion
+    return {
+        "day": key.day,
+        "campaign": key.campaign,
+        "creative": key.creative,
+        "descriptor": key.descriptor,
+        "value_usd": added.value_micros / MICROS,
+        "first_deposit": bool(added.first_deposits),
+    }
 
 
 def _position(warning: FieldFinding) -> int:

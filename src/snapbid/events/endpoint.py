@@ -12,18 +12,22 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import time_ns
 from typing import Final, NamedTuple, Protocol
 
+import asyncpg
+
 from snapbid.base.errors import MethodNotAllowed, NotFound, Problem, where
 from snapbid.base.http import Answer, Disconnected, Receive, Scope, read_json_body, refused
 from snapbid.catalog.event_config import EventConfig, decode
-from snapbid.events import answers
+from snapbid.events import answers, attribution
 from snapbid.events.answers import (
     CodedAnswer,
+    EnrichedEvent,
     EventsUnavailable,
     RateExceeded,
     Slices,
     UnknownApiKey,
 )
-from snapbid.events.enrich import Enricher
+from snapbid.events.attribution import Counting
+from snapbid.events.enrich import Enricher, value_micros
 from snapbid.events.keys import ApiKey, ApiKeys
 from snapbid.events.outcomes import AcceptedEvent, BatchResult, Product, SingleResult
 from snapbid.events.rulebook import VALIDATION_ERROR, FieldFinding, RefusedRequest
@@ -33,6 +37,7 @@ from snapbid.queues.rate import EventLimiter, RateLimiterUnavailable, Refusal
 from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.history import DailyRates, History
+from snapbid.warehouse.unavailable import UNAVAILABLE
 
 SINGLE_PATH: Final = "/v3/s2s/event"
 BATCH_PATH: Final = "/v3/s2s/batch"
@@ -55,6 +60,7 @@ def route_of(path: str) -> str | None:
 MAX_BYTES: Final = 4 << 20  # of a decompressed body
 EVENT_BYTES: Final = 4096  # larger events count as several
 LONG_BYTES: Final = 1 << 20  # from here on one event may exceed a time slice: read in a thread
+PREVIEW_S: Final = 1.0  # for what an event in test mode would count for
 TEST_MODE: Final = "X-Test-Mode"
 
 WRONG_TEST_MODE: Final = RefusedRequest(
@@ -99,8 +105,11 @@ class EventEndpoints:
         metrics: Metrics,
         geo: GeoDatabase,
         history: History,
+        pool: asyncpg.Pool,
     ) -> None:
         self._queue = queue
+        self._pool = pool
+        self._preview_turn = asyncio.Lock()  # test mode takes one of the reports' connections
         self._limiter = limiter
         self._geo = geo
         self._history = history
@@ -177,7 +186,9 @@ class EventEndpoints:
         if isinstance(result, RefusedRequest) or options.test is None:
             return answers.refused(_first_refusal(result, options))
         if test:
-            return answers.tested(result, self._enricher)
+            found = answers.enrich(result.event, self._enricher)
+            (counting,) = await self._attribute([found], key.product, now_ms)
+            return answers.tested(result, found, counting)
         await self._keep(now_ms, key, [result.event])
         return answers.accepted(result.event)
 
@@ -189,7 +200,10 @@ class EventEndpoints:
             if isinstance(result, RefusedRequest) or options.test is None:
                 return answers.refused(_first_refusal(result, options))
             if options.test:
-                return await answers.tested_batch(result, self._enricher, slices)
+                found = await answers.enrich_batch(result, self._enricher, slices)
+        if options.test:
+            countings = await self._attribute(found, key.product, now_ms)
+            return answers.tested_batch(result, found, countings)
         if result.accepted:
             await self._keep(now_ms, key, result.accepted)
         request_id = f"req-{secrets.token_hex(16)}"
@@ -204,6 +218,26 @@ class EventEndpoints:
                 read_batch, body, product, now_ms, lenient=lenient, test=test
             )
         return await slices.run(batch_steps(body, product, now_ms, lenient=lenient, test=test))
+
+    async def _attribute(
+        self, events: Sequence[EnrichedEvent], product: Product, now_ms: int
+    ) -> Sequence[Counting]:
+        """Return what events would count for; for nothing while the warehouse is unavailable."""
+        rows = [
+            attribution.row_of(
+                event, product.name, now_ms, value_micros(document, enriched.document)
+            )
+            for event, document, enriched in events
+        ]
+        try:
+            async with (
+                asyncio.timeout(PREVIEW_S),
+                self._preview_turn,
+                self._pool.acquire() as connection,
+            ):
+                return await attribution.preview(connection, rows)
+        except UNAVAILABLE:
+            return [Counting()] * len(rows)
 
     async def _keep(self, now_ms: int, key: ApiKey, events: list[AcceptedEvent]) -> None:
         """Queue events within the key's limit of events; the request itself counts as one."""

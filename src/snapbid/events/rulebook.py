@@ -60,6 +60,8 @@ WARNINGS: Final[dict[str, str]] = {
     "value_mismatch": "differs from the event that it refers to",
     "exceeds_max": "is above the maximum that was offered",
     "rate_missing": "has no exchange rate for that day",
+    "click_invalid": "is no click id of this service",
+    "click_expired": "is of a click too long ago to count",
 }
 
 VALIDATION_ERROR: Final = "VALIDATION_ERROR"

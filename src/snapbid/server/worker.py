@@ -147,7 +147,8 @@ class Worker:
             signs_all=settings.signed_notices,
         )
         limiter = EventLimiter(self._redis)
-        events = EventEndpoints(_OwnEvents(ledger, queues), limiter, metrics, geo, history.load())
+        own_events = _OwnEvents(ledger, queues)
+        events = EventEndpoints(own_events, limiter, metrics, geo, history.load(), pool)
         key, issuer = settings.jwt_secret.key(), settings.jwt_issuer
         report = ReportEndpoint(pool, self._redis, key=key, issuer=issuer, registry=self._reported)
         diagnosis = DiagnosisEndpoint(

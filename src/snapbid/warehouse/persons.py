@@ -41,6 +41,11 @@ async def fetch_suppression(connection: asyncpg.Connection) -> Suppression:
     return Suppression(bytes(row["key"]), frozenset(map(bytes, row["hashes"])))
 
 
+async def fetch_key(connection: asyncpg.Connection) -> PersonKey:
+    """Fetch the key of persons' hashes."""
+    return PersonKey(bytes(await connection.fetchval("select key from suppression_key")))
+
+
 async def fetch_mark(connection: asyncpg.Connection) -> tuple[object, ...]:
     """Fetch a value that changes whenever the suppression does."""
     return tuple(
@@ -92,6 +97,5 @@ async def erase(connection: asyncpg.Connection, ids: Sequence[str]) -> Erased:
         [text.encode(errors="surrogatepass") for text in payloads],
         events,
     )
-    key = PersonKey(bytes(await connection.fetchval("select key from suppression_key")))
-    links = await conversions.forget(connection, key, listed)
+    links = await conversions.forget(connection, await fetch_key(connection), listed)
     return Erased(len(events), len(conflicts), len(letters), links)

@@ -1,13 +1,14 @@
-"""Attribution: which events count for which click, in the transaction that stores them.
+"""Attribution: which events count for which click (contract 12).
 
-Contract 12: an event with a click id of ours counts for its click, if it is accepted within the
+An event with a click id of ours counts for its click, if it is accepted within the
 campaign's window of days after it; it is flagged `click_expired` if it is not, and `click_invalid`
 if the id is none of ours. An event without a click id counts for its person's last click before it.
 The person is the `client_user_id`, or the `anonymous_id` until an event has both: from then on the
 anonymous id, and its click, are the user's (as in audiences.py).
 
-Only new events are looked at, and their products are locked. So each event counts once, and the
-drain that stores a person's next event sees the last click that another has stored.
+The drain counts in the transaction that stores the events. It passes new ones only, and their
+products are locked. So each event counts once, and the drain that stores a person's next event sees
+the last click that another has stored. Test mode shows what an event would count for (`preview`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +19,28 @@ import asyncpg
 
 from snapbid.campaigns.click_id import Click, read
 from snapbid.campaigns.persons import PersonKey
-from snapbid.warehouse import audiences, conversions
+from snapbid.events.outcomes import AcceptedEvent
+from snapbid.warehouse import audiences, conversions, persons
 from snapbid.warehouse.conversions import ClickLink, ConversionKey, ConversionSum
 from snapbid.warehouse.events import EventRow
 
 INVALID: Final = "click_invalid"
 EXPIRED: Final = "click_expired"
 DEPOSIT: Final = "deposit"
+
+
+class Conversion(NamedTuple):
+    """What an event adds to which sum."""
+
+    key: ConversionKey
+    added: ConversionSum
+
+
+class Counting(NamedTuple):
+    """What an event would count for, and the flag of its click id."""
+
+    flag: str = ""
+    conversion: Conversion | None = None
 
 
 class Clicks(NamedTuple):
@@ -81,13 +97,8 @@ async def count(
     connection: asyncpg.Connection, key: PersonKey, new: Sequence[EventRow], clicks: Clicks
 ) -> None:
     """Count new events, in their order, and store the last clicks of their persons."""
-    visitors = {key.visitor(row.product, row.anonymous_id) for row in new if row.anonymous_id}
-    alone = [row for row in new if row.anonymous_id and row.client_user_id is None]
-    users = dict(await audiences.fetch_aliases(connection, visitors)) if alone else {}
-    persons = visitors | set(users.values())
-    persons |= {key.user(row.product, row.client_user_id) for row in new if row.client_user_id}
-    before = await conversions.fetch_links(connection, persons) if persons else {}
-    attribution = Attribution(before, users)
+    attribution = await _begin(connection, key, new)
+    before = dict(attribution.last)
     for row in new:
         attribution.count(row, key, clicks.links.get(row.event_id))
     changed = {
@@ -97,6 +108,42 @@ async def count(
         await conversions.set_links(connection, changed)
     if attribution.sums:
         await conversions.count(connection, attribution.sums)
+
+
+async def preview(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> list[Counting]:
+    """Return what each event would count for if it were new, one after the other."""
+    key = await persons.fetch_key(connection)
+    flagged, clicks = await read_clicks(connection, rows)
+    attribution = await _begin(connection, key, flagged)
+    return [
+        Counting(row.flags, attribution.count(row, key, clicks.links.get(row.event_id)))
+        for row in flagged
+    ]
+
+
+def row_of(event: AcceptedEvent, product: str, received_at_ms: int, value_micros: int) -> EventRow:
+    """Return the row by which an event that is not stored is looked up."""
+    occurred_at, received_at = (
+        datetime.fromtimestamp(ms / 1000, UTC) for ms in (event.occurred_at_ms, received_at_ms)
+    )
+    ids = event.client_user_id, event.anonymous_id, event.click_id
+    return EventRow(
+        event.event_id, product, event.event, occurred_at, received_at, *ids, "{}", "{}", b"", None,
+        value_micros=value_micros,
+    )  # fmt: skip
+
+
+async def _begin(
+    connection: asyncpg.Connection, key: PersonKey, rows: Sequence[EventRow]
+) -> "Attribution":
+    """Return an attribution that knows the last clicks of the rows' persons."""
+    visitors = {key.visitor(row.product, row.anonymous_id) for row in rows if row.anonymous_id}
+    alone = [row for row in rows if row.anonymous_id and row.client_user_id is None]
+    users = dict(await audiences.fetch_aliases(connection, visitors)) if alone else {}
+    known = visitors | set(users.values())
+    known |= {key.user(row.product, row.client_user_id) for row in rows if row.client_user_id}
+    last = await conversions.fetch_links(connection, known) if known else {}
+    return Attribution(last, users)
 
 
 class Attribution:
@@ -110,20 +157,21 @@ class Attribution:
         self.sums: dict[ConversionKey, ConversionSum] = {}
         self._users = dict(users)
 
-    def count(self, row: EventRow, key: PersonKey, own: ClickLink | None) -> None:
-        """Count an event; `own`: the click that its click id names."""
+    def count(self, row: EventRow, key: PersonKey, own: ClickLink | None) -> Conversion | None:
+        """Count an event, and return for what; `own`: the click that its click id names."""
         person = self._person(row, key)
         if person is None:
-            return
+            return None
         before = self._valid(person, row)
         if own is not None:
             is_later = before is None or own.clicked_at >= before.clicked_at
             latest = own._replace(has_deposited=before is not None and before.has_deposited)
             if is_later:
                 self.last[person] = latest
-            self._add(row, own, person)
-        elif row.click_id is None and before is not None and before.clicked_at <= row.received_at:
-            self._add(row, before, person)
+            return self._add(row, own, person)
+        if row.click_id is None and before is not None and before.clicked_at <= row.received_at:
+            return self._add(row, before, person)
+        return None
 
     def _person(self, row: EventRow, key: PersonKey) -> int | None:
         """Return the person of an event; one with both ids makes the anonymous one the user's."""
@@ -150,7 +198,7 @@ class Attribution:
         link = self.last.get(person)
         return None if link is None or row.received_at > link.expires_at else link
 
-    def _add(self, row: EventRow, link: ClickLink, person: int) -> None:
+    def _add(self, row: EventRow, link: ClickLink, person: int) -> Conversion:
         """Add an event to the sums of its click; the first deposit of a person counts as such."""
         is_first = False
         noted = self.last.get(person)
@@ -159,9 +207,7 @@ class Attribution:
             self.last[person] = noted._replace(has_deposited=True)
         day = row.received_at.astimezone(UTC).date()
         key = ConversionKey(day, link.campaign, link.creative, link.descriptor, row.event)
+        added = ConversionSum(1, row.value_micros, int(is_first))
         before = self.sums.get(key, ConversionSum())
-        self.sums[key] = ConversionSum(
-            before.conversions + 1,
-            before.value_micros + row.value_micros,
-            before.first_deposits + is_first,
-        )
+        self.sums[key] = ConversionSum(*map(sum, zip(before, added, strict=True)))
+        return Conversion(key, added)
