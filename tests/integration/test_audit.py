@@ -150,7 +150,7 @@ def test_what_is_listed(cli: Callable[..., str], database: str) -> None:
 def test_a_wrong_time_is_refused(database: str) -> None:
     done = invoke({"SNAPBID_DATABASE_URL": database}, "audit", "--since", "yesterday")
     assert done.returncode == 2
-    assert "must be like 2026-01-31" in done.stderr
+    assert "must be a time like 2026-01-31" in done.stderr
 
 
 def test_sudo_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

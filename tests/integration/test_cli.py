@@ -232,7 +232,7 @@ def test_click_ids(cli: Cli, database: str) -> None:
         done(cli("click", "rotate"))
     for text in (ids[0], "EAIaIQobChMI"):
         (said,) = refused(cli("click", "show", text))
-        assert said.startswith("this is no click id of this warehouse")
+        assert said.startswith("this is not a click id of this warehouse")
 
 
 def test_show(cli: Cli, tmp_path: Path) -> None:

@@ -328,7 +328,7 @@ def test_a_bidder_that_sheds_load_has_no_capacity_for_it(load: Any, plain: tuple
         (["--find-capacity", "--abort-on", "errors=5%"], "exclude each other"),
         (["--abort-on", "errors"], "--abort-on must be p50"),
         (["--html", "nowhere/at/all.html"], "its directory does not exist"),
-        (["--rate", "0.01", "--duration", "1s"], "not one request"),
+        (["--rate", "0.01", "--duration", "1s"], "no request"),
         (["--requests", "10"], "--no-reconcile"),
         (["--requests", "10", "--report-token", "x"], "--report-token must be a token"),
     ],

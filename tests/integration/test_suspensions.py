@@ -128,7 +128,7 @@ def test_the_rest_is_shown_and_ended_by_hand(stack: Stack, module_database: str)
     again = invoke(stack.environ, "creative", "resume", "spring", "bad")
     assert (again.returncode, again.stderr) == (
         1,
-        "nothing of creative 'bad' of campaign 'spring' is suspended\n",
+        "there is no suspended creative 'bad' in campaign 'spring'\n",
     )
     trail = json.loads(succeed(stack.environ, "audit", "spring", "--kind", "creative", "--json"))
     assert [entry["action"] for entry in trail][-3:] == ["suspended", "suspended", "resumed"]

@@ -365,7 +365,7 @@ def test_objects_of_other_classes_are_refused() -> None:
     started = EVERYTHING.query(lookups, BidRequest(id="a", imp=[]), "acme", "acme", 0)
     with pytest.raises(TypeError, match="Device instead of Imp"):
         started.impression(Device())
-    with pytest.raises(TypeError, match="no impression"):
+    with pytest.raises(TypeError, match="not a decoded Imp"):
         started.impression(None)
     with pytest.raises(ValueError, match="no structs"):
         EVERYTHING.query(SimpleNamespace(reader=Reader.__new__(Reader)), request, "acme", "acme", 0)

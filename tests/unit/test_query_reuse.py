@@ -94,12 +94,12 @@ def test_a_query_that_is_over_keeps_nothing_of_its_request(index: Index) -> None
 
 
 def test_a_broken_request_leaves_nothing_behind(index: Index) -> None:
-    with pytest.raises(TypeError, match="no request"):
+    with pytest.raises(TypeError, match="not a decoded BidRequest"):
         index.query(Lookups(Geo(), RATES), None, "acme", "acme", 0)
     with pytest.raises(TypeError, match="instead of BidRequest"):
         index.query(Lookups(Geo(), RATES), decode(PLAIN).imp, "acme", "acme", 0)
     query, request = asked(index, PLAIN)
-    with pytest.raises(TypeError, match="no impression"):
+    with pytest.raises(TypeError, match="not a decoded Imp"):
         query.impression(None)
     assert query.next() is None
     assert winners(index, query, request.imp[0]) == [1_000_000]  # type: ignore[index]

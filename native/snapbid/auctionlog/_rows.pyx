@@ -128,7 +128,7 @@ cdef class RowWriter:
     def offer(self, chunk):
         cdef Py_buffer view
         if self._has_next:
-            raise ValueError("there is a next chunk already")
+            raise ValueError("a next chunk has already been offered")
         PyObject_GetBuffer(chunk, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         if view.len < HEADER_SIZE + 2 * (sizeof(Row) + STRINGS * MOST_BYTES):
             PyBuffer_Release(&view)

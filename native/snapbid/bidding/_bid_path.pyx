@@ -270,7 +270,7 @@ cdef class AdmissionControl:
 
     cpdef bint enter(self, SspShare share, double now) except -1:
         if share is None:
-            raise TypeError("a request needs the share of an SSP")
+            raise TypeError("the SSP's share must be given")
         if now >= self._until:
             self._begin(now)
         if self.under_way >= self.limit and share.under_way >= self._limit_per_ssp:
@@ -282,7 +282,7 @@ cdef class AdmissionControl:
 
     cpdef int has_body(self, SspShare share, double entered, double now) except -1:
         if share is None:
-            raise TypeError("a request needs the share of an SSP")
+            raise TypeError("the SSP's share must be given")
         if entered >= self._began:
             share.reading -= 1
         elif entered >= self._began_before:
@@ -355,7 +355,7 @@ cdef class Outcome:
 
     cpdef int count(self) except -1:
         if self._counter is None:
-            raise TypeError("an outcome needs its counter")
+            raise TypeError("the outcome has no counter")
         self._counter.add(1)
         return self._request_stats.note(self._status)
 
@@ -478,7 +478,7 @@ cdef class Decision:
         cdef object imp, asked = None, cost = None
         cdef str deal_id = None
         if choice is None or self.snapshot is None:
-            raise TypeError("no choice")
+            raise TypeError("there is no choice to bid for")
         imp = choice.imp
         if choice.deal >= 0:
             deal_id = str(imp.pmp.deals[choice.deal].id)
@@ -559,7 +559,7 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
     cdef list choices = []
     cdef object last = None, pods = None, lookups, imps, rivals
     if reader.checked(request, BIDREQUEST) is None or ssp is None:
-        raise TypeError("no request, or no SSP")
+        raise TypeError("not a decoded BidRequest, or no SSP")
     lookups = in_currency(core, request)
     if lookups is None:
         return NoBid(CURRENCY)
@@ -570,7 +570,7 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
     reader = query.workspace.request.reader
     imps = reader.get(request, BIDREQUEST_IMP)
     if not PyList_CheckExact(imps):
-        raise TypeError("a request has a list of impressions")
+        raise TypeError("imp must be a list")
     if PyList_GET_SIZE(imps) > 1:
         pods = pods_of(imps)
     for imp in <list>imps:
@@ -1076,7 +1076,7 @@ cdef class BidCall:
     cdef int has_verdicts(self, object verdicts) except -1:
         cdef BidEndpoint endpoint = self._endpoint
         if not PyUnicode_Check(verdicts):
-            raise TypeError("verdicts are text")
+            raise TypeError("verdicts must be text")
         if all_kept(verdicts):
             return self.keep()
         if PyUnicode_GET_LENGTH(verdicts):

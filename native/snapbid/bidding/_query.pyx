@@ -59,7 +59,7 @@ def first_values(bytes query not None, tuple names not None):
         for number in range(count):
             name = names[number]
             if name is None:
-                raise TypeError("a name is bytes")
+                raise TypeError("names must be bytes")
             if (values[number] is None and PyBytes_GET_SIZE(name) == size
                     and memcmp(PyBytes_AS_STRING(name), at, size) == 0):
                 values[number] = b"" if equals == NULL else value_of(equals + 1, stop - equals - 1)

@@ -48,18 +48,18 @@ cdef class Template:
                  str creative not None="", int64_t sent_micros=0, bytes click not None=b""):
         cdef Py_ssize_t index
         if len(pieces) != PyBytes_GET_SIZE(values) + 1:
-            raise ValueError("there must be one piece more than values")
+            raise ValueError("there must be one more piece than values")
         for index in range(PyBytes_GET_SIZE(values)):
             if <unsigned char>PyBytes_AS_STRING(values)[index] >= N_VALUES:
-                raise ValueError("unknown value")
+                raise ValueError("values must be indexes into VALUES")
         for piece in pieces:
             if not PyBytes_CheckExact(piece):
-                raise TypeError("a piece is bytes")
+                raise TypeError("pieces must be bytes")
         self.number, self.price_micros, self.sent_micros = number, price_micros, sent_micros
         self.seat, self.pieces, self.values = seat, pieces, values
         self.limits, self.campaign, self.creative = limits, campaign, creative
         if CLICK_ID in values and len(click) != BOUGHT:
-            raise ValueError("a click id names a campaign and a creative")
+            raise ValueError("click must name a campaign and a creative")
         self.click = click
 
 
@@ -94,7 +94,7 @@ cdef class ClickStamp:
     def __init__(self, int key, bytes keys not None, uint32_t descriptor, uint32_t time_s,
                  bint names_auction, int64_t person):
         if len(keys) != 3 * SB_PERSON_KEY:
-            raise ValueError(f"there are 3 keys of {SB_PERSON_KEY} bytes")
+            raise ValueError(f"there must be 3 keys of {SB_PERSON_KEY} bytes")
         self._key, self._keys = key, keys
         self._descriptor, self._time_s = descriptor, time_s
         self._names_auction, self._person = names_auction, <uint64_t>person
@@ -161,7 +161,7 @@ cdef class _Buffer:
 
     cdef inline int add(self, bytes text) except -1:
         if text is None:
-            raise TypeError("a piece is bytes")
+            raise TypeError("pieces must be bytes")
         return self.put(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
 
     cdef int add_number(self, Py_ssize_t number) except -1:
@@ -213,7 +213,7 @@ cdef class ResponseWriter:
                  BidIds ids not None, sign=None):
         for start, path in urls:
             if type(start) is not bytes or type(path) is not bytes:
-                raise TypeError("a URL's start and path are bytes")
+                raise TypeError("a URL's start and path must be bytes")
         self._urls, self._end, self._most = urls, end, most
         self._ids, self._sign = ids, sign
         self._out = _Buffer()
@@ -229,7 +229,7 @@ cdef class ResponseWriter:
         if self._out is None or not bids:
             raise ValueError("no bids to write")
         if currency is None:
-            raise TypeError("an answer has a currency")
+            raise TypeError("the currency must be given")
         if bid_id is None:
             bid_id = self._ids.next()
         self._out = None  # guards against reentry, whatever `sign` does
@@ -338,7 +338,7 @@ cdef class ResponseWriter:
         cdef Py_ssize_t size, index = 0
         cdef tuple encoded
         if text is None:
-            raise TypeError("an id is text")
+            raise TypeError("ids must be text")
         if PyUnicode_IS_COMPACT_ASCII(text):
             raw = PyUnicode_DATA(text)
             size = PyUnicode_GET_LENGTH(text)

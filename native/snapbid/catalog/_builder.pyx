@@ -423,7 +423,7 @@ cdef class IndexWriter:
         # Creatives and lists are numbered, keys and postings have offsets, in 32 bits.
         if (at // 4 >= UINT32_MAX or n_lists >= UINT32_MAX or n_creatives >= UINT32_MAX
                 or n_circles >= UINT32_MAX or head.ids - head.keys >= UINT32_MAX):
-            raise ValueError("the campaigns are too many for an index")
+            raise ValueError("too many campaigns for one index")
         head.payload = at
         at += payload
         head.size = at + self.in_file
@@ -630,7 +630,7 @@ cdef class Builder:
             if len(stored) > SB_KEY_MAX:
                 raise ValueError(f"a targeting value is over {SB_KEY_MAX} bytes")
             if len(self.keys) >= EXCLUDE - 1:
-                raise ValueError("the values are too many for an index")
+                raise ValueError("too many targeting values for one index")
             self.seen.add(0)
             self.keys.append(bytes((space,)) + stored)
             value = known[key] = len(self.keys)
@@ -799,7 +799,7 @@ cdef class Builder:
         cdef uint64_t size
         cdef list formats = []
         if not creatives:
-            raise ValueError("a campaign has at least one creative")
+            raise ValueError("a campaign must have at least one creative")
         entry.n_creatives = len(creatives)
         entry.creatives = one = <sb_creative *>block(
             len(creatives) * sizeof(sb_creative) + len(circles) * sizeof(sb_circle))
@@ -863,7 +863,7 @@ cdef class Builder:
         return 0
 
     def build(self):
-        """Return the index as one bytearray; a file of payloads is to be appended to it.
+        """Return the index as one bytearray; the file of payloads must be appended to it.
 
         Raises ValueError if it would be larger than its offsets can address.
         """

@@ -1071,12 +1071,12 @@ cdef class Index:
         cdef Query query = Query.__new__(Query, self)
         cdef Reader reader = lookups.reader
         if refused is not None and refused.index is not self:
-            raise ValueError("the refused campaigns are those of another index")
+            raise ValueError("the refused campaigns belong to another index")
         query.refused = refused
         if reader is None or reader.structs is None:
             raise ValueError("the reader has no structs")
         if reader.checked(request, BIDREQUEST) is None:
-            raise TypeError("no request")
+            raise TypeError("not a decoded BidRequest")
         if left_s != INFINITY or processor_s != INFINITY:
             sb_allow(&query.allowance, left_s, processor_s)
         query.workspace.impression.lookups, query.workspace.impression.reader = lookups, reader
@@ -1105,7 +1105,7 @@ cdef class RefusedRanks:
         return self.base if layer is self.index.base else self.over
 
     def add(self, uint32_t rank):
-        """Let a campaign not bid."""
+        """Keep a campaign from bidding."""
         cdef Layer layer = self.index.layer(&rank)
         self.row(layer)[rank >> 6] &= ~(<uint64_t>1 << (rank & 63))
 
@@ -1142,7 +1142,7 @@ cdef class Workspace:
 @cython.final
 @cython.freelist(8)
 cdef class Query:
-    """The search for one request: `impression`, then `next` until it gives None."""
+    """The search for one request: `impression`, then `next` until it returns None."""
 
     def __cinit__(self, Index index):
         self.index = index
@@ -1182,7 +1182,7 @@ cdef class Query:
         """Start on an impression; return False if its floor has no exchange rate, or the time is
         up.
 
-        rivals: advertisers that may not answer, because they have other impressions of its pod; in
+        rivals: advertisers that must not win it, because they have other impressions of its pod; in
         the form of Index.advertiser.
         """
         cdef Workspace workspace = self.workspace
@@ -1190,7 +1190,7 @@ cdef class Query:
         self.imp = None
         self.stop()
         if workspace.request.reader.checked(imp, IMP) is None:
-            raise TypeError("no impression")
+            raise TypeError("not a decoded Imp")
         if not sb_spend(&self.allowance, IMPRESSION_STEPS):
             rated = workspace.impression.read(imp, rivals)
         if self.allowance.is_over:
@@ -1209,7 +1209,7 @@ cdef class Query:
             self.workspace.over.stop()
 
     cpdef int allow(self, double left_s, double processor_s) except -1:
-        """Allow the search this much time, and processor time, from now on."""
+        """Limit the search to this much time, and processor time, from now on."""
         sb_allow(&self.allowance, left_s, processor_s)
         return 0
 

@@ -2,8 +2,8 @@
 """Members of audiences, in a file that workers map.
 
 A section of a file has entries of 16 bytes, ascending: member (int64), audience (int32), until
-(int32, seconds since 2024; the largest number is never), big-endian as PostgreSQL sends them. Behind
-them stand the numbers of the first entries of each prefix, uint32, and of the end. An entry of the
+(int32, seconds since 2024; the largest number is never), big-endian as PostgreSQL sends them. After
+them come the indexes of each prefix's first entry, and of the end, as uint32. An entry of the
 overlay replaces that of the base for the same member and audience.
 """
 
@@ -56,12 +56,12 @@ def starts_of(const unsigned char[::1] entries not None):
     cdef uint32_t *starts = <uint32_t *><char *>made
     cdef const unsigned char *entry = &entries[0] if count else NULL
     if entries.shape[0] % ENTRY or count >= UINT32_MAX:
-        raise ValueError("not a section of members")
+        raise ValueError("not a valid section of members")
     for i in range(count):
         member = member_at(entry)
         number = number_at(entry, 8)
         if i and (member < before or member == before and number <= last):
-            raise ValueError("the members do not ascend")
+            raise ValueError("the members are not in ascending order")
         while prefix <= member >> shift:
             starts[prefix] = i
             prefix += 1
@@ -76,13 +76,13 @@ def starts_of(const unsigned char[::1] entries not None):
 cdef int open_section(Section *section, const unsigned char[::1] data, uint64_t count) except -1:
     cdef uint32_t bits = bits_of(count)
     if <uint64_t>data.shape[0] != count * ENTRY + 4 * ((<uint64_t>1 << bits) + 1):
-        raise ValueError("not a section of members")
+        raise ValueError("not a valid section of members")
     section.entries = &data[0]
     section.starts = <const uint32_t *>(&data[0] + count * ENTRY)
     section.count = count
     section.shift = 64 - bits
     if section.starts[<size_t>1 << bits] != count:
-        raise ValueError("not a section of members")
+        raise ValueError("not a valid section of members")
     return 0
 
 
@@ -90,15 +90,15 @@ cdef int open_section(Section *section, const unsigned char[::1] data, uint64_t 
 cdef class Members:
     """A view of mapped sections.
 
-    key: of the hashes (campaigns.persons); audiences and products: what the numbers mean. Each of
-    the sections is a buffer with its number of entries. Raises ValueError for anything else.
+    key: that of the hashes (campaigns.persons); audiences and products: the names by number. Each
+    of the sections is a buffer with its number of entries. Raises ValueError for anything else.
     """
 
     def __cinit__(self, bytes key not None, dict audiences not None, dict products not None,
                   const unsigned char[::1] over not None, uint64_t n_over,
                   const unsigned char[::1] base=None, uint64_t n_base=0):
         if len(key) != 16:
-            raise ValueError("a key has 16 bytes")
+            raise ValueError("a key must have 16 bytes")
         self.sources = over, base
         self.key, self.audiences, self.products = key, audiences, products
         open_section(&self.over, over, n_over)

@@ -9,7 +9,7 @@ Terms are grouped in parts: a part is a dimension, or a list that restricts who 
 of a part are contiguous, from `begin` to `end`. A text that is not the request's own is kept for as
 long as the terms are.
 
-Only fields that some campaign needs are read; `Interest` has those. Floors are in micro-USD, or in
+Only fields that some campaign needs are read; `Interest` lists them. Floors are in micro-USD, or in
 millionths of the currency in which bids are made.
 """
 

@@ -14,7 +14,7 @@ cdef class Counter:
         PyObject_GetBuffer(cell, &self._buffer, PyBUF_SIMPLE | PyBUF_WRITABLE)
         if self._buffer.len != sizeof(int64_t) or <size_t>self._buffer.buf % sizeof(int64_t):
             PyBuffer_Release(&self._buffer)
-            raise ValueError("a cell is 8 bytes, aligned")
+            raise ValueError("a cell must be 8 aligned bytes")
         self._cell = <int64_t *>self._buffer.buf
 
     def __dealloc__(self):
@@ -61,10 +61,10 @@ cdef class Histogram:
         self._count = len(bounds)
         self._buckets = tuple(buckets)
         if len(self._buckets) != self._count + 1:
-            raise ValueError("one bucket more than bounds")
+            raise ValueError("there must be one more bucket than bounds")
         for bucket in self._buckets:
             if bucket is None:
-                raise TypeError("a bucket is a counter")
+                raise TypeError("buckets must be counters")
         self._sum = total
         self._resolution = resolution
         self._bounds = <double *>PyMem_Malloc((self._count + 1) * sizeof(double))

@@ -60,7 +60,7 @@ cdef Py_ssize_t read(object value, Argument *argument) except -1:
         argument.number = value
         argument.size = digits(magnitude(argument.number)) + (argument.number < 0)
     else:
-        raise TypeError(f"an argument is bytes, str or int, not {type(value).__name__}")
+        raise TypeError(f"arguments must be bytes, str or int, not {type(value).__name__}")
     return 5 + digits(argument.size) + argument.size
 
 
@@ -159,7 +159,7 @@ cdef class Reply:
 
     cdef int set(self, int state, result) except -1:
         if self._state != PENDING:
-            raise InvalidStateError("the reply is there already")
+            raise InvalidStateError("the reply is already set")
         self._result, self._state = result, state
         if self._turn._is_open:
             self._turn._ready.append(self)
@@ -238,7 +238,7 @@ cdef class Reply:
 
     cdef int check(self) except -1:
         if self._state == PENDING:
-            raise InvalidStateError("the reply is not there yet")
+            raise InvalidStateError("the reply is not set yet")
         if self._state == CANCELLED:
             raise CancelledError
         return 0

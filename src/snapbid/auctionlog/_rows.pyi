@@ -42,7 +42,7 @@ class RowWriter:
         currency: str,
         test: bool = False,
     ) -> None:
-        """Write the bids of an answer (a list of `bidding.response.Bid`) to a `BidRequest`.
+        """Write the bids (a list of `bidding.response.Bid`) that answer a `BidRequest`.
 
         `source`: descriptor and canonical id of the SSP.
         """

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class AuctionLog:
-    """Writes this worker's rows below a directory, by the writer `rows`."""
+    """Writes this worker's rows below a directory, through the writer `rows`."""
 
     def __init__(self, directory: Path, metrics: Metrics) -> None:
         self._spool = spool_of(directory)
@@ -94,7 +94,7 @@ class AuctionLog:
     def replayed(self, packed: bytes, verdict: str) -> None:
         """Write the outcome of a notice replayed from the spool (`ledger.records.NOTICE`).
 
-        A late one gets the present time, on whose day it counts.
+        A late notice gets the current time, since it counts on the current day.
         """
         kind, reason, digest, seconds, ms, *_ = NOTICE.unpack(packed)
         is_late = verdict == NoticeVerdict.LATE

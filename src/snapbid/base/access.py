@@ -61,7 +61,7 @@ def parse_network(text: str) -> Network:
 
 
 def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Parse several networks, without repeats. Raises ValueError with all mistakes, one a line."""
+    """Parse several networks, without repeats. Raises ValueError, with a line for each mistake."""
     networks: dict[Network, None] = {}
     mistakes = []
     for text in texts:

@@ -55,7 +55,8 @@ class AwaitedMessages(dict[Awaitable[Message], None]):
 def ticks(timeout_s: float) -> tuple[float, int]:
     """Return the interval of ticks (s) and the ticks a body has: about ten, at least `timeout_s`.
 
-    If beats of the process are more frequent, ticks are on beats, lest they wake an idle process.
+    If beats of the process are more frequent, ticks fall on beats, so as not to wake an idle
+    process.
     """
     every_s = timeout_s / TICKS
     if every_s > BEAT_S:
@@ -125,7 +126,7 @@ def answer(
 
 @lru_cache(4096)
 def json_start(length: int) -> Message:
-    """Return the start message of a 200 answer with so many bytes of JSON."""
+    """Return the start message of a 200 answer with `length` bytes of JSON."""
     return answer(200, bytes(length)).start
 
 
@@ -244,8 +245,8 @@ async def refused(problem: Problem, receive: Receive) -> Problem:
 async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> None:
     """Skip the body of a request that queued for `waited_s` and is answered without it.
 
-    A short body that has arrived is dropped by the server itself, a third cheaper in all. If it has
-    not arrived, the server would close the connection, so the body is drained.
+    A short body that has arrived is dropped by the server itself, which is a third cheaper overall.
+    If it has not arrived, the server would close the connection, so the body is drained.
     """
     length = _length(headers.get(b"content-length"))
     if waited_s < LEFT_AFTER_S or length is None or length > LEFT_BYTES:

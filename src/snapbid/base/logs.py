@@ -1,4 +1,4 @@
-"""Log lines on stderr: text, or one JSON object a line for a log collector.
+"""Log lines on stderr: text, or one JSON object per line for a log collector.
 
 A line names its figures, so that both forms have them under the same names:
 `logger.info("settled %(notices)d notices from the spool", {"notices": 3})`.

@@ -75,10 +75,10 @@ def base_url(text: str) -> str:
     except ValueError:
         good = False
     if good and "@" in url.netloc:  # notification URLs would reveal it to everybody
-        raise InvalidValueError("must have no user and no password", None)
+        raise InvalidValueError("must not contain a user or a password", None)
     if not good or re.search(r"[\s?#]", text):
         raise InvalidValueError(
-            "must be http:// or https:// with a host, without query", repr(text)
+            "must be http:// or https:// with a host, without a query", repr(text)
         )
     return text.rstrip("/")
 

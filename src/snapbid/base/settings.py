@@ -146,7 +146,7 @@ def load(environ: Mapping[str, str]) -> Settings:
 
 
 def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for other programs: of our settings, only the form of log lines."""
+    """Return the environment for other programs, without our settings but SNAPBID_LOG."""
     return {
         name: value
         for name, value in environ.items()

@@ -1,7 +1,7 @@
 """The bid path, from a request's headers to its answer; see `_bid_path.pyx`.
 
-In its order: the headers, request statistics, admission, the decision, the endpoint of an SSP, and
-one request.
+In order: the headers, request statistics, admission, the decision, the endpoint of an SSP, and one
+request.
 """
 
 from collections import deque
@@ -53,7 +53,7 @@ class RequestCounts:
     def tests(self) -> int: ...
     @property
     def country(self) -> int:
-        """Requests with a valid country; `strange_country` counts those with another text."""
+        """Requests with a valid country; `strange_country` counts those with any other text."""
     @property
     def strange_country(self) -> int: ...
     @property
@@ -191,7 +191,7 @@ class SnapshotCore:
     def index(self) -> Index: ...
     @property
     def refused(self) -> RefusedRanks:
-        """The campaigns that this snapshot keeps from bidding, as the ledger has refused them."""
+        """The campaigns that this snapshot keeps from bidding, since the ledger refused them."""
     def found(self, rank: int, creative: int) -> Template | None:
         """Return the template of a creative; None if it is not built yet."""
 
@@ -293,7 +293,7 @@ def search(
     """Find the best campaign for each impression; `now_ms` is UTC epoch time.
 
     It takes at most `left_s`, and `processor_s` of processor time; `query.undecided` counts the
-    impressions, the last ones, that were not decided by then.
+    last impressions, which were not decided in that time.
     """
 
 def propose(
@@ -329,7 +329,7 @@ class BidEndpoint:
         """Count and return the answer to a request that was not admitted."""
 
     def count_refusal(self, problem: Problem) -> None:
-        """Count an error answer to a client that may not be the SSP."""
+        """Count an error answer to a client that may not send as the SSP."""
 
 @final
 class BidCall(Coroutine[Any, Any, Answer]):

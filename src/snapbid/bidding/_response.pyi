@@ -11,9 +11,9 @@ class Template:
     `number` (of campaign and creative, `marked`) and `limits` are for the ledger. Between two of
     the `pieces` comes one of `response.VALUES`; `values` has their indexes. The notification URLs
     follow. `seat` closes the list of the seat's bids. `campaign`, `creative` and `sent_micros`, the
-    price in the currency of the answer, are for the auction log. `click` is what click ids say of
-    campaign and creative, if the markup has any. Raises ValueError and TypeError
-    for pieces that do not fit the values.
+    price in the currency of the answer, are for the auction log. `click` is what click ids state
+    about campaign and creative, if the markup has any. Raises ValueError and TypeError for pieces
+    that do not fit the values.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class ResponseWriter:
         sign: Callable[[str, str], bytes] | None = None,
     ) -> None: ...
     def signed(self, sign: Callable[[str, str], bytes]) -> ResponseWriter:
-        """Return a writer that signs; both share the ids."""
+        """Return a writer that signs its notification URLs; both take ids from one sequence."""
 
     def write(
         self,
@@ -126,8 +126,8 @@ class ResponseWriter:
         bid_id: bytes | None = None,
         click: ClickStamp | None = None,
     ) -> bytes:
-        """Write a response's body. `bid_id`: instead of the next id; letters, digits and dashes.
-        `click`: for markup with click ids; without it these are dashes.
+        """Write a response's body. `bid_id` (letters, digits and dashes) replaces the next id.
+        `click` fills in click ids; without it they are dashes.
 
         Bids that do not fit are dropped from the end of `bids`; a single one may have any length.
         """

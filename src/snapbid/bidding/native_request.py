@@ -2,7 +2,7 @@
 
 The request is JSON text, or an object as some exchanges send it, wrapped in `native` or not, and is
 parsed as tolerantly as a bid request. One that is malformed, or that requires an asset of an
-unknown kind, cannot be answered: None. Requests are cached by their text.
+unknown kind, cannot be answered, and gives None. Requests are cached by their text.
 """
 
 import math
@@ -137,13 +137,13 @@ _decoder: Final = msgspec.json.Decoder(NativeMarkup, strict=False)
 
 
 def fault_of(request: Any) -> str:
-    """Return why a native request cannot be read: rest of the path, and rule (`.ver: is …`)."""
+    """Return why a native request cannot be read: the rest of its path and the rule (`.ver: …`)."""
     if isinstance(request, dict):
         request = msgspec.json.encode(request).decode()
     markup = _decode(request) if isinstance(request, str) else None
     if markup is None:
-        return ": is no native request"
-    return _fault_of_assets(markup.assets) or ".ver: is no version of Native that is known"
+        return ": is not a native request"
+    return _fault_of_assets(markup.assets) or ".ver: is not a known version of Native"
 
 
 def read_native(text: str, version: Text, number: int) -> NativeRequest | None:

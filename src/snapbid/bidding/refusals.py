@@ -1,7 +1,7 @@
 """The rule that left a request without bids (contract 11).
 
 The matcher returns the first rule that refuses a campaign, in its own order. The campaign that
-passed the most rules shows what the request lacks: with that rule passed, too, it might have bid.
+passed the most rules shows what the request lacks: had it passed that rule too, it might have bid.
 This examines every campaign, so it runs on samples, off the bid path.
 """
 

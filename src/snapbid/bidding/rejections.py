@@ -1,7 +1,8 @@
 """Losses by which an SSP rejects a creative for its content (contract 11).
 
-For an SSP restricted to networks, losses from other addresses reject nothing: others may know its
-notification URLs. Losses replayed from a spool reject nothing, either: their sender is unknown.
+For an SSP restricted to networks, losses from other addresses do not count as rejections, since
+others may know its notification URLs. Neither do losses replayed from a spool, whose sender is
+unknown.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ class Rejections:
         self._counting: asyncio.Task[None] | None = None
 
     def use(self, access: Mapping[str, SspAccess], numbers: Mapping[str, int]) -> None:
-        """Take the networks of SSPs from the catalog."""
+        """Switch to the SSPs' networks in a new catalog."""
         self._narrowed = [
             (numbers[ssp], parse_networks(of.allow))
             for ssp, of in access.items()

@@ -255,7 +255,7 @@ class Eid(Struct, gc=False):
 
 
 class UserExt(Struct, gc=False):
-    """Fields of OpenRTB 2.5 that 2.6 has in the user."""
+    """`user.ext` of OpenRTB 2.5: fields that 2.6 moved into `user`."""
 
     consent: str | None = None
     eids: list[Eid] | None = None
@@ -281,7 +281,7 @@ class Dsa(Struct, gc=False):
 
 
 class RegsExt(Struct, gc=False):
-    """Fields of OpenRTB 2.5 that 2.6 has in the regulations."""
+    """`regs.ext` of OpenRTB 2.5: fields that 2.6 moved into `regs`."""
 
     coppa: Flag = None
     gpc: Flag = None

@@ -48,7 +48,7 @@ class RequestTotals(msgspec.Struct):
 class RequestStats:
     """Request statistics of one SSP in this worker, between two writes to Redis.
 
-    `counts`: what the bid path counts of every request; the rest is of few.
+    `counts` is what the bid path counts for every request; the rest concerns few requests.
     """
 
     __slots__ = (

@@ -2,7 +2,8 @@
 
 `{base}/n/TOKEN/rtb/win?id=…&impId=…`: TOKEN contains the family of SSPs that got the bid, and a
 keyed digest of it and the two ids. Signed bids are recorded in the ledger per family, so that two
-SSPs with the same ids do not share a record, and no other's notice counts for them.
+SSPs with the same ids do not share a record, and an SSP's notices count only for its own family's
+bids.
 """
 
 import hmac

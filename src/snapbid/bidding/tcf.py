@@ -44,7 +44,7 @@ def grants_in_europe(text: str, vendor: int | None) -> bool:
 
 
 def grants_in_canada(text: str, vendor: int | None) -> bool:
-    """Return whether section 5 of a GPP string grants it."""
+    """Return whether a GPP string's section 5 grants the same for Canada."""
     return _grants(text, vendor, _CANADA)
 
 

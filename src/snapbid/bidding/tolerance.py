@@ -269,7 +269,7 @@ def _plain_texts(value: list[Any], shape: _Shape) -> list[Any] | None:
 
 
 _EXPECTED: Final = {
-    "text": "a text",
+    "text": "a string",
     "integer": "an integer",
     "enumeration": "an integer",
     "flag": "0 or 1",
@@ -284,12 +284,12 @@ def _kind_of(value: Any) -> str:
         return "a list"
     if isinstance(value, bool):
         return "a boolean"
-    return "a text" if isinstance(value, str) else "a number"
+    return "a string" if isinstance(value, str) else "a number"
 
 
 def _read_text(value: Any, path: Path) -> str:
     if isinstance(value, bool):
-        raise BadRequest(f"{path_text(path)}: expected a text, found a boolean")
+        raise BadRequest(f"{path_text(path)}: expected a string, found a boolean")
     if isinstance(value, float):
         if math.isinf(value):
             raise BadRequest(f"{path_text(path)}: is out of range")
@@ -316,7 +316,7 @@ def _read_number(value: Any, kind: str, path: Path) -> float | None:
             if kind == "enumeration":
                 return None
             raise BadRequest(
-                f"{path_text(path)}: expected {_EXPECTED[kind]}, found a text"
+                f"{path_text(path)}: expected {_EXPECTED[kind]}, found a string"
             ) from None
     if kind == "number":
         try:

@@ -17,7 +17,7 @@ MAX_AUDIENCES: Final = 1_000  # in a file
 class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
     """The persons with at least `at_least` events of a product in the last `within_days` days.
 
-    `min_amount_usd` (micro-USD): of the events, only those whose amount is at least this count.
+    `min_amount_usd` (micro-USD): only events of at least this amount count.
     """
 
     id: str
@@ -29,7 +29,7 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def rule_of(events: Collection[str], with_amounts: Collection[str]) -> Check:
-    """Return the rule of a list of audiences.
+    """Return the rule for a list of audiences.
 
     events: the names of the catalog's events; with_amounts: those that have an amount.
     """

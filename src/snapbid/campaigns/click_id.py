@@ -90,7 +90,7 @@ class ClickKey:
 
 
 def read(text: str, keys: Mapping[int, ClickKey]) -> Click | None:
-    """Read a click id; None if it is none of ours. `keys`: those valid, by number."""
+    """Read a click id; None if it is not one of ours. `keys`: those valid, by number."""
     if len(text) != LENGTH or not text.isascii():
         return None
     try:
@@ -107,7 +107,7 @@ def read(text: str, keys: Mapping[int, ClickKey]) -> Click | None:
 
 
 def bought(campaign: int, creative: str) -> bytes:
-    """Return the 8 bytes of click ids that name a campaign, by its number, and its creative."""
+    """Return the 8 bytes by which click ids name a campaign (by number) and its creative."""
     return campaign.to_bytes(4, "big") + creative_digest(creative)
 
 

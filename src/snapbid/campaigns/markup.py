@@ -80,7 +80,7 @@ class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def unprotected(text: str, language: Language) -> list[MacroPlace]:
-    """Return the macros with values from the request where percent-encoding does not protect."""
+    """Return macros with the request's values, where percent-encoding does not protect them."""
     if "{{" not in text or _FROM_REQUEST.search(text) is None or not may_be_unprotected(text):
         return []
     return [

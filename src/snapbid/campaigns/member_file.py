@@ -1,11 +1,11 @@
-"""Files of an operator's own audience: one id in bid requests a line (contract 12).
+"""Files of an operator's own audience: one id per line, as bid requests carry it (contract 12).
 
 38400000-8cf0-11bd-b23e-10b96e40000d        an advertising id (`device.ifa`)
 ifa 38400000-8cf0-11bd-b23e-10b96e40000d    the same
 buyeruid 4711                               `user.buyeruid`
 user acme 4711                              `user.id` of an SSP and its variants
 eid adserver.example 4711                   an extended id of a source
-hash 0123456789abcdef                       what `snapbid audience hash` has printed of a line
+hash 0123456789abcdef                       what `snapbid audience hash` has printed for a line
 """
 
 import re
@@ -21,13 +21,13 @@ _HASH: Final = re.compile(r"[0-9a-fA-F]{16}", re.ASCII)
 
 
 class MemberError(ValueError):
-    """Lines that are no ids; the message names them, without quoting any."""
+    """Lines that are not ids; the message names them, without quoting any."""
 
 
 def read_members(lines: Iterable[bytes], key: PersonKey) -> Iterator[int]:
     """Yield the hash of each line; blank lines and what begins with # are skipped.
 
-    Raises MemberError at the end if any line is no id.
+    Raises MemberError at the end if any line is not an id.
     """
     wrong: list[int] = []
     count = 0

@@ -39,7 +39,7 @@ class PersonKey:
         self.key = blake2b(secret, digest_size=16, person=b"snapbid persons").digest()
 
     def member(self, kind: str, id: str, scope: str = "") -> int:
-        """Return the hash of an id in bid requests; an `ifa` counts in any case."""
+        """Return the hash of an id in bid requests; the letter case of an `ifa` is ignored."""
         return self._hash(kind, scope, id.lower() if kind == "ifa" else id)
 
     def user(self, product: str, client_user_id: str) -> int:
@@ -55,7 +55,7 @@ class PersonKey:
 
 
 def is_member_id(id: object) -> bool:
-    """Return whether a value is an id that can mean a person in a bid request."""
+    """Return whether a value can be a person's id in a bid request."""
     return (
         isinstance(id, str)
         and 0 < len(id.encode(errors="surrogatepass")) <= MAX_TEXT
@@ -64,10 +64,10 @@ def is_member_id(id: object) -> bool:
 
 
 def is_placeholder(id: str) -> bool:
-    """Return whether an id is a placeholder that senders write for none.
+    """Return whether an id is a placeholder that senders write when they have no id.
 
-    That is white space, a word such as `null`, an unfilled macro, or one repeated character, such
-    as the zeroes of an advertising id that its user has withdrawn.
+    Placeholders are white space, a word such as `null`, an unfilled macro, or one repeated
+    character, such as the zeroes of an advertising id that its user has withdrawn.
     """
     text = id.strip()
     own = text.strip(_BETWEEN)

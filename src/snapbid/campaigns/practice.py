@@ -164,7 +164,7 @@ def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
             name = macro[1]
             # In a script, lower case is mostly a variable.
             if not _OPENRTB.fullmatch(name) and (name == name.upper() or "`" not in text):
-                rule = "which is no macro of OpenRTB: state what it stands for"
+                rule = "which is not a macro of OpenRTB: state what it stands for"
                 yield macro.start(), macro[0], rule
     if "[" in text or "%5B" in text:
         for url in _URL.finditer(text):
@@ -173,7 +173,7 @@ def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
                 if language != "VAST":
                     rule = "which is not filled in outside VAST: state what it stands for"
                 elif name not in _PLAYERS:
-                    rule = "which is no macro of VAST: state what it stands for"
+                    rule = "which is not a macro of VAST: state what it stands for"
                 else:
                     continue
                 yield url.start() + macro.start(), macro[0], rule + _instead(name)

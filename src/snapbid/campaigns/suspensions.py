@@ -47,7 +47,7 @@ def marks_of(creatives: Iterable[str]) -> dict[str, int]:
     """Return the marks of a campaign's creatives by id: 1 to 255, each once; 0 beyond that many.
 
     A mark is derived from the id, so that it stays the same when other creatives come, go or are
-    reordered; if two ids collide, the second in their order gets the next mark.
+    reordered; if two ids collide, the second in order gets the next mark.
     """
     marks: dict[str, int] = {}
     taken: set[int] = set()

@@ -32,7 +32,7 @@ _ENTRY_RULES: Final = {
     "domain": "is not a domain",
     "placement": "is not a placement of video, an integer, or of native, such as n1, nor one of "
     + ", ".join(codes.PLACEMENTS),
-    "audience": "is no name of an audience, of the characters A-Z a-z 0-9 . _ ~ -",
+    "audience": "is not the name of an audience, in the characters A-Z a-z 0-9 . _ ~ -",
     "rewarded": "is not 0 or 1",
     "interstitial": "is not 0 or 1",
     "hour": "is not an hour of the week, 0 (Monday 00:00 UTC) to 167",

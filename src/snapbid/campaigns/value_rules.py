@@ -76,7 +76,7 @@ def check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 
 
 def markup(longest: int, language: Language | None = None) -> Check:
-    """Check text with bidder macros; in a `language`, only where percent-encoding protects."""
+    """Check text with bidder macros; in a `language`, only where percent-encoding protects them."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if rule := text_rule(value, longest):

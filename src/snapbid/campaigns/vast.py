@@ -82,7 +82,7 @@ class MediaFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class Vast(msgspec.Struct, frozen=True):
-    """The facts of a document: of the ads that are played, a pod's or else the first.
+    """The facts of a document, from the ads that are played: a pod's, else the first one.
 
     `seconds` is the duration. Fields that the markup does not state are None or empty: the media of
     a wrapper are elsewhere. `apis` are the API frameworks that it needs. The texts name their
@@ -112,14 +112,14 @@ def forget() -> None:
 
 
 class VastError(ValueError):
-    """Text that is not VAST, or does not play: the broken rule, and the line of the text."""
+    """Text that is not VAST or cannot be played: the broken rule, and its line."""
 
     def __init__(self, rule: str, line: int) -> None:
         super().__init__(str(Remark(rule, line)))
 
 
 def read(text: str) -> Vast:
-    """Read a VAST document. Raises VastError for other text, and for what does not play."""
+    """Read a VAST document. Raises VastError for text that is not VAST or cannot be played."""
     if len(text) > MAX_ADM_BYTES:
         raise VastError(f"must have at most {MAX_ADM_BYTES} characters", 1)
     if len(text) > MAX_LENGTH:

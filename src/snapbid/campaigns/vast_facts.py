@@ -1,9 +1,10 @@
 """Fields of a creative from its VAST, and checks of the stated ones against it (contract 2).
 
-A fact fills a field that is not stated. A stated field may be narrower, such as one of the media
-files' types, but may not contradict. With several media files, size and bitrate are the largest;
-another file's may be stated. A wrapper's media are elsewhere: little is known of them, and a
-warning names the requests that the creative will not fit for that.
+A fact fills in a field that the creative leaves out. A stated field may be narrower than the facts,
+such as one of the media files' types, but must not contradict them. With several media files, size
+and bitrate default to the largest; those of another file may be stated. A wrapper's media are
+elsewhere, so little is known about them, and a warning names the requests that the creative cannot
+serve as a result.
 """
 
 import functools
@@ -50,7 +51,7 @@ def facts_of(text: str, media: str) -> dict[str, Any]:
 
 
 def fill(creative: Creative | NativeAd, text: str, media: str) -> None:
-    """Fill the fields that are not stated from the VAST."""
+    """Fill in the fields that are not stated from the VAST."""
     has_size = isinstance(creative, Creative) and (creative.w, creative.h) != (None, None)
     for name, value in facts_of(text, media).items():
         if getattr(creative, name) in _ABSENT and not (has_size and name in ("w", "h")):

@@ -10,7 +10,7 @@ MEDIA: dict[str, int]
 class Builder:
     """A builder of campaign indexes; it keeps the campaigns between builds.
 
-    `payloads`: a new file, to hold the payloads instead of memory.
+    `payloads`: a new file that holds the payloads, to save memory.
     """
 
     def __new__(cls, payloads: BinaryIO | None = None) -> Self: ...
@@ -25,6 +25,6 @@ class Builder:
         advertiser: tuple[str, ...],
     ) -> None: ...
     def build(self) -> bytearray:
-        """Return the index; a file of payloads is to be appended to it. Raises ValueError if too
+        """Return the index; the file of payloads must be appended to it. Raises ValueError if too
         large.
         """

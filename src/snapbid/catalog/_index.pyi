@@ -36,7 +36,7 @@ class Index:
     """A campaign index in memory, and this process's view of it.
 
     Campaigns are identified by rank: by falling price, then id. An overlay hides the base's
-    campaigns whose ids it has, deleted ones included; the ranks of its own follow the base's.
+    campaigns whose ids it has, deleted ones included; its own campaigns rank after the base's.
     """
 
     def __new__(cls, source: Any, overlay: Any = None) -> Self:
@@ -78,13 +78,13 @@ class RefusedRanks:
 
     def __new__(cls, index: Index) -> Self: ...
     def add(self, rank: int) -> None:
-        """Let a campaign not bid."""
+        """Keep a campaign from bidding."""
     def discard(self, rank: int) -> None:
         """Let a campaign bid again, if it is active."""
 
 @final
 class Query:
-    """The search for one request: `impression`, then `next` until it gives None."""
+    """The search for one request: `impression`, then `next` until it returns None."""
 
     undecided: Final[int]  # impressions that were not decided in time
     @property
@@ -103,11 +103,11 @@ class Query:
         """Start on an impression; return False if its floor has no exchange rate, or the time is
         up.
 
-        `rivals`: advertisers that may not answer, because they have other impressions of its pod;
+        `rivals`: advertisers that must not win it, because they have other impressions of its pod;
         in the form of `Index.advertiser`.
         """
     def allow(self, left_s: float, processor_s: float) -> None:
-        """Allow the search this much time, and processor time, from now on."""
+        """Limit the search to this much time, and processor time, from now on."""
     def has_time(self) -> bool:
         """Return whether some of the time allowed is left."""
     def next(self) -> tuple[int, int, int] | None:

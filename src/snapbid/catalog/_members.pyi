@@ -8,7 +8,7 @@ EPOCH_S: int  # of `until` in an entry, epoch s
 ENTRY_SIZE: int  # bytes
 
 def starts_of(entries: ReadableBuffer) -> bytearray:
-    """Return where the entries of each prefix begin; they stand behind the entries in a section.
+    """Return where the entries of each prefix begin; a section has them after its entries.
 
     Raises ValueError if the entries do not ascend.
     """
@@ -17,8 +17,8 @@ def starts_of(entries: ReadableBuffer) -> bytearray:
 class Members:
     """A view of mapped sections.
 
-    `key`: of the hashes (`campaigns.persons`); `audiences` and `products`: what the numbers mean.
-    Each section is a buffer with its number of entries. Raises ValueError for anything else.
+    `key` is that of the hashes (`campaigns.persons`); `audiences` and `products` map numbers to
+    names. Each section is a buffer with its number of entries. Raises ValueError for anything else.
     """
 
     def __new__(

@@ -160,7 +160,7 @@ class Catalog:
 
     @property
     def depends_on_persons(self) -> bool:
-        """Whether any campaign targets audiences, or must not advertise to everybody."""
+        """Whether any campaign targets audiences, or must not advertise to some persons."""
         return self.targets("audience", "product")
 
     @property

@@ -1,8 +1,9 @@
 """Who is in which audience, in immutable files beside the catalog (contract 12).
 
-The file holds a head (JSON) and the members that changed since the base was made, a separate file
-that the head names. The publisher writes a new file and renames it over the old one; workers map
-both, so any number of them share a single copy. See `_members` for the layout of a section.
+The file holds a head (JSON) and the members that have changed since the base was made. The base is
+a separate file, which the head names. The publisher writes a new file and renames it over the old
+one; workers map both, so any number of them share a single copy. See `_members` for the layout of a
+section.
 """
 
 import mmap
@@ -53,7 +54,7 @@ class MemberHead(msgspec.Struct, frozen=True):
 
 
 class OpenMembers(NamedTuple):
-    """Mapped members, with their base to map the next ones."""
+    """Mapped members, with their base, whose mapping the next file may reuse."""
 
     members: Members
     base: MemberBase | None
@@ -78,14 +79,14 @@ def encode(
 
 
 def until_of(moment: datetime) -> int:
-    """Return a time as an entry has it; the year 9999, PostgreSQL's infinity, is never."""
+    """Convert a time to an entry's form; the year 9999, PostgreSQL's infinity, is NEVER."""
     if moment.year == MAXYEAR:
         return NEVER
     return max(0, min(int(moment.timestamp()) - EPOCH_S, NEVER))
 
 
 def read_head(data: mmap.mmap | bytes) -> tuple[MemberHead, memoryview]:
-    """Read the head of a file, and return it with the section behind it. Raises CatalogError."""
+    """Read the head of a file, and return it with the section after it. Raises CatalogError."""
     try:
         magic, length, checksum = _PREAMBLE.unpack_from(data)
         start = data[_PREAMBLE.size : _PREAMBLE.size + length]

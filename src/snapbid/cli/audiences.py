@@ -26,7 +26,7 @@ def audience() -> None:
 def audience_add(file: str) -> None:
     """Add the audiences of a JSON file, an object or an array; an existing id is replaced.
 
-    What is stored of server events counts from the beginning, as far as the persons are known.
+    Stored server events count from the beginning, where it is known who caused them.
     """
     from snapbid.drain import audiences
 
@@ -43,7 +43,7 @@ def audience_add(file: str) -> None:
 @click.argument("audience_id", metavar="ID")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 def audience_import(audience_id: str, file: str) -> None:
-    """Make an audience of a file of ids, replacing the one of this ID.
+    """Create an audience from a file of ids, replacing the one with this ID.
 
     FILE has an id per line: an advertising id (device.ifa), or `ifa ID`, `buyeruid ID`,
     `user SSP ID`, `eid SOURCE ID`, or `hash DIGITS` from `snapbid audience hash`. Only keyed hashes
@@ -67,9 +67,9 @@ def audience_import(audience_id: str, file: str) -> None:
 @audience.command("hash", examples=["snapbid audience hash ids.txt > hashes.txt"])
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 def audience_hash(file: str) -> None:
-    """Print the lines of a file of ids hashed, for `snapbid audience import`.
+    """Hash the ids in a file, line by line, for `snapbid audience import`.
 
-    The hashes are keyed by the warehouse: they mean nothing to another one.
+    The hashes are keyed with this warehouse's secret, so they mean nothing to another one.
     """
     from snapbid.campaigns.member_file import in_hex
 
@@ -125,13 +125,13 @@ def _read(file: str) -> "tuple[Audience, ...]":
     except CampaignError as error:
         raise console.Refused("\n".join(map(str, error.mistakes))) from error
     except (ValueError, RecursionError) as error:
-        raise console.Refused(f"{file} is no JSON: {error}") from error
+        raise console.Refused(f"{file} is not JSON: {error}") from error
     except OSError as error:
         raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
 
 
 async def _hashes(connection: "asyncpg.Connection", file: str) -> list[int]:
-    """Read a file of ids. Raises Refused, naming the lines that are no ids."""
+    """Read a file of ids. Raises Refused, naming the lines that are not ids."""
     from snapbid.campaigns.member_file import MemberError, read_members
     from snapbid.campaigns.persons import PersonKey
     from snapbid.warehouse import persons

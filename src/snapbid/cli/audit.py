@@ -23,7 +23,7 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> date
         time = datetime.fromisoformat(value)
     except ValueError:
         raise click.BadParameter(
-            f"must be like 2026-01-31 or 2026-01-31T12:30, found {value[:60]!a}"
+            f"must be a time like 2026-01-31 or 2026-01-31T12:30, found {value[:60]!a}"
         ) from None
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 

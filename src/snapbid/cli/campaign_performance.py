@@ -44,15 +44,15 @@ def campaign_performance(
     as_csv: bool,
     as_json: bool,
 ) -> None:
-    """Show what campaigns cost and what their clicks brought in, in USD; the dearest first.
+    """Show what campaigns cost and what their clicks brought in, in USD; most expensive first.
 
     Registrations, first deposits, net deposits (less withdrawals) and gross revenue (stakes less
-    winnings) are of events that count for a click; all their numbers are in JSON and CSV.
+    winnings) come from events that count for a click; JSON and CSV have all the figures.
     """
     from snapbid.warehouse import conversions
 
     if as_csv and as_json:
-        raise console.WrongInput("--csv and --json: give one of them")
+        raise console.WrongInput("--csv and --json exclude each other")
     days = (_day(first, date.min), _day(last, date.max))
     if days[0] > days[1]:
         raise console.WrongInput("--to must not be before --from")

@@ -23,7 +23,7 @@ def click_show(click_id: str) -> None:
     """Show what a click id says, as JSON: campaign, creative, SSP, time, and until when it counts.
 
     `auction` is the beginning of the digest of auction and impression, null if the request's
-    privacy signals did not permit it. Of a person it only says whether the request named one.
+    privacy signals did not permit it. About the person it only says whether the request named one.
     """
     import msgspec
 
@@ -41,8 +41,8 @@ def click_show(click_id: str) -> None:
     result = console.in_warehouse(work)
     if result is None:
         raise console.Refused(
-            "this is no click id of this warehouse: altered, foreign, or signed with a key that is "
-            "no longer valid"
+            "this is not a click id of this warehouse: altered, foreign, or signed with a key that "
+            "is no longer valid"
         )
     found, bought = result
     shown: dict[str, Any] = {

@@ -69,10 +69,10 @@ def creative_resume(campaign_id: str, creative_id: str | None, ssp: str | None) 
 
     resumed = console.in_warehouse(work)
     if not resumed:
-        named = f"creative {creative_id[:60]!a} of " if creative_id is not None else ""
+        named = f" {creative_id[:60]!a}" if creative_id is not None else ""
         where = f" at {ssp[:60]!a}" if ssp is not None else ""
         raise console.Refused(
-            f"nothing of {named}campaign {campaign_id[:60]!a} is suspended{where}"
+            f"there is no suspended creative{named} in campaign {campaign_id[:60]!a}{where}"
         )
     for each in resumed:
         click.echo(

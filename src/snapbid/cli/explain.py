@@ -71,7 +71,7 @@ def _print_answer(answer: "Explanation", rows: Rows) -> None:
             f"unavailable in the ledger: {names(answer.unavailable)}; auctions there get a 204"
         )
     for id in answer.unread:
-        wrong = "its document is invalid: --campaign shows why"
+        wrong = "because its document is invalid: --campaign shows why"
         console.say(f"campaign {id} never bids, {wrong}")
 
 
@@ -120,7 +120,9 @@ async def _examine(stores: "Stores", asked: "MatchableRequest", campaign: str) -
         rows = await stores.examine(campaign, asked)
     except ValueError as error:
         name = f"campaign {campaign[:60]!a}"
-        raise console.Refused(f"{name} never bids, its document is invalid: {error}") from error
+        raise console.Refused(
+            f"{name} never bids, because its document is invalid: {error}"
+        ) from error
     if rows is None:
         raise console.Refused(console.no_campaign(campaign))
     return rows

@@ -23,7 +23,9 @@ def _minutes(ctx: click.Context, param: click.Parameter, value: str) -> int:
     found = re.fullmatch(r"([1-9][0-9]{0,4})([mhd])", value, re.ASCII)
     minutes = int(found[1]) * MINUTES[found[2]] if found else 0
     if not 1 <= minutes <= MOST:
-        raise click.BadParameter(f"must be like 10m, 24h or 7d, at most 7d, found {value[:60]!a}")
+        raise click.BadParameter(
+            f"must be a duration like 10m, 24h or 7d, at most 7d, found {value[:60]!a}"
+        )
     return minutes
 
 

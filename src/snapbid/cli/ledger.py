@@ -20,8 +20,8 @@ def ledger_adopt() -> None:
 
     An earlier ledger of this warehouse keeps its data, and spend recorded since then with another
     ledger stays spent. Its holds no longer wait for earlier processes, so stop serve and the drain
-    first. The ledger of another warehouse is emptied: its bids are forgotten, and their notices
-    count nothing.
+    first. The ledger of another warehouse is emptied: its bids are forgotten, and their notices no
+    longer count.
     """
     from redis.exceptions import RedisError
 

@@ -281,7 +281,9 @@ def _access(
             ) from error
         unknown = sorted(descriptors - known.keys())
         if unknown:
-            raise OptionError(f"{', '.join(unknown)} is not registered: snapbid ssp add, or --ssp")
+            raise OptionError(
+                f"{', '.join(unknown)} is not registered: run snapbid ssp add, or give --ssp"
+            )
         canonical = {ssp: stated.get(ssp, known[ssp]) for ssp in descriptors}
         by_ssp = {ssp: tokens.issue(ssp, key, issuer) for ssp in canonical.values()}
     missing = sorted(set(canonical.values()) - set(by_ssp))
@@ -301,7 +303,7 @@ def _with_subject(token: str) -> tuple[str, str]:
     try:
         return str(jwt.decode(token, options={"verify_signature": False})["sub"]), token
     except (jwt.InvalidTokenError, KeyError) as error:
-        raise OptionError("--report-token must be a token of snapbid token issue") from error
+        raise OptionError("--report-token must be a token from snapbid token issue") from error
 
 
 def _issue_key() -> str:

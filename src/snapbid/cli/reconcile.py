@@ -40,7 +40,7 @@ def _columns(
     for value in values:
         field, equals, _ = value.partition("=")
         if field not in FIELDS or not equals or value == "auction=":
-            raise click.BadParameter(f"must be like auction=NAME, of {', '.join(FIELDS)}")
+            raise click.BadParameter(f"must be FIELD=NAME, with a FIELD of {', '.join(FIELDS)}")
     return dict(value.partition("=")[::2] for value in values)
 
 
@@ -48,7 +48,9 @@ def _zone(context: click.Context, option: click.Parameter, value: str) -> tzinfo
     try:
         return UTC if value.upper() == "UTC" else ZoneInfo(value)
     except (ValueError, OSError, KeyError):
-        raise click.BadParameter(f"must be like Europe/Paris, found {value[:40]!a}") from None
+        raise click.BadParameter(
+            f"must be a time zone like Europe/Paris, found {value[:40]!a}"
+        ) from None
 
 
 @click.command(

@@ -25,9 +25,10 @@ BATCH: Final = 1000
 
 
 class Adopted(NamedTuple):
-    """The number of shards that belonged to another warehouse, and of their counters dropped.
+    """How many shards belonged to another warehouse, and how many of their counters were dropped.
 
-    `dropped` counts those not drained yet. `is_returned`: the warehouse had another ledger since.
+    `dropped` counts only counters that were not drained yet. `is_returned`: the warehouse has had
+    another ledger in between.
     """
 
     shards: int

@@ -1,4 +1,4 @@
-"""What events say of persons: who is in an audience, and whom a product must not advertise to.
+"""What events say about persons: who is in an audience, and whom a product must not advertise to.
 
 It is stored in the transaction that stores the events, so it counts each event once, whatever is
 repeated. The order of arrival doesn't matter: the time of an event decides (contract 12).
@@ -131,10 +131,10 @@ async def absorb(
 
 
 async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_000) -> bool:
-    """Define an audience and count the events that are stored; return False if it is defined so.
+    """Define an audience and count the stored events; return False if it is unchanged.
 
-    The drain counts what it stores from the definition on; meanwhile nobody's events wait longer
-    than for a page. If this is interrupted, removing the audience and adding it again repeats it.
+    The drain counts what it stores from the definition on; meanwhile, no event waits for more than
+    one page. If this is interrupted, removing the audience and adding it again repeats it.
     """
     product = {audience.product}
     async with connection.transaction():

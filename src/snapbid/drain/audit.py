@@ -5,9 +5,9 @@
     campaigns   wins, CPMs and impressions of all SSPs, and of all campaigns, by day
     budgets     what the ledger says that a campaign has spent, and what the warehouse says
 
-Figures that move differ while they are under way. So a difference counts once two audits in a row
-have found it with the same figures: of closed days that is any, of today's those that stand still
-for a minute.
+Counts in transit make figures differ for a while. So a difference is reported only once two audits
+in a row have found it with the same figures: on a closed day that is any lasting one, and today one
+whose figures have not moved for a minute.
 
 `python -m snapbid.drain.audit` is a process beside each drain, which ends when its standard input
 closes. One at a time audits: the one with the lease.
@@ -61,7 +61,7 @@ repeated = RepeatedLog(logger)
 
 
 class Auditor:
-    """Audits the ledger's shards and the warehouse; `audit` is to be called again and again.
+    """Audits the ledger's shards and the warehouse; call `audit` repeatedly.
 
     `clock`: epoch seconds.
     """
@@ -75,9 +75,9 @@ class Auditor:
         self._next_campaign = 0
 
     async def audit(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return the differences that the last audit has found, too.
+        """Return the differences that the previous audit found as well.
 
-        Raises what the stores raise: an audit is complete, or none.
+        Raises what the stores raise; an audit cut short finds nothing.
         """
         today = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
         found = [each async for each in self._counters(connection, today)]
@@ -197,7 +197,7 @@ async def _audit_on_lease(dsn: str, redis: Redis, auditor: Auditor, ended: async
 def _log(differences: Iterable[Difference]) -> None:
     for each in list(differences)[:SHOWN]:
         logger.error(
-            "audit found a difference: %(comparison)s: %(what)s: %(first)d, and %(second)d",
+            "audit found a difference: %(comparison)s: %(what)s: %(first)d against %(second)d",
             {
                 "comparison": each.comparison,
                 "what": each.what,

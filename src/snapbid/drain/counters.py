@@ -113,7 +113,7 @@ class ShardCounters:
         await self._redis.set(self._keys.drained_at, f"{taken_at:.3f}")
 
     async def drained_at(self) -> object:
-        """The time that any drain recorded last by `finish`."""
+        """The latest time that any drain has recorded by `finish`."""
         at: Any = await self._redis.get(self._keys.drained_at)
         return at
 
@@ -187,7 +187,7 @@ class ShardCounters:
         for name, value in fields.items():
             args += (name, value)
         if not await self._change(keys=[self._keys.state], args=args):
-            raise SupersededError(f"a new segment has begun in shard {self.number}")
+            raise SupersededError(f"another run has begun in shard {self.number}")
 
     async def add_spend(self, segment: str, day: int, rows: Iterable[tuple[int, int, int]]) -> None:
         """Add spend to budgets: rows of (campaign, nano-USD in total, nano-USD of the day).
@@ -196,7 +196,7 @@ class ShardCounters:
         """
         args: list[str | int] = [segment, day, *(value for row in rows for value in row)]
         if not await self._carry(keys=self._keys.script_keys, args=args):
-            raise SupersededError(f"a new segment has begun in shard {self.number}")
+            raise SupersededError(f"another run has begun in shard {self.number}")
 
     async def begin_segment(self, segment: str) -> ShardState:
         """End this segment and begin another in the same run of Redis; return the new state.

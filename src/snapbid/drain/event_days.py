@@ -63,7 +63,7 @@ class EventDays:
                 self._note_failure(connection, "delete events past SNAPBID_EVENTS_DAYS", error)
 
     async def prepare(self, connection: asyncpg.Connection, moments: Iterable[datetime]) -> None:
-        """Create the partitions for events received then; remote days go to `events_other`."""
+        """Create partitions for events received then; distant days are left to `events_other`."""
         now = self._now()
         first, last = now - timedelta(days=BEHIND_DAYS), now + timedelta(days=AHEAD_DAYS + 1)
         for moment in moments:

@@ -2,13 +2,13 @@
 
 A round takes requests from each of this drain's streams, alternating between products. It enriches
 their events, stores them in one transaction together with the flags of their sequences, the clicks
-for which they count (events/attribution.py) and what they say of persons (audiences.py), and then
-deletes the stream entries. A round that is interrupted anywhere is simply repeated: the warehouse
+for which they count (events/attribution.py) and what they say about persons (audiences.py), and
+then deletes the stream entries. A round that is interrupted anywhere is simply repeated: the warehouse
 keeps the first event of each id, so storing it again changes nothing.
 
 An event that the warehouse refuses is found by halving, and dead-lettered alone. So is one that
 fails in any other way, by a timeout or with the connection: from then on its products are drained
-apart from others, and whatever fails twice in halves (suspects.py). The events are blamed only if
+apart from others, and whatever fails twice is halved (suspects.py). The events are blamed only if
 the warehouse can store a plain event at the same time.
 
 One drain at a time stores events of a product: after the number of shards has changed, a product
@@ -109,10 +109,10 @@ class EventDrain:
         self._streams.forget()
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Drain what is queued, for some seconds at most; return the number of events.
+        """Drain what is queued, for a few seconds at most; return the number of events.
 
-        Raises what Redis and the warehouse raise; it can be repeated then. Raises IdleError if
-        other drains have all streams, and ShardsUnavailableError if only some are unavailable.
+        Raises what Redis and the warehouse raise; the round can then be repeated. Raises IdleError
+        if other drains have all streams, and ShardsUnavailableError if only some are unavailable.
         """
         streams = await self._streams.share(connection)
         await self._days.look(connection, keeps=any(stream.number == 0 for stream in streams))

@@ -105,7 +105,7 @@ def check_warehouse(state: ShardState, identity: str) -> None:
         raise UnrelatedStoresError(
             f"the ledger belongs to the warehouse {state.warehouse} and this one is"
             f" {identity}: set SNAPBID_DATABASE_URL and SNAPBID_REDIS_URL to stores that"
-            " belong together, or give the ledger up with snapbid ledger adopt"
+            " belong together, or take the ledger over with snapbid ledger adopt"
         )
 
 

@@ -3,7 +3,7 @@
 A drain that can read all shards is able. Each drain may hold an equal share of the shards per able
 drain: one with more releases some, one with fewer takes free ones. So drains come and go without a
 leader, and a single one has all shards. A shard that a drain could not read for GIVEN_UP_S is
-released, and not taken again before it could be read; until then this drain is not able, and others
+released, and not taken again until it can be read; until then this drain is not able, and others
 take over its share.
 """
 

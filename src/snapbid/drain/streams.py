@@ -1,7 +1,8 @@
 """The event streams of this drain: those of its share of the shards, and leftovers.
 
-A ledger that had more shards leaves streams behind, to which servers started then may still write.
-The leftover of shard N is drained together with stream N modulo the present number of shards.
+A ledger that had more shards leaves streams behind, and servers that have not been restarted may
+still write to them. Leftover stream N is drained together with stream N modulo the number of
+shards.
 
 Products take turns, within a stream too: a stream is scanned once, and its requests are queued in
 memory by product, however many one of them has sent. Requests beyond `HELD_BYTES` are read again
@@ -155,7 +156,7 @@ class EventStream:
                 self._held += request.size
 
     def put_back(self, requests: Sequence[Waiting]) -> None:
-        """Queue requests that were taken again, as the first of their products."""
+        """Put requests that were taken back at the front of their products' queues."""
         for request in reversed(requests):
             self._turns.setdefault(request.product, deque()).appendleft(request)
 

@@ -35,7 +35,7 @@ def text(address: str, ssp: str, token: str, snapbid: str) -> str:
   curl -s '{address}/rtb/win?id={auction}&impId=1' -o /dev/null -w '%{{http_code}}\\n'
   curl -s '{address}/rtb/bill?id={auction}&impId=1' -o /dev/null -w '%{{http_code}}\\n'
 
-The report of today (document 1), some seconds later:
+Today's report (document 1), a few seconds later:
 
   TODAY=$(date -u +%F)
   curl -i "{address}/api/v1/ssp/{ssp}/report?from=$TODAY&to=$TODAY" \\

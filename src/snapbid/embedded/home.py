@@ -162,7 +162,7 @@ class Home:
         text = self._kept("secret", 48)
         if len(text.encode()) < SECRET_MIN_BYTES:
             raise EmbeddedError(
-                f"{self.path / 'secret'} holds less than {SECRET_MIN_BYTES} bytes: remove it to "
+                f"{self.path / 'secret'} has fewer than {SECRET_MIN_BYTES} bytes: remove it to "
                 "get a new secret (tokens signed with the old one stop working), or set "
                 "SNAPBID_JWT_SECRET"
             )
@@ -173,7 +173,7 @@ class Home:
         text = self._kept("ops-token", 32)
         if len(text) < TOKEN_MIN_CHARACTERS:
             raise EmbeddedError(
-                f"{self.path / 'ops-token'} holds less than {TOKEN_MIN_CHARACTERS} characters: "
+                f"{self.path / 'ops-token'} has fewer than {TOKEN_MIN_CHARACTERS} characters: "
                 "remove it to get a new token, or set SNAPBID_OPS_TOKEN"
             )
         return Secret(text)

@@ -2,9 +2,9 @@
 
 An event with a click id of ours counts for its click, if it is accepted within the
 campaign's window of days after it; it is flagged `click_expired` if it is not, and `click_invalid`
-if the id is none of ours. An event without a click id counts for its person's last click before it.
-The person is the `client_user_id`, or the `anonymous_id` until an event has both: from then on the
-anonymous id, and its click, are the user's (as in audiences.py).
+if the id is not one of ours. An event without a click id counts for its person's last click before
+it. The person is the `client_user_id`, or the `anonymous_id` until an event has both: from then on
+the anonymous id, and its click, are the user's (as in audiences.py).
 
 The drain counts in the transaction that stores the events. It passes new ones only, and their
 products are locked. So each event counts once, and the drain that stores a person's next event sees
@@ -96,7 +96,7 @@ def _flag(row: EventRow, link: ClickLink | None) -> str | None:
 async def count(
     connection: asyncpg.Connection, key: PersonKey, new: Sequence[EventRow], clicks: Clicks
 ) -> None:
-    """Count new events, in their order, and store the last clicks of their persons."""
+    """Count new events, in order, and store the last click of each person."""
     attribution = await _begin(connection, key, new)
     before = dict(attribution.last)
     for row in new:

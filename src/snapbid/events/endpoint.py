@@ -78,7 +78,7 @@ logger = logging.getLogger(__name__)
 
 
 class EventSink(Protocol):
-    """A durable queue of accepted events; see `ledger.queues`."""
+    """A durable queue of accepted events; see `queues.queues`."""
 
     async def put(
         self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]

@@ -89,9 +89,9 @@ class Event(Struct, frozen=True, kw_only=True):
     """An event of the catalog; `fields` are its own, without the base properties.
 
     App `lifecycle` events need only one of the two user ids. `key` is the context field that
-    identifies the event for deduplication. `required_with` maps a field to those that require it.
-    A conversion is worth the amount `value`, or less that amount if it is a `cost`, and nothing if
-    the context field `free` is true.
+    identifies the event for deduplication. `required_with` maps a field to those that require it. A
+    conversion is worth the amount `value`, minus that amount if it is a `cost`, and nothing if the
+    context field `free` is true.
     """
 
     name: str

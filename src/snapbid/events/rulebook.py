@@ -125,7 +125,7 @@ def findings_of(
 
 
 def code_of(violations: list[FieldFinding]) -> str:
-    """Choose the error code: invalid fields outrank an unknown event, and that a disabled one."""
+    """Choose the error code: of invalid fields, else an unknown event, else a disabled one."""
     rules = {violation.rule for violation in violations}
     if rules - {"unknown_event", "event_disabled"}:
         return VALIDATION_ERROR

@@ -102,7 +102,7 @@ def read_batch(
     """Read an array of 1 to 600 envelopes, all or nothing.
 
     With `lenient` or `test` the result lists valid and rejected events; `test` adds warnings. A
-    body that is no such array, or malformed in any event, is always refused.
+    body that is not such an array, or is malformed in any event, is always refused.
     """
     steps = batch_steps(body, product, now_ms, lenient=lenient, test=test)
     while True:

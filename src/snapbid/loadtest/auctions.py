@@ -102,7 +102,7 @@ def read_recording(path: Path) -> list[tuple[str | None, dict[str, Any]]]:
                 if line.strip():
                     requests.append(_read_line(line, number))
                 if len(requests) > MAX_REQUESTS:
-                    raise ReplayError(f"more than {MAX_REQUESTS} requests: cut the file")
+                    raise ReplayError(f"more than {MAX_REQUESTS} requests: shorten the file")
     except OSError as error:
         raise ReplayError(f"{path} cannot be read: {error.strerror}") from error
     if not requests:

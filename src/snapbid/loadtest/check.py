@@ -94,8 +94,8 @@ class ImpLimits(NamedTuple):
 
 
 class RequestLimits(NamedTuple):
-    """The requirements of a request on its answer. `currency`: of the bids, None if no currency
-    that it accepts has a rate; `usd_per_unit`: its rate.
+    """The requirements of a request on its answer. `currency` is that of the bids, None if no
+    currency that it accepts has a rate; `usd_per_unit`: its rate.
     """
 
     imps: dict[str, ImpLimits]

@@ -22,7 +22,7 @@ class Faults(Struct, frozen=True, forbid_unknown_fields=True):
     """Shares of the requests.
 
     `malformed` ones have truncated JSON, and expect a 400. The second half of `slow` ones comes a
-    second after the first. With a `hang_up` the connection ends amid the request.
+    second after the first. A `hang_up` ends the connection in the middle of the request.
     """
 
     malformed: Share = 0.0

@@ -176,9 +176,11 @@ def refuse_misuse(options: Options, owned: bool) -> None:
     longest = options.warmup_s + options.ramp_s + trials * options.duration_s
     if options.phases:
         if options.find_capacity or len(options.rates) > 1:
-            raise OptionError("--scenario excludes --find-capacity and --steps: it has its phases")
+            raise OptionError(
+                "--scenario sets the phases: --find-capacity and --steps are excluded"
+            )
         longest = sum(phase.seconds for phase in options.phases)
     if longest > MAX_RUN_S:
         raise OptionError(f"the run could take {longest:.0f} s: at most {MAX_RUN_S:.0f} s")
     if max(options.rates) * options.duration_s < 1:
-        raise OptionError("not one request would be sent: raise --rate or --duration")
+        raise OptionError("no request would be sent: raise --rate or --duration")

@@ -58,7 +58,7 @@ def floors_by_duration(
 
 
 def is_paid(price: int, seconds: int | None, limit: DurationFloor) -> bool:
-    """Return whether a price (in millionths) suffices for a creative of so many seconds."""
+    """Return whether a price (in millionths) suffices for a creative of this many seconds."""
     shortest, longest, floor, is_per_second = limit
     if longest is not None and longest < shortest:
         return True

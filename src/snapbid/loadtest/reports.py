@@ -155,7 +155,7 @@ async def reconcile(
     accounts: Mapping[str, Account],
     say: Say,
 ) -> Reconciliation:
-    """Compare until both sides agree or the time is up, since the drain takes some seconds."""
+    """Compare until both sides agree or the time is up, since the drain takes a few seconds."""
     rows: list[ComparedFigure] = []
     for wait_s in WAITS_S:
         await asyncio.sleep(wait_s)

@@ -41,7 +41,7 @@ SIDE_CONNECTIONS: Final = 16  # for notices and event batches
 
 
 class Progress(Protocol):
-    """Live progress."""
+    """Shows how a run proceeds."""
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -105,7 +105,7 @@ class LoadRun:
         self._aborted = ""
 
     async def execute(self) -> LoadResult:
-        """Run all phases and reconcile; as the function `execute`."""
+        """Run all phases and reconcile; see the function `execute`."""
         options = self._options
         started = datetime.now(UTC)
         before = {}

@@ -18,7 +18,7 @@ def unanswered(requests: list[_T]) -> list[_T]:
 
 @disjoint_base
 class Waiter:
-    """A native callback of a reply, called without a context."""
+    """A native callback for a reply, called without switching to a context."""
 
 @final
 class Turn:

@@ -1,4 +1,4 @@
-"""Check that SNAPBID_REDIS_URL matches its nodes, and what these may lose (contract 10).
+"""Check that SNAPBID_REDIS_URL matches its nodes, and find what they may lose (contract 10).
 
 Nodes that do not answer are not judged.
 """
@@ -49,7 +49,7 @@ async def _of_one(url: str) -> list[Risk]:
 
 
 async def _of_cluster(address: RedisAddress, replicas: int | None) -> list[Risk]:
-    answers, risks = await _ask_each(address, "CLUSTER NODES", "is no node of a cluster")
+    answers, risks = await _ask_each(address, "CLUSTER NODES", "is not a node of a cluster")
     if risks or not answers:
         return risks
     views = {node: parse_members(answer.decode()) for node, answer in answers.items()}
@@ -101,7 +101,7 @@ def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> li
 
 
 async def _of_sentinels(address: RedisAddress) -> list[Risk]:
-    answers, risks = await _ask_each(address, "SENTINEL MASTERS", "is no sentinel")
+    answers, risks = await _ask_each(address, "SENTINEL MASTERS", "is not a sentinel")
     for masters in answers.values():
         known = dict(map(_primary, masters))
         if address.service not in known:

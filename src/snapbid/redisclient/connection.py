@@ -41,7 +41,7 @@ def share(url: str, connections: int) -> Redis:
 
 
 class Connector:
-    """Factory of unconnected connections to one Redis, without read time-outs."""
+    """Factory of connections to one Redis, not connected yet and without read time-outs."""
 
     def __init__(self, connections: "Connections", redis: Redis) -> None:
         self._connections = connections
@@ -52,7 +52,7 @@ class Connector:
 
     @property
     def replicas(self) -> int:
-        """The number of replicas that must have a write; known after the first connection."""
+        """The number of replicas that must confirm a write; known after the first connection."""
         return self._connections.replicas
 
     def doubt(self, error: Exception) -> None:
@@ -82,7 +82,7 @@ class SlotConnector(Connector):
 class Connections:
     """Factory of clients and connections for a URL, which share one map of the cluster.
 
-    `replicas`: how many must have a write before it counts; None: 1 in a cluster with replicas.
+    `replicas`: how many must confirm a write before it counts; None: 1 in a cluster with replicas.
     """
 
     def __init__(self, url: str, replicas: int | None = None) -> None:
@@ -92,7 +92,7 @@ class Connections:
 
     @property
     def replicas(self) -> int:
-        """The number of replicas that must have a write, as far as the cluster is known."""
+        """The number of replicas that must confirm a write, as far as the cluster is known."""
         if self._replicas is not None:
             return self._replicas
         return int(self._nodes is not None and self._nodes.has_replicas)
@@ -122,7 +122,7 @@ class Connections:
 
 
 def connector(url: str, key: str = "", replicas: int | None = None) -> Connector:
-    """Return a factory of unconnected connections to the node of a key."""
+    """Return a factory of connections, not connected yet, to the node of a key."""
     return Connections(url, replicas).connector(key)
 
 
@@ -167,7 +167,7 @@ def _nodes(address: RedisAddress) -> SlotNodes | None:
 
 
 def connection_to(address: RedisAddress, node: Node) -> AbstractConnection:
-    """Return an unconnected connection to a node in a URL: a sentinel, or one of a cluster."""
+    """Return a connection, not connected yet, to a node in a URL: a sentinel or cluster node."""
     options = _options(address, node)
     if address.arrangement is Arrangement.SENTINEL:
         for name in ("username", "password", "db"):

@@ -140,7 +140,7 @@ class SentinelNodes:
 
 
 class ClusterNodes:
-    """The slot map of a cluster; `connect` returns an unconnected connection to a node."""
+    """The slot map of a cluster; `connect` returns a connection to a node, not connected yet."""
 
     def __init__(
         self, seeds: Sequence[Node], connect: Callable[[Node], AbstractConnection]

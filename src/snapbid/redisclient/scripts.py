@@ -4,8 +4,8 @@ A file names what it needs in lines `-- include NAME` at its very top, where NAM
 its folder; each is joined once, before those that include it. Constants, such as the number of
 shards, come first. That is all a script needs to work: `assemble` only joins.
 
-Redis runs the whole text of a script on every call and creates its functions anew. So `compact`
-removes what a script never comes to. It changes what a call costs, never what it does.
+Redis runs the whole text of a script on every call and creates its functions again. So `compact`
+removes what a script never reaches. It changes what a call costs, never what it does.
 """
 
 import re

@@ -77,7 +77,7 @@ class Requests(Generic[R]):
 
 
 class TripUser(Protocol):
-    """Keeper of the requests of a connection; all times are event loop times."""
+    """What keeps the requests of a connection; all times are event loop times."""
 
     @property
     def waiting(self) -> int:
@@ -106,9 +106,9 @@ class RoundTrips:
     """The round trips of one connection, which reconnects whenever it ends, until it is closed.
 
     If a node redirects to another, it connects there at once. `describe` begins the warning that is
-    logged once per outage; the end of an idle connection that is replaced is none. `stall_s` bounds
-    connecting with `prepare`, and each round trip; `tick_s`, a fraction of a beat, is the time
-    between ticks during one.
+    logged once per outage; an idle connection that ends and is replaced is not an outage. `stall_s`
+    bounds connecting with `prepare`, and each round trip; `tick_s`, a fraction of a beat, is the
+    time between ticks during one.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class RoundTrips:
                     logged = True
                 failures += 1
             except Exception:
-                logger.exception("%(connection)s", {"connection": self._describe})
+                logger.exception("%(connection)s: unexpected error", {"connection": self._describe})
                 failures += 1
             finally:
                 self._wire, self._sent_at, self.connected = None, None, False

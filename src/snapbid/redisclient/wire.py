@@ -45,7 +45,7 @@ class Wire(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def send(self, *commands: tuple[Any, ...]) -> None:
-        """Send commands, once all replies to earlier ones are there.
+        """Send commands, once all replies to earlier ones have arrived.
 
         If the connection is closing, `ended` is set, and its waiters resume in a later iteration.
         """

@@ -64,7 +64,7 @@ def _table(checkout: Path, kind: str, version: str, skipped: int, column: int) -
 
 
 def make(checkout: Path, version: str) -> dict[str, object]:
-    """Build the content of the file."""
+    """Build the content of data/taxonomies.json."""
     versions = {
         family: [_table(checkout, *table) for table in tables] for family, tables in _TABLES.items()
     }

@@ -58,8 +58,8 @@ class Categories(NamedTuple):
     """A campaign's categories.
 
     `own`: their lines. `mapped`: the lines in another family, by its marker (the family's number
-    and a colon). `listed`, if they cannot all be mapped: for each of them, lines of that family's
-    categories, any of which in a request's list means it.
+    and a colon). `listed`, if they cannot all be mapped: for each of them, the lines of those
+    categories in the other family that a request may list to mean it.
     """
 
     family: int
@@ -143,7 +143,8 @@ def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
 
 def counts() -> dict[tuple[int, int], tuple[int, int, int]]:
     """Count, for each pair of families, how a campaign's categories in the first are compared with
-    a request's list in the second: by a mapping, by the inverted mapping, and all there are.
+    a request's list in the second: how many by a mapping, how many by the inverted one, and how
+    many there are in all.
     """
     table = {}
     for family, other in product(NAMES, repeat=2):

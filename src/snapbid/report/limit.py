@@ -26,7 +26,7 @@ repeated = RepeatedLog(logging.getLogger(__name__))
 
 
 class Quota(NamedTuple):
-    """Whether a request is admitted, the number of further ones, and the seconds until one more."""
+    """Whether to admit a request, how many more may follow, and when the next one may (s)."""
 
     admitted: bool
     remaining: int

@@ -1,7 +1,7 @@
 """Publishes releases of refused campaigns to this machine's workers, which reactivate them.
 
-With several shards it also carries between these: budget money to the shards that request a refill
-(the allocator, ledger/budgets/escrow.py), and cap updates from notices to the users' shards
+With several shards it also moves budget to the shards that request a refill (the allocator,
+ledger/budgets/escrow.py), and carries cap updates from notices to the users' shards
 (ledger/caps/outbox.py).
 
 It is a thread of the `serve` process, so that it outlives workers. Several machines' threads work

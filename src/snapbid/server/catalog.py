@@ -49,7 +49,7 @@ class MemberFollower:
             return
         except CatalogError as error:
             logger.error(
-                "refused members %(path)s: %(reason)s; keeping those before",
+                "refused members %(path)s: %(reason)s; keeping the previous ones",
                 {"path": self._path, "reason": error},
             )
         else:
@@ -63,8 +63,8 @@ class CatalogFollower:
 
     `build` makes a snapshot of it, given the one that it replaces; `use` puts it into service
     atomically. An invalid file is logged once, and the current snapshot stays in service. So it
-    does while campaigns depend on persons and `members` have not been published, since nobody who
-    excluded himself may get an advertisement meanwhile.
+    does while campaigns depend on persons and `members` have not been published: no one who has
+    excluded themselves may get an advertisement meanwhile.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class CatalogFollower:
             return
         except CatalogError as error:
             logger.error(
-                "refused catalog %(path)s: %(reason)s; bidding from the one before",
+                "refused catalog %(path)s: %(reason)s; bidding from the previous one",
                 {"path": self._path, "reason": error},
             )
             self._swaps.inc("refused")

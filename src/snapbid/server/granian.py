@@ -1,4 +1,4 @@
-"""All that we change in Granian 2.8, by its private parts; nothing else here knows them.
+"""All that we change in Granian 2.8, through private parts that no other module uses.
 
 Each change could be one of Granian's own (README.md, "What we change in Granian"):
 
@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 class GranianServer(MPServer):
     """Runs worker processes until SIGTERM or SIGINT.
 
-    The `target_loader` given to `serve` is called in each worker with the sending end of a pipe,
-    to which the worker writes once it listens. `respawn_interval`: how long a replacement may take
-    until then (s).
+    The `target_loader` given to `serve` is called in each worker with the sending end of a pipe, to
+    which the worker writes once it listens. `respawn_interval`: how long a replacement may take to
+    do so (s).
     """
 
     def signal_handler_interrupt(self, *_: object) -> None:

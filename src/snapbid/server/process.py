@@ -48,7 +48,7 @@ def create(listening: Connection) -> "Application":
 async def _announce(listening: Connection) -> None:
     """Unblock the signals and notify the parent, once requests are accepted.
 
-    Granian opens the worker's port in a thread, some milliseconds after the application's startup.
+    Granian opens the worker's port in a thread, a few milliseconds after the application's startup.
     """
     while not _is_listening():
         await asyncio.sleep(POLL_S)

@@ -149,8 +149,8 @@ def _open_ops(settings: ServingSettings, watch: Watch) -> OpsServer:
         return OpsServer(settings.ops_host, settings.ops_port, watch, settings.ops_token)
     except ValueError as error:
         raise ServeError(
-            f"SNAPBID_OPS_TOKEN must be set, since SNAPBID_OPS_HOST {settings.ops_host} is more "
-            "than a loopback address: openssl rand -hex 32"
+            f"SNAPBID_OPS_TOKEN must be set, since SNAPBID_OPS_HOST {settings.ops_host} is not a "
+            "loopback address: make one with openssl rand -hex 32"
         ) from error
     except OSError as error:
         raise PortError(

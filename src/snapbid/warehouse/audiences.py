@@ -1,8 +1,8 @@
 """Audiences in the warehouse: definitions, what is counted of persons, and who is a member.
 
-A person and a member are keyed hashes (`campaigns.persons`). What events say of a person is stored
-in `person_…` tables; `refresh` derives from it in which audiences a member is. Writers hold the
-lock of the persons' product (`events.hold_products`).
+A person and a member are keyed hashes (`campaigns.persons`). What events say about a person is
+stored in `person_…` tables; `refresh` derives from it in which audiences a member is. Writers hold
+the lock of the persons' product (`events.hold_products`).
 """
 
 from collections import Counter
@@ -96,7 +96,7 @@ async def fetch_definitions(
 async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
     """Add an audience, replacing one of its id; return its number, None if it is unchanged.
 
-    Needs a transaction with the lock of its product. Nobody is in a new audience.
+    Needs a transaction with the lock of its product. A new audience has no members.
     """
     columns = "id, product, event, within_days, at_least, min_amount_usd"
     fields = (
@@ -371,14 +371,14 @@ async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restri
 
 
 async def hold(connection: asyncpg.Connection) -> None:
-    """Take the turn to change members, until the transaction ends; the last lock to be taken."""
+    """Take the lock on members until the transaction ends; always the last lock taken."""
     await connection.execute("select audience_lock()")
 
 
 async def refresh(
     connection: asyncpg.Connection, persons: Iterable[int], members: Iterable[int] = ()
 ) -> None:
-    """Derive anew in which audiences the members of these persons, and these members, are."""
+    """Recompute the audiences of the members of these persons, and of these members."""
     linked = {member for _, member in await fetch_links(connection, persons)}
     if affected := sorted(linked.union(members)):
         await hold(connection)

@@ -146,7 +146,7 @@ async def rotate_keys(connection: asyncpg.Connection) -> None:
 async def fetch_bought(
     connection: asyncpg.Connection, clicks: Sequence[Click]
 ) -> list[BoughtClick]:
-    """Fetch what clicks name, in their order."""
+    """Fetch what these clicks name, in the same order."""
     rows = await connection.fetch(
         _BOUGHT,
         [click.campaign for click in clicks],
@@ -188,7 +188,7 @@ async def fetch_performance(
     last: date = date.max,
     campaigns: Sequence[str] | None = None,
 ) -> list[Performance]:
-    """Fetch the performance of these campaigns, or of all, in these days; the dearest first."""
+    """Fetch the performance of these campaigns, or of all, in these days; most expensive first."""
     rows = await connection.fetch(
         "select * from campaign_performance($1, $2, $3) order by spend desc, campaign",
         first,
@@ -214,7 +214,7 @@ async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> in
 
 
 async def forget(connection: asyncpg.Connection, key: PersonKey, ids: Iterable[str]) -> int:
-    """Delete the links of whoever has any of the ids, in any product; return their number."""
+    """Delete the links of persons with any of the ids, in any product; return their number."""
     products = [row["name"] for row in await connection.fetch("select name from product")]
     persons = [of(name, id) for name in products for id in ids for of in (key.user, key.visitor)]
     status: str = await connection.execute("delete from click_link where person = any($1)", persons)

@@ -170,7 +170,7 @@ on conflict (sequence) do update set after = '', revised = 0
 
 
 async def join(connection: asyncpg.Connection) -> bool:
-    """Prepare a session that stores events, and return True: any number of drains may.
+    """Prepare a session to store events, and return True: any number of drains may store.
 
     If permitted, keep the server from quoting refused rows in its log.
     """
@@ -182,7 +182,7 @@ async def join(connection: asyncpg.Connection) -> bool:
 async def hold_products(connection: asyncpg.Connection, products: Iterable[str]) -> None:
     """Lock products, so that nobody else stores their events until the transaction ends.
 
-    The locks are taken in their order, so that drains cannot deadlock.
+    The locks are taken in a fixed order, so that drains cannot deadlock.
     """
     await connection.execute(
         "select pg_advisory_xact_lock($1, number) from"

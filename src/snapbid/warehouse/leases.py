@@ -1,4 +1,5 @@
-"""Leases as advisory locks: they decide which drain works on which shards, and on what has none.
+"""Leases as advisory locks: they decide which drain works on which shards, and on what no shard
+has.
 
 There are leases on shards' counters, others on their events, and sole leases on work that one
 process does for all shards. A lease belongs to the session

@@ -15,7 +15,7 @@ _PATIENCE: Final = "set local lock_timeout = '1s'"
 
 
 class Span(NamedTuple):
-    """A partition and its range of time, from `first` until before `next`."""
+    """A partition and its range of time, from `first` up to, but not including, `next`."""
 
     name: str
     first: datetime

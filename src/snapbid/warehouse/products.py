@@ -144,7 +144,7 @@ def _issued(row: asyncpg.Record) -> IssuedKey:
 
 
 async def fetch_names(connection: asyncpg.Connection) -> list[str]:
-    """Fetch the names of the products that there are, or were when their events were stored."""
+    """Fetch the names of all products, including former ones with stored events."""
     rows = await connection.fetch(
         "select name from product union select product from audience where product is not null"
     )

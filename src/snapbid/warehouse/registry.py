@@ -193,7 +193,7 @@ def _check_spelling(descriptor: str) -> None:
             f"found {len(descriptor)}: {descriptor[:60]!a}"
         )
     if descriptor in (".", ".."):  # clients resolve such a part of a path before they send it
-        raise RegistryError(f"ID must not be {descriptor!a}, which URLs resolve")
+        raise RegistryError(f"ID must not be {descriptor!a}, which clients remove from URLs")
 
 
 def _check(known: dict[str, str], descriptor: str, canonical: str) -> None:

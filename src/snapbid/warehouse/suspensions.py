@@ -21,8 +21,8 @@ _COLUMNS: Final = (
 
 
 class SuspensionRule(NamedTuple):
-    """When an SSP's rejections suspend a creative there: after this many (0: never), if they make
-    up this share of its bids since the first one, and those are this many.
+    """What suspends a creative at an SSP: at least `losses` rejections (0: never), which are at
+    least `share` of its bids since the first of them, and at least `bids` such bids.
     """
 
     losses: int
@@ -56,7 +56,7 @@ class RejectedCreative(NamedTuple):
 
 
 async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
-    """Whether there are rejections to count, or rows that are over."""
+    """Whether there are rejections to count, or suspensions that have ended."""
     return bool(
         await connection.fetchval(
             "select exists (select from creative_rejection)"
@@ -127,7 +127,7 @@ async def count(
 async def fetch_suspended(
     connection: asyncpg.Connection, ssp: str | None = None
 ) -> list[CreativeSuspension]:
-    """Fetch suspensions at one SSP (its canonical id) or at all, by campaign and creative."""
+    """Fetch suspensions at one SSP (its canonical id) or at every SSP, by campaign and creative."""
     rows = await connection.fetch(
         f"select {_COLUMNS} from creative_suspension"
         " where until > now() and ($1::text is null or ssp = $1) order by campaign, creative, ssp",

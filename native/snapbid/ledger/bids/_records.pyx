@@ -107,7 +107,7 @@ cdef class AnswerBids:
         cdef uint64_t marked
         cdef list entries = []
         if answer >> ANSWER_BITS:
-            raise OverflowError("an answer's identity has 24 bits")
+            raise OverflowError("an answer's identity must fit into 24 bits")
         self._seconds, self._ms = now
         self.ssp, self._answer, self._user = ssp, answer, b""
         self.day = self._seconds // DAY_S
@@ -117,7 +117,7 @@ cdef class AnswerBids:
             flags |= COUNT
         for imp_id, marked, price, limits in bids:
             if imp_id is None:
-                raise TypeError("an impression's id is bytes")
+                raise TypeError("an impression's id must be bytes")
             entries.append(self._entry(flags, auction_id, imp_id, marked, price, limits, user))
             flags &= ~FIRST
         self.bids = len(entries)
@@ -131,12 +131,12 @@ cdef class AnswerBids:
         cdef Py_ssize_t size = HEAD_SIZE + PyBytes_GET_SIZE(text), total
         cdef uint8_t *at
         if marked >> CAMPAIGN_BITS + MARK_BITS:
-            raise OverflowError("a creative's mark is at most 255")
+            raise OverflowError("a creative's mark must be at most 255")
         if limits is not None:
             self.is_limited, flags = True, flags | LIMITED
             kinds, longest_s, packed = limits.kinds, limits.longest_s, limits.at(self._seconds)
             if packed is None:
-                raise TypeError("packed limits are bytes")
+                raise TypeError("packed limits must be bytes")
             if longest_s and not self._user:
                 self._user = user_digest(user)
             if longest_s:

@@ -161,7 +161,7 @@ async def make_base(dsn: str, path: Path, warehouse: str) -> MemberBase:
     finally:
         connection.terminate()
     count = size // ENTRY.size
-    logger.info("published a base of %(members)d members of audiences", {"members": count})
+    logger.info("published a base of %(members)d audience members", {"members": count})
     return MemberBase(name, count, zlib.crc32(starts, checksum), revision, warehouse, time())
 
 

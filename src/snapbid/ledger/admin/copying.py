@@ -60,7 +60,7 @@ class Copy:
         self.expires = 0  # epoch s, of the time bucket that expires last
 
     async def shard(self, number: int, clocks: Sequence[ShardClocks], now: int) -> None:
-        """Copy a shard; `clocks`: of all shards of the source; `now`: epoch s."""
+        """Copy a shard; `clocks` are those of all the source's shards, `now` is epoch s."""
         keys = ShardKeys(number)
         time_buckets = await self._copy_time_buckets(number, keys, now)
         begun = merged_clocks(clocks, self._shards)

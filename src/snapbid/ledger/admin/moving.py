@@ -124,7 +124,8 @@ Tell = Callable[[str], None]
 async def move(
     old: LedgerPlace, new: LedgerPlace, name: str, tell: Tell, *, leave_unknown: bool = False
 ) -> Moved | None:
-    """Move the ledger; return None if it was moved already. `name`: of the new place, in messages.
+    """Move the ledger; return None if it was moved already. `name`: how messages call the new
+    place.
 
     `tell` is called with messages of progress. `leave_unknown`: leave counters behind that the
     drain cannot carry, since the warehouse does not know their campaigns or SSPs. Raises MoveError,
@@ -163,7 +164,7 @@ async def _move(
 ) -> Moved | None:
     epoch = await source.epoch()
     if not epoch:
-        raise MoveError("there is no ledger to be moved: set SNAPBID_REDIS_URL to where it is")
+        raise MoveError("there is no ledger to move: set SNAPBID_REDIS_URL to where it is")
     if await target.epoch() == epoch:
         raise MoveError("this is where the ledger is: name another Redis, or another database")
     why, origin = await target.closed(), await _origin(target)

@@ -27,7 +27,7 @@ Verdicts = str  # a BidVerdict for each bid; empty where they were not remembere
 
 
 class BidBatch(NamedTuple):
-    """Bids as they were sent, with all that rolling them back needs."""
+    """Bids as they were sent, with all that is needed to roll them back."""
 
     writer: str
     number: int
@@ -48,7 +48,7 @@ def _date(day: int) -> str:
 
 
 def verdicts(answers: Sequence[AnswerBids], refused: bytes) -> list[Verdicts]:
-    """Parse the verdicts on each answer from remember.lua's list of refused bids (`3b12c`)."""
+    """Parse remember.lua's list of refused bids (`3b12c`) into the verdicts on each answer."""
     letters = [KEPT] * sum([answer.bids for answer in answers])
     number = ""
     for character in refused.decode():

@@ -11,7 +11,7 @@ from snapbid.ledger.scripts import script
 
 
 class OwnClock(NamedTuple):
-    """How far this machine's clock is ahead of another, within `doubt_s`."""
+    """How far this machine's clock is ahead of another, give or take `doubt_s`."""
 
     ahead_s: float
     doubt_s: float
@@ -69,7 +69,7 @@ class LedgerClock:
         return int((loop_s + self._ahead_s) * 1000)
 
     def adjust(self, server_ms: int, asked_s: float, answered_s: float) -> None:
-        """Take a reading of Redis' time made between two times of the event loop.
+        """Apply a reading of Redis' time, made between two times of the event loop.
 
         The offset changes only if it lies outside the interval that the reading allows. So a slow
         reading, on a busy machine say, never spoils a faster one: the order of a bid and its

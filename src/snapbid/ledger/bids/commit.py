@@ -164,7 +164,7 @@ class GroupCommit:
         return len(waiting)
 
     def hold(self, hold: PendingHold) -> int:
-        """Queue a hold; one that is to end may wait while Redis is unavailable."""
+        """Queue a hold; ending one may wait while Redis is unavailable."""
         waiting = self._holds.waiting
         if len(waiting) >= MAX_WAITING:
             return 0
@@ -331,7 +331,7 @@ class GroupCommit:
         self.given_up += [token.decode() for token in given_up]
 
     def disconnect(self) -> None:
-        """Release all requests that wait on a lost connection, but holds that are to end."""
+        """Release all requests that wait on a lost connection, except those that end holds."""
         if self._unconfirmed is not None:
             self._to_roll_back.append(Rollback(self._unconfirmed))
             self._unconfirmed = None

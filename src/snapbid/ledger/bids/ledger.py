@@ -244,10 +244,10 @@ class Ledger:
     ) -> str:
         """Settle a notice, or spool it if Redis is unavailable; return a NoticeVerdict.
 
-        `reason`: of a loss. `kind` includes ALTERED if the URL was altered on its way. A spooled
-        notice that turns out to be unknown is settled for the ids `otherwise`. Signed bids of a
-        family are kept apart, as if their auction ids began with `family`. Raises SpoolFullError
-        if the notice can be neither settled nor spooled.
+        `reason`: why a bid was lost. `kind` includes ALTERED if the URL was altered on its way. A
+        spooled notice that turns out to be unknown is settled for the ids `otherwise`. Signed bids
+        of a family are kept apart, as if their auction ids began with `family`. Raises
+        SpoolFullError if the notice can be neither settled nor spooled.
         """
         auction_id = family + auction_id
         number = shard_of(auction_id, len(self._shards))
@@ -285,7 +285,7 @@ class Ledger:
     ) -> bool:
         """Count a settled loss as a rejection of the bid's creative; return whether it counts.
 
-        Bids of the SSPs `unheard`, by number, do not count. Raises RedisError.
+        `unheard`: numbers of SSPs whose bids do not count. Raises RedisError.
         """
         number = shard_of(auction_id, len(self._shards))
         return bool(
@@ -307,7 +307,7 @@ class Ledger:
         return (n for n in moved_to(auction_id, former, len(self._shards)) if n != own)
 
     def when_certain(self, then: Callable[[], object]) -> None:
-        """Call `then` once the outcome of all bids sent so far is known: late ones rolled back."""
+        """Call `then` once the fate of all bids sent so far is known, and late ones rolled back."""
         self._uncertain.append(([core.last_batch for core in self._cores], then))
 
     async def _watch_certain(self) -> None:

@@ -28,7 +28,7 @@ NOTICE: Final = Struct("<Bh16sIHIH")
 class BidVerdict(StrEnum):
     """The outcome of remembering a bid.
 
-    `UNCONFIRMED`, reported by a look alone: Redis started or lost its data, and budgets are not
+    `UNCONFIRMED`, reported by `look` alone: Redis started or lost its data, and budgets are not
     restored yet; a bid gets `OVER_BUDGET` instead. `CAPS_UNAVAILABLE`: the shard with the user's
     impressions is unavailable. `OVER_SHARE`: several SSPs compete for the budget, and this one
     holds its share. `TAKEN`: another family of SSPs has a bid on this impression. `OVER_SUM`: the

@@ -1,4 +1,4 @@
-"""One shard of the ledger over its connection: which ledger it is, and what is asked of it.
+"""One shard of the ledger over its connection: checks which ledger it is, and sends requests.
 
 An idle connection gets heartbeats, so that its loss is noticed before a bid needs it.
 """
@@ -100,7 +100,7 @@ class LedgerShard:
         self.trips.open()
 
     async def close(self, until: float) -> None:
-        """Send queued requests if connected, and roll back unconfirmed batches, until `until`.
+        """Send queued requests if connected, and roll back unconfirmed batches, by `until`.
 
         `until` is loop time.
         """

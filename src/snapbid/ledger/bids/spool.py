@@ -5,9 +5,9 @@ sync). Once Redis is back, the file is set aside and its notices are settled; on
 already is a duplicate, so replaying twice does no harm. Files of workers that have ended are
 recognised by their free lock and taken over.
 
-Holds wait for spooled notices (clock.lua), and so for each process that may have some: it has a
-token, and a locked file that shows that it is alive. The unconfirmed batches of a process that
-ends (commit.py) are left in the same directory.
+A hold does not end while a notice of its bid may still be spooled (clock.lua). So each process
+registers in the ledger by a token, and keeps a locked file that shows it is alive. A process that
+ends leaves its unconfirmed batches (commit.py) in the same directory.
 """
 
 import asyncio
@@ -205,7 +205,7 @@ class Spool:
         self._process = SpoolFile(path, _create(path, b""))
 
     def leave(self) -> None:
-        """Remove the mark of this process: no notices are left, and Redis knows it."""
+        """Remove the mark of this process, which has no notices left, as Redis knows."""
         if self._process is not None:
             self._process.done()
             self._process = None

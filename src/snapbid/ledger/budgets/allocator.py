@@ -53,7 +53,7 @@ class EscrowedBudget(NamedTuple):
     """The limits of a campaign as of now.
 
     `limits`: nano-USD by period ("t": in all, or a day's number); empty for a deleted campaign.
-    `price`: of one bid; `grows`: a limit is paced.
+    `price` is the cost of one bid; `grows`: a limit is paced.
     """
 
     campaign: int

@@ -39,7 +39,7 @@ class Allowance(NamedTuple):
 
     @property
     def net(self) -> int:
-        """What the shard may use."""
+        """The amount that the shard may use: what it was granted, less what it returned."""
         return self.granted - self.returned
 
     @property
@@ -128,8 +128,8 @@ def plan(
 ) -> Plan:
     """Plan transfers: towards a second's spend in every allowance, and away from idle ones.
 
-    `demands` are those of the last `passed_s`; `price` is of one bid. Targets shrink with what is
-    left in all. If less is free than is wanted, money for whole bids goes to allowances that
+    `demands` are those of the last `passed_s`; `price` is of one bid. Targets shrink with the total
+    that is left. If less is free than is wanted, money for whole bids goes to allowances that
     refused one; only for these, money that is idle or too little for a bid is collected.
     """
     shards = len(allowances)

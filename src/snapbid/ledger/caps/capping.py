@@ -24,7 +24,7 @@ _STANDING: Final = (KEPT, BidVerdict.OVER_CAP)  # verdicts after which no hold i
 
 
 class Capping:
-    """One worker's remembering of answers with capped bids."""
+    """Remembers one worker's answers that have capped bids."""
 
     def __init__(self, shards: Sequence[LedgerShard]) -> None:
         self._shards = shards

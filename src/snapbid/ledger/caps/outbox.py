@@ -1,8 +1,8 @@
 """Deliver the outcome of capped bids from the auctions' shards to the users' shards.
 
 A notice that settles a bid leaves an entry in an outbox of the auction's shard, in the same step
-(outbox.lua). Sweepers, one a machine, deliver entries in rounds: they read the outboxes, apply the
-entries in the users' shards, and delete them once replicas have the result. Applying an entry
+(outbox.lua). Sweepers, one per machine, deliver entries in rounds: they read the outboxes, apply
+the entries in the users' shards, and delete them once replicas have the result. Applying an entry
 again, or after a later one, gives the same result. A win turns the hold into an impression, a loss
 ends it.
 

@@ -36,7 +36,7 @@ SELDOM_CALLED: Final = frozenset((  # they are given the functions that they alo
 
 
 def constants(simulated: bool = False, shards: int = 1, limited: bool = True) -> Constants:
-    """Return what the scripts are given."""
+    """Return the constants that the scripts are given."""
     return {
         "SHARDS": shards,
         "LIMITED": limited,

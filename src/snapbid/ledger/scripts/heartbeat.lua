@@ -23,8 +23,8 @@ if not announced or math.abs(now - announced) >= 60 then
   end
 end
 
--- Ends the current time bucket if its time is over, lest a worker with a slow clock add to it, or if its
--- buckets are full. The next bid opens another one.
+-- Ends the current time bucket if its buckets are full, or if its time is over, so that a worker with a slow clock
+-- cannot add to it. The next bid opens another one.
 local function end_time_bucket()
   local number, buckets = current_time_bucket()
   if number and (buckets == MOST_BUCKETS or records_a_bucket(number, buckets) < FULL) then

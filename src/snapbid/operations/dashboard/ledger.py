@@ -25,7 +25,7 @@ SILENT_MS: Final = 10_000  # without a heartbeat, of which there are four a seco
 
 
 class Standing(NamedTuple):
-    """The warehouse that owns a shard ("": unknown), and whether budgets may bid."""
+    """The warehouse that owns a shard ("": unknown), and whether budgeted campaigns may bid."""
 
     warehouse: str
     is_confirmed: bool
@@ -224,7 +224,7 @@ class RunningTotals:
         self.sums: dict[int, Traffic] = {}  # by SSP number
 
     def add(self, days: Mapping[datetime.date, Mapping[int, Traffic]]) -> dict[int, Traffic]:
-        """Add the counters of some days; return the sums."""
+        """Add the counters of these days; return the sums."""
         current = {
             (day, number): traffic for day, ssps in days.items() for number, traffic in ssps.items()
         }

@@ -124,7 +124,7 @@ class OpsServer(ThreadingHTTPServer):
         family, address = bound(host, port)
         self._is_loopback = _is_loopback(address)
         if token is None and not self._is_loopback:
-            raise ValueError(f"{host} is more than a loopback address, and there is no token")
+            raise ValueError(f"{host} is not a loopback address, so a token is required")
         self.address_family = family
         super().__init__(address, _Handler)
         self._watch = watch

@@ -47,7 +47,7 @@ class TrendPoint(NamedTuple):
 
 
 class Trends:
-    """The marks of each span; one thread writes, others read. `folder`: of the counters."""
+    """The marks of each span; one thread writes, others read. `folder` has the counters."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE

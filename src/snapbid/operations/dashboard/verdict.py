@@ -1,6 +1,6 @@
-"""The verdict whether this server bids, since when, and if it has problems: why, and what to do.
+"""The verdict on whether this server bids: since when, the causes of a problem, and their remedies.
 
-It is judged from the figures of the private port. Each cause keeps the time of its first sight.
+It is judged from the figures of the private port. Each cause keeps the time it was first seen.
 """
 
 from collections.abc import Iterator, Sequence
@@ -88,14 +88,14 @@ class Facts(NamedTuple):
 
 
 class Judge:
-    """Judges repeatedly, and remembers since when each cause lasts."""
+    """Judges repeatedly, and remembers since when each cause has lasted."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
         self.verdict = ServingVerdict("unknown", time(), [])
 
     def judge(self, now: float, facts: Facts) -> ServingVerdict:
-        """Return the verdict of a moment (epoch s)."""
+        """Return the verdict at a moment (epoch s)."""
         found = {cause.key: cause for cause in _causes(facts)}
         self._since = {key: self._since.get(key, now) for key in found}
         causes = [
@@ -158,7 +158,7 @@ def _of_machines(facts: Facts) -> Iterator[Cause]:
             f"clock {', '.join(difference.names)}",
             False,
             f"{difference}: budgets, holds and days depend on them",
-            "set the clock and keep it by a time service (timedatectl, chronyc tracking)",
+            "set the clock and synchronise it with a time service (timedatectl, chronyc tracking)",
         )
     for drain in facts.drains:
         for number, trouble in enumerate(drain.troubles):

@@ -216,7 +216,7 @@ class Watch:
         for names, difference in differences.items():
             if names not in self._logged_clocks:
                 logger.warning(
-                    "%(difference)s: set the clock and keep it by a time service",
+                    "%(difference)s: set the clock and synchronise it with a time service",
                     {"difference": difference, "clocks": " and ".join(names)},
                 )
         for names in self._logged_clocks - differences.keys():

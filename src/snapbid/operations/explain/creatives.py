@@ -141,7 +141,7 @@ def duration_rows(
     imp: Imp,
     situation: Situation,
 ) -> Iterator[RuleCheck]:
-    """Yield the row of the deals' prices for the durations of the creatives that fit."""
+    """Yield a row if a deal sets prices by duration: whether a fitting creative meets one."""
     offered = [deal for deal, _ in offered_deals(campaign, imp, situation)]
     timed = [f"{deal.id}: {asks}" for deal in offered if (asks := words.by_duration(deal))]
     if not timed or not fitting:

@@ -159,7 +159,7 @@ async def explain(
 ) -> Explanation:
     """Explain every impression: its winner, and the refused campaigns by rule.
 
-    `cpu_ms`: the processor time that a live request may take. Fills in `rivals` of the situation.
+    `cpu_ms`: the processor time that a live request may take. Fills in the situation's `rivals`.
     """
     request, situation, left_out = of
     ssp, canonical, now_ms, lookups, why, _, rivals, _ = situation

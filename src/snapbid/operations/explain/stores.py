@@ -101,7 +101,7 @@ class Stores:
     async def look_up_persons(self, asked: MatchableRequest) -> list[str]:
         """Load the audiences of the request's persons; describe their members by their hashes.
 
-        Workers have it within seconds from the same table.
+        Workers read the same table, within seconds of a change.
         """
         request, situation, _ = asked
         device, user = request.device or Device(), request.user or User()

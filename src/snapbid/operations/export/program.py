@@ -16,7 +16,7 @@ class UnreachableError(Exception):
 def check(program: Path) -> None:
     """Raise UnreachableError if a unit could not execute a program.
 
-    Of one that does not exist here, meant for another machine, only the path is checked.
+    For a program that is not on this machine, only the path is checked.
     """
     for path in _needed(program):
         hidden = next((place for place in HIDDEN if place in path.parents), None)

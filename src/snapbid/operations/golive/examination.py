@@ -1,7 +1,8 @@
 """Examines a sample of an SSP's requests, off the bid path, where there is no time for it.
 
-Of a request without a matching campaign it finds the last rule that refused; of any request, the
-values that cannot be used. Such a request is not refused, and only this shows the sender's mistake.
+For a request without a matching campaign it finds the last rule that refused; for any request, the
+values that cannot be used. The bid path refuses no request for such a value, so only this shows the
+sender's mistake.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ UNMATCHED: Final = "unmatched"
 
 
 class Sample(NamedTuple):
-    """A request from `RequestCounts.take_samples`; `reason`: of the no-bid."""
+    """A request from `RequestCounts.take_samples`; `reason`: why it got no bid."""
 
     body: bytes
     request: BidRequest

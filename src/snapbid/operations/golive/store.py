@@ -69,7 +69,7 @@ class SspRequestStats(msgspec.Struct, frozen=True):
 
 
 class RecentRequestStats(NamedTuple):
-    """Counts of some minutes, the rest as in `SspRequestStats`; `examples` by broken rule."""
+    """Counts of the last minutes, the rest as in `SspRequestStats`; `examples` by broken rule."""
 
     counts: dict[str, int]
     last_at: dict[str, int]
@@ -139,7 +139,7 @@ class RequestStatsStore:
             await pipe.execute()
 
     async def write_tests(self, tests: Iterable[tuple[bytes, int]]) -> None:
-        """Remember test requests (bid digest, number of the SSP) for some minutes."""
+        """Remember test requests (bid digest, number of the SSP) for a few minutes."""
         async with self._redis.pipeline(transaction=False) as pipe:
             for digest, number in tests:
                 pipe.set(_test(digest), number, ex=TEST_KEPT_S)

@@ -5,7 +5,7 @@ Redis every second (`operations/golive/store.py`). So they outlive a worker, exc
 second before a kill.
 
 The ledger does not remember test bids, so their notices look like those of unknown auctions. Redis
-therefore keeps the ids of test auctions for some minutes, and notices of unknown auctions are
+therefore keeps the ids of test auctions for a few minutes, and notices of unknown auctions are
 looked up there: an SSP can show with test bids alone that its notices work.
 """
 
@@ -120,7 +120,7 @@ class RequestStatsWriter:
         self._task = asyncio.get_running_loop().create_task(self._keep_writing())
 
     async def stop(self) -> None:
-        """Write the rest, unless Redis is unavailable."""
+        """Stop, and write the remaining counts unless Redis is unavailable."""
         if self._task is not None:
             await end(self._task)
         with contextlib.suppress(RedisError, OSError):

@@ -27,7 +27,7 @@ def load(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan]) -> 
 
 
 def files(directory: Path, first: date | None, last: date | None) -> list[Path]:
-    """Return the files of some days and of the adjacent ones."""
+    """Return the files of these days and of the adjacent ones."""
     since = (first - timedelta(days=1)).isoformat() if first else ""
     until = (last + timedelta(days=1)).isoformat() if last else "9999-12-31"
     return [

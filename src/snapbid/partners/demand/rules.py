@@ -2,8 +2,8 @@
 
 A request may be dropped if all its impressions may; an impression may be dropped if no entry of
 `accept` takes it. A native impression must ask for assets, and a floor must have an exchange rate.
-What a request states in another form than OpenRTB's own (a number as text, a country that is no
-upper-case alpha-3 code) counts as whatever an entry asks for: the bidder may understand it.
+A value in any other form than OpenRTB's (a number as text, a country that is not an upper-case
+alpha-3 code) counts as a match for every entry, because the bidder may understand it.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,8 @@ class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 class DemandRules(msgspec.Struct, frozen=True, rename="camel"):
     """The part of an SSP's traffic that could be bid on, valid for `valid_for_s` from reading.
 
-    `currencies` have the USD of a unit. A request whose `cur` has none of them may be dropped, too.
+    `currencies` maps currencies to USD per unit. A request whose `cur` has none of them may be
+    dropped, too.
     """
 
     ssp: str

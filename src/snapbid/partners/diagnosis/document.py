@@ -108,7 +108,7 @@ class FieldFault(Struct, frozen=True):
 
 
 class NoticeCounts(Struct, frozen=True):
-    """Notices of one kind. `late`, part of `counted`: counted on another day than their bid's.
+    """Notices of one kind. `late`, part of `counted`: counted on a later day than the bid's.
 
     `unknown`: for an expired bid (a notice without any bid belongs to no SSP). `altered`: the URL
     differed from the bid's, and the bid's values were used.
