@@ -3,8 +3,8 @@
 A round takes requests from each of this drain's streams, alternating between products. It enriches
 their events, stores them in one transaction together with the flags of their sequences, the clicks
 for which they count (events/attribution.py) and what they say about persons (audiences.py), and
-then deletes the stream entries. A round that is interrupted anywhere is simply repeated: the warehouse
-keeps the first event of each id, so storing it again changes nothing.
+then deletes the stream entries. A round that is interrupted anywhere is simply repeated: the
+warehouse keeps the first event of each id, so storing it again changes nothing.
 
 An event that the warehouse refuses is found by halving, and dead-lettered alone. So is one that
 fails in any other way, by a timeout or with the connection: from then on its products are drained
