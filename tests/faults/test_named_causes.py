@@ -87,7 +87,7 @@ def test_a_warehouse_that_is_read_only(stand: Stand) -> None:
     stand.await_status(
         "degraded since",
         "PostgreSQL (SNAPBID_DATABASE_URL) is read-only: counts and events wait in Redis",
-        "`alter system reset default_transaction_read_only; select pg_reload_conf();`",
+        "alter system reset default_transaction_read_only; select pg_reload_conf();`",
         "PostgreSQL takes no writes",
         "cannot execute",  # as the drain has heard
     )

@@ -4,11 +4,12 @@ import asyncio
 import datetime
 import json
 from collections.abc import AsyncIterator
+from secrets import token_hex
 from typing import Any
 
 import asyncpg
 import pytest
-from support.stack import connected, execute
+from support.stack import connected
 
 from snapbid.base.risks import forbids
 from snapbid.base.version import version
@@ -99,15 +100,24 @@ class TestMigrate:
         (risk,) = await fetch_risks(connection)
         assert (risk.name, risk.severity, risk.remedy) == ("schema", "weak", "run snapbid migrate")
 
-    async def test_the_end_of_a_read_only_server_is_told(self, database: str) -> None:
-        await execute(
-            database,
-            "do $$ begin execute format('alter database %I set default_transaction_read_only = on',"
-            " current_database()); end $$",
-        )
-        async with connected(database) as connection:
-            (risk,) = await fetch_risks(connection)
-        assert (risk.name, risk.severity) == ("read_only", "readonly")
+    @pytest.mark.parametrize("owner", ["database %I", "role %2$I", "role %2$I in database %1$I"])
+    async def test_the_end_of_a_read_only_server_is_told(self, database: str, owner: str) -> None:
+        """Seen: what psql was told to run is refused there, or changes another setting."""
+        setting, role = "default_transaction_read_only", f"Reader {token_hex(4)}"
+        change = f"select format('alter {owner} set {setting} = on', current_database(), $1::text)"
+        async with connected(database) as admin:
+            await admin.execute(f'create role "{role}" superuser login')
+            try:
+                await admin.execute(await admin.fetchval(change, role))
+                async with connected(database, role) as connection:
+                    (risk,) = await fetch_risks(connection)
+                    assert (risk.name, risk.severity) == ("read_only", "readonly")
+                    for statement in risk.remedy.split("`")[1].rstrip(";").split(";"):  # as psql
+                        await connection.execute(statement)
+                async with connected(database, role) as connection:
+                    assert await fetch_risks(connection) == []
+            finally:
+                await admin.execute(f'drop role "{role}"')
 
 
 class TestRegistry:

@@ -70,8 +70,8 @@ class Databases:
 
 
 @contextlib.asynccontextmanager
-async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(dsn)
+async def connected(dsn: str, user: str | None = None) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(dsn, user=user)
     try:
         yield connection
     finally:

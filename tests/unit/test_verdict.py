@@ -195,6 +195,14 @@ def test_since_when() -> None:
     assert judge.judge(151.0, GOOD._replace(window=window())).note is not None
 
 
+def test_what_a_drain_says_comes_after_its_cause() -> None:
+    judge = Judge()
+    judge.judge(100.0, GOOD._replace(drains=[drain("it waits")]))
+    read_only = [risk("warehouse", "read_only", "readonly")]
+    found = judge.judge(110.0, GOOD._replace(drains=[drain("it waits")], risks=read_only))
+    assert [cause.key for cause in found.causes] == ["risk read_only", "drain east 0"]
+
+
 def test_every_outcome_has_a_meaning() -> None:
     codes = {"bad_request", "too_large", "unsupported_media_type", "request_timeout", "forbidden"}
     assert codes < {problem.code for problem in vars(errors).values() if hasattr(problem, "code")}

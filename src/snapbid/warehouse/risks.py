@@ -16,7 +16,9 @@ _QUERY: Final = """
         current_setting('synchronous_commit') as synchronous_commit,
         current_setting('full_page_writes') as full_page_writes,
         pg_is_in_recovery() as standby,
-        current_setting('transaction_read_only') as read_only
+        current_setting('transaction_read_only') as read_only,
+        (select source from pg_settings where name = 'default_transaction_read_only') as source,
+        quote_ident(current_database()) as database, quote_ident(session_user) as role
 """
 _LOSSES: Final = {
     "fsync": "a crash of its machine may destroy the whole warehouse",
@@ -48,12 +50,21 @@ async def fetch_risks(connection: asyncpg.Connection) -> list[Risk]:
         remedy = "name the primary in SNAPBID_DATABASE_URL"
         add("standby", "readonly", "is a standby: it takes no writes", remedy)
     elif row["read_only"] == "on":
-        remedy = (
-            "find out who made it so (of the server, the role or the database), then, in psql, "
-            "`alter system reset default_transaction_read_only; select pg_reload_conf();`"
-        )
+        remedy = f"find out who made it so, then, in psql, run `{_writable(row)}`"
         add("read_only", "readonly", "is read-only: counts and events wait in Redis", remedy)
     return [*risks, *await _of_schema(connection)]
+
+
+def _writable(row: asyncpg.Record) -> str:
+    """Return statements that end what made the server read-only: the setting that came last."""
+    setting = "default_transaction_read_only"
+    owner = {
+        "database": f"database {row['database']}",
+        "user": f"role {row['role']}",
+        "database user": f"role {row['role']} in database {row['database']}",
+    }.get(row["source"])
+    reset = f"alter {owner or 'system'} reset {setting};"
+    return f"set {setting} = off; {reset}" + ("" if owner else " select pg_reload_conf();")
 
 
 async def _of_schema(connection: asyncpg.Connection) -> list[Risk]:

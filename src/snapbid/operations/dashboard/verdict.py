@@ -55,7 +55,9 @@ class Cause(Struct, frozen=True):
 
 
 class ServingVerdict(Struct, frozen=True):
-    """The state since a moment (epoch s), and its causes: worst and oldest first."""
+    """The state since a moment (epoch s), and its causes: worst and oldest first, and what drains
+    say last, which follows from the others.
+    """
 
     state: State
     since: float
@@ -102,7 +104,9 @@ class Judge:
             Cause(cause.key, cause.stops, cause.text, cause.remedy, self._since[cause.key])
             for cause in found.values()
         ]
-        causes.sort(key=lambda cause: (not cause.stops, cause.since))
+        causes.sort(
+            key=lambda cause: (not cause.stops, cause.key.startswith("drain "), cause.since)
+        )
         state: State = "degraded" if causes else "bidding"
         if any(cause.stops for cause in causes):
             state = "not bidding"
