@@ -316,14 +316,12 @@ class EventDrain:
             await events.hold_products(connection, {row.product for row in known})
             await events.limit_statements(connection, STATEMENT_S)
             known, clicks = await attribution.read_clicks(connection, known)
-            stored = await events.store(connection, known)
-            firsts = {row.event_id: row for row in reversed(known)}
-            new = [row for id, row in reversed(firsts.items()) if id in stored.event_ids]
+            new, conflicts = await events.store(connection, known)
             await sequences.check(connection, new)
             await attribution.count(connection, self._persons, new, clicks)
             await audiences.absorb(connection, self._persons, new, clicks.members.get)
-        self._stored.inc(len(stored.event_ids))
-        self._conflicts.inc(stored.conflicts)
+        self._stored.inc(len(new))
+        self._conflicts.inc(conflicts)
 
 
 def _is_refusal(error: BaseException) -> bool:

@@ -44,13 +44,14 @@ class Counting(NamedTuple):
 
 
 class Clicks(NamedTuple):
-    """What the click ids of some rows say.
-
-    `links`: by event id, the clicks that count; `members`: by click id, whom a bid request showed.
-    """
+    """What the valid click ids of some rows say: their clicks, and whom a bid request showed."""
 
     links: Mapping[str, ClickLink]
     members: Mapping[str, int]
+
+    def of(self, row: EventRow) -> ClickLink | None:
+        """Return the click for which the click id of a flagged row counts."""
+        return None if row.click_id is None or row.flags else self.links[row.click_id]
 
 
 async def read_clicks(
@@ -63,15 +64,9 @@ async def read_clicks(
     keys = await conversions.fetch_keys(connection)
     clicks = {text: click for text in texts if (click := read(text, keys)) is not None}
     links = await _links(connection, clicks) if clicks else {}
-    flagged: list[EventRow] = []
-    counting: dict[str, ClickLink] = {}
-    for row in rows:
-        flag = None if row.click_id is None else _flag(row, links.get(row.click_id))
-        if row.click_id is not None and flag is None:
-            counting.setdefault(row.event_id, links[row.click_id])
-        flagged.append(row if flag is None else row._replace(flags=flag))
+    flagged = [row._replace(flags=flag) if (flag := _flag(row, links)) else row for row in rows]
     members = {text: click.person for text, click in clicks.items() if click.person}
-    return flagged, Clicks(counting, members)
+    return flagged, Clicks(links, members)
 
 
 async def _links(
@@ -87,10 +82,13 @@ async def _links(
     return links
 
 
-def _flag(row: EventRow, link: ClickLink | None) -> str | None:
+def _flag(row: EventRow, links: Mapping[str, ClickLink]) -> str:
+    if row.click_id is None:
+        return ""
+    link = links.get(row.click_id)
     if link is None:
         return INVALID
-    return EXPIRED if row.received_at > link.expires_at else None
+    return EXPIRED if row.received_at > link.expires_at else ""
 
 
 async def count(
@@ -100,7 +98,7 @@ async def count(
     attribution = await _begin(connection, key, new)
     before = dict(attribution.last)
     for row in new:
-        attribution.count(row, key, clicks.links.get(row.event_id))
+        attribution.count(row, key, clicks.of(row))
     changed = {
         person: link for person, link in attribution.last.items() if link != before.get(person)
     }
@@ -115,10 +113,7 @@ async def preview(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> l
     key = await persons.fetch_key(connection)
     flagged, clicks = await read_clicks(connection, rows)
     attribution = await _begin(connection, key, flagged)
-    return [
-        Counting(row.flags, attribution.count(row, key, clicks.links.get(row.event_id)))
-        for row in flagged
-    ]
+    return [Counting(row.flags, attribution.count(row, key, clicks.of(row))) for row in flagged]
 
 
 def row_of(event: AcceptedEvent, product: str, received_at_ms: int, value_micros: int) -> EventRow:

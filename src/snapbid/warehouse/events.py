@@ -40,9 +40,9 @@ class EventRow(NamedTuple):
 
 
 class StoreResult(NamedTuple):
-    """The ids that were new, and the number of new conflicts."""
+    """The events that were new, in order, and the number of new conflicts."""
 
-    event_ids: set[str]
+    new: list[EventRow]
     conflicts: int
 
 
@@ -207,9 +207,10 @@ async def store(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> Sto
     for row in rows:
         firsts.setdefault(row.event_id, row)
     inserted = await connection.fetch(_STORE, *_columns(list(firsts.values())))
-    new = {record["event_id"] for record in inserted}
+    ids = {record["event_id"] for record in inserted}
+    new = [row for id, row in firsts.items() if id in ids]
     repeats = [
-        row for row in rows if row.event_id not in new or row.digest != firsts[row.event_id].digest
+        row for row in rows if row.event_id not in ids or row.digest != firsts[row.event_id].digest
     ]
     if not repeats:
         return StoreResult(new, 0)
