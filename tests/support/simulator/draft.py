@@ -8,7 +8,7 @@ a cap, with more bids for it about when the holds end.
 import random
 from typing import Any, Final, NamedTuple
 
-from support.simulator import events
+from support.simulator import clicks, events
 from support.simulator.entries import BILLING, LOSS, WIN
 from support.simulator.script import MIDNIGHT_S, START_S, Script, Step
 from support.simulator.snapshot import FIRST, KINDS, LIMITED
@@ -83,6 +83,8 @@ class Draft:
         posted = events.draw(self.seed, self.seconds, self.workers)
         for when, worker, names in posted:
             self.add(when, "event", worker=worker, events=names)
+        for when in clicks.draw_rotations(self.seed, self.seconds) if posted else ():
+            self.add(when, "rotate")
         self._steps.sort(key=lambda step: step.at)
         first = {
             "shards": self.shards,

@@ -7,7 +7,7 @@ comes back with older data; in the end the warehouse has it, once, as one of the
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +15,7 @@ from snapbid.base.redis_keys import ShardKeys
 from snapbid.events.outcomes import AcceptedEvent, Product, SingleResult
 from snapbid.events.validate import read_single
 from snapbid.queues import queue
+from support.simulator import clicks
 from support.simulator.entries import NEVER
 from support.simulator.script import START_S
 from support.simulator.servers import Servers
@@ -152,7 +153,8 @@ def draw(seed: str, seconds: float, workers: list[str]) -> list[tuple[float, str
             text = ",".join(f"e{name}.{rng.choice((0,) * 8 + (1,))}" for name in names)
             requests.append((at, rng.choice(workers), text))
             at += rng.choice((0.002, 0.3, 3.0)) * rng.random()
-    return requests + _draw_bonuses(random.Random(f"{seed} bonuses"), seconds, workers)
+    requests += _draw_bonuses(random.Random(f"{seed} bonuses"), seconds, workers)
+    return requests + clicks.draw(seed, seconds, workers)
 
 
 def _draw_bonuses(
@@ -168,14 +170,20 @@ def _draw_bonuses(
     return requests
 
 
-def read(name: str, now_ms: int) -> AcceptedEvent | None:
-    """The event `eNUMBER.VARIANT`, or of a bonus `cBONUS.AMOUNT`, where 0 is the claim.
+def read(name: str, now_ms: int, click_id: Callable[[int], str]) -> AcceptedEvent | None:
+    """The event `eNUMBER.VARIANT`, `kNUMBER.VARIANT` of a click, or `cBONUS.AMOUNT`, 0: the claim.
 
     None where it is refused. Variants of a number share an id.
     """
     number, variant = map(int, name[1:].split("."))
+    if name[0] == "k":
+        sent = clicks.event_of(number, variant)
+        if sent.click is not None:
+            sent.identity["click_id"] = click_id(sent.click)
+        return _read(sent.event, sent.context, START_S * 1000 + number, sent.identity, now_ms)
     if name[0] == "c":
-        return _read(*_of_bonus(number, variant), START_S * 1000 + variant, f"b{number}", now_ms)
+        at_ms, identity = START_S * 1000 + variant, {"client_user_id": f"b{number}"}
+        return _read(*_of_bonus(number, variant), at_ms, identity, now_ms)
     kind = ("login", "deposit_initiated", "deposit", "withdraw", "app_open")[number % 5]
     context: dict[str, Any] = {"ip_address": "192.0.2.1", "mark": variant}
     if kind == "app_open":
@@ -184,7 +192,8 @@ def read(name: str, now_ms: int) -> AcceptedEvent | None:
         context["user_agent"] = "Mozilla/5.0"
     else:
         context |= {"transaction_id": f"t{number // 5}", "amount": 5, "currency": "EUR"}
-    return _read(kind, context, START_S * 1000 + number, f"u{number}", now_ms)
+    identity = {"client_user_id": f"u{number}"}
+    return _read(kind, context, START_S * 1000 + number, identity, now_ms)
 
 
 def _of_bonus(bonus: int, amount: int) -> tuple[str, dict[str, Any]]:
@@ -196,12 +205,12 @@ def _of_bonus(bonus: int, amount: int) -> tuple[str, dict[str, Any]]:
 
 
 def _read(
-    kind: str, context: dict[str, Any], at_ms: int, user: str, now_ms: int
+    kind: str, context: dict[str, Any], at_ms: int, identity: dict[str, str], now_ms: int
 ) -> AcceptedEvent | None:
     document = {
         "event": kind,
         "timestamp": at_ms,
-        "identity": {"client_user_id": user},
+        "identity": identity,
         "context": context,
     }
     result = read_single(json.dumps(document).encode(), PRODUCT, now_ms)
@@ -218,14 +227,15 @@ def _version(event_id: str, document: Mapping[str, Any]) -> Version:
 
 # -- what is stored ------------------------------------------------------------------------------
 
+_IDS: Final = ("client_user_id", "anonymous_id", "click_id")
 _ROWS: Final = """
-    select event_id, event, client_user_id, context::text as context,
+    select event_id, event, client_user_id, anonymous_id, click_id, context::text as context,
         round(extract(epoch from occurred_at) * 1000)::bigint as occurred,
         round(extract(epoch from received_at) * 1000)::bigint as received
     from events
 """
 _CONFLICTS: Final = """
-    select c.event_id, event, client_user_id, c.context::text as context,
+    select c.event_id, event, client_user_id, anonymous_id, click_id, c.context::text as context,
         round(extract(epoch from occurred_at) * 1000)::bigint as occurred
     from event_conflicts c join events e using (event_id)
 """
@@ -267,7 +277,7 @@ def _of_row(row: Mapping[str, Any]) -> Version:
     document = {
         "event": row["event"],
         "timestamp": row["occurred"],
-        "identity": {"client_user_id": row["client_user_id"]},
+        "identity": {name: row[name] for name in _IDS if row[name] is not None},
         "context": json.loads(row["context"]),
     }
     return _version(row["event_id"], document)

@@ -14,8 +14,10 @@ from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import fence as fence_module
 from snapbid.drain import ownership, spend
 from snapbid.drain.counters import ShardCounters
+from snapbid.drain.events import EventDrain
 from snapbid.drain.fence import Fence
 from snapbid.drain.streams import EventStream
+from snapbid.events import attribution
 from snapbid.ledger import scripts
 from snapbid.ledger.bids import ledger as ledger_module
 from snapbid.ledger.bids.segment import ShardState
@@ -27,8 +29,9 @@ from snapbid.queues import queue
 from snapbid.queues.queue import EventQueue
 from snapbid.redisclient import trips
 from snapbid.redisclient.connection import Connections
-from snapbid.warehouse import events
+from snapbid.warehouse import audiences, conversions, events
 from snapbid.warehouse import fence as warehouse_fence
+from snapbid.warehouse.events import EventRow
 from support.simulator import snapshot
 from support.simulator.servers import PostgresServer
 from support.simulator.system import replaced
@@ -355,6 +358,81 @@ def _cash_outs_not_revised() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _conversions_apart() -> Iterator[None]:
+    """Conversions are counted once their events are stored, in a transaction of their own."""
+    later = list[tuple[Any, ...]]()
+    really, store = attribution.count, EventDrain._store_all
+
+    async def count(*args: Any) -> None:
+        later.append(args)
+
+    async def store_all(self: EventDrain, connection: Any, rows: Sequence[EventRow]) -> None:
+        later.clear()
+        await store(self, connection, rows)
+        async with connection.transaction():
+            for args in later:
+                await really(*args)
+
+    with replaced(attribution, count=count), replaced(EventDrain, _store_all=store_all):
+        yield
+
+
+@contextlib.contextmanager
+def _stored(
+    change: Callable[[Sequence[EventRow], list[EventRow]], list[EventRow]],
+) -> Iterator[None]:
+    """What counts as new of the events that were to be stored is changed."""
+    really = events.store
+
+    async def store(connection: Any, rows: Sequence[EventRow]) -> events.StoreResult:
+        result = await really(connection, rows)
+        return result._replace(new=change(rows, result.new))
+
+    with replaced(events, store=store):
+        yield
+
+
+def _repeats_convert() -> AbstractContextManager[None]:
+    """Events count for their clicks whenever they are sent."""
+    return _stored(lambda rows, new: list(rows))
+
+
+def _order_of_repeats() -> AbstractContextManager[None]:
+    """Events count in the order of their last repeats."""
+
+    def reorder(rows: Sequence[EventRow], new: list[EventRow]) -> list[EventRow]:
+        ids = [row.event_id for row in rows]
+        return sorted(new, key=lambda row: len(ids) - ids[::-1].index(row.event_id))
+
+    return _stored(reorder)
+
+
+@contextlib.contextmanager
+def _first_users() -> Iterator[None]:
+    """An anonymous id is that of the user who was first seen last."""
+    with replaced(audiences, _ALIAS=_FIRST_USERS):
+        yield
+
+
+_FIRST_USERS: Final = """
+insert into person_alias (anonymous, person)
+select a, p from unnest($1::bigint[], $2::bigint[]) as i (a, p) where $3::bigint[] is not null
+on conflict do nothing returning anonymous, person, true as is_new
+"""
+
+
+@contextlib.contextmanager
+def _keys_kept() -> Iterator[None]:
+    """Each key that ever signed click ids stays valid."""
+
+    async def rotate_keys(connection: Any) -> None:
+        await connection.execute("insert into click_key default values")
+
+    with replaced(conversions, rotate_keys=rotate_keys):
+        yield
+
+
 MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     **{name: _script(mutation) for name, mutation in SCRIPTS.items()},
     "doubts forgotten": _doubts_forgotten,
@@ -372,4 +450,9 @@ MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "carried unconfirmed": _carried_unconfirmed,
     "refused as done": _refused_as_done,
     "half moved": _half_moved,
+    "conversions apart": _conversions_apart,
+    "repeats convert": _repeats_convert,
+    "order of repeats": _order_of_repeats,
+    "first users": _first_users,
+    "keys kept": _keys_kept,
 }

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -199,10 +200,15 @@ class Player(ClusterStage):
         if taker is None:
             return
         received_ms = int(self.world.machine_s(taker.machine) * 1000)
-        accepted = [event for name in events.split(",") if (event := read(name, received_ms))]
+        wall_s = self.world.wall_s()
+        names = events.split(",")
+        click_id = partial(self.clicks.text, wall_s=wall_s)
+        accepted = [event for name in names if (event := read(name, received_ms, click_id))]
         if not accepted:
             return
         self.requests += 1
+        for event in accepted:
+            self.clicks.sent(event.event_id, event.click_id)
         pairs = [(event.event_id, event.envelope) for event in accepted]
         sending = Sending([version(*pair) for pair in pairs], received_ms, self.world.loop.time())
         self.events.sent(sending)
@@ -214,6 +220,11 @@ class Player(ClusterStage):
         is_accepted = await worker.post(sending.received_ms, PRODUCT.name, events)
         self.world.note("event", worker.name, events[0][0], is_accepted)
         sending.answered_at, sending.is_accepted = self.world.loop.time(), is_accepted
+
+    def _do_rotate(self) -> None:
+        """The keys of click ids, if the warehouse is there."""
+        if self._servers.postgres.is_up:
+            self.clicks.rotate()
 
     # -- the end -----------------------------------------------------------------------------
 
@@ -254,6 +265,7 @@ class Player(ClusterStage):
                 differences.append(f"outboxes: {entries} entries are not delivered")
             if self.world.has_events:
                 differences += self.events.compare(stored(self._servers, self.world.shards))
+                differences += self.clicks.compare()
             if not differences or self.world.loop.time() > until:
                 break
         self.books.wrong += differences

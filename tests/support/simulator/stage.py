@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from snapbid.base.redis_keys import ShardKeys
 from support.simulator import events, snapshot
 from support.simulator.books import Books
+from support.simulator.clicks import ClickBooks
 from support.simulator.entries import KEPT_S, Figures
 from support.simulator.escrow import Escrow
 from support.simulator.loop import Process
@@ -48,6 +50,7 @@ class Stage:
         )
         self.books = Books()
         self.events = events.EventBooks(self.books.wrong)
+        self.clicks = ClickBooks(servers.postgres)
         self.campaigns = dict(
             enumerate(campaigns(self.world.shards, int(settings["budget"])), start=1)
         )
@@ -369,6 +372,7 @@ class Stage:
             kept = snapshot.catalog(self._servers.postgres).campaigns
             gone = {campaign.name for campaign in self.campaigns.values()} - kept.keys()
             self.books.warehouse_went_back(now, self.figures(), gone)
+            self.clicks.warehouse_changed()
         self._stores_changed()
 
     def _do_standby(self, behind: int, seconds: float) -> None:
@@ -416,7 +420,10 @@ class Stage:
                 self.world.rng.randbytes(16).hex(),
             )
         )
+        secret = Random(f"{self.script.seed} secret").randbytes(32)
+        postgres.run(postgres.admin.execute("update click_key set secret = $1", secret))
         snapshot.register(postgres, names, self.world.rng)
+        self.clicks.warehouse_changed()
         for kept in [kept for kept in self._saved if kept[0] == "postgres"]:
             del self._saved[kept]
         self.books.replaced()
