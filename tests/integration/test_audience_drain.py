@@ -1,5 +1,6 @@
 """Audiences and restrictions as the drain keeps them, against a second telling (contract 12)."""
 
+import json
 import random
 import uuid
 from collections.abc import AsyncIterator
@@ -15,7 +16,7 @@ from snapbid.campaigns.audiences import Audience
 from snapbid.campaigns.persons import PersonKey
 from snapbid.drain import audiences as counting
 from snapbid.events.outcomes import Product
-from snapbid.warehouse import audiences, persons
+from snapbid.warehouse import audiences, campaigns, persons
 
 OTHER = Product("other", frozenset({"igaming"}))
 AUDIENCES: tuple[dict[str, Any], ...] = (
@@ -273,9 +274,47 @@ async def test_ended_rows_are_discarded(bench: Bench) -> None:
     await bench.connection.execute(
         "insert into audience_member values (1, 1, now() - interval '3 days', 1), (2, 1, now(), 2)"
     )
-    assert await audiences.discard(bench.connection) == 2
-    assert await audiences.discard(bench.connection) == 0
+    assert await audiences.discard(bench.connection, 30) == 2
+    assert await audiences.discard(bench.connection, 30) == 0
     assert len(await bench.rows("select * from person_audience")) == 1
+
+
+async def test_ids_of_persons_who_were_not_seen_for_long_are_discarded(bench: Bench) -> None:
+    """But not of those who are in an audience, or must get no advertisement."""
+    await define(bench, AUDIENCES[1])
+    for user, name in (("gone", "register"), ("regular", "login"), ("excluded", "register")):
+        await bench.accept(said(name, user=user, anonymous=f"of-{user}", device_id=f"of-{user}"))
+    await bench.accept(blocked(user="excluded"))
+    await bench.round()
+
+    async def known() -> list[int]:
+        tables = ("person_link", "person_alias")
+        return [len(await bench.rows(f"select distinct person from {each}")) for each in tables]
+
+    before, of_members = await known(), await members(bench)
+    days = await audiences.fetch_longest_window(bench.connection)
+    assert days == 30
+    for seen, expected in ((days, before), (days + 1, [2, 2])):
+        for table in ("person_link", "person_alias"):
+            await bench.connection.execute(
+                f"update {table} set seen_at = now() - make_interval(days => $1, mins => -5)", seen
+            )
+        while await audiences.discard(bench.connection, days):
+            pass
+        assert await known() == expected
+    assert await members(bench) == of_members
+    # The restriction holds for a device on which others are seen, too.
+    await bench.accept(said("login", user="other", device_id="of-excluded"))
+    await bench.round()
+    assert (await members(bench))["casino"] == of_members["casino"]
+
+
+async def test_the_longest_window(bench: Bench) -> None:
+    document = {"id": "c", "advertiser": "a.example", "attribution_days": 60}
+    await campaigns.replace_many(bench.connection, [("c", json.dumps(document))])
+    assert await audiences.fetch_longest_window(bench.connection) == 60
+    await define(bench, {"id": "yearly", "event": "login", "within_days": 366})
+    assert await audiences.fetch_longest_window(bench.connection) == 366
 
 
 async def test_forgotten_persons_are_in_no_audience(bench: Bench) -> None:

@@ -99,14 +99,17 @@ class EventDays:
         self._horizon = horizon
 
     async def _discard(self, connection: asyncpg.Connection, now: datetime) -> None:
-        """Discard what no longer puts anybody into an audience, and last clicks that count for no
-        event, however late it is stored.
+        """Discard what no longer puts anybody into an audience, ids of persons who were not seen
+        for long, and last clicks that count for no event, however late it is stored.
         """
         expired = min(now, await partitions.now(connection)) - CLICKS_KEPT
         clicks = partial(conversions.delete_expired, connection, expired)
         await self._discard_some(connection, "delete expired clicks", clicks)
-        members = partial(audiences.discard, connection)
-        await self._discard_some(connection, "discard ended memberships of audiences", members)
+        days = await audiences.fetch_longest_window(connection)
+        members = partial(audiences.discard, connection, days)
+        await self._discard_some(
+            connection, "discard ended memberships and ids of persons", members
+        )
 
     async def _discard_some(
         self, connection: asyncpg.Connection, what: str, discard: Callable[[], Awaitable[int]]

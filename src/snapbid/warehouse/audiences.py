@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import asyncpg
 
 from snapbid.campaigns.audiences import Audience
+from snapbid.warehouse import conversions
 from snapbid.warehouse.events import EventRow
 
 LINKS: Final = 64  # members kept of a person, the last ones seen
@@ -415,11 +416,38 @@ async def erase(
     return removed + len(ended)
 
 
-async def discard(connection: asyncpg.Connection) -> int:
-    """Delete some rows that ended KEPT_DAYS ago; return their number, 0 when none is left."""
+# The ids of whoever is in an audience, or must not be advertised to, stay known.
+_UNSEEN: Final = """
+delete from {table} where ctid = any(array(
+    select ctid from {table} t
+    where seen_at < now() - make_interval(days => $1)
+        and not exists (select from person_audience a where a.person = t.person)
+        and not exists (select from person_restriction r where r.person = t.person and r.holds)
+    limit $2 for update skip locked))
+"""
+
+
+async def fetch_longest_window(connection: asyncpg.Connection) -> int:
+    """Fetch for how many days, at most, a click or an event of a person counts for anything."""
+    days: int = await connection.fetchval(
+        "select greatest($1, (select max(attribution_days) from campaign),"
+        " (select max(within_days) from audience))",
+        conversions.WINDOW_DAYS,
+    )
+    return days
+
+
+async def discard(connection: asyncpg.Connection, days: int) -> int:
+    """Delete some rows that ended KEPT_DAYS ago, and ids of persons that were last seen `days` ago.
+
+    Return their number, 0 when none is left.
+    """
     deleted = 0
+    for table in ("person_link", "person_alias"):
+        status: str = await connection.execute(_UNSEEN.format(table=table), days, DISCARDED)
+        deleted += int(status.split()[1])
     for table, ends in (("person_audience", "fades_at"), ("audience_member", "until")):
-        status: str = await connection.execute(
+        status = await connection.execute(
             f"delete from {table} where ctid in (select ctid from {table}"
             f" where {ends} < now() - interval '{KEPT_DAYS} days' limit {DISCARDED})"
         )

@@ -224,6 +224,9 @@ create table campaign (
     constraint campaign_rules_of_normalised check ((normalised is null) = (rules is null))
 ) with (toast_tuple_target = 8160);        -- by default PostgreSQL compresses rows over 2 kB
 
+create index campaign_attribution_days on campaign (attribution_days)
+    where attribution_days is not null;
+
 -- Deleted campaigns, so that a reader can ask what changed since a revision.
 create table campaign_gone (
     id text primary key,
@@ -813,6 +816,7 @@ create table person_alias (
     primary key (anonymous, person)
 );
 create index person_alias_person on person_alias (person);
+create index person_alias_seen_at on person_alias (seen_at);
 
 -- The members by which bid requests show a person.
 create table person_link (
@@ -822,6 +826,7 @@ create table person_link (
     primary key (person, member)
 );
 create index person_link_member on person_link (member, seen_at);
+create index person_link_seen_at on person_link (seen_at);
 
 -- The newest events that count for an audience, at most `at_least` of them, newest first; the person
 -- is in it until `until`, null if these are too few.
