@@ -54,5 +54,6 @@ def test_the_accounts_balance(template: Path, seed: Seed) -> None:
     assert not tally.differences
     assert tally.answers["bid", 200] > 100
     assert tally.stored["events"].acknowledged > 100
+    assert tally.conversions > 10
     assert tally.budgets_spent, "the budget is too large to be tested"
     assert tally.users_capped, "the cap is too high to be tested"

@@ -45,6 +45,7 @@ class Partner:
         *,
         sizes: tuple[int, ...] = SIZES,
         pause_s: float = 0.0,
+        click_id: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._rng = rng
         self._port = port
@@ -52,6 +53,7 @@ class Partner:
         self._go_on = go_on
         self._sizes = sizes
         self._pause_s = pause_s
+        self._click_id = click_id
         self.sent = 0
         self.acknowledged: set[str] = set()
         self.statuses: Counter[int | None] = Counter()
@@ -65,7 +67,7 @@ class Partner:
             size = self._rng.choice(self._sizes)
             tags = [str(self.sent + place) for place in range(size)]
             self.sent += size
-            events = [self._event(tag) for tag in tags]
+            events = [self._clicked(self._event(tag)) for tag in tags]
             single = size == 1 and self._rng.random() < 0.5
             path, document = (SINGLE, events[0]) if single else (BATCH, events)
             for _ in range(self._rng.choice((1, 1, 1, 2))):  # some are sent again after their 202
@@ -85,6 +87,12 @@ class Partner:
                 self.wrong.append(f"{status} to events: {reply.body!r}")
                 return
             await asyncio.sleep(0.02)
+
+    def _clicked(self, event: dict[str, Any]) -> dict[str, Any]:
+        click_id = self._click_id()
+        if click_id is not None:
+            event["identity"]["click_id"] = click_id
+        return event
 
     def _event(self, tag: str) -> dict[str, Any]:
         more: dict[str, Any] = {"tag": tag, "mark": MARK}

@@ -231,6 +231,9 @@ class Run:
             self._differs(f"{number} rows in event_conflicts")
         for (reason,) in sending.rows(dsn, "select reason from event_dead_letters"):
             self._differs(f"an event in event_dead_letters: {reason}")
+        for what in self._traffic.clicks.differences(dsn):
+            self._differs(what)
+        self.tally.conversions = self._traffic.clicks.conversions
 
     def _balance_report(self, tables: Counter[books.Key]) -> None:
         """Check a report that was never requested before, so that no cache has it."""

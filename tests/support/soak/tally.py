@@ -45,6 +45,7 @@ class Tally:
     budgets_spent: int = 0  # to 80% and more
     users_capped: int = 0  # users who have reached a cap
     held: int = 0  # impressions of bids that were answered 204
+    conversions: int = 0  # events that count for a click
     logged: int = 0  # rows of the auction log
     admitted: int = 0  # rows that its gaps admit to be missing
     settled: Recovery = field(default_factory=Recovery)  # of the accounts, after the last answer
@@ -74,6 +75,7 @@ class Tally:
         self.budgets_spent += other.budgets_spent
         self.users_capped += other.users_capped
         self.held += other.held
+        self.conversions += other.conversions
         self.logged += other.logged
         self.admitted += other.admitted
         self.longest = max(self.longest, other.longest)
@@ -99,6 +101,7 @@ class Tally:
             f"budgets spent      {self.budgets_spent}, to 80% and more",
             f"users at their cap {self.users_capped}",
             f"holds left over    {self.held}, of bids that were answered 204",
+            f"conversions        {self.conversions}",
             f"auction log        {self.logged} rows, {self.admitted} missing by its gaps",
             f"longest recovery   {self.longest.seconds:.1f} s, after {self.longest.after or '-'}",
             f"longest settling   {self.settled.seconds:.1f} s, of {self.settled.after or '-'}",

@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -13,11 +14,12 @@ import asyncpg
 
 from snapbid.report import tokens
 from snapbid.report.endpoint import report_path
-from snapbid.warehouse import campaigns
+from snapbid.warehouse import campaigns, conversions
 from snapbid.warehouse.unavailable import UNAVAILABLE
 from support.books import OFFERS, SSPS, Books, Offer, document, trade
 from support.lanes import Lane, Reply
 from support.partner import Partner
+from support.soak.clicks import MARKUP, Clicks
 from support.soak.stage import SECRET, Stage
 from support.stack import connected
 
@@ -51,7 +53,26 @@ OFFERED: Final = OFFERS | {
 
 
 def priced(cpm: int) -> tuple[str, str]:
-    return document("soak-price", PRICED, cpm)
+    creative = {"id": "c", "media": "banner", "w": PRICED[0], "h": PRICED[1], "adm": MARKUP}
+    return document("soak-price", PRICED, cpm, creatives=[creative])
+
+
+class ClickedBooks(Books):
+    """Books that collect the click ids of bids."""
+
+    clicks: Clicks
+
+    def _plan(
+        self,
+        auction: str,
+        descriptor: str,
+        user: str,
+        bids: list[Any],
+        multipliers: Mapping[str, Any],
+    ) -> None:
+        for bid in bids:
+            self.clicks.answered(descriptor, bid)
+        super()._plan(auction, descriptor, user, bids, multipliers)
 
 
 CAMPAIGNS: Final = (
@@ -74,7 +95,9 @@ class Traffic:
         self._stage = stage
         self._rng = rng
         self._stopping = False
-        self.books = Books(rng, refused_may_count=refused_may_count, offers=OFFERED)
+        self.clicks = Clicks(rng)
+        self.books = ClickedBooks(rng, refused_may_count=refused_may_count, offers=OFFERED)
+        self.books.clicks = self.clicks
         self.books.user_auctions, self.books.weights = USER_AUCTIONS, WEIGHTS
         self.partner = Partner(
             rng,
@@ -83,10 +106,12 @@ class Traffic:
             lambda _: not self._stopping,
             sizes=EVENT_SIZES,
             pause_s=4 * PAUSE_S,
+            click_id=self.clicks.draw,
         )
         self.reports: Counter[int | None] = Counter()
         self.changes: Counter[str] = Counter()
         self.wrong: list[str] = []
+        self._has_rotated = False
 
     async def start(self) -> None:
         works = [self._trade() for _ in range(LANES)]
@@ -155,7 +180,11 @@ class Traffic:
             await asyncio.sleep(30 * PAUSE_S)
 
     async def _change(self, connection: asyncpg.Connection) -> None:
-        if self._rng.random() < 0.5:
+        if not self._has_rotated:
+            self._has_rotated = True  # once, so that each click id stays valid
+            async with connection.transaction():
+                await conversions.rotate_keys(connection)
+        elif self._rng.random() < 0.5:
             await campaigns.replace_many(connection, [priced(self._rng.choice(PRICES))])
         else:
             status: campaigns.Status = self._rng.choice(("active", "paused"))
