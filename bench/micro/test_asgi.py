@@ -46,6 +46,9 @@ class Resources:
     def unavailable(self) -> list[str]:
         return []
 
+    def unreplicated(self) -> list[str]:
+        return []
+
     async def missing(self) -> list[str]:
         return []
 

@@ -6,6 +6,7 @@ BOOKS_SEED repeats a run of the client that trades over HTTP.
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -32,6 +33,7 @@ from snapbid.base.redis_keys import ShardKeys, shard_of
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.queues.queue import EventQueue
 from snapbid.redisclient.connection import Connections
+from snapbid.redisclient.replicas import GRACE_S
 from snapbid.report import tokens
 
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
@@ -92,6 +94,89 @@ async def test_a_failed_primary_costs_its_own_auctions_alone_and_only_for_a_whil
     assert await settled(ledger, before[1][3:]) == {"ccc"}
     await awaited(lambda: ledger._spool.is_empty)
     assert await settled(ledger, spooled) == {"ddd"}
+
+
+async def test_a_shard_goes_on_without_a_replica_once_it_has_had_none_for_a_while(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seen: a third of the auctions got 204 until somebody added a node."""
+    caplog.set_level(logging.INFO)
+    time = asyncio.get_running_loop().time
+    async with opened(cluster.url, tmp_path / "a", shards=SHARDS, confirmed=False) as ledger:
+        before = auctions_of(1, "before")
+        since = time()
+        assert all(await accepted(ledger, before))
+        primary = cluster.primary_of(key_of(1))
+        primary.kill()
+        await awaited(lambda: bool(ledger.unavailable))
+        await awaited(lambda: ledger.connected)  # without a hand
+        assert time() - since >= GRACE_S
+        assert 1 in ledger.unreplicated
+        assert 0 not in ledger.unreplicated
+        assert "shard 1 goes on without a replica, having had none for 15 s" in caplog.text
+        alone = auctions_of(1, "alone")
+        assert all(await accepted(ledger, alone))
+        replicating = Connections(cluster.url)
+        client = replicating.client()
+        while not await client.exists(ShardKeys(1).unreplicated):
+            await asyncio.sleep(0.01)
+        # A process that starts now goes on at once.
+        async with opened(cluster.url, tmp_path / "b", shards=SHARDS, confirmed=False) as other:
+            assert 1 in other.unreplicated
+            await replicating.replicate(client, ShardKeys(1))
+        primary.start()
+        await awaited(lambda: not ledger.unreplicated)
+        assert "shard 1 has a replica again" in caplog.text
+        assert all(await accepted(ledger, auctions_of(1, "after")))
+        await in_thread(cluster.await_health)
+        # The same a second time: what is acknowledged now is on both.
+        cluster.primary_of(key_of(1)).kill()
+        await awaited(lambda: bool(ledger.unavailable))
+        await in_thread(cluster.heal)
+        await awaited(lambda: ledger.connected)
+        assert await settled(ledger, [*before, *alone]) == {"ccc"}
+        await client.aclose()
+
+
+async def test_a_replica_that_was_cut_off_for_long_is_not_promoted(
+    cluster: Cluster, ledger: Ledger
+) -> None:
+    """It lacks what was acknowledged without it, which its primary brings back."""
+    primary = cluster.primary_of(key_of(1))
+    replica = cluster.replica_of(primary)
+    before = auctions_of(1, "before")
+    assert all(await accepted(ledger, before))
+    cut_off(replica, primary)
+    assert not any(await accepted(ledger, auctions_of(1, "cut off", 3)))
+    await awaited(lambda: 1 in ledger.unreplicated)
+    alone = auctions_of(1, "alone")
+    assert all(await accepted(ledger, alone))
+    primary.kill()
+    try:
+        await in_thread(until, lambda: b"longer than allowed" in said(replica), "its refusal")
+        assert not any(await accepted(ledger, auctions_of(1, "unavailable", 3)))
+        primary.start()
+        await awaited(lambda: ledger.connected)
+    finally:
+        reach_again(replica)
+    assert await settled(ledger, [*before, *alone]) == {"ccc"}
+
+
+def cut_off(replica: Server, primary: Server) -> None:
+    """Keep a replica from its primary, which both still see on the bus."""
+    replica.call("CONFIG", "SET", "masteruser", "nobody")
+    replica.call("CONFIG", "SET", "masterauth", "nothing")
+    primary.call("CLIENT", "KILL", "TYPE", "replica")
+
+
+def reach_again(replica: Server) -> None:
+    replica.call("CONFIG", "SET", "masteruser", "")
+    replica.call("CONFIG", "SET", "masterauth", "")
+
+
+def said(server: Server) -> bytes:
+    """The log of a server."""
+    return (server.folder / "log").read_bytes()
 
 
 async def test_a_slot_that_moves_is_unavailable_until_it_has_moved(
@@ -219,11 +304,16 @@ def test_nothing_acknowledged_is_lost_or_doubled(
             fault(cluster)
             cluster.heal()
             until(lambda: b"unavailable" not in served.get("/readyz")[1], "a ledger that is whole")
+        lose_a_primary(cluster)
+        until(lambda: unreplicated(served), "a shard that goes on without a replica")
+        until(partial(_has_traded, own, own.statuses["bid", 200] + 50), "trade")
+        cluster.heal()
+        until(lambda: not unreplicated(served), "replicas that are waited for")
     finally:
         trading.finish()
-        home = cluster.primary_of(key_of(1))
-        if cluster.owner(slot) is home:  # put it back for others
-            cluster.move(slot, cluster.primary_of(key_of(2)))
+        home = cluster.owner(slot ^ 1)
+        if cluster.owner(slot) is not home:  # put it back for others
+            cluster.move(slot, home)
     assert not own.wrong, own.wrong[:5]
     contradictions = asyncio.run(agreed(own, module_database, 60.0))
     assert not contradictions, contradictions
@@ -234,14 +324,9 @@ def test_nothing_acknowledged_is_lost_or_doubled(
 def test_bids_spread_evenly_over_the_primaries(started_cluster: Cluster, served: Stack) -> None:
     """Seen: all of them lay on one, unless a setting said how many shards there are."""
     started_cluster.heal()
-    size = next(iter(books.CAMPAIGNS))
     before = bids_of_each(started_cluster)
     auctions = [f"spread-{number}" for number in range(300)]
-    with Wire(served.port) as wire:
-        for auction in auctions:
-            body = json.dumps(bid_request(auction, [size])).encode()
-            reply = wire.ask("POST", "/api/v1/openrtb2/acme/bid", JSON, body)
-            assert reply.status == 200
+    assert all(answers(served, auction.encode()) for auction in auctions)
     own = bids_of_each(started_cluster)
     assert len({started_cluster.primary_of(key_of(shard)) for shard in range(SHARDS)}) == SHARDS
     counts = [after - there for after, there in zip(own, before, strict=True)]
@@ -263,6 +348,45 @@ def bids_of_each(cluster: Cluster) -> list[int]:
             sum(int(n) for each in values for name, n in each.items() if name[:2] == "b:")
         )
     return counts
+
+
+@pytest.mark.long
+def test_a_shard_without_a_replica_is_named(started_cluster: Cluster, served: Stack) -> None:
+    """Its share of the 204s ends, and everything says what it goes on without."""
+    cluster = started_cluster
+    cluster.heal()
+    primary = cluster.primary_of(key_of(1))
+    shards = [shard for shard in range(SHARDS) if cluster.primary_of(key_of(shard)) is primary]
+    primary.kill()
+    try:
+        until(lambda: unreplicated(served) == [f"shard {shard}" for shard in shards], "its naming")
+        assert served.get("/readyz")[0] == 200
+        until(lambda: "unreplicated" in [each["key"] for each in causes(served)], "the cause")
+        for shard in range(SHARDS):
+            line = f'snapbid_ledger_shard_unreplicated{{shard="{shard}"}} {int(shard in shards)}'
+            assert line.encode() in metrics(served)
+        environ = {name: s for name, s in served.environ.items() if name.startswith("SNAPBID_")}
+        assert "so writes are acknowledged without one" in invoke(environ, "status").stdout
+        until(lambda: all(answers(served, each) for each in auctions_of(1, "gone", 5)), "bids")
+    finally:
+        cluster.heal()
+    until(lambda: not unreplicated(served), "writes that wait for a replica")
+    until(lambda: "unreplicated" not in [each["key"] for each in causes(served)], "its end")
+    assert "goes on without a replica" in served.output
+    assert "has a replica again" in served.output
+
+
+def unreplicated(served: Stack) -> list[str]:
+    """The shards that a worker names."""
+    named: list[str] = json.loads(served.get("/readyz")[1]).get("unreplicated", [])
+    return named
+
+
+def answers(served: Stack, auction: bytes) -> bool:
+    """Whether an auction gets a bid."""
+    body = json.dumps(bid_request(auction.decode(), [next(iter(books.CAMPAIGNS))])).encode()
+    with Wire(served.port) as wire:
+        return wire.ask("POST", "/api/v1/openrtb2/acme/bid", JSON, body).status == 200
 
 
 @pytest.mark.long

@@ -46,7 +46,7 @@ async def test_a_cluster_over_tls(secured: tuple[Cluster, Tls], tmp_path: Path) 
     connections = Connections(url)
     async with contextlib.aclosing(connections.client()) as client:
         assert await client.set("key", "value")
-    assert connections.replicas == 1
+    assert connections.demand.replicas == 1
 
 
 async def test_a_url_that_does_not_fit_reaches_nothing(

@@ -100,6 +100,9 @@ class LocalResources:
     def unavailable(self) -> list[str]:
         return []
 
+    def unreplicated(self) -> list[str]:
+        return []
+
     async def missing(self) -> list[str]:
         return [] if self._has_snapshot else ["campaigns"]
 

@@ -193,7 +193,8 @@ class Cluster:
     ) -> None:
         options = (
             "--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS),
-            "--cluster-replica-validity-factor", "0", "--cluster-require-full-coverage", "no",
+            "--cluster-replica-validity-factor", "7", "--repl-timeout", "4",
+            "--cluster-require-full-coverage", "no",
         )  # fmt: skip
         hosts = hosts or [(HOST, None)] * (primaries * (1 + replicas))
         self.nodes = [

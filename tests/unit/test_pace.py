@@ -113,7 +113,11 @@ async def test_who_asks_whether_it_is_well_waits_for_nobody(
         return []
 
     resources: Any = SimpleNamespace(
-        bid_endpoints={}, count=lambda *_: None, missing=nothing_missing, unavailable=list
+        bid_endpoints={},
+        count=lambda *_: None,
+        missing=nothing_missing,
+        unavailable=list,
+        unreplicated=list,
     )
     application, told = Application(resources), list[Any]()
 

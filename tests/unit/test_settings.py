@@ -98,6 +98,16 @@ def test_base_url(environ: dict[str, str], base_url: str) -> None:
     assert load(environ).base_url == base_url
 
 
+def test_replicas_are_a_number_or_auto() -> None:
+    assert load({"SNAPBID_REDIS_REPLICAS": "auto"}).redis_replicas is None
+    assert load({"SNAPBID_REDIS_REPLICAS": "0"}).redis_replicas == 0
+    for wrong in ("6", "Auto", "-1"):
+        (mistake,) = mistakes({"SNAPBID_REDIS_REPLICAS": wrong})
+        assert mistake == (
+            f"SNAPBID_REDIS_REPLICAS must be an integer from 0 to 5, or auto (found {wrong!r})"
+        )
+
+
 def test_every_setting_survives_the_way_back(tmp_path: Path) -> None:
     (tmp_path / "geo.mmdb").touch()
     environ = {

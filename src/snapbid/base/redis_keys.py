@@ -30,6 +30,7 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
     {sbN}:spools              up to when each process has settled the notices it acknowledged
     {sbN}:spools:left         processes that were signed off lately
     {sbN}:mark                written before WAIT (replicas.py)
+    {sbN}:unreplicated        set while writes are acknowledged without the replica that there was
     {sbN}:closed              why workers are refused (closing.py); {sbN}:closed:r and :e stand for
                               r and e meanwhile
     {sbN}:segment             the current run of Redis, and the progress of the drain (below)
@@ -96,15 +97,17 @@ LEDGER_FORMAT: Final = "ledger:format"
 class ShardKeys:
     """The keys of one shard that Python code names; the scripts name the others."""
 
-    __slots__ = ("changed", "drained_at", "epoch", "events", "generations", "left", "mark", "owner",
-                 "prefix", "processes", "script_keys", "seen", "segments", "state",
-                 "taken")  # fmt: skip
+    __slots__ = ("changed", "drained_at", "epoch", "events", "generations", "left", "mark",
+                 "number", "owner", "prefix", "processes", "script_keys", "seen", "segments",
+                 "state", "taken", "unreplicated")  # fmt: skip
 
     def __init__(self, number: int) -> None:
+        self.number = number
         self.prefix = prefix = f"{{sb{number}}}:"
         self.epoch = f"{prefix}epoch"
         self.script_keys = (self.epoch, f"{prefix}none")  # KEYS of each script
         self.mark = f"{prefix}mark"
+        self.unreplicated = f"{prefix}unreplicated"
         self.changed = f"{prefix}d"
         self.taken = f"{prefix}d:taken"
         self.owner = f"{prefix}d:owner"

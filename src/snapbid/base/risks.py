@@ -13,6 +13,7 @@ NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
     "redis": (
         "arrangement",
         "replicas",
+        "promotion",
         "version",
         "appendonly",
         "eviction",

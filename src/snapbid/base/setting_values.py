@@ -60,6 +60,21 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     return check
 
 
+def auto_or_integer(low: int, high: int) -> Callable[[str], int | None]:
+    """Return the rule of an integer, or `auto`, which gives None."""
+    number = integer(low, high)
+
+    def check(text: str) -> int | None:
+        if text == "auto":
+            return None
+        try:
+            return number(text)
+        except InvalidValueError as invalid:
+            raise InvalidValueError(f"{invalid.rule}, or auto", invalid.value) from None
+
+    return check
+
+
 def host(text: str) -> str:
     if re.search(r"[\s/\[\]@]", text):
         raise InvalidValueError(

@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 1
     base_url: str  # what notification URLs start with, without a trailing slash
     redis_url: str | None = None
-    redis_replicas: int | None = None  # that must have a write; None: 1 in a cluster
+    redis_replicas: int | None = None  # that must have a write; None: auto (replicas.py)
     database_url: str | None = None
     home: Path
     jwt_secret: Secret | None = None
@@ -199,7 +199,7 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_WORKERS": ("workers", rules.integer(1, 256)),
     "SNAPBID_BASE_URL": ("base_url", rules.base_url),
     "SNAPBID_REDIS_URL": ("redis_url", rules.redis_url),
-    "SNAPBID_REDIS_REPLICAS": ("redis_replicas", rules.integer(0, 5)),
+    "SNAPBID_REDIS_REPLICAS": ("redis_replicas", rules.auto_or_integer(0, 5)),
     "SNAPBID_DATABASE_URL": ("database_url", rules.store_url("postgresql", "postgres")),
     "SNAPBID_HOME": ("home", rules.home),
     "SNAPBID_JWT_SECRET": ("jwt_secret", rules.secret),

@@ -90,6 +90,11 @@ WATCHED: dict[str, Definition] = {
         " foreign (another warehouse's: no bids); unavailable.",
         ("state",),
     ),
+    "snapbid_ledger_shard_unreplicated": Definition(
+        "gauge",
+        "Whether a shard acknowledges writes without the replica that there should be.",
+        ("shard",),
+    ),
     "snapbid_silent_processes": Definition(
         "gauge",
         "Server processes without a heartbeat for 10 s that may have notices on disk: holds do not"

@@ -142,7 +142,7 @@ class EventQueue:
     async def prepare(self, connection: AbstractConnection) -> None:
         await connection.send_command(*self._measure)
         self._measured(await connection.read_response())
-        await self._trips.confirm(connection, self._keys.mark)
+        await self._trips.confirm(connection, self._keys)
 
     def next_batch(self, now: float) -> list[Command]:
         self._sent_at = now

@@ -5,6 +5,7 @@ Nodes that do not answer are not judged.
 
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -16,8 +17,17 @@ from snapbid.base.risks import Risk
 from snapbid.redisclient import risks as configured
 from snapbid.redisclient.connection import client_of, connect, connection_to
 from snapbid.redisclient.nodes import MemberNode, ask, has_replicas, parse_members
+from snapbid.redisclient.replicas import GRACE_S, LOOK_S
 
 OURS: Final = "SNAPBID_REDIS_URL"
+_PROMOTION: Final = (
+    "repl-timeout", "repl-ping-replica-period", "cluster-node-timeout",
+    "cluster-replica-validity-factor",
+)  # fmt: skip
+_IN_TIME: Final = (
+    "cluster-node-timeout 3000, cluster-replica-validity-factor 1, repl-ping-replica-period 1 and"
+    " repl-timeout 6"
+)
 _OTHER_MODES: Final = {
     "cluster": ("node of a cluster", "redis+cluster://"),
     "sentinel": ("sentinel", "redis+sentinel://"),
@@ -60,6 +70,8 @@ async def _of_cluster(address: RedisAddress, replicas: int | None) -> list[Risk]
             text = f"names {host}:{port}, which belongs to another cluster than the others"
             risks.append(_misnamed(text, "name nodes of one cluster"))
     risks += _missing_replicas(members, replicas)
+    if replicas is None and has_replicas(members):
+        risks += await _promoted_late(address, members)
     serving = [node for node in members if node.slots and not node.is_failing]
     if not serving:
         text = "names a cluster in which no primary that is up has slots"
@@ -92,12 +104,56 @@ def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> li
         Risk(
             "redis",
             "replicas",
-            "unsupported",
+            "weak" if replicas is None else "unsupported",
             f"{OURS} names a cluster with too few replicas ({found}): {needed} must have a"
             " write before it counts (SNAPBID_REDIS_REPLICAS)",
             "add replicas, or lower SNAPBID_REDIS_REPLICAS",
         )
     ]
+
+
+async def _promoted_late(address: RedisAddress, members: Sequence[MemberNode]) -> list[Risk]:
+    """Report nodes that may be promoted though writes have counted without them (replicas.py)."""
+    late, longest_s = [], 0.0
+    for member in members:
+        host, _, port = member.address.rpartition(":")
+        if host and not member.is_failing:
+            cut_s = await _longest_cut_s(address, (host, int(port)))
+            if cut_s > GRACE_S - LOOK_S:
+                late.append(member.address)
+                longest_s = max(longest_s, cut_s)
+    if not late:
+        return []
+    cut = f"up to {longest_s:.0f} s" if longest_s < inf else "any time"
+    return [
+        Risk(
+            "redis",
+            "promotion",
+            "weak",
+            f"{OURS} names a cluster that may promote a replica that was cut off for {cut}"
+            f" ({', '.join(late)}): after {GRACE_S:.0f} s writes count without it, and would be"
+            " lost",
+            f"on each node run `config set` for {_IN_TIME}, and write it into redis.conf, or set"
+            " SNAPBID_REDIS_REPLICAS=1",
+        )
+    ]
+
+
+async def _longest_cut_s(address: RedisAddress, node: Node) -> float:
+    """Return for how long a replica may have been cut off and be promoted; 0.0 if unknown.
+
+    It measures the time since it noticed, which takes up to `repl-timeout`.
+    """
+    client, config = client_of(address, node), dict[Any, Any]()
+    try:
+        for option in _PROMOTION:
+            config |= await client.config_get(option)
+    except (RedisError, OSError):
+        return 0.0
+    finally:
+        await client.aclose()
+    timeout_s, ping_s, node_ms, factor = (int(config[option]) for option in _PROMOTION)
+    return timeout_s + ping_s + node_ms / 1000 * (1 + factor) if factor else inf
 
 
 async def _of_sentinels(address: RedisAddress) -> list[Risk]:

@@ -1,5 +1,6 @@
 """Connections to Redis: a single one, a primary behind sentinels, or the nodes of a cluster."""
 
+import asyncio
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from snapbid.base.addresses import Arrangement, Node, RedisAddress
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.redisclient.cluster import PrimaryRedis, RoutedRedis
 from snapbid.redisclient.nodes import ClusterNodes, SentinelNodes, SlotNodes, slot_of
-from snapbid.redisclient.replicas import replicate
+from snapbid.redisclient.replicas import GRACE_S, ReplicaDemand, Replication
 
 CONNECT_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 1.0
@@ -51,9 +52,9 @@ class Connector:
         return self._pool.connection_class(**self._pool.connection_kwargs)
 
     @property
-    def replicas(self) -> int:
-        """The number of replicas that must confirm a write; known after the first connection."""
-        return self._connections.replicas
+    def demand(self) -> ReplicaDemand:
+        """The demand for replicas; known after the first connection."""
+        return self._connections.demand
 
     def doubt(self, error: Exception) -> None:
         """Update the map of nodes after a failed connection; there is none here."""
@@ -82,20 +83,22 @@ class SlotConnector(Connector):
 class Connections:
     """Factory of clients and connections for a URL, which share one map of the cluster.
 
-    `replicas`: how many must confirm a write before it counts; None: 1 in a cluster with replicas.
+    `replicas`: how many must confirm a write before it counts; None: in a cluster with replicas
+    one, as long as a shard has had one lately (replicas.py).
     """
 
     def __init__(self, url: str, replicas: int | None = None) -> None:
         self._address = address = addresses.parse(url)
         self._replicas = replicas
         self._nodes = _nodes(address)
+        self._replications: dict[int, Replication] = {}
 
     @property
-    def replicas(self) -> int:
-        """The number of replicas that must confirm a write, as far as the cluster is known."""
+    def demand(self) -> ReplicaDemand:
+        """The demand for replicas, as far as the cluster is known."""
         if self._replicas is not None:
-            return self._replicas
-        return int(self._nodes is not None and self._nodes.has_replicas)
+            return ReplicaDemand(self._replicas)
+        return ReplicaDemand(int(self._nodes is not None and self._nodes.has_replicas), GRACE_S)
 
     def connector(self, key: str) -> Connector:
         """Return a factory of connections to the node of a key."""
@@ -117,8 +120,19 @@ class Connections:
         return 1 if self._nodes is None else len(await self._nodes.primaries())
 
     async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
-        """Wait until replicas have all earlier writes to a shard. Raises RedisError."""
-        await replicate(redis, keys.mark, self.replicas)
+        """Wait until replicas have all earlier writes to a shard. Raises RedisError.
+
+        While the shard goes on without any, this looks for one from time to time.
+        """
+        now = asyncio.get_running_loop().time
+        replication = self._replications.setdefault(keys.number, Replication())
+        if replication.is_unreplicated and not replication.is_due(now()):
+            return
+        if commands := replication.first(keys, self.demand, now()):
+            async with redis.pipeline(transaction=False) as pipe:
+                for command in commands:
+                    pipe.execute_command(*command)
+                replication.decide(await pipe.execute(), now())
 
 
 def connector(url: str, key: str = "", replicas: int | None = None) -> Connector:

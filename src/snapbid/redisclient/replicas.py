@@ -4,17 +4,32 @@ The commands are followed by a dummy write and WAIT, which waits until enough re
 the connection has written; the dummy write extends that to all earlier writes of other clients. If
 too few replicas confirm in time, the commands count as unanswered: they may have been applied, and
 may or may not survive.
+
+With SNAPBID_REDIS_REPLICAS=auto a shard that has had no replica for GRACE_S goes on without one:
+its writes count at once, and a key of the shard says so, for a process that has just started to
+join. Each second it looks whether a replica has what was written a second ago; from then on writes
+wait for replicas again. A replica that was cut off for longer must never be promoted by itself, or
+these writes would be lost; `arrangement.py` compares the nodes' settings with that.
 """
 
+import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from math import inf
+from typing import Any, Final, NamedTuple
 
-from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
+from snapbid.base.redis_keys import ShardKeys
+
 WAIT_MS: Final = 400
+GRACE_S: Final = 15.0  # above the time in which a cluster notices that a node fails
+LOOK_S: Final = 1.0  # between looks for a replica
+LOOK_MS: Final = 50  # for one to confirm, where a look waits for it
+UNREPLICATED_MS: Final = 3_000  # for which the key of an unreplicated shard holds
 
 Command = tuple[Any, ...]
+
+logger = logging.getLogger(__name__)
 
 
 class TooFewReplicasError(RedisError):
@@ -26,32 +41,125 @@ class TooFewReplicasError(RedisError):
         )
 
 
-def waiting(mark: str, replicas: int) -> tuple[Command, ...]:
-    """Return the commands to append, on the shard with the key `mark`; none without replicas."""
-    return (("SET", mark, ""), ("WAIT", replicas, WAIT_MS)) if replicas else ()
+class ReplicaDemand(NamedTuple):
+    """How many replicas must have a write, as long as there was one within `grace_s`."""
+
+    replicas: int
+    grace_s: float = inf
 
 
-def confirmed(replies: list[Any], replicas: int) -> list[Any]:
-    """Return the replies to the other commands. Raises RedisError if too few replicas confirm."""
-    if not replicas:
-        return replies
-    *others, marked, reached = replies
-    _check((marked, reached), replicas)
-    return others
+class Replication:
+    """Whether the writes of one connection, or client, to a shard wait for replicas.
+
+    Times are those of the event loop.
+    """
+
+    def __init__(self) -> None:
+        self.is_unreplicated = False
+        self._demand = ReplicaDemand(0)
+        self._begun_at: float | None = None
+        self._confirmed_at: float | None = None
+        self._looked_at = 0.0
+        self._offset: float = inf  # of the primary at the last look
+        self._demanded: tuple[Command, ...] = ()
+        self._asked: tuple[Command, ...] = ()  # with the batch under way
+
+    def first(self, keys: ShardKeys, demand: ReplicaDemand, now: float) -> tuple[Command, ...]:
+        """Return the commands that decide, on a new connection, whether writes wait for replicas.
+
+        `decide` takes the replies.
+        """
+        self._keys, self._demand = keys, demand
+        self._looked_at, self._offset = now, inf
+        if self._begun_at is None:
+            self._begun_at = now
+        if not demand.replicas:
+            self.is_unreplicated, self._demanded = False, ()
+            return ()
+        mark = ("SET", keys.mark, "")
+        self._demanded = (mark, ("WAIT", demand.replicas, WAIT_MS))
+        wait_ms = LOOK_MS if self.is_unreplicated else WAIT_MS
+        return (mark, ("EXISTS", keys.unreplicated), ("WAIT", demand.replicas, wait_ms))
+
+    def decide(self, replies: Sequence[Any], now: float) -> None:
+        """Take the replies to `first`. Raises RedisError if too few replicas confirm."""
+        if not replies:
+            return
+        _check(replies)
+        _, is_known, reached = replies
+        if reached >= self._demand.replicas:
+            self._confirm(now)
+        elif self._may_go_on(now, bool(is_known)):
+            self._go_on()
+        else:
+            raise TooFewReplicasError(reached, self._demand.replicas)
+
+    def _may_go_on(self, now: float, is_known: bool) -> bool:
+        """Whether there was no replica for long enough, by our own knowledge if we have any."""
+        grace_s, since = self._demand.grace_s, self._confirmed_at
+        if since is None and is_known and grace_s < inf:
+            return True
+        assert self._begun_at is not None
+        return now - (self._begun_at if since is None else since) >= grace_s
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to look for a replica."""
+        return self.is_unreplicated and now - self._looked_at >= LOOK_S
+
+    def ask(self, now: float) -> tuple[Command, ...]:
+        """Return the commands to append to a batch."""
+        if not self.is_unreplicated:
+            self._asked = self._demanded
+        elif self.is_due(now):
+            self._looked_at = now
+            named = ("SET", self._keys.unreplicated, "", "PX", UNREPLICATED_MS)
+            self._asked = (named, ("ROLE",))
+        else:
+            self._asked = ()
+        return self._asked
+
+    def take(self, replies: list[Any], now: float) -> list[Any]:
+        """Return the replies to the batch alone. Raises RedisError if too few replicas confirm."""
+        if not self._asked:
+            return replies
+        index = len(replies) - len(self._asked)
+        own = replies[index:]
+        _check(own)
+        if self.is_unreplicated:
+            self._look(own[-1], now)
+        elif own[-1] >= self._demand.replicas:
+            self._confirmed_at = now
+        else:
+            raise TooFewReplicasError(own[-1], self._demand.replicas)
+        return replies[:index]
+
+    def _look(self, role: Sequence[Any], now: float) -> None:
+        """Demand replicas again once one has what the primary had at the last look."""
+        _, offset, replicas = role
+        if sum(int(acked) >= self._offset for *_, acked in replicas) >= self._demand.replicas:
+            self._confirm(now)
+        self._offset = offset
+
+    def _confirm(self, now: float) -> None:
+        self._confirmed_at = now
+        if self.is_unreplicated:
+            self.is_unreplicated = False
+            logger.info(
+                "shard %(shard)d has a replica again: writes wait for it",
+                {"shard": self._keys.number},
+            )
+
+    def _go_on(self) -> None:
+        if not self.is_unreplicated:
+            self.is_unreplicated, self._looked_at = True, -inf
+            logger.warning(
+                "shard %(shard)d goes on without a replica, having had none for %(grace_s).0f s:"
+                " what it acknowledges now is lost if its primary is; add a replica",
+                {"shard": self._keys.number, "grace_s": self._demand.grace_s},
+            )
 
 
-async def replicate(redis: Redis, mark: str, replicas: int) -> None:
-    """Wait until replicas have all earlier writes to a shard. Raises RedisError."""
-    if replicas:
-        async with redis.pipeline(transaction=False) as pipe:
-            for command in waiting(mark, replicas):
-                pipe.execute_command(*command)
-            _check(await pipe.execute(), replicas)
-
-
-def _check(replies: Sequence[Any], replicas: int) -> None:
+def _check(replies: Sequence[Any]) -> None:
     for reply in replies:
         if isinstance(reply, ResponseError):
             raise reply
-    if replies[-1] < replicas:
-        raise TooFewReplicasError(replies[-1], replicas)

@@ -20,10 +20,11 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError, ResponseError
 
 from snapbid.base.beat import BEAT_S, left
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.tasks import end
 from snapbid.redisclient.connection import Connector
 from snapbid.redisclient.nodes import is_moved
-from snapbid.redisclient.replicas import Command, confirmed, waiting
+from snapbid.redisclient.replicas import Command, Replication
 from snapbid.redisclient.replies import Pending, Reply, Turn, unanswered
 from snapbid.redisclient.wire import ClosedIdleError, Wire
 
@@ -133,8 +134,8 @@ class RoundTrips:
         self._timer: asyncio.TimerHandle | None = None  # of the next tick
         self._tick_at = 0.0
         self._is_resting = False  # until the next beat
-        self._replicas = 0
-        self._waiting: tuple[Command, ...] = ()  # for replicas
+        self._has_batch = False  # or the round trip under way only looks for replicas
+        self.replication = Replication()
 
     @property
     def is_busy(self) -> bool:
@@ -200,23 +201,26 @@ class RoundTrips:
             return
         now = self._loop.time()
         commands = self._user.next_batch(now)
-        if commands:
+        self._has_batch = bool(commands)
+        if commands or self.replication.is_due(now):
             self._sent_at = self._waited_from = now
-            self._wire.send(*commands, *self._waiting)
+            self._wire.send(*commands, *self.replication.ask(now))
             if self._is_resting and self._timer is not None:
                 self._timer.cancel()
                 self._schedule_tick()
 
     def _answered(self, replies: list[Any]) -> None:
         """Handle the replies to the last round trip."""
-        replies, asked_at = confirmed(replies, self._replicas), self._sent_at
+        now, asked_at = self._loop.time(), self._sent_at
+        replies = self.replication.take(replies, now)
         assert asked_at is not None
         self._sent_at = None
-        self._turn.begin()
-        try:
-            self._user.receive(replies, asked_at, self._loop.time())
-        finally:
-            self._turn.end()
+        if self._has_batch:
+            self._turn.begin()
+            try:
+                self._user.receive(replies, asked_at, now)
+            finally:
+                self._turn.end()
         if waiting := self._user.waiting:
             self.schedule(waiting)
 
@@ -246,8 +250,11 @@ class RoundTrips:
             self._user.expire(now, waited_s)
             if waited_s > self.stall_s:
                 self.end(RedisError(f"no reply for {self.stall_s:g} s"))
-        elif self._wire is not None and (self._user.waiting or self._user.is_due(now)):
+        elif self._wire is not None and self._is_due(now):
             self.schedule()
+
+    def _is_due(self, now: float) -> bool:
+        return bool(self._user.waiting) or self._user.is_due(now) or self.replication.is_due(now)
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -287,18 +294,16 @@ class RoundTrips:
             if not has_moved:
                 await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
 
-    async def confirm(self, connection: AbstractConnection, mark: str) -> None:
+    async def confirm(self, connection: AbstractConnection, keys: ShardKeys) -> None:
         """Wait until replicas have all writes to a shard; each batch waits for them from then on.
 
-        For `prepare`; `mark` is a key of the shard. Raises RedisError.
+        For `prepare`. Raises RedisError.
         """
-        self._replicas = self._connect.replicas
-        self._waiting = waiting(mark, self._replicas)
         replies: list[Any] = []
-        for command in self._waiting:
+        for command in self.replication.first(keys, self._connect.demand, self._loop.time()):
             await connection.send_command(*command)
             replies.append(await connection.read_response())
-        confirmed(replies, self._replicas)
+        self.replication.decide(replies, self._loop.time())
 
 
 def expect(reply: Any) -> Any:

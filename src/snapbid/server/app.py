@@ -51,6 +51,10 @@ class Resources(Protocol):
         """Name the unavailable shards of the ledger; their share of the auctions gets no bid."""
         ...
 
+    def unreplicated(self) -> list[str]:
+        """Name the shards whose writes are acknowledged without a replica."""
+        ...
+
     @property
     def bid_endpoints(self) -> Mapping[str, RequestHandler]:
         """Handlers of POST requests, by path."""
@@ -128,10 +132,12 @@ class Application:
         if missing:
             detail = f"missing: {', '.join(missing)}"
             return json_answer(503, {"error": "not_ready", "detail": detail, "missing": missing})
-        unavailable = self._resources.unavailable()
-        return json_answer(
-            200, {"status": "ready", **({"unavailable": unavailable} if unavailable else {})}
-        )
+        shards = {
+            "unavailable": self._resources.unavailable(),
+            "unreplicated": self._resources.unreplicated(),
+        }
+        named = {state: names for state, names in shards.items() if names}
+        return json_answer(200, {"status": "ready", **named})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup

@@ -93,6 +93,9 @@ class Worker:
     def unavailable(self) -> list[str]:
         return [parts.name(number) for number in self._ledger.unavailable]
 
+    def unreplicated(self) -> list[str]:
+        return [parts.name(number) for number in self._ledger.unreplicated]
+
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self._settings
         metrics = Metrics(settings.metrics_path)

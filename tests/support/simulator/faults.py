@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Collection
 from typing import Final
 
+from snapbid.redisclient.replicas import GRACE_S
 from support.simulator.draft import HOLDS_S, TTLS_S, Draft
 from support.simulator.script import Script
 
@@ -326,12 +327,31 @@ def _replica_cut_off(made: Draft, at: float) -> None:
         _lose(made, at + seconds * rng.random(), group)
 
 
+def _replica_cut_off_for_long(made: Draft, at: float) -> None:
+    """The shards of its primary go on without it, and it may not take over any more."""
+    rng = made.rng
+    group, seconds = rng.randrange(made.primaries), rng.uniform(GRACE_S + 1, 2 * GRACE_S)
+    made.add(at, "replica", group=group, seconds=round(seconds, 6))
+    _sold_around(made, at + GRACE_S, seconds - GRACE_S)
+    if rng.random() < 0.7:
+        _lose(made, at + rng.uniform(GRACE_S, seconds), group)
+
+
 def _primary_killed(made: Draft, at: float) -> None:
     _lose(made, at, made.rng.randrange(made.primaries))
 
 
-def _lose(made: Draft, at: float, group: int) -> None:
-    down, back, full = min(_seconds(made), 3.0), _seconds(made), made.rng.choice((0, 1))
+def _primary_gone(made: Draft, at: float) -> None:
+    """For so long that its shards go on with the replica that took over."""
+    rng = made.rng
+    back = round(rng.uniform(GRACE_S + 1, 2 * GRACE_S), 6)
+    _lose(made, at, rng.randrange(made.primaries), back)
+    _sold_around(made, at + GRACE_S, back - GRACE_S)
+
+
+def _lose(made: Draft, at: float, group: int, back: float | None = None) -> None:
+    down, full = min(_seconds(made), 3.0), made.rng.choice((0, 1))
+    back = _seconds(made) if back is None else back
     made.add(at, "primary", group=group, down=down, back=back, full=full)
     _sold_around(made, at, down + 0.3)
 
@@ -351,7 +371,9 @@ def _slot_moved(made: Draft, at: float) -> None:
 
 OF_CLUSTERS: Final[dict[str, Fault]] = {
     "replica cut off": _replica_cut_off,
+    "replica cut off for long": _replica_cut_off_for_long,
     "primary killed": _primary_killed,
+    "primary gone": _primary_gone,
     "primary swapped": _primary_swapped,
     "slot moved": _slot_moved,
 }

@@ -254,7 +254,7 @@ class World:
         self.nodes: dict[Node, NodeStore] = {}
         if primaries:
             self.cluster = cluster = Cluster(
-                servers.redis, primaries, random.Random(f"{seed} nodes")
+                servers.redis, primaries, random.Random(f"{seed} nodes"), self.loop.time
             )
             self.nodes = {node: NodeStore(cluster, node) for node in cluster.nodes}
             self.redis_url = cluster.url

@@ -27,8 +27,9 @@ from snapbid.ledger.caps.outbox import OutboxSweeper
 from snapbid.operations import preflight
 from snapbid.queues import queue
 from snapbid.queues.queue import EventQueue
-from snapbid.redisclient import trips
+from snapbid.redisclient import connection
 from snapbid.redisclient.connection import Connections
+from snapbid.redisclient.replicas import ReplicaDemand, Replication
 from snapbid.warehouse import audiences, conversions, events
 from snapbid.warehouse import fence as warehouse_fence
 from snapbid.warehouse.events import EventRow
@@ -313,7 +314,14 @@ def _numbers_alone() -> Iterator[None]:
 @contextlib.contextmanager
 def _wait() -> Iterator[None]:
     """What is acknowledged has reached the primary alone."""
-    with replaced(Connections, replicas=0):
+    with replaced(Connections, demand=ReplicaDemand(0)):
+        yield
+
+
+@contextlib.contextmanager
+def _grace() -> Iterator[None]:
+    """A shard goes on without a replica at once, which takes over all the same."""
+    with replaced(connection, GRACE_S=0.0):
         yield
 
 
@@ -331,10 +339,10 @@ def _refused_as_done() -> Iterator[None]:
     def expect(reply: Any) -> Any:
         return None if isinstance(reply, ResponseError) else reply
 
-    def confirmed(replies: list[Any], replicas: int) -> list[Any]:
-        return replies[:-2] if replicas else replies
+    def take(self: Replication, replies: list[Any], now: float) -> list[Any]:
+        return replies[: len(replies) - len(self._asked)]
 
-    with replaced(queue, expect=expect), replaced(trips, confirmed=confirmed):
+    with replaced(queue, expect=expect), replaced(Replication, take=take):
         yield
 
 
@@ -447,6 +455,7 @@ MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "any ledger": _any_ledger,
     "numbers alone": _numbers_alone,
     "WAIT": _wait,
+    "grace": _grace,
     "carried unconfirmed": _carried_unconfirmed,
     "refused as done": _refused_as_done,
     "half moved": _half_moved,

@@ -17,7 +17,7 @@ from support.simulator.topology import PORT, Cluster, Node
 _RUN: Final = b"redis.call('INFO', 'server'):match('run_id:(%x+)')"
 _KEYLESS: Final = frozenset((
     b"AUTH", b"CLIENT", b"CLUSTER", b"DISCARD", b"EXEC", b"HELLO", b"INFO", b"MULTI", b"PING",
-    b"SCAN", b"SCRIPT", b"SELECT", b"TIME", b"UNWATCH", b"WAIT",
+    b"ROLE", b"SCAN", b"SCRIPT", b"SELECT", b"TIME", b"UNWATCH", b"WAIT",
 ))  # fmt: skip
 _MANY: Final = frozenset((b"DEL", b"EXISTS", b"UNLINK", b"WATCH"))
 _TWO: Final = frozenset((b"RENAME", b"RENAMENX"))
@@ -69,7 +69,12 @@ class NodeSession:
     def _answer(self, command: list[bytes]) -> bytes | None:
         """The node's own; None where Redis has to execute the command, which is made its own."""
         name = command[0].upper()
-        own = {b"WAIT": self._wait, b"CLUSTER": self._describe, b"SCRIPT": self._script}.get(name)
+        own = {
+            b"WAIT": self._wait,
+            b"ROLE": self._role,
+            b"CLUSTER": self._describe,
+            b"SCRIPT": self._script,
+        }.get(name)
         if own is not None:
             return own(command)
         if name == b"EXEC" and self._is_refused:
@@ -126,6 +131,12 @@ class NodeSession:
         if group.replicas < int(command[1]):
             self.delay_s += int(command[2]) / 1000
         return b":%d\r\n" % group.replicas
+
+    def _role(self, _command: list[bytes]) -> bytes:
+        """A replica that is not cut off has all of what its primary has."""
+        group = self._cluster.group_of(self._node)
+        replicas = [[group.replica.host.encode(), b"%d" % PORT, b"1"]] * group.replicas
+        return _resp([b"master", 1, replicas])
 
     def _script(self, command: list[bytes]) -> bytes:
         scripts = self._node.scripts

@@ -2,7 +2,8 @@
 
 Each primary has a replica, which has every write in the moment in which it is made. A replica that
 is cut off has what was written until then: a copy, which becomes the data of the primary's slots
-where it takes over. What a node answers by itself is in nodes.py.
+where it takes over, unless it was cut off for too long. What a node answers by itself is in
+nodes.py.
 """
 
 import random
@@ -17,6 +18,7 @@ from support.simulator.servers import RedisServer
 SLOTS: Final = 16_384
 FIRST_COPY: Final = 2  # the number of that of the first group; an older Redis is number 1
 PORT: Final = 7000
+PROMOTED_S: Final = 13.0  # for which a replica may be cut off and take over; below GRACE_S
 
 
 class Node:
@@ -38,13 +40,14 @@ class Node:
 
 
 class Group:
-    """A primary with its replica. `is_cut`: the replica has no more than its copy."""
+    """A primary with its replica. `is_cut`: the replica has no more than its copy, of `cut_at`."""
 
     def __init__(self, number: int, primary: Node, replica: Node) -> None:
         self.number = number
         self.primary = primary
         self.replica = replica
         self.is_cut = False
+        self.cut_at = 0.0
 
     @property
     def is_whole(self) -> bool:
@@ -67,8 +70,11 @@ class Move(NamedTuple):
 class Cluster:
     """`primaries`: how many, which share the slots. `rng` draws the ids of runs of Redis."""
 
-    def __init__(self, redis: RedisServer, primaries: int, rng: random.Random) -> None:
+    def __init__(
+        self, redis: RedisServer, primaries: int, rng: random.Random, clock: Callable[[], float]
+    ) -> None:
         self.redis = redis
+        self._clock = clock
         self._rng = rng
         self.groups = [
             Group(number, *(Node(f"10.0.{role}.{number + 1}", self._run()) for role in (0, 1)))
@@ -114,7 +120,7 @@ class Cluster:
         if not group.is_whole or self.move is not None:
             return False
         self.redis.save(FIRST_COPY + group.number)
-        group.is_cut = True
+        group.is_cut, group.cut_at = True, self._clock()
         return True
 
     def rejoin(self, group: Group) -> None:
@@ -130,6 +136,8 @@ class Cluster:
         """Have the replica become the primary of its group, with what it has, if that is down."""
         self.is_down = False
         if group.primary.is_up or not group.replica.is_up:
+            return
+        if group.is_cut and self._clock() - group.cut_at > PROMOTED_S:
             return
         if group.is_cut:
             self.redis.put_back(FIRST_COPY + group.number, self._has(group))

@@ -72,6 +72,23 @@ def primary_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
         yield ""
 
 
+def await_unreplicated(fleet: Fleet) -> None:
+    """Wait until a server names a shard that goes on without a replica."""
+    until(
+        lambda: any(b"unreplicated" in each.get("/readyz")[1] for each in fleet.served),
+        "a shard without a replica",
+    )
+
+
+@fault("nodes")
+def primary_gone(fleet: Fleet, rng: random.Random) -> Iterator[str]:
+    """For so long that its shard goes on with the replica that took over, which has none itself."""
+    with revived(fleet):
+        some_primary(fleet, rng).kill()
+        await_unreplicated(fleet)
+        yield ""
+
+
 @fault("nodes")
 def primary_killed_for_a_moment(fleet: Fleet, rng: random.Random) -> Iterator[str]:
     """It is back before its replica may take over, or while it does."""

@@ -10,7 +10,15 @@ from typing import Final
 from support.cluster import Server, until
 from support.proxy import FaultProxy
 from support.soak.fleet import DRAIN_HOSTS, MACHINE_HOSTS, MACHINES, NODE_HOSTS, Fleet
-from support.soak.fleet_faults import FAILING_S, fault, moved, revived, slot_of, some_primary
+from support.soak.fleet_faults import (
+    FAILING_S,
+    await_unreplicated,
+    fault,
+    moved,
+    revived,
+    slot_of,
+    some_primary,
+)
 from support.soak.network import Lost
 
 HOSTS: Final = frozenset((*NODE_HOSTS, *MACHINE_HOSTS, *DRAIN_HOSTS))
@@ -99,6 +107,20 @@ def primary_killed_with_its_replica_cut_off(fleet: Fleet, rng: random.Random) ->
         time.sleep(rng.uniform(0, FAILING_S))
         primary.kill()
         await_another(fleet, slot, primary)
+        yield ""
+
+
+@partition("nodes")
+def primary_killed_long_after_its_replica_was_cut_off(
+    fleet: Fleet, rng: random.Random
+) -> Iterator[str]:
+    """The replica lacks what was acknowledged without it, and must not take over."""
+    primary = some_primary(fleet, rng)
+    replica = fleet.cluster.replica_of(primary)
+    with revived(fleet), fleet.network.cut([replica.host], [primary.host]):
+        await_unreplicated(fleet)
+        primary.kill()
+        time.sleep(rng.uniform(0, LONGER_S))
         yield ""
 
 

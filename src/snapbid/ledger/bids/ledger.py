@@ -172,6 +172,11 @@ class Ledger:
         return [number for number, shard in enumerate(self._shards) if not shard.connected]
 
     @property
+    def unreplicated(self) -> list[int]:
+        """The shards that acknowledge writes without the replica that there should be."""
+        return [number for number, shard in enumerate(self._shards) if shard.is_unreplicated]
+
+    @property
     def is_foreign(self) -> bool:
         """Whether the ledger is not the warehouse's own; no bid is remembered then."""
         return any(shard.is_foreign for shard in self._shards)

@@ -85,6 +85,11 @@ class LedgerShard:
         return self.trips.connected
 
     @property
+    def is_unreplicated(self) -> bool:
+        """Whether it acknowledges writes without the replica that there should be."""
+        return self.trips.replication.is_unreplicated
+
+    @property
     def batches(self) -> int:
         """Round trips that carried bids or notices."""
         return self._core.batches
@@ -227,7 +232,7 @@ class LedgerShard:
             replies.append(await connection.read_response())
             if len(replies) == 1:
                 answered_at = self._loop.time()
-        await self.trips.confirm(connection, self._keys.mark)
+        await self.trips.confirm(connection, self._keys)
         self._core.begin(replies, asked_at, answered_at)
         self._report_given_up()
 

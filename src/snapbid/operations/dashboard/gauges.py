@@ -49,6 +49,10 @@ def gauges(watch: Watch) -> dict[str, Samples]:
             ({"shard": str(number)}, float(shard is not None))
             for number, shard in enumerate(shards)
         ]
+        series["snapbid_ledger_shard_unreplicated"] = [
+            ({"shard": str(number)}, float(shard is not None and shard.is_unreplicated))
+            for number, shard in enumerate(shards)
+        ]
         series["snapbid_silent_processes"] = [({}, silent.processes)]
         series["snapbid_silent_processes_left_seconds"] = [({}, silent.left_s)]
         series["snapbid_drain_waiting"] = [({}, counters)]

@@ -25,10 +25,14 @@ SILENT_MS: Final = 10_000  # without a heartbeat, of which there are four a seco
 
 
 class Standing(NamedTuple):
-    """The warehouse that owns a shard ("": unknown), and whether budgeted campaigns may bid."""
+    """The warehouse that owns a shard ("": unknown), and whether budgeted campaigns may bid.
+
+    `is_unreplicated`: writes are acknowledged without the replica that there should be.
+    """
 
     warehouse: str
     is_confirmed: bool
+    is_unreplicated: bool = False
 
 
 def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
@@ -65,6 +69,11 @@ class Backlog(NamedTuple):
     def unavailable(self) -> list[int]:
         """The unavailable shards."""
         return unavailable(self.shards)
+
+    @property
+    def unreplicated(self) -> list[int]:
+        """The shards whose writes are acknowledged without a replica."""
+        return [n for n, shard in enumerate(self.shards) if shard and shard.is_unreplicated]
 
 
 class Traffic(NamedTuple):
@@ -129,10 +138,11 @@ async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
     pipe.hmget(keys.state, "segment", "confirmed", "warehouse")
     pipe.hget(f"{keys.prefix}h", "clock")
     pipe.hgetall(keys.processes)
-    changed, taken, at, state, clock, processes = await pipe.execute()
+    pipe.exists(keys.unreplicated)
+    changed, taken, at, state, clock, processes, alone = await pipe.execute()
     drained_at = None if at is None else float(at)
     entries, oldest = await _events(redis, keys)
-    standing, silent = _standing(*state), _silent(int(clock or 0), processes)
+    standing, silent = _standing(state, bool(alone)), _silent(int(clock or 0), processes)
     return _ShardBacklog(changed + taken, drained_at, entries, oldest, standing, silent)
 
 
@@ -151,9 +161,10 @@ async def _events(redis: Redis, keys: ShardKeys) -> tuple[int, int | None]:
     return entries, int(oldest[0][0].partition(b"-")[0]) if oldest else None
 
 
-def _standing(segment: bytes | None, confirmed: bytes | None, owner: bytes | None) -> Standing:
+def _standing(state: Sequence[bytes | None], is_unreplicated: bool) -> Standing:
+    segment, confirmed, owner = state
     is_confirmed = segment is not None and segment == confirmed
-    return Standing((owner or b"").decode(), is_confirmed)
+    return Standing((owner or b"").decode(), is_confirmed, is_unreplicated)
 
 
 async def traffic(

@@ -19,6 +19,7 @@ from snapbid.operations.dashboard.counts import BIDS, FEW, CountWindow
 from snapbid.operations.dashboard.disks import Disk
 from snapbid.operations.dashboard.guard import LIMIT, WARNING, Answers, SspStanding
 from snapbid.operations.dashboard.ledger import Backlog, is_foreign
+from snapbid.redisclient.replicas import GRACE_S
 
 State: TypeAlias = Literal["bidding", "degraded", "not bidding", "unknown"]
 
@@ -218,6 +219,15 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
             f"({names(backlog.unavailable)}): auctions there get a 204, notices wait on disk",
             "check the primaries that had them (redis-cli --cluster check) and their replicas; "
             "bidding resumes by itself",
+        )
+    if backlog.unreplicated:
+        yield Cause(
+            "unreplicated",
+            False,
+            f"{names(backlog.unreplicated)} of the ledger: no replica for {GRACE_S:.0f} s or more,"
+            " so writes are acknowledged without one, and lost if the primary is",
+            "start the node that failed, or add a replica (redis-cli --cluster check); writes wait"
+            " for it by themselves",
         )
     foreign = sum(is_foreign(shard, facts.identity) for shard in backlog.shards)
     if foreign:
