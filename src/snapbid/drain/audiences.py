@@ -25,7 +25,7 @@ from snapbid.campaigns.persons import PersonKey, is_member_id
 from snapbid.events.catalog import EVENTS
 from snapbid.events.enrich import MONETARY
 from snapbid.warehouse import audiences, events, persons
-from snapbid.warehouse.audiences import Count, Definition, Restriction
+from snapbid.warehouse.audiences import Count, Definition, Link, Restriction
 from snapbid.warehouse.events import EventRow
 
 SELF_EXCLUSION: Final = "self_exclusion"
@@ -45,7 +45,8 @@ class Persons:
     """The persons of some rows: `of_row` has that of each, None without any id.
 
     `aliases` are the (anonymous, person) pairs that the rows carry, the last seen last, `links`
-    their (person, member) pairs, and `anonymous` the anonymous ids that stand alone.
+    show by which members bid requests know them, and `anonymous` are the anonymous ids that stand
+    alone.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Persons:
     ) -> None:
         self.of_row: list[int | None] = []
         self.aliases: dict[Pair, None] = {}
-        self.links: set[Pair] = set()
+        self.links: set[Link] = set()
         self.anonymous: set[int] = set()
         for row in rows:
             known = []
@@ -72,7 +73,9 @@ class Persons:
                 self.anonymous.update(known)
             self.of_row.append(known[0] if known else None)
             members = _members(key, row, member_of_click)
-            self.links.update((person, member) for person in known for member in members)
+            self.links.update(
+                Link(person, member, row.product) for person in known for member in members
+            )
 
     def resolve(self, aliases: Sequence[Pair]) -> None:
         """Put users in place of anonymous ids, the last one behind each; all of them are linked."""
@@ -81,12 +84,12 @@ class Persons:
         self.links |= _inherited(self.links, aliases)
 
 
-def _inherited(links: Iterable[Pair], aliases: Iterable[Pair]) -> set[Pair]:
+def _inherited(links: Iterable[Link], aliases: Iterable[Pair]) -> set[Link]:
     """Return the links of anonymous ids as those of the users behind them."""
-    members: dict[int, list[int]] = {}
-    for person, member in links:
-        members.setdefault(person, []).append(member)
-    return {(user, member) for visitor, user in aliases for member in members.get(visitor, ())}
+    of: dict[int, list[Link]] = {}
+    for link in links:
+        of.setdefault(link.person, []).append(link)
+    return {link._replace(person=user) for visitor, user in aliases for link in of.get(visitor, ())}
 
 
 def _members(
@@ -204,7 +207,7 @@ def _is_large_enough(row: EventRow, min_micros: int | None) -> bool:
         return True
     amounts = msgspec.json.decode(row.enrichment).get("amounts") or {}
     usd = (amounts.get("amount") or {}).get("usd")
-    return usd is not None and round(usd * MICROS) >= min_micros
+    return usd is not None and usd >= min_micros / MICROS
 
 
 def _restrictions(rows: Sequence[EventRow], persons: Sequence[int | None]) -> list[Restriction]:

@@ -2,9 +2,10 @@
 
 An event with a click id of ours counts for its click, if it is accepted within the
 campaign's window of days after it; it is flagged `click_expired` if it is not, and `click_invalid`
-if the id is not one of ours. An event without a click id counts for its person's last click before
-it. The person is the `client_user_id`, or the `anonymous_id` until an event has both: from then on
-the anonymous id, and its click, are the user's (as in audiences.py).
+if the id is not one of ours, or its campaign advertises another product: no partner counts for
+another's campaign. An event without a click id counts for its person's last click before it. The
+person is the `client_user_id`, or the `anonymous_id` until an event has both: from then on the
+anonymous id, and its click, are the user's (as in audiences.py).
 
 The drain counts in the transaction that stores the events. It passes new ones only, and their
 products are locked. So each event counts once, and the drain that stores a person's next event sees
@@ -54,6 +55,13 @@ class Clicks(NamedTuple):
         return None if row.click_id is None or row.flags else self.links[row.click_id]
 
 
+class Issued(NamedTuple):
+    """The link that a click id makes for the events of a product, or of any."""
+
+    link: ClickLink
+    product: str | None
+
+
 async def read_clicks(
     connection: asyncpg.Connection, rows: Sequence[EventRow]
 ) -> tuple[list[EventRow], Clicks]:
@@ -66,29 +74,28 @@ async def read_clicks(
     links = await _links(connection, clicks) if clicks else {}
     flagged = [row._replace(flags=flag) if (flag := _flag(row, links)) else row for row in rows]
     members = {text: click.person for text, click in clicks.items() if click.person}
-    return flagged, Clicks(links, members)
+    return flagged, Clicks({text: issued.link for text, issued in links.items()}, members)
 
 
-async def _links(
-    connection: asyncpg.Connection, clicks: Mapping[str, Click]
-) -> dict[str, ClickLink]:
+async def _links(connection: asyncpg.Connection, clicks: Mapping[str, Click]) -> dict[str, Issued]:
     """Return the link that each click id makes."""
     bought = await conversions.fetch_bought(connection, list(clicks.values()))
     links = {}
     for (text, click), of in zip(clicks.items(), bought, strict=True):
         clicked_at = datetime.fromtimestamp(click.time_s, UTC)
         expires_at = clicked_at + timedelta(days=of.days)
-        links[text] = ClickLink(clicked_at, expires_at, of.campaign, of.creative, of.descriptor)
+        link = ClickLink(clicked_at, expires_at, of.campaign, of.creative, of.descriptor)
+        links[text] = Issued(link, of.product)
     return links
 
 
-def _flag(row: EventRow, links: Mapping[str, ClickLink]) -> str:
+def _flag(row: EventRow, links: Mapping[str, Issued]) -> str:
     if row.click_id is None:
         return ""
-    link = links.get(row.click_id)
-    if link is None:
+    issued = links.get(row.click_id)
+    if issued is None or issued.product not in (None, row.product):
         return INVALID
-    return EXPIRED if row.received_at > link.expires_at else ""
+    return EXPIRED if row.received_at > issued.link.expires_at else ""
 
 
 async def count(

@@ -17,7 +17,7 @@ from snapbid.warehouse import conversions
 from snapbid.warehouse.events import EventRow
 
 LINKS: Final = 64  # members kept of a person, the last ones seen
-PERSONS: Final = 1_000  # considered behind a member, the last ones seen
+PERSONS: Final = 1_000  # of a product, considered for its audiences behind a member: the last seen
 KEPT_DAYS: Final = 2  # for which ended memberships are kept, for readers that have not seen the end
 DISCARDED: Final = 5_000  # rows deleted at once
 
@@ -48,6 +48,14 @@ class Restriction(NamedTuple):
     unblocked_at: datetime | None = None
     refused_at: datetime | None = None
     accepted_at: datetime | None = None
+
+
+class Link(NamedTuple):
+    """A member by which bid requests show a person of a product."""
+
+    person: int
+    member: int
+    product: str
 
 
 class Listed(NamedTuple):
@@ -221,8 +229,10 @@ where a.seen_at < excluded.seen_at - interval '1 day' or a.anonymous = any($3) o
 returning anonymous, person, xmax = 0 as is_new
 """
 _LINK: Final = """
-insert into person_link as l (person, member)
-select distinct * from unnest($1::bigint[], $2::bigint[]) order by 1, 2
+insert into person_link as l (person, member, product, restricted)
+select person, member, i.product, coalesce(r.holds, false)
+from unnest($1::bigint[], $2::bigint[], $3::text[]) as i (person, member, product)
+left join person_restriction r using (person) order by 1, 2
 on conflict (person, member) do update set seen_at = now()
 where l.seen_at < now() - interval '1 hour'
 returning person
@@ -269,15 +279,25 @@ on conflict (person) do update set
     refused_at = greatest(p.refused_at, excluded.refused_at),
     accepted_at = greatest(p.accepted_at, excluded.accepted_at)
 """
+_RESTRICT_LINKS: Final = """
+update person_link l set restricted = r.holds from person_restriction r
+where r.person = any($1) and l.person = r.person and l.restricted <> r.holds
+"""
 _EXCLUSIONS: Final = """
 insert into audience (product) select distinct unnest($1::text[])
 on conflict (product) where id is null do nothing
 """
+# By product, so that no other's persons crowd its own out; whoever is restricted always counts.
 _REFRESH: Final = """
-with behind as (
+with counting as (
+    select distinct product from audience where event is not null
+),
+behind as (
     select m.member, l.person from unnest($1::bigint[]) as m (member)
+    cross join counting c
     cross join lateral (
-        select person from person_link where member = m.member order by seen_at desc limit $2
+        select person from person_link where member = m.member and product = c.product
+        order by seen_at desc limit $2
     ) as l
 ),
 due as (
@@ -285,10 +305,11 @@ due as (
     from behind b join person_audience p using (person) where p.until > now()
     group by b.member, p.audience
     union all
-    select distinct b.member, a.number, timestamptz 'infinity'
-    from behind b join person_restriction r using (person)
-    join audience a on a.product = r.product and a.id is null
-    where r.holds
+    select m.member, a.number, timestamptz 'infinity'
+    from unnest($1::bigint[]) as m (member) cross join audience a
+    where a.id is null and exists (
+        select from person_link
+        where member = m.member and product = a.product and restricted)
 ),
 ended as (
     select m.member, m.audience, now() as until
@@ -328,21 +349,19 @@ async def fetch_aliases(
     return [(row["anonymous"], row["person"]) for row in rows]
 
 
-async def fetch_links(
-    connection: asyncpg.Connection, persons: Iterable[int]
-) -> list[tuple[int, int]]:
-    """Fetch the (person, member) pairs of these persons."""
+async def fetch_links(connection: asyncpg.Connection, persons: Iterable[int]) -> list[Link]:
+    """Fetch the links of these persons."""
     rows = await connection.fetch(
-        "select person, member from person_link where person = any($1)", list(persons)
+        "select person, member, product from person_link where person = any($1)", list(persons)
     )
-    return [(row["person"], row["member"]) for row in rows]
+    return [Link(*row) for row in rows]
 
 
 async def link(
-    connection: asyncpg.Connection, pairs: Collection[tuple[int, int]]
+    connection: asyncpg.Connection, links: Collection[Link]
 ) -> tuple[set[int], set[int]]:
     """Link persons with members; return the persons with new links, and members they have lost."""
-    rows = await connection.fetch(_LINK, [p for p, _ in pairs], [m for _, m in pairs])
+    rows = await connection.fetch(_LINK, *map(list, zip(*links, strict=True)))
     persons = {row["person"] for row in rows}
     lost = await connection.fetch(_UNLINK, list(persons), LINKS) if persons else []
     return persons, {row["member"] for row in lost}
@@ -369,6 +388,7 @@ async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restri
         columns = tuple(map(list, zip(*restrictions, strict=True)))
         await connection.execute(_EXCLUSIONS, columns[1])
         await connection.execute(_RESTRICT, *columns)
+        await connection.execute(_RESTRICT_LINKS, columns[0])
 
 
 async def hold(connection: asyncpg.Connection) -> None:
@@ -380,7 +400,7 @@ async def refresh(
     connection: asyncpg.Connection, persons: Iterable[int], members: Iterable[int] = ()
 ) -> None:
     """Recompute the audiences of the members of these persons, and of these members."""
-    linked = {member for _, member in await fetch_links(connection, persons)}
+    linked = {link.member for link in await fetch_links(connection, persons)}
     if affected := sorted(linked.union(members)):
         await hold(connection)
         await connection.execute(_REFRESH, affected, PERSONS)

@@ -16,12 +16,16 @@ EXPIRED: Final = 5_000  # links deleted at once
 
 
 class BoughtClick(NamedTuple):
-    """What a click id names, and for how many days the click counts."""
+    """What a click id names, for how many days and of which product's events the click counts.
+
+    `product` is None if it counts for those of any.
+    """
 
     campaign: str
     creative: str
     descriptor: str
     days: int
+    product: str | None
 
 
 class ClickLink(NamedTuple):
@@ -76,7 +80,7 @@ _BOUGHT: Final = f"""
 select coalesce(n.id, '#' || i.campaign) as campaign,
     coalesce(k.creative, encode(i.creative, 'hex')) as creative,
     coalesce(s.descriptor, '#' || i.descriptor) as descriptor,
-    coalesce(c.attribution_days, {WINDOW_DAYS}) as days
+    coalesce(c.attribution_days, {WINDOW_DAYS}) as days, c.document ->> 'product' as product
 from unnest($1::bigint[], $2::bytea[], $3::bigint[]) with ordinality
     as i (campaign, creative, descriptor, position)
 left join campaign_number n on n.number = i.campaign

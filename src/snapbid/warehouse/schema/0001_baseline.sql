@@ -818,14 +818,18 @@ create table person_alias (
 create index person_alias_person on person_alias (person);
 create index person_alias_seen_at on person_alias (seen_at);
 
--- The members by which bid requests show a person.
+-- The members by which bid requests show a person of a product, and whether the product must not
+-- advertise to that person (person_restriction).
 create table person_link (
     person bigint not null,
     member bigint not null,
+    product text not null,
+    restricted boolean not null,
     seen_at timestamptz not null default now(),
     primary key (person, member)
 );
-create index person_link_member on person_link (member, seen_at);
+create index person_link_member on person_link (member, product, seen_at);
+create index person_link_restricted on person_link (member, product) where restricted;
 create index person_link_seen_at on person_link (seen_at);
 
 -- The newest events that count for an audience, at most `at_least` of them, newest first; the person
