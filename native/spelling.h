@@ -20,7 +20,7 @@ static inline uint64_t sb_from_to(uint64_t word, uint64_t first, uint64_t last) 
 static inline uint64_t sb_marks(uint64_t word, enum sb_kind kind) {
     uint64_t marks = sb_below(word, '-');
     if (kind == SB_HOSTS)
-        marks |= sb_from_to(word, '/', '/') | sb_from_to(word, ':', '@')
+        marks |= sb_from_to(word, '/', '/') | sb_from_to(word, ':', '@') | sb_from_to(word, '[', '^')
             | (word + SB_EACH(0x80 - '{'));
     else if (kind == SB_TYPES)
         marks |= sb_from_to(word, ';', ';');
@@ -82,16 +82,23 @@ static inline int sb_is_of_host(unsigned char byte) {
         || byte == '_' || byte >= 0x80;
 }
 
+/* Browsers take a backslash in a URL for a slash, and any number of them before the host. */
+static inline int sb_is_slash(char byte) { return byte == '/' || byte == '\\'; }
+
+static inline const char *sb_end_of_host(const char *at, const char *end) {
+    while (at < end && !sb_is_slash(*at) && *at != '?' && *at != '#') at++;
+    return at;
+}
+
 /* The host of a domain or URL: without scheme, user, port, path, a leading *. or www. and the
  * root's dot. Empty if there is none. */
 static inline sb_slice sb_host_in(sb_slice entry) {
-    const char *at = entry.at, *end = at + entry.size, *slash = at, *one;
-    while (slash < end && *slash != '/' && *slash != '?' && *slash != '#' && *slash != '\\') slash++;
-    if (slash + 1 < end && slash[0] == '/' && slash[1] == '/'
+    const char *at = entry.at, *end = at + entry.size, *slash = sb_end_of_host(at, end), *one;
+    if (slash + 1 < end && sb_is_slash(slash[0]) && sb_is_slash(slash[1])
         && (slash == at || slash[-1] == ':')) { /* a scheme */
-        at = slash += 2;
-        while (slash < end && *slash != '/' && *slash != '?' && *slash != '#' && *slash != '\\')
-            slash++;
+        while (slash < end && sb_is_slash(*slash)) slash++;
+        at = slash;
+        slash = sb_end_of_host(at, end);
     }
     end = slash;
     for (one = end; one > at; one--)

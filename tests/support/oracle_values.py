@@ -193,7 +193,7 @@ def host(value: Any) -> str | None:
 
 def domain(value: str) -> str:
     """Give a domain in the form in which domains compare; empty where it is none."""
-    name = re.sub(r"^([a-z][a-z0-9+.-]*:)?//", "", value.strip().lower())
+    name = re.sub(r"^([a-z][a-z0-9+.-]*:)?[/\\]{2,}", "", value.strip().lower())
     name = re.split(r"[/?#\\]", name)[0].rpartition("@")[2].partition(":")[0]
     name = re.sub(r"^(\*\.)+", "", name).strip(".")
     try:

@@ -13,8 +13,6 @@ Only fields that some campaign needs are read; `Interest` lists them. Floors are
 millionths of the currency in which bids are made.
 """
 
-from unicodedata import is_normalized, normalize
-
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.dict cimport PyDict_GetItem
@@ -33,6 +31,8 @@ from layout cimport *
 from memory cimport grow
 from search cimport SB_FOLDED, SB_NUMBER, sb_digits, sb_sort
 from spelling cimport *
+
+from snapbid.campaigns.domains import mapped
 
 cdef extern from "persons.h" nogil:
     uint64_t sb_person(const char *key, const char *name, size_t size)
@@ -154,8 +154,8 @@ cdef class Terms:
         if PyLong_CheckExact(text) and integer(text, &number):
             return self.digits(number, size)
         text = (text if PyUnicode_Check(text) else str(text)).strip().lower()
-        if not text.isascii() and not is_normalized("NFKC", text):
-            text = normalize("NFKC", text)
+        if not text.isascii():
+            text = mapped(text)
         self.keep(text)
         return self.encoded(text, size)
 

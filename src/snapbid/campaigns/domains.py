@@ -1,8 +1,8 @@
 """The normal form of domains (contract 3).
 
 That is IDNA's ASCII form in lower case, without scheme, user, port, path, a leading `*.` or `www.`,
-and the root's dot. A request's lists are read natively (`native/spelling.h`), without IDNA
-encoding: non-ASCII entries match the Unicode form of a campaign's domain, which the index has as
+and the root's dot. A request's lists are read natively (`native/spelling.h`), mapped but not
+encoded: non-ASCII entries match the Unicode form of a campaign's domain, which the index has as
 well.
 """
 
@@ -24,7 +24,7 @@ _MAX_LABEL: Final = 63
 _ENCODED: Final = "xn--"
 # Authority of a URL whose scheme may be missing: "https://user@host:443/path", "//host", "host/x".
 _AUTHORITY: Final = re.compile(
-    r"(?:(?:[a-z][a-z0-9+.\-]*:)?//)?"  # scheme
+    r"(?:(?:[a-z][a-z0-9+.\-]*:)?[/\\]{2,})?"  # scheme
     r"(?:[^/?#\\]*@)?"  # userinfo
     r"([^/?#\\:@]+)"  # host
     r"(?::[0-9]+)?"  # port
@@ -33,7 +33,7 @@ _AUTHORITY: Final = re.compile(
 )
 _PLAIN_HOST: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*", re.ASCII)
 _NOT_IN_HOST: Final = re.compile(r"[\x00-\x20\x7f-\xa0\s!\"#$%&'()*+,/:;<=>?@\[\\\]^`{|}~]")
-_DOTS: Final = re.compile("[\u3002\uff0e\uff61]")
+_IGNORED: Final = re.compile("[\u00ad\u034f\u180b-\u180d\u200b\u2060\ufe00-\ufe0f\ufeff]")
 
 
 def host(url: str) -> str | None:
@@ -50,6 +50,12 @@ def host(url: str) -> str | None:
     while name.startswith("*."):
         name = name[2:]
     return _compared(name)
+
+
+def mapped(text: str) -> str:
+    """Map a text beyond ASCII as IDNA maps domains (UTS 46): case, width, dots, what it ignores."""
+    text = unicodedata.normalize("NFKC", _IGNORED.sub("", text.lower())).lower()
+    return text.replace("\u3002", ".")
 
 
 def line_of(domain: str) -> tuple[str, ...]:
@@ -74,7 +80,7 @@ def _line_of(domain: str) -> tuple[str, ...]:
 def _compared(name: str) -> str | None:
     name = name.lower()
     if not name.isascii():
-        name = _DOTS.sub(".", unicodedata.normalize("NFKC", name).lower())
+        name = mapped(name)
         if _NOT_IN_HOST.search(name):
             return None
         encoded = [_encoded(label) for label in name.strip(".").split(".")]
