@@ -81,6 +81,15 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "35,000 currencies": {"imp": imps(1), "cur": [*range(35_000)]},
     "4,000 impressions that need tolerance": {"imp": imps(4_000, bidfloor=True)},
     "an id of 262,000 bytes": {"imp": imps(1), "id": "a" * 261_900},
+    "a blocked domain with 42,000 marks": {
+        "imp": imps(1),
+        "badv": ["a" + "\u0301" * 21_000 + "\u0316" * 21_000],
+    },
+    "a blocked domain with marks of two widths": {
+        "imp": imps(1),
+        "badv": ["a" + "\u0301\uff9e" * 21_000],
+    },
+    "a blocked domain of 40,000 ligatures": {"imp": imps(1), "badv": ["\ufdfa" * 40_000]},
 }
 
 
