@@ -33,8 +33,8 @@ _AUTHORITY: Final = re.compile(
 )
 _PLAIN_HOST: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*", re.ASCII)
 _NOT_IN_HOST: Final = re.compile(r"[\x00-\x20\x7f-\xa0\s!\"#$%&'()*+,/:;<=>?@\[\\\]^`{|}~]")
-# What no domain has: more than 8 marks in a row, whose order takes normalisation quadratic time, and
-# characters that it makes whole words of.
+# What no domain has: more than 8 marks in a row, which take quadratic time to order, and characters
+# that stand for whole words.
 _EXCESSIVE: Final = re.compile(
     "(?:[^\\w\x00-\x7f]|[\uff9e\uff9f]){9,}|[\u3300-\u33ff\ufdf0-\ufdfc]"
 )
