@@ -157,6 +157,20 @@ def test_imports_run_one_way(path: Path) -> None:
     assert not others - EDGES[mine], f"{identify(path)} imports {sorted(others - EDGES[mine])}"
 
 
+def test_no_field_of_a_struct_hides_a_type() -> None:
+    """Since Python 3.14, annotations are evaluated later: `date: date` would be the field."""
+    hidden = []
+    for node in (node for path in MODULES for node in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(node, ast.ClassDef) and any(
+            ast.unparse(base).endswith("Struct") for base in node.bases
+        ):
+            fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+            types = [name for each in fields for name in ast.walk(each.annotation)]
+            used = {name.id for name in types if isinstance(name, ast.Name)}
+            hidden += [(node.name, name) for name in used & {ast.unparse(f.target) for f in fields}]
+    assert hidden == []
+
+
 def test_each_edge_is_needed_and_none_runs_up() -> None:
     imported = {room: set[str]() for room in EDGES}
     for path in MODULES:

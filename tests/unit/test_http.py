@@ -273,7 +273,9 @@ def of_window(log: int, body: bytes) -> bytes:
     """A frame that needs a window of so many bits, and does not tell its size."""
     parameters: dict[int, int] = {zstd.CompressionParameter.window_log: log}
     compressor = zstd.ZstdCompressor(options=parameters)
-    return compressor.compress(body, zstd.ZstdCompressor.FLUSH_BLOCK) + compressor.flush()
+    begun: bytes = compressor.compress(body, zstd.ZstdCompressor.FLUSH_BLOCK)
+    end: bytes = compressor.flush()
+    return begun + end
 
 
 @pytest.mark.parametrize(

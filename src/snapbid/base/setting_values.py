@@ -1,5 +1,6 @@
 """Parsers and validators for settings: from the text of a variable to the checked value."""
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -155,7 +156,8 @@ def file(text: str) -> Path:
 def path_of(text: str) -> Path:
     try:
         path = Path(text).expanduser().absolute()
-        path.exists()  # raises for names that no file system takes
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()  # raises for names that no file system takes
     except OSError as error:
         raise InvalidValueError(f"cannot be used: {error.strerror}", repr(text)) from error
     except RuntimeError as error:  # from expanding ~user

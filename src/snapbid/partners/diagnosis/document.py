@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,7 @@ from snapbid.operations.golive.store import RecentRequestStats, SspRequestStats
 from snapbid.partners.diagnosis.window import MINUTES, DiagnosisWindow
 from snapbid.warehouse.diagnosis import DayHistory
 
+Day: TypeAlias = date  # for a field named `date`
 NO_BID: Final = {
     Reason.NO_CAMPAIGN: "no campaign matches the request: see the rules that refused last",
     Reason.NO_MEDIA: "no impression has banner, video, audio or native: send one of them",
@@ -124,7 +125,7 @@ class NoticeCounts(Struct, frozen=True):
 class DiagnosisDay(Struct, frozen=True, rename="camel"):
     """One UTC day."""
 
-    date: date
+    date: Day
     requests: int
     bids: int
     late: int
