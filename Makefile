@@ -17,8 +17,10 @@
 #               INPUTS=10000000: under the sanitizers, several times as fast without coverage
 # make sanitize   the extensions' tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make exchange PREBID_SERVER=checkout   Prebid Server (Go) trades with `snapbid up`; RECORD=1 keeps it
-# make wheel   dist/snapbid-….whl, built twice in different places and compared byte for byte, and beside
-#              it a bill of materials
+# make wheel   dist/: source distribution and wheel, built twice in different places and compared byte for
+#              byte, a bill of materials, and checksums
+# make release VERSION=0.2.0   commits that version and its dated changelog, and builds these
+# make wheels   a wheel for each version of Python, in containers (BUILDER=podman)
 # make container   builds the container file with BUILDER=podman
 # make lock    renews requirements/: the newest versions that pyproject.toml allows, with their hashes
 #
@@ -42,13 +44,13 @@ needs = $(PY) -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "
 	p["project"]["optional-dependencies"][k])), sep="\n")' $(1)
 
 # Each list of pyproject.toml has its file of pinned versions and hashes; nothing else is installed.
-LISTS := build run embedded parquet sbom dev bench fuzz lock
+LISTS := build run embedded parquet sbom dev bench fuzz wheels lock
 locked = $(foreach list,$(1),-r requirements/$(list).txt)
 
 MINUTES ?= $(if $(filter fuzz,$(MAKECMDGOALS)),2,10)
 
-.PHONY: run build check test test-all lint style types bench market soak simulate fuzz sanitize sanitized exchange wheel \
-	container lock clean prerequisites on_path
+.PHONY: run build check test test-all lint style types bench market soak simulate fuzz sanitize sanitized exchange \
+	wheel release wheels container lock clean prerequisites on_path
 .DELETE_ON_ERROR:
 
 run: build
@@ -157,31 +159,68 @@ exchange: $(VENV)/.dev build
 	PYTHONPATH=tests $(PY) -m support.exchange $(if $(RECORD),--record) \
 	build/prebid-server "$(PREBID_SERVER)"
 
-# What a wheel must not depend on differs between the two builds: place, time zone, hash seed. Their
-# files have the time of the last commit and the same modes whatever the umask.
-SOURCES := pyproject.toml setup.py README.md LICENSE native src
-VERSION = $$($(PY) src/snapbid/base/version.py)
-wheel: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
+# The wheel is built from the source distribution, and both twice. What they must not depend on differs
+# between the two builds: place, time zone, hash seed, and whether pip builds the wheel. Files have the
+# time of the last commit, and the same modes whatever the umask.
+SOURCES := pyproject.toml setup.py MANIFEST.in README.md CHANGELOG.md LICENSE native requirements src
+BUILT_VERSION = $$($(PY) src/snapbid/base/version.py)
+SETUP = $(abspath $(PY)) -W ignore setup.py --quiet
+PIP_WHEEL = $(abspath $(PY)) -m pip --quiet wheel --no-build-isolation --no-deps .
+wheel wheels: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
 wheel: $(VENV)/.run $(VENV)/.sbom
-	@rm -rf build/wheel && mkdir -p build/wheel/first build/wheel/second/further/down dist
-	@echo "building the wheel twice, side by side"
-	@umask 022; for place in first second/further/down; do tar c --mode=u=rwX,go=rX \
-	--exclude='*.so' --exclude=__pycache__ --exclude='*.egg-info' $(SOURCES) | \
-	tar x -C build/wheel/$$place && printf "Version: %s\n" "$(VERSION)" \
-	> build/wheel/$$place/PKG-INFO || exit 1; done; \
-	(cd build/wheel/first && $(MAKE_WHEEL)/one) & \
-	(cd build/wheel/second/further/down && TZ=Asia/Kathmandu PYTHONHASHSEED=7 $(MAKE_WHEEL)/two \
-	>/dev/null) && wait $$!
-	@cd build/wheel/one && for wheel in *.whl; do cmp "$$wheel" "../two/$$wheel" || exit 1; done
-	@cp build/wheel/one/*.whl dist/ && sha256sum dist/$$(ls build/wheel/one)
+	@rm -rf build/wheel && mkdir -p build/wheel/first build/wheel/second/further/down \
+	build/wheel/one build/wheel/two dist
+	@echo "building the source distribution, and from it the wheel, twice, side by side"
+	@umask 022; $(call build_both,first,$(SETUP) bdist_wheel --dist-dir,one) & first=$$!; \
+	export TZ=Asia/Kathmandu PYTHONHASHSEED=7; \
+	$(call build_both,second/further/down,$(PIP_WHEEL) --wheel-dir,two) >/dev/null && wait $$first
+	@cd build/wheel/one && for built in *; do cmp "$$built" "../two/$$built" || exit 1; done
+	@cp build/wheel/one/* dist/
 	@echo "listing what a server installs with it"
 	@$(PYTHON) -m venv --without-pip build/wheel/server
 	@$(PIP) --python build/wheel/server install --require-hashes $(call locked,run)
 	@$(PIP) --python build/wheel/server install --no-deps build/wheel/one/*.whl
 	@$(VENV)/bin/cyclonedx-py environment --output-reproducible \
 	-o dist/$$(basename build/wheel/one/*.whl .whl).cdx.json build/wheel/server/bin/python
+	@$(sum_up)
 
-MAKE_WHEEL = $(CURDIR)/$(PY) -W ignore setup.py --quiet bdist_wheel --dist-dir $(CURDIR)/build/wheel
+# $(call build_both,PLACE,BUILDER,RESULT): a source distribution in build/wheel/PLACE, and a wheel from it.
+build_both = (tar c --mode=u=rwX,go=rX --exclude='*.so' --exclude=__pycache__ --exclude='*.egg-info' \
+	$(SOURCES) | tar x -C build/wheel/$(1) && version="$(BUILT_VERSION)" && cd build/wheel/$(1) && \
+	printf "Version: %s\n" "$$version" >PKG-INFO && \
+	SNAPBID_BUILT=1 $(SETUP) sdist --formats=tar --dist-dir . && tar xf "snapbid-$$version.tar" && \
+	tar c --sort=name --mtime="@$$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
+	"snapbid-$$version" | gzip -9n >"$(CURDIR)/build/wheel/$(3)/snapbid-$$version.tar.gz" && \
+	cd "snapbid-$$version" && $(2) "$(CURDIR)/build/wheel/$(3)")
+
+sum_up = version="$(BUILT_VERSION)" && cd dist && \
+	sha256sum "snapbid-$$version.tar.gz" "snapbid-$$version"-* | tee SHA256SUMS
+
+# A wheel for each version of Python, from the source distribution, as [tool.cibuildwheel] says: for
+# this processor, or for another one by an emulator (CIBW_ARCHS=aarch64).
+wheels: wheel $(VENV)/.wheels
+	CIBW_CONTAINER_ENGINE=$(BUILDER) $(VENV)/bin/cibuildwheel --platform linux --output-dir dist \
+	"dist/snapbid-$(BUILT_VERSION).tar.gz"
+	@$(sum_up)
+
+# Commits the version and the dated changelog, unless they are there, and builds what is released.
+RELEASED := $(shell sed -n 's/^RELEASE: Final = "\(.*\)"/\1/p' src/snapbid/base/version.py)
+refuse = { echo "no release: $(1)" >&2; exit 1; }
+release:
+	@expr "$(VERSION)" : '[0-9]*\.[0-9]*\.[0-9]*$$' >/dev/null || $(call refuse,say which: VERSION=0.2.0)
+	@printf '%s\n' "$(RELEASED)" "$(VERSION)" | sort -VC || \
+	$(call refuse,$(VERSION) comes before $(RELEASED))
+	@! git rev-parse --quiet --verify "refs/tags/v$(VERSION)" >/dev/null || \
+	$(call refuse,v$(VERSION) is tagged)
+	@test -z "$$(git status --porcelain)" || $(call refuse,there are changes that are not committed)
+	@grep -m1 '^## ' CHANGELOG.md | grep -qE '^## (Unreleased|$(VERSION) \(.*\))$$' || \
+	$(call refuse,the newest section of CHANGELOG.md is not "## Unreleased")
+	@sed -i "0,/^## /s/^## .*/## $(VERSION) ($$(date -u +%F))/" CHANGELOG.md
+	@sed -i 's/^RELEASE: Final = .*/RELEASE: Final = "$(VERSION)"/' src/snapbid/base/version.py
+	@git diff --quiet || git commit --quiet --all --message "release: $(VERSION)"
+	@$(MAKE) --no-print-directory wheel
+	@echo "to publish it:"
+	@echo "git tag --annotate v$(VERSION) --message 'Snapbid $(VERSION)' $$(git rev-parse --short HEAD)"
 
 BUILDER ?= podman
 container:
@@ -218,7 +257,7 @@ $(VENV)/.run: $(FRAME) $(patsubst %,requirements/%.txt,build run embedded)
 	@SNAPBID_BUILT=1 $(PIP) install --no-build-isolation --no-deps --editable .
 	@mkdir -p build && touch $(EXTENSION) $@
 
-$(patsubst %,$(VENV)/.%,dev bench fuzz lock sbom): $(VENV)/.%: requirements/%.txt $(VENV)/.run
+$(patsubst %,$(VENV)/.%,dev bench fuzz wheels lock sbom): $(VENV)/.%: requirements/%.txt $(VENV)/.run
 	@echo "installing what $* needs"
 	@$(PIP) install --require-hashes $(call locked,$*)
 	@touch $@

@@ -69,6 +69,7 @@ LONG: Final = (
     "integration/test_proxies.py",
     "integration/test_quiet.py",
     "integration/test_reconcile.py",
+    "integration/test_release.py",
     "integration/test_reload.py",
     "integration/test_serve.py",
     "property/test_crowd.py",
