@@ -72,6 +72,7 @@ LONG: Final = (
     "integration/test_release.py",
     "integration/test_reload.py",
     "integration/test_serve.py",
+    "integration/test_upgrade.py",
     "property/test_crowd.py",
     "property/test_demand.py",
     "property/test_examine.py",
