@@ -4,7 +4,6 @@ import re
 import runpy
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -59,9 +58,8 @@ def test_sources_that_differ_from_their_commit_are_another_version(checkout: Pat
 
 
 def test_an_archive_has_the_version_of_its_commit(checkout: Path, tmp_path: Path) -> None:
-    git(checkout, "archive", "--output", str(tmp_path / "archive.tar"), "HEAD")
-    with tarfile.open(tmp_path / "archive.tar") as archive:
-        archive.extractall(tmp_path / "archive", filter="data")
+    git(checkout, "archive", "--output", str(tmp_path / "archive.zip"), "HEAD")
+    shutil.unpack_archive(tmp_path / "archive.zip", tmp_path / "archive")
     unpacked = runpy.run_path(str(tmp_path / "archive" / FILE))
     assert unpacked["of_sources"](tmp_path / "archive") == of_sources(checkout)
 
