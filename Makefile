@@ -4,7 +4,7 @@
 #                 TESTS=tests/faults/test_tls.py: these instead
 #                 REDIS=/usr/bin/valkey-server: on that Redis or Valkey instead of the wheel's
 # make test-all   the other tests, which take longer
-# make bench   the benchmarks
+# make bench   the benchmarks; QUICK=1: some of them, within three minutes
 # make market   the benchmark of bidders, BIDDERS="snapbid fastapi" or all that can be run; QUICK=1;
 #               CHECKOUTS="rust-rtb-bidder=PATH aws-bidder=PATH"
 # make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario;
@@ -105,7 +105,7 @@ types: $(VENV)/.dev build
 	$(PY) -m mypy.stubtest --concise $(STUBS)
 
 bench: $(VENV)/.dev $(VENV)/.bench build
-	$(PY) -m bench
+	$(PY) -m bench $(if $(QUICK),--quick)
 
 market: $(VENV)/.dev $(VENV)/.bench build
 	$(PY) -m bench.market $(BIDDERS) $(if $(QUICK),--quick) $(addprefix --checkout ,$(CHECKOUTS))

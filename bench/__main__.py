@@ -1,6 +1,6 @@
 """Runs all or the named benchmarks and compares them with the committed results.
 
-    python -m bench [KIND ...] [--keep] [--long] [--all]
+    python -m bench [KIND ...] [--keep] [--long | --quick] [--all]
     python -m bench pythons --python /usr/bin/python3.13 [--python ...]
     python -m bench profile --perf /usr/bin/perf [--before CHECKOUT/.venv/bin/python]
 
@@ -38,7 +38,9 @@ def main() -> None:
     )
     parser.add_argument("kind", nargs="*", metavar="KIND", help=", ".join(RUNS))
     parser.add_argument("--keep", action="store_true", help="make these the results to commit")
-    parser.add_argument("--long", action="store_true", help="more rounds, for steadier figures")
+    pace = parser.add_mutually_exclusive_group()
+    pace.add_argument("--long", action="store_true", help="more rounds, for steadier figures")
+    pace.add_argument("--quick", action="store_true", help="what a change moves, in three minutes")
     parser.add_argument("--all", action="store_true", help="also show what has not moved")
     for needed in (each for run in RUNS.values() for each in run.needs):
         parser.add_argument(needed, metavar="PATH", action="append", default=[])
@@ -53,8 +55,14 @@ def main() -> None:
     OUTPUT.mkdir(parents=True)
     os.chdir(ROOT)
     started = time.monotonic()
-    kinds = chosen.kind or [kind for kind in RUNS if given[kind] is not None]
-    failed = [kind for kind in kinds if not _run(kind, given[kind] or (), long=chosen.long)]
+    kinds = chosen.kind or [
+        kind
+        for kind, run in RUNS.items()
+        if given[kind] is not None and (run.quick is not None or not chosen.quick)
+    ]
+    failed = [
+        kind for kind in kinds if not _run(kind, (*_paced(kind, chosen), *(given[kind] or ())))
+    ]
     print(f"all runs: {time.monotonic() - started:.0f} s")
     _report(all=chosen.all)
     if failed:
@@ -84,10 +92,17 @@ def _absolute(value: str) -> str:
     return name + equals + os.path.abspath(path)
 
 
-def _run(kind: str, given: tuple[str, ...], *, long: bool) -> bool:
+def _paced(kind: str, chosen: argparse.Namespace) -> tuple[str, ...]:
+    """The options that say how long a run takes."""
+    run = RUNS[kind]
+    if chosen.quick and run.quick is not None:
+        return run.quick
+    return () if chosen.long else run.options
+
+
+def _run(kind: str, options: tuple[str, ...]) -> bool:
     """Do a run and write its result to `OUTPUT`; returns whether it succeeded."""
     started = time.monotonic()
-    options = given if long else (*RUNS[kind].options, *given)
     output = OUTPUT / f"{kind}.json"
     if kind == MICRO:
         command = ["pytest", "bench/micro", *MICRO_OPTIONS, *options, f"--benchmark-json={output}"]

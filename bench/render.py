@@ -21,6 +21,7 @@ This page is rendered from `results/*.json` by `python -m bench.render`; do not 
 
     make bench                   run everything, show what changed since the committed results
     python -m bench --keep       the same, and make these the results to commit
+    make bench QUICK=1           what a change moves most, within three minutes
     python -m bench --long       more rounds for steadier figures, about half an hour
     python -m bench socket       only some of the runs
     python -m bench.socket_run --rounds 3 --seconds 1     a quick socket run

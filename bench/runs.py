@@ -31,23 +31,31 @@ class Run(NamedTuple):
     """A run.
 
     `options` are those of `make bench`, which must end within 10 minutes in all; without them a run
-    takes longer and its figures are steadier. `reference` is a figure that does not depend on the
-    product: if it moved, the machine did. One that `needs` options runs where one of them is given.
+    takes longer and its figures are steadier. `quick` are those of a run of three minutes in all,
+    None if it is no part of that. `reference` is a figure that does not depend on the product: if
+    it moved, the machine did. One that `needs` options runs where one of them is given.
     """
 
     section: Section
     options: tuple[str, ...] = ()
     reference: str | None = None
     needs: tuple[str, ...] = ()
+    quick: tuple[str, ...] | None = None
 
 
 MICRO: Final = "micro"  # run by pytest-benchmark; the others are modules
 RUNS: Final = {
-    MICRO: Run(micro, ("--benchmark-max-time=0.5",), "reference_json, µs"),
+    MICRO: Run(
+        micro,
+        ("--benchmark-max-time=0.5",),
+        "reference_json, µs",
+        quick=("--benchmark-max-time=0.1", "-k", "not 100000"),
+    ),
     "socket": Run(
         socket,
         ("--rounds=5", "--seconds=1.5", "--half-rounds=3", "--half-seconds=2"),
         "constant, processor µs",
+        quick=("--rounds=3", "--seconds=0.5", "--half-rounds=1", "--half-seconds=1"),
     ),
     "ledger": Run(ledger, ("--rounds=3",)),
     "drain": Run(drain, ("--seconds=20",)),

@@ -9,7 +9,7 @@ from bench.logged import ChunksOnly
 from bench.micro.conftest import Each
 from bench.snapshot import NOW_MS, SSP
 from snapbid.bidding.bid import CatalogSnapshot, NoBid, propose
-from snapbid.bidding.request import decode
+from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.response import Bid
 
 
@@ -20,13 +20,14 @@ def test_logging_a_bid(
     rows, source = log.rows, (SSP, "bench")
     answers = []
     for body in bids:
-        proposal = propose(decode(body), SSP, ten_thousand, NOW_MS)
+        request = decode(body)
+        proposal = propose(request, SSP, ten_thousand, NOW_MS)
         assert not isinstance(proposal, NoBid)
-        answers.append((proposal.auction_id, proposal.bids))
+        answers.append((request, proposal.bids))
 
-    def write(auction_id: str, own: list[Bid]) -> None:
+    def write(request: BidRequest, own: list[Bid]) -> None:
         began_ms = rows.begin()
-        rows.bids(began_ms, source, auction_id, own, "USD", False)
+        rows.bids(began_ms, source, request, own, "USD", False)
         rows.end()
 
     each(write, answers)
