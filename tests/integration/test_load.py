@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from support.commands import invoke
@@ -63,6 +64,28 @@ def test_a_stall_is_in_the_percentiles(load: Any) -> None:
     assert phase["latency_ms"]["p50"] < phase["latency_ms"]["p90"]
     assert status == 1
     assert re.search(r"^FAILED: objective missed in load at 100/s: p99=500ms", output, re.M), output
+
+
+def test_the_result_is_written_for_other_tools(
+    load: Any, plain: tuple[str, ...], tmp_path: Path
+) -> None:
+    """And a file that cannot be written is refused before the run."""
+    stub, xml, text = StubBidder(bid), tmp_path / "junit.xml", tmp_path / "load.prom"
+    given = (*QUICK, *plain, "--rate", "50", "--duration", "1s", "--arrivals", "even")
+    with stub.running():
+        status, _, output = load(
+            stub.url, *given, "--timeout", "10s", "--objective", "p99=20s",
+            "--junit", str(xml), "--metrics", str(text),
+        )  # fmt: skip
+        asked = stub.asked["bid"]
+        refused, _, why = load(stub.url, *given, "--junit", str(tmp_path / "no" / "junit.xml"))
+        assert stub.asked["bid"] == asked == 50
+    assert status == 0, output
+    suite = ElementTree.parse(xml).getroot()
+    assert (suite.get("failures"), suite.get("hostname")) == ("0", stub.url)
+    assert 'snapbid_load_requests{kind="bid",phase="load"} 50.0' in text.read_text()
+    assert refused == 2
+    assert "junit.xml cannot be written: its directory does not exist" in why
 
 
 def test_requests_without_a_free_connection_are_dropped_and_counted(load: Any) -> None:

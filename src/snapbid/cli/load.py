@@ -2,9 +2,9 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Out = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
+OUTPUTS: Final = ("json_file", "html_file", "junit_file", "metrics_file")
 Given = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -133,6 +134,10 @@ class LoadCommand(ShellCommand):
 @click.option(
     "--html", "html_file", type=Out, metavar="FILE", help="Write the result as a page with plots."
 )
+@click.option("--junit", "junit_file", type=Out, metavar="FILE",
+              help="Write the result as JUnit XML.")  # fmt: skip
+@click.option("--metrics", "metrics_file", type=Out, metavar="FILE",
+              help="Write the result as Prometheus text.")  # fmt: skip
 @click.option("--i-own-this-target", "owned", is_flag=True,
               help="Required for a target that is not this machine.")  # fmt: skip
 def load(target: str | None, **raw: Any) -> None:
@@ -146,12 +151,12 @@ def load(target: str | None, **raw: Any) -> None:
 
     try:
         options = _options(target, raw)
-        _check_files(raw["json_file"], raw["html_file"])
+        _check_files(*(raw[name] for name in OUTPUTS))
         refuse_misuse(options, raw["owned"])
         result = _run(options, raw)
     except (OptionError, ReplayError) as error:
         raise console.WrongSettings(f"snapbid load: {error}") from error
-    _write(result, raw["json_file"], raw["html_file"])
+    _write(result, {name: raw[name] for name in OUTPUTS})
     sys.exit(0 if result.verdict.ok else 1)
 
 
@@ -330,16 +335,22 @@ def _check_files(*files: Path | None) -> None:
             raise OptionError(f"{file} cannot be written: its directory does not exist")
 
 
-def _write(result: "LoadResult", json_file: Path | None, html_file: Path | None) -> None:
+def _write(result: "LoadResult", files: dict[str, Path | None]) -> None:
+    """Write the result to those files that are named; the keys are `OUTPUTS`."""
     import msgspec
 
-    try:
-        if json_file is not None:
-            text = msgspec.json.format(msgspec.json.encode(result), indent=1)
-            json_file.write_bytes(text + b"\n")
-        if html_file is not None:
-            from snapbid.loadtest.page import page
+    from snapbid.loadtest import exports
+    from snapbid.loadtest.page import page
 
-            html_file.write_text(page(result), encoding="utf-8")
+    forms: dict[str, Callable[[], bytes]] = {
+        "json_file": lambda: msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n",
+        "html_file": lambda: page(result).encode(),
+        "junit_file": lambda: exports.junit(result),
+        "metrics_file": lambda: exports.prometheus(result),
+    }
+    try:
+        for name, file in files.items():
+            if file is not None:
+                file.write_bytes(forms[name]())
     except OSError as error:
         raise console.Refused(f"snapbid load: {error.filename}: {error.strerror}") from error
