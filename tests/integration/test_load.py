@@ -88,6 +88,58 @@ def test_the_result_is_written_for_other_tools(
     assert "junit.xml cannot be written: its directory does not exist" in why
 
 
+def test_another_bidder_is_tested_with_a_corpus(load: Any, tmp_path: Path) -> None:
+    """At its own path, by OpenRTB alone; notices go to it, and to nobody else."""
+    corpus, stub = tmp_path / "corpus", StubBidder()
+    corpus.mkdir()
+    for number in range(3):
+        imp = {"id": "1", "banner": {"w": 300, "h": 250}, "tagid": f"slot-{number}"}
+        (corpus / f"{number}.json").write_text(json.dumps({"id": "x", "imp": [imp]}, indent=1))
+
+    def answer(request: Document) -> bytes:
+        seen.add(request["imp"][0]["tagid"])
+        here = f"{stub.url}/won?price=${{AUCTION_PRICE}}"
+        own = {"id": "1", "impid": "1", "price": 2.5, "adm": "<p>", "adomain": ["a.example"]}
+        own |= {"nurl": here, "burl": "http://elsewhere.example/billed"}
+        return with_body(200, json.dumps(
+            {"id": request["id"], "seatbid": [{"bid": [own]}]}
+        ).encode())  # fmt: skip
+
+    seen: set[str] = set()
+    stub = StubBidder(answer)
+    with stub.running():
+        status, result, output = load(
+            stub.url, "--target-path", "/openrtb2/{ssp}/bid", "--corpus", str(corpus),
+            "--ssp", "nova", "--warmup", "0s", "--rate", "50", "--duration", "1s",
+            "--arrivals", "even", "--timeout", "10s", "--objective", "p99=20s", "--win-rate", "1",
+            "--bill-rate", "1", "--bill-delay", "0s", "--objective", "bid-rate=100%",
+        )  # fmt: skip
+    assert status == 0, output
+    assert measured(result)["kinds"] == {"bid": 50}
+    assert seen == {"slot-0", "slot-1", "slot-2"}
+    assert result["notices"]["fired"] == {"win": 50}
+    assert set(stub.targets) == {"/openrtb2/nova/bid", "/won?price=2.5"}
+    assert result["settings"]["traffic"] == "corpus corpus"
+    assert result["reconciliation"]["status"] == "not done"
+
+
+def test_a_corpus_that_cannot_be_sent(load: Any, tmp_path: Path) -> None:
+    def refused(*options: str) -> str:
+        status, _, output = load("http://127.0.0.1:1", *QUICK, *options, run=invoke)
+        assert status == 2, output
+        return str(output)
+
+    corpus, file = tmp_path / "corpus", tmp_path / "one.jsonl"
+    corpus.mkdir()
+    file.write_text('{"id":"1","imp":[{"id":"1","banner":{}}]}')
+    assert "must have from 1 to 200000 files *.json" in refused("--corpus", str(corpus))
+    (corpus / "a.json").write_text("{")
+    assert f"{corpus / 'a.json'}: is not JSON" in refused("--corpus", str(corpus))
+    both = ("--corpus", str(corpus), "--replay", str(file))
+    assert "--corpus and --replay exclude each other" in refused(*both)
+    assert "--target-path must be a path" in refused("--target-path", "openrtb")
+
+
 def test_requests_without_a_free_connection_are_dropped_and_counted(load: Any) -> None:
     stub = StubBidder(stall_from=20, stall_s=1.5)
     with stub.running():
@@ -192,7 +244,7 @@ def test_a_scenario_runs_its_phases(load: Any, tmp_path: Path) -> None:
     [
         ("", "Object missing required field `phase`"),
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 0", "$.phase[0].rate"),
-        ("[[phase]]\nname = 'a'\nduration = 'x'\nrate = 1", "a: duration must be a time"),
+        ("[[phase]]\nname = 'a'\nduration = 'x'\nrate = 1", "a: duration must be a duration"),
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nrat = 2", "unknown field `rat`"),
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nmeasured = false", "no phase is"),
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nfrom = 1", "from must differ"),

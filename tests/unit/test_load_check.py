@@ -24,7 +24,7 @@ def request(**changes: Any) -> Document:
     return {"id": "auction-1", "imp": [imp], **changes}
 
 
-def judge(asked: Document, **changes: Any) -> BrokenRule | None:
+def judge(asked: Document, *, ours: bool = True, **changes: Any) -> BrokenRule | None:
     """The rule broken by an answer that is good except for the changes."""
     shown = {**asked, "imp": [{**asked["imp"][0], "id": "1%20a"}]}
     changes = {"impid": "1 a", **changes}
@@ -33,10 +33,11 @@ def judge(asked: Document, **changes: Any) -> BrokenRule | None:
     response = json.loads(bid(shown, **changes).partition(b"\r\n\r\n")[2]) | top
     if seat is not None:
         response["seatbid"][0]["seat"] = seat
-    answer = parse(json.dumps(response).encode())
+    answer = parse(json.dumps(response).encode(), ours=ours)
     if isinstance(answer, BrokenRule):
         return answer
-    return check(answer, "auction-1", request_limits(decode(json.dumps(asked).encode()), RATES))
+    limits = request_limits(decode(json.dumps(asked).encode()), RATES)
+    return check(answer, "auction-1", limits, ours=ours)
 
 
 def test_two_impressions_of_a_pod() -> None:
@@ -197,6 +198,54 @@ def test_a_spoiled_answer_breaks_its_rule(rule: str, asked: Document, changes: D
 @pytest.mark.parametrize(("asked", "changes"), GOOD)
 def test_a_good_answer_passes(asked: Document, changes: Document) -> None:
     assert judge(request(**asked), **changes) is None
+
+
+OURS_ALONE = {"adm", "nurl", "burl", "lurl"}
+
+
+@pytest.mark.parametrize(("rule", "asked", "changes"), SPOILED)
+def test_any_bidder_keeps_the_rules_that_are_not_ours_alone(
+    rule: str, asked: Document, changes: Document
+) -> None:
+    broken = judge(request(**asked), ours=False, **changes)
+    is_ours_alone = rule in OURS_ALONE or "crid" in changes
+    assert (broken and broken.rule) == (None if is_ours_alone else rule), broken
+
+
+@pytest.mark.parametrize(("asked", "changes"), GOOD)
+def test_what_passes_of_ours_passes_of_any_bidder(asked: Document, changes: Document) -> None:
+    assert judge(request(**asked), ours=False, **changes) is None
+
+
+def other(asked: Document, **bid: Any) -> BrokenRule | None:
+    """The rule broken by another bidder's answer with what OpenRTB requires, and this."""
+    required = {"id": "1", "impid": "1 a", "price": 1.0, "adomain": ["shop.example"]}
+    body = json.dumps({"id": "auction-1", "seatbid": [{"bid": [required | bid]}]}).encode()
+    strict = parse(body)
+    assert isinstance(strict, BrokenRule)
+    assert strict.rule == "response"
+    answer = parse(body, ours=False)
+    assert not isinstance(answer, BrokenRule)
+    limits = request_limits(decode(json.dumps(asked).encode()), RATES)
+    return check(answer, "auction-1", limits, ours=False)
+
+
+def test_another_bidder_may_leave_out_what_it_has_no_choice_of() -> None:
+    one = {"banner": {"w": 300, "h": 250}}
+    two = {"banner": {"w": 300, "h": 250, "format": [{"w": 320, "h": 50}]}}
+    assert other(request(imp=one), adm="<p>") is None
+    assert other(request(imp=one), nurl="http://bid.example/markup") is None
+    assert other(request(imp=one | {"video": {}}), adm="<p>") is None
+    for imp, stated, rule in (
+        (two, {"adm": "<p>"}, "size"),
+        (one, {}, "adm"),
+        (one, {"adm": "<p>", "price": 0.5}, "price"),
+        (one, {"adm": "<p>", "w": 320, "h": 50}, "size"),
+        (one, {"adm": "<p>", "mtype": 2}, "media"),
+    ):
+        broken = other(request(imp=imp), **stated)
+        assert broken is not None
+        assert broken.rule == rule
 
 
 def test_an_answer_that_is_not_json() -> None:

@@ -108,6 +108,10 @@ class LoadCommand(ShellCommand):
               help="TOML file of phases, instead of --rate, --warmup and --ramp.")  # fmt: skip
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               metavar="FILE", help="Send the requests that `serve --record` wrote.")  # fmt: skip
+@click.option("--corpus", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              metavar="DIRECTORY", help="Send the bid requests in its files *.json.")  # fmt: skip
+@click.option("--target-path", metavar="PATH",
+              help="Path of another bidder's endpoint; implies --no-reconcile.")  # fmt: skip
 @click.option("--requests", default=5000, show_default=True, help="Distinct requests to generate.")
 @click.option("--win-rate", default=0.1, show_default=True, help="Share of bids that win.")
 @click.option("--bill-rate", default=0.95, show_default=True, help="Share of wins that are billed.")
@@ -179,13 +183,16 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
     bounds = _objectives("--objective", raw["objectives"] or objectives.DEFAULTS)
     delays = [options.delay(f"--{kind}-delay", raw[f"{kind}_delay"])
               for kind in ("win", "bill", "loss")]  # fmt: skip
-    mix = options.Mix(weights, raw["replay"])
+    if raw["corpus"] and raw["replay"]:
+        raise options.OptionError("--corpus and --replay exclude each other")
+    mix = options.Mix(weights, raw["corpus"] or raw["replay"])
     phases: list[Phase] = []
     mixes = [mix]
     if raw["scenario"] is not None:
         phases, mixes = scenario.planned(scenario.read(raw["scenario"]), mix)
     return options.Options(
         target=address,
+        path=options.bid_path(raw["target_path"]),
         canonical=canonical,
         rates=options.rates(raw["steps"]) if raw["steps"] else [raw["rate"]],
         find_capacity=raw["find_capacity"],
@@ -231,7 +238,7 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
 
     auctions = load_auctions(options)
     descriptors = {auction.ssp for mix in auctions for auction in mix}
-    if not raw["no_reconcile"]:
+    if options.ours and not raw["no_reconcile"]:
         canonical, tokens = _access(descriptors, options.canonical, raw["tokens"])
         options = replace(options, canonical=canonical, tokens=tokens)
     if raw["events"]:

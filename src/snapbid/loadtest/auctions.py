@@ -22,6 +22,8 @@ MAX_LINE: Final = 1 << 20
 MAX_REQUESTS: Final = 200_000
 ID_LENGTH: Final = 18
 DEFAULT_SSP: Final = "acme"  # in the demo data
+SSP: Final = "{ssp}"
+BID_PATH: Final = f"/api/v1/openrtb2/{SSP}/bid"
 SSP_FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 
 
@@ -59,22 +61,24 @@ def prepare(
     host: str,
     rates: Rates,
     seed: int,
+    path: str = BID_PATH,
 ) -> list[Auction]:
     """Build auctions from requests, drawing an SSP for each by these weights.
 
-    Without weights a request keeps its recorded SSP, else it gets `DEFAULT_SSP`. Raises ReplayError
-    for a request that does not decode.
+    Without weights a request keeps its recorded SSP, else it gets `DEFAULT_SSP`, which takes the
+    place of `{ssp}` in the path. Raises ReplayError for a request that does not decode.
     """
     random = Random(seed)
     names, cumulative = list(ssps), list(accumulate(ssps.values()))
     auctions = []
     for number, (ssp, request) in enumerate(requests, 1):
         name = random.choices(names, cum_weights=cumulative)[0] if names else ssp or DEFAULT_SSP
-        auctions.append(_auction(request, name, host, rates, number))
+        target = f"{path.replace(SSP, name)} HTTP/1.1\r\nHost: {host}"
+        auctions.append(_auction(request, name, target, rates, number))
     return auctions
 
 
-def _auction(request: dict[str, Any], ssp: str, host: str, rates: Rates, number: int) -> Auction:
+def _auction(request: dict[str, Any], ssp: str, target: str, rates: Rates, number: int) -> Auction:
     rest = {name: value for name, value in request.items() if name != "id"}
     after = b'",' + json.dumps(rest, separators=(",", ":")).encode()[1:]
     try:
@@ -83,7 +87,7 @@ def _auction(request: dict[str, Any], ssp: str, host: str, rates: Rates, number:
         raise ReplayError(f"request {number}: {problem.detail}") from None
     length = len(after) + len(b'{"id":"') + ID_LENGTH
     head = (
-        f"POST /api/v1/openrtb2/{ssp}/bid HTTP/1.1\r\nHost: {host}\r\n"
+        f"POST {target}\r\n"
         "Content-Type: application/json\r\nX-Openrtb-Version: 2.6\r\n"
         f'Content-Length: {length}\r\n\r\n{{"id":"'
     )
@@ -108,6 +112,23 @@ def read_recording(path: Path) -> list[tuple[str | None, dict[str, Any]]]:
     if not requests:
         raise ReplayError(f"{path} contains no request")
     return requests
+
+
+def read_corpus(directory: Path) -> list[tuple[str | None, dict[str, Any]]]:
+    """Read a directory of bid requests, one a `.json` file. Raises ReplayError."""
+    requests = [_read_request(file) for file in sorted(directory.glob("*.json"))]
+    if not 0 < len(requests) <= MAX_REQUESTS:
+        raise ReplayError(f"{directory} must have from 1 to {MAX_REQUESTS} files *.json")
+    return requests
+
+
+def _read_request(file: Path) -> tuple[str | None, dict[str, Any]]:
+    try:
+        return _read_line(file.read_bytes(), 1)
+    except OSError as error:
+        raise ReplayError(f"{file} cannot be read: {error.strerror}") from error
+    except ReplayError as problem:
+        raise ReplayError(f"{file}: {str(problem).removeprefix('line 1: ')}") from None
 
 
 def _read_line(line: bytes, number: int) -> tuple[str | None, dict[str, Any]]:

@@ -24,12 +24,15 @@ class BidSender:
         notices: NoticeSender,
         faults: Faults,
         random: Random,
+        *,
+        ours: bool,
     ) -> None:
         self._client = client
         self._source = source
         self._accounts = accounts
         self._notices = notices
         self._faults = FaultMaker(faults, tally, random) if faults != Faults() else None
+        self._ours = ours
         self.tally = tally
 
     def send(self, due: float, now: float) -> None:
@@ -63,10 +66,10 @@ class BidSender:
         account = self._accounts[auction.ssp]
         if auction.counts:
             account.bids += 1
-        response = parse(body)
+        response = parse(body, ours=self._ours)
         if isinstance(response, BrokenRule):
             return response
-        broken = check(response, auction_id, auction.limits)
+        broken = check(response, auction_id, auction.limits, ours=self._ours)
         if broken is None and auction.counts and now - call.due <= self.tally.timeout_s:
             self._notices.plan(response, auction.limits, account, now)
         return broken

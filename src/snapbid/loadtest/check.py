@@ -6,7 +6,7 @@ failed check names the rule, under which failures are counted, and the details.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -25,20 +25,18 @@ MEDIA: Final = {BANNER: "banner", VIDEO: "video", AUDIO: "audio", NATIVE: "nativ
 _BASE: Final = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?", re.ASCII)
 
 
-class ReceivedBid(Struct, gc=False):
-    """A bid of an answer; decoding it checks that the required fields are present."""
+class ReceivedBid(Struct, gc=False, kw_only=True):
+    """A bid of any bidder's answer, with the fields that OpenRTB requires."""
 
     id: str
     impid: str
     price: float
-    adm: str
-    adomain: list[str]
-    cid: str
-    crid: str
-    mtype: int
-    nurl: str
-    burl: str
-    lurl: str
+    adm: str = ""
+    adomain: list[str] = []
+    mtype: int = 0
+    nurl: str = ""
+    burl: str = ""
+    lurl: str = ""
     cat: list[str] = []
     attr: list[int] = []
     w: int | None = None
@@ -48,16 +46,38 @@ class ReceivedBid(Struct, gc=False):
     ext: dict[str, Any] = {}
 
 
-class ReceivedSeatBid(Struct, gc=False):
-    bid: list[ReceivedBid]
+class FullBid(ReceivedBid, gc=False, kw_only=True):
+    """A bid with what document 2 requires besides."""
+
+    adm: str
+    adomain: list[str]
+    cid: str
+    crid: str
+    mtype: int
+    nurl: str
+    burl: str
+    lurl: str
+
+
+class ReceivedSeatBid(Struct, gc=False, kw_only=True):
+    bid: Sequence[ReceivedBid]
     seat: str | None = None
 
 
-class ReceivedResponse(Struct, gc=False):
+class FullSeatBid(ReceivedSeatBid, gc=False, kw_only=True):
+    bid: list[FullBid]
+
+
+class ReceivedResponse(Struct, gc=False, kw_only=True):
     id: str
+    cur: str = "USD"
+    seatbid: Sequence[ReceivedSeatBid] = []
+
+
+class FullResponse(ReceivedResponse, gc=False, kw_only=True):
     bidid: str
     cur: str
-    seatbid: list[ReceivedSeatBid]
+    seatbid: list[FullSeatBid]
 
 
 class BrokenRule(NamedTuple):
@@ -108,7 +128,8 @@ class RequestLimits(NamedTuple):
     needs_dsa: bool
 
 
-_decoder: Final = msgspec.json.Decoder(ReceivedResponse)
+_decoder: Final = msgspec.json.Decoder(FullResponse)
+_openrtb_decoder: Final = msgspec.json.Decoder(ReceivedResponse)
 
 
 def request_limits(request: BidRequest, rates: Rates) -> RequestLimits:
@@ -209,17 +230,26 @@ def _numbers(values: Any) -> frozenset[int]:
     return frozenset(value for value in values or () if value is not None)
 
 
-def parse(body: bytes) -> ReceivedResponse | BrokenRule:
-    """Decode a body as a bid response, or return the rule that it breaks."""
+def parse(body: bytes, *, ours: bool = True) -> ReceivedResponse | BrokenRule:
+    """Decode a body as a bid response, or return the rule that it breaks.
+
+    `ours` requires what document 2 does, otherwise OpenRTB.
+    """
     try:
-        return _decoder.decode(body)
+        return _decoder.decode(body) if ours else _openrtb_decoder.decode(body)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         rule = "response" if isinstance(error, msgspec.ValidationError) else "json"
         return BrokenRule(rule, f"{error}")
 
 
-def check(response: ReceivedResponse, auction: str, limits: RequestLimits) -> BrokenRule | None:
-    """Return the first rule that an answer breaks. `auction` must need no escaping in a URL."""
+def check(
+    response: ReceivedResponse, auction: str, limits: RequestLimits, *, ours: bool = True
+) -> BrokenRule | None:
+    """Return the first rule that an answer breaks. `auction` must need no escaping in a URL.
+
+    `ours` has notification URLs as document 2 has them. Other bidders may leave out a media type
+    and a size that the impression leaves no choice of, and markup that its win notice returns.
+    """
     if response.id != auction:
         return BrokenRule("id", f"{response.id!r} answers {auction!r}")
     if response.cur != limits.currency:
@@ -235,16 +265,27 @@ def check(response: ReceivedResponse, auction: str, limits: RequestLimits) -> Br
             if imp_limits is None or bid.impid in seen:
                 return BrokenRule("impid", f"{bid.impid!r} was not asked for, or already has a bid")
             seen.add(bid.impid)
+            if not ours:
+                _complete(bid, imp_limits)
             broken = (
                 _check_price(bid, seat, imp_limits, response.cur)
-                or _check_creative(bid, imp_limits)
+                or (_check_creative(bid, imp_limits) if ours or bid.mtype else None)
                 or _check_blocks(bid, limits)
                 or _check_pods(bid, imp_limits, in_pods)
-                or _check_urls(bid, auction, imp_limits)
+                or (_check_urls(bid, auction, imp_limits) if ours else None)
             )
             if broken:
                 return broken
     return None if seen else BrokenRule("response", "a 200 without a bid")
+
+
+def _complete(bid: ReceivedBid, imp_limits: ImpLimits) -> None:
+    """Fill in what the impression leaves no choice of, and stand `nurl` in for missing markup."""
+    if not bid.mtype and len(imp_limits.blocked_attributes) == 1:
+        (bid.mtype,) = imp_limits.blocked_attributes
+    if bid.w is bid.h is None and len(imp_limits.sizes) == 1:
+        ((bid.w, bid.h),) = imp_limits.sizes
+    bid.adm = bid.adm or bid.nurl
 
 
 def price_micros(bid: ReceivedBid) -> int:

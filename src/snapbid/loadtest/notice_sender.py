@@ -2,7 +2,7 @@
 
 The auction among bidders is simulated: a bid wins at one rate, a win is billed at another, and a
 share of the other bids gets a loss notice. All notices go to the target's address, whatever host
-their URLs name.
+their URLs name; those of another bidder only if they name it.
 """
 
 import heapq
@@ -55,8 +55,10 @@ class PlannedNotice(NamedTuple):
 class NoticeSender:
     """Plans and fires the notices of answered bids; `open` counts those not answered yet."""
 
-    def __init__(self, client: LoadClient, habits: NoticeHabits, seed: int) -> None:
+    def __init__(self, client: LoadClient, habits: NoticeHabits, seed: int, only: str = "") -> None:
+        """`only`: the host that URLs must name, if another bidder's are to be fired."""
         self._client = client
+        self._only = only
         self._habits = habits
         self._random = Random(seed)
         self._waiting: list[tuple[float, int, PlannedNotice]] = []
@@ -78,10 +80,12 @@ class NoticeSender:
                 if random() < habits.win:
                     at = now + self._draw(habits.win_delay)
                     least, most = cost_micros(bid, limits)
-                    self._push(at, PlannedNotice(WIN, bid.nurl, account, least, most - least))
+                    url = bid.nurl.replace("${AUCTION_PRICE}", f"{bid.price}")
+                    self._push(at, PlannedNotice(WIN, url, account, least, most - least))
                     if random() < habits.bill:
                         at += self._draw(habits.bill_delay)
-                        self._push(at, PlannedNotice(BILL, bid.burl, account))
+                        url = bid.burl.replace("${AUCTION_PRICE}", f"{bid.price}")
+                        self._push(at, PlannedNotice(BILL, url, account))
                 elif random() < habits.loss:
                     url = bid.lurl.replace("${AUCTION_LOSS}", self._random.choice(REASONS))
                     at = now + self._draw(habits.loss_delay)
@@ -91,6 +95,8 @@ class NoticeSender:
         return delay.least + (delay.most - delay.least) * self._random.random()
 
     def _push(self, at: float, notice: PlannedNotice) -> None:
+        if self._only and urlsplit(notice.url).netloc != self._only:
+            return
         self._first_url = self._first_url or notice.url
         self._number += 1
         self.open += 1
@@ -117,7 +123,7 @@ class NoticeSender:
         notice: PlannedNotice = call.context
         self.open -= 1
         self.histogram.record(now - call.due)
-        if status != 200:
+        if status != 200 and not (self._only and 200 <= status < 300):
             self._fail(notice, f"status {status} to {notice.url}")
             return
         account = notice.account

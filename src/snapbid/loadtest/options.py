@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from snapbid.loadtest.auctions import BID_PATH
 from snapbid.loadtest.notice_sender import Delay, NoticeHabits
 from snapbid.loadtest.objectives import Objective
 from snapbid.loadtest.plan import MAX_TRIALS, Phase
@@ -21,6 +22,7 @@ MAX_RUN_S: Final = 4 * 3600.0
 MAX_CONNECTIONS: Final = 4096
 _DURATION: Final = re.compile(r"([0-9]*\.?[0-9]+)(ms|s|m|h)?", re.ASCII)
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PATH: Final = re.compile(r"/[!-~]*", re.ASCII)
 _SSP: Final = re.compile(r"([A-Za-z0-9._~-]+)(?:/([A-Za-z0-9._~-]+))?(?:=([0-9.]+))?", re.ASCII)
 
 
@@ -51,7 +53,9 @@ class EventLoad(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """The requests to send: weights of SSPs, and recorded requests instead of generated ones."""
+    """The requests to send: weights of SSPs, and a recording, or a directory of requests, instead
+    of generated ones.
+    """
 
     ssps: dict[str, float]
     replay: Path | None
@@ -61,6 +65,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """A complete run; times in seconds, rates in requests a second."""
 
     target: Target
+    path: str  # of the bid endpoint, with `{ssp}`
     canonical: dict[str, str]  # canonical id by descriptor
     rates: list[float]  # the steps, or the start of the search
     find_capacity: bool
@@ -80,6 +85,11 @@ class Options(Struct, frozen=True, kw_only=True):
     events: EventLoad | None
     tokens: dict[str, str] | None  # by canonical id; None means no reconciliation
     seed: int
+
+    @property
+    def ours(self) -> bool:
+        """Whether the target serves what documents 1 to 3 promise."""
+        return self.path == BID_PATH
 
 
 def target(text: str) -> Target:
@@ -104,6 +114,15 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def bid_path(text: str | None) -> str:
+    """Parse the path of a bid endpoint; that of document 2 if there is none."""
+    if text is None:
+        return BID_PATH
+    if not _PATH.fullmatch(text):
+        raise OptionError(f"--target-path must be a path like /openrtb/bid, found {text!r}")
+    return text
 
 
 def duration(name: str, text: str, *, least: float = 0.0, most: float = MAX_RUN_S) -> float:

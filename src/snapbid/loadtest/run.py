@@ -11,7 +11,14 @@ from typing import Final, Protocol
 from snapbid.base.version import version
 from snapbid.loadtest import measure, plan, reports, traffic
 from snapbid.loadtest.accounts import Account, by_canonical
-from snapbid.loadtest.auctions import DEFAULT_SSP, Auction, AuctionSource, prepare, read_recording
+from snapbid.loadtest.auctions import (
+    DEFAULT_SSP,
+    Auction,
+    AuctionSource,
+    prepare,
+    read_corpus,
+    read_recording,
+)
 from snapbid.loadtest.bid_sender import BidSender
 from snapbid.loadtest.client import GIVE_UP_S, LoadClient
 from snapbid.loadtest.event_sender import EventSender
@@ -64,11 +71,13 @@ def load_auctions(options: Options) -> list[list[Auction]]:
 
 def _prepared(options: Options, mix: Mix) -> list[Auction]:
     if mix.replay is not None:
-        requests = read_recording(mix.replay)
+        read = read_corpus if mix.replay.is_dir() else read_recording
+        requests = read(mix.replay)
     else:
         generated = traffic.generate(options.requests, options.seed)
         requests = [(None, request) for request in generated]
-    return prepare(requests, mix.ssps, options.target.authority, rates.load(), options.seed)
+    authority, known = options.target.authority, rates.load()
+    return prepare(requests, mix.ssps, authority, known, options.seed, options.path)
 
 
 async def execute(
@@ -87,7 +96,8 @@ class LoadRun:
         target, patience_s = options.target, options.timeout_s
         self._client = LoadClient(target.host, target.port, options.connections, patience_s)
         self._side_client = LoadClient(target.host, target.port, SIDE_CONNECTIONS, patience_s)
-        self._notices = NoticeSender(self._side_client, options.habits, options.seed)
+        only = "" if options.ours else target.authority
+        self._notices = NoticeSender(self._side_client, options.habits, options.seed, only)
         self._batches: EventSender | None = None
         if options.events is not None:
             rate, size, key = options.events
@@ -190,6 +200,7 @@ class LoadRun:
             self._notices,
             phase.faults,
             self._random,
+            ours=self._options.ours,
         )
         self._schedule = Schedule(phase, start, self._random, self._options.even)
         if self._batches is not None:
@@ -327,7 +338,8 @@ class LoadRun:
 def _traffic(options: Options, mix: Mix) -> tuple[str, str]:
     weights = ", ".join(f"{ssp}={weight:g}" for ssp, weight in mix.ssps.items())
     if mix.replay is not None:
-        return weights or "as recorded", f"replay of {mix.replay.name}"
+        kind = "corpus" if mix.replay.is_dir() else "replay of"
+        return weights or "as recorded", f"{kind} {mix.replay.name}"
     return weights or DEFAULT_SSP, f"{options.requests} generated requests in turn"
 
 
