@@ -100,6 +100,10 @@ class _Plan(Protocol):
         """A connection has its answer, or is new."""
         ...
 
+    def is_gone(self, connection: "_Connection") -> None:
+        """The server closed a connection that had nothing to answer."""
+        ...
+
 
 class _Connection(asyncio.Protocol):
     """Sends one request at a time; records the answer and the time since `since`."""
@@ -108,6 +112,7 @@ class _Connection(asyncio.Protocol):
         self._plan = plan
         self._outcome = outcome
         self._each = each
+        self._since: float | None = None  # unless nothing is to be answered
         self._buffer = b""
         self.last = (0, b"")
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -121,6 +126,9 @@ class _Connection(asyncio.Protocol):
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
+        if self._since is None:  # such as a timeout of the server, which closes it then
+            self._transport.close()
+            return
         if self._buffer:
             data = self._buffer + data
         head = data.find(b"\r\n\r\n")
@@ -137,6 +145,7 @@ class _Connection(asyncio.Protocol):
         now = perf_counter()
         outcome = self._outcome
         outcome.latencies.append(now - self._since)
+        self._since = None
         outcome.statuses[status] = outcome.statuses.get(status, 0) + 1
         self.last = (status, data[head + 4 :])
         if self._each is not None:
@@ -144,7 +153,12 @@ class _Connection(asyncio.Protocol):
         self._plan.is_free(self, now)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self.done.done():
+        if self.done.done():
+            return
+        if self._since is None:
+            self.done.set_result(None)
+            self._plan.is_gone(self)
+        else:
             self.done.set_exception(error or ClientError("the server closed a connection"))
 
     def finish(self) -> None:
@@ -172,6 +186,9 @@ class _Closed:
         self._sent += 1
         connection.send(next(self._requests), now)
 
+    def is_gone(self, connection: _Connection) -> None:
+        """None is idle but at the end."""
+
 
 class _Open:
     """Request n is due at `start + n / rate`, and waits in line if no connection is free."""
@@ -195,6 +212,9 @@ class _Open:
             self._send(connection, due)
         else:
             self._idle.append(connection)
+
+    def is_gone(self, connection: _Connection) -> None:
+        self._idle.remove(connection)
 
     def tick(self) -> None:
         """Send what is due while connections are free; close those no longer needed."""

@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from bench.about import ROOT, about, git, write
+from bench.client import ClientError
 from bench.market import corpus, page, probes
 from bench.market.bidders import BID, LIMITS, MIXED, NO_BID, NOTICES, Bidder, Place, load
 from bench.market.corpus import Corpus
@@ -57,7 +58,7 @@ def main() -> None:
             checkout = checkouts.get(name)
             result = run(bidders[name], checkout, made, QUICK if chosen.quick else Turns())
             write(result, output / f"{name}.json")
-        except BenchError as error:
+        except (BenchError, ClientError, OSError) as error:
             skipped[name] = str(error)
             print(f"{name} skipped: {error}", flush=True)
     page.write(output, page.PAGE if chosen.keep else output / page.PAGE.name)

@@ -87,9 +87,12 @@ class Breach(NamedTuple):
 _decoder: Final = msgspec.json.Decoder(ReceivedResponse)
 
 
-def parse(body: bytes) -> ReceivedResponse:
-    """Raises msgspec.DecodeError or msgspec.ValidationError."""
-    return _decoder.decode(body)
+def bids_of(status: int, body: bytes) -> list[ReceivedBid]:
+    """The bids of an answer; none of one that is no bid response."""
+    try:
+        return _decoder.decode(body).bids if status == 200 else []
+    except msgspec.DecodeError:
+        return []
 
 
 def auctions(requests: Iterable[Request], campaigns: Iterable[Campaign]) -> list[Auction]:
@@ -159,7 +162,7 @@ class Judge:
         bids: list[ReceivedBid] = []
         if status == 200:
             try:
-                response = parse(body)
+                response = _decoder.decode(body)
             except msgspec.DecodeError as error:
                 yield Breach(ANSWER, f"{error}")
                 return

@@ -15,8 +15,9 @@ import msgspec
 
 from bench.client import Outcome, as_new_auctions, drive, quantile, request, run, schedule
 from bench.market.bidders import BID, LIMITS, MIXED, NO_BID, NOTICES, Bidder, Started
-from bench.market.contract import Auction, Breach, Judge, auctions, notice_wire, parse
+from bench.market.contract import Auction, Breach, Judge, auctions, bids_of, notice_wire
 from bench.market.corpus import TMAX_MS, Corpus
+from bench.processes import BenchError
 from bench.spread import spread
 from workload.requests import Request, encode
 
@@ -89,7 +90,7 @@ class Traffic:
 
     def wins_of(self, answers: Iterable[Answer]) -> list[bytes]:
         """The win notices for the bids of these answers."""
-        bids = (bid for _, status, body in answers if status == 200 for bid in parse(body).bids)
+        bids = (bid for _, status, body in answers for bid in bids_of(status, body))
         return [wire for wire in map(notice_wire, bids) if wire is not None]
 
 
@@ -110,7 +111,9 @@ def saturate(traffic: Traffic, wires: Wires, seconds: float) -> tuple[Sample, li
 def once(
     traffic: Traffic, wires: Wires, connections: int = CONNECTIONS
 ) -> tuple[Sample, list[Answer]]:
-    """Each request once, as it is."""
+    """Each request once, as it is. Raises BenchError if there is none."""
+    if not wires:
+        raise BenchError("its bids name no win notice on this machine: SKIPPED must say so")
     port = traffic.started.server.port
     return _turn(traffic, lambda each: run(
         drive(port, wires, connections=connections, once=True, each=each)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import islice
 
 import pytest
@@ -106,6 +106,42 @@ async def test_a_schedule_uses_all_connections() -> None:
         outcome = await schedule(port, [WIRE], connections=2, rate=200, seconds=0.1)
     assert outcome.statuses == {204: 20}
     assert len(outcome.last) == 2
+
+
+async def test_a_schedule_goes_on_without_an_idle_connection() -> None:
+    """The server times out those that have sent nothing, before it answers the one that has."""
+    opened: list[asyncio.StreamWriter] = []
+    closed, answered = asyncio.Semaphore(0), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(writer)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            for other in opened:
+                if other is not writer:
+                    other.write(b"HTTP/1.1 408 Timeout\r\ncontent-length: 0\r\n\r\n")
+                    await closed.acquire()
+            answered.set()
+            await reader.read()
+        writer.close()
+        closed.release()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        second_is_far = schedule(port, [WIRE], connections=3, rate=0.05, seconds=40)
+        run = asyncio.create_task(second_is_far)
+        await answered.wait()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not run.done()
+        run.cancel()
+        with suppress(asyncio.CancelledError):
+            await run
+        await closed.acquire()
+        for writer in opened:
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 def test_no_auction_is_sent_twice() -> None:

@@ -12,9 +12,9 @@ import pytest
 from bench.contenders import ask
 from bench.market import corpus, page
 from bench.market.__main__ import run
-from bench.market.bidders import MODES, Place, Started, load
+from bench.market.bidders import MODES, Bidder, Place, Started, load
 from bench.market.bidders.snapbid import campaign_of, document
-from bench.market.contract import RULES, Judge, ReceivedBid, auctions, notice_wire
+from bench.market.contract import RULES, Judge, ReceivedBid, auctions, bids_of, notice_wire
 from bench.market.corpus import Campaign, Corpus
 from bench.market.modes import Turns
 from bench.market.probes import LIMIT_RULES
@@ -190,6 +190,13 @@ def test_snapbid_imports_the_campaigns() -> None:
     assert CORPUS.limited[-1].cap == parsed.frequency_caps[0].impressions
 
 
+def test_what_is_no_bid_response_has_no_bids() -> None:
+    body = json.dumps({"id": "a", "seatbid": [{"bid": [BID]}]}).encode()
+    assert [bid.cid for bid in bids_of(200, body)] == ["campaign-7"]
+    for status, garbage in ((204, b""), (500, body), (200, b""), (200, b"{"), (200, b'{"id":1}')):
+        assert bids_of(status, garbage) == []
+
+
 @pytest.mark.parametrize(
     ("url", "wire"),
     [
@@ -209,6 +216,16 @@ def test_bidders_have_what_a_run_reads() -> None:
         assert bidder.ABOUT
         assert bidder.SKIPPED.keys() <= set(MODES)
         assert all(each.endswith(".") for each in (bidder.ABOUT, *bidder.LACKS))
+
+
+def test_the_example_of_an_adapter_is_one() -> None:
+    text = (page.HERE / "README.md").read_text()
+    example: dict[str, Any] = {}
+    exec(text.partition("```python\n")[2].partition("```")[0], example)
+    assert {*Bidder.__annotations__, "campaign_of", "start"} <= example.keys()
+    assert example["SKIPPED"].keys() <= set(MODES)
+    names = example["start"].__code__.co_varnames
+    assert names[:4] == Bidder.start.__code__.co_varnames[1:5]
 
 
 def test_the_page_is_that_of_the_results() -> None:
