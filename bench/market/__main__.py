@@ -9,6 +9,7 @@ and bench/market/RESULTS.md. Needs two cores: one for the server, one for client
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -49,6 +50,7 @@ def main() -> None:
     checkouts = dict(each.partition("=")[::2] for each in chosen.checkout)
     if unknown := ({*chosen.bidder} | checkouts.keys()) - bidders.keys():
         parser.error(f"no such bidder: {', '.join(unknown)} (there are {', '.join(bidders)})")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and its servers end
     output = page.RESULTS if chosen.keep else OUTPUT
     output.mkdir(parents=True, exist_ok=True)
     made = corpus.make()
