@@ -23,8 +23,17 @@ This page is rendered from `results/*.json` by `python -m bench.render`; do not 
     python -m bench --keep       the same, and make these the results to commit
     make bench QUICK=1           what a change moves most, within three minutes
     python -m bench --long       more rounds for steadier figures, about half an hour
-    python -m bench socket       only some of the runs
+    python -m bench socket       only some of the runs; --help lists them
     python -m bench.socket_run --rounds 3 --seconds 1     a quick socket run
+    python -m pytest bench/micro -k decode --benchmark-timer=time.process_time
+                                 one of those in one process
+
+Each section says what its figures are, and where and when they were measured. Compare figures of
+one table, or two runs on your machine; yours and the committed ones are of different machines.
+Half of the rounds lie between the quartiles, so a change that stays between them is noise. The
+figure of "asgi bid", for example, is how long a core works on a bid from its body to its answer,
+with neither a socket nor the ledger; "asgi bid remembered" adds the ledger, and the section on
+sockets adds the server.
 
 Beside other bidders it is measured by [a benchmark of its own](market/README.md): `make market`.
 

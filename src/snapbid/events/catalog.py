@@ -1,10 +1,7 @@
 """The event catalog, version 3: the 25 events of document 3 with all their fields.
 
-To add an event, add it here and nowhere else in the product: the typed structs, the readers of
-`examine` and the partners' API description are made from it. Then transcribe the partners' document
-again, in its order, into `tests/conformance/cases/events/document.json`, and generate the cases:
-`PYTHONPATH=tests .venv/bin/python -m support.event_cases`. `loadtest/events.py` sends
-each event.
+The typed structs, the readers of `examine` and the partners' API description are made from it. How
+to add an event: README.md.
 """
 
 from typing import Final, Literal
