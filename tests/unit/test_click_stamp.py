@@ -69,7 +69,7 @@ def test_without_a_stamp_there_are_dashes() -> None:
 def test_what_a_stamp_refuses() -> None:
     with pytest.raises(ValueError, match="3 keys"):
         ClickStamp(1, b"short", 1, 1, True, 1)
-    with pytest.raises(ValueError, match="names a campaign and a creative"):
+    with pytest.raises(ValueError, match="name a campaign and a creative"):
         Template(7, 1, b"]}", (b"", b""), b"\5")
 
 

@@ -89,11 +89,11 @@ def test_entries_ascend(rows: list[tuple[int, int]]) -> None:
 def test_what_is_no_section_is_refused() -> None:
     whole = section({(1, 1): 1})
     for data, count in ((whole[:-1], 1), (whole, 0), (whole, 2), (b"\0" * len(whole), 1), (b"", 0)):
-        with pytest.raises(ValueError, match="not a section"):
+        with pytest.raises(ValueError, match="not a valid section"):
             Members(KEY, {}, {}, data, count)
     with pytest.raises(ValueError, match="16 bytes"):
         Members(b"short", {}, {}, whole, 1)
-    with pytest.raises(ValueError, match="not a section"):
+    with pytest.raises(ValueError, match="not a valid section"):
         starts_of(b"\0" * (ENTRY_SIZE + 1))
 
 
