@@ -70,10 +70,10 @@ class ChunkState(NamedTuple):
 class LoggedRow(NamedTuple):
     """A row as written by a worker.
 
-    `kind` is BID, GAP, or that of a notice (`ledger.records`); `verdict` is the ledger's letter. In
-    a gap row `price` is when the gap began (epoch ms) and `cost` the number of missing rows.
-    `inventory` is an index into INVENTORIES; 0 stands for no size and no device type. Only a bid
-    has these and a floor.
+    `kind` is BID, GAP, or that of a notice (`ledger.bids.records`); `verdict` is the ledger's
+    letter. In a gap row `price` is when the gap began (epoch ms) and `cost` the number of missing
+    rows. `inventory` is an index into INVENTORIES; 0 stands for no size and no device type. Only a
+    bid has these and a floor.
     """
 
     kind: int

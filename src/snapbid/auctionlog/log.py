@@ -92,7 +92,7 @@ class AuctionLog:
         self._counted = lost
 
     def replayed(self, packed: bytes, verdict: str) -> None:
-        """Write the outcome of a notice replayed from the spool (`ledger.records.NOTICE`).
+        """Write the outcome of a notice replayed from the spool (`ledger.bids.records.NOTICE`).
 
         A late notice gets the current time, since it counts on the current day.
         """

@@ -131,7 +131,7 @@ def secret(text: str) -> Secret:
 def token(text: str) -> Secret:
     if not re.fullmatch(rf"[!-~]{{{TOKEN_MIN_CHARACTERS},}}", text):
         raise InvalidValueError(
-            f"must have at least {TOKEN_MIN_CHARACTERS} characters of ASCII, without spaces",
+            f"must have at least {TOKEN_MIN_CHARACTERS} ASCII characters, without spaces",
             f"{len(text)} characters",
         )
     return Secret(text)

@@ -36,7 +36,7 @@ _NOT_OF_BUDGETS: Final = (
 
 
 class RemembersBids(Protocol):
-    """A ledger that remembers bids within limits; see `ledger.Ledger`."""
+    """A ledger that remembers bids within limits; see `ledger.bids.ledger.Ledger`."""
 
     def remember(
         self,

@@ -22,12 +22,12 @@ Reading a body:
   outcomes     accepted events, their canonical envelope and id
 
 Answering a request:
-  routes       paths and their names in metrics
-  endpoint     HTTP: order of checks, headers, queueing
+  endpoint     HTTP: paths, order of checks, headers, queueing
   keys         API keys and the operator's exchange rates
   enrich       location, device and amounts in USD, for test mode and the drain
-  slices       long work in time slices, so that bids do not wait
-  answers      documents and errors, each with the code it is counted under
+  attribution  the click for which an event counts, for test mode and the drain
+  answers      documents and errors, each with the code it is counted under; long work in time
+               slices, so that bids do not wait
 
 README.md in this directory is the page for partners.
 """

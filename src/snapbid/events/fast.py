@@ -1,8 +1,8 @@
 """The fast path of a valid event: a typed decode, the few checks beyond types, and an encode.
 
 It takes events that have only fields of the catalog, none of them null; `examine` decides on all
-others. It exists because such an event costs a third of an examination (`bench/test_events.py`: the
-batch and the single event).
+others. It exists because such an event costs a third of an examination
+(`bench/micro/test_events.py`: the batch and the single event).
 
 The structs are a tagged union on `event`. They are strict: an unknown field, a null in a required
 field or an integral float as a time fails the decode. Their fields are in sorted order, so that the

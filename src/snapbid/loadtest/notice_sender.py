@@ -41,8 +41,8 @@ class NoticeHabits(NamedTuple):
 
 
 class PlannedNotice(NamedTuple):
-    """A notice to fire, its account, and the cost of its bid: the least in micro-USD of a CPM, and
-    how much more it may be (see `check.cost_micros`).
+    """A notice to fire, its account, and the bounds on its bid's cost: the lower one as a CPM in
+    micro-USD, and the width between them (see `check.cost_micros`).
     """
 
     kind: str

@@ -62,7 +62,7 @@ class Mix(NamedTuple):
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """A complete run; times in seconds, rates in requests a second."""
+    """All that describes a run; times in seconds, rates in requests per second."""
 
     target: Target
     path: str  # of the bid endpoint, with `{ssp}`

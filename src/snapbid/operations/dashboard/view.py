@@ -183,7 +183,7 @@ class About(Struct):
 
 
 class Page(Struct):
-    """The document.
+    """The operator's page as one document.
 
     A point of `series` is its age (s), requests and bids per second; `trends` has the points of
     each span, `spans` their lengths (s), `meanings` a text for each outcome of a request, `states`
