@@ -33,9 +33,11 @@ one table, or two runs on your machine; yours and the committed ones are of diff
 Half of the rounds lie between the quartiles, so a change that stays between them is noise. The
 figure of "asgi bid", for example, is how long a core works on a bid from its body to its answer,
 with neither a socket nor the ledger; "asgi bid remembered" adds the ledger, and the section on
-sockets adds the server.
+sockets adds the server. A benchmark in one process, run alone, prints the time of a round, which
+is 400 calls for most: divide by it to get the figure of the page.
 
-Beside other bidders it is measured by [a benchmark of its own](market/README.md): `make market`.
+The product is measured beside other bidders by [a benchmark of its own](market/README.md), `make
+market`.
 
 All servers, clients and stores share one machine and use loopback only. It needs two cores; if
 other programs use them as well, trust processor time and ratios.
