@@ -42,7 +42,7 @@ market`.
 All servers, clients and stores share one machine and use loopback only. It needs two cores; if
 other programs use them as well, trust processor time and ratios.
 
-The campaigns (`workload/campaigns.py`) use all 20 targeting dimensions; about 1% of them are
+The campaigns (`workload/campaigns.py`) use 20 of the targeting dimensions; about 1% of them are
 eligible for a request. The requests (`workload/requests.py`) are for sites and apps, have one
 impression, and take about 1 KB; those called "today" have a median of 2.2 KB. No-bids are the same
 requests, changed so that no campaign bids, for four reasons in turn: a floor of 500 USD, a private
