@@ -16,7 +16,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from support.disputed import convert
+from support.differing_logs import convert
 
 from snapbid.auctionlog.files import FileSet
 from snapbid.auctionlog.layout import BID, LoggedRow

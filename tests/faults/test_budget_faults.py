@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.buying import Buying, campaign, overspent, used_up
+from support.buyers import Buyer, campaign, overspent, used_up
 from support.machine import temporary_home
 from support.processes import workers_of
 from support.remembered import until
@@ -93,7 +93,7 @@ def snapshot(initialise: Callable[[Path], None]) -> Iterator[Callable[[int], Cat
 
 
 async def sold_out(
-    snapshot: CatalogSnapshot, buying: Buying, documents: list[dict[str, Any]]
+    snapshot: CatalogSnapshot, buyer: Buyer, documents: list[dict[str, Any]]
 ) -> None:
     """Wait until no budget has room for another bid, and no campaign has bid for a while."""
     async with connected(snapshot.postgres.dsn) as connection:
@@ -107,8 +107,8 @@ async def sold_out(
     try:
         async with asyncio.timeout(SPENT_S):
             bids = -1
-            while bids != buying.statuses[200] or not await used_up(budgets, most):
-                bids = buying.statuses[200]
+            while bids != buyer.statuses[200] or not await used_up(budgets, most):
+                bids = buyer.statuses[200]
                 await asyncio.sleep(QUIET_S)
     finally:
         await redis.aclose()
@@ -125,24 +125,24 @@ def test_budgets_are_spent_and_never_exceeded(snapshot: Callable[[int], CatalogS
     documents += [campaign(150 + n, 1_000_000, 1000 * 1_000 + n, 1 + n) for n in range(4)]
     made = snapshot(60)
     made.start(documents)
-    buying = Buying(made.served.port, 4, rng, SEED)
+    buyer = Buyer(made.served.port, 4, rng, SEED)
     over = asyncio.Event()
 
     async def stop() -> None:
         try:
-            await sold_out(made, buying, documents)
+            await sold_out(made, buyer, documents)
         finally:
             over.set()
 
     async def run() -> None:
-        await asyncio.gather(stop(), buying.run(over.is_set))
+        await asyncio.gather(stop(), buyer.run(over.is_set))
 
     asyncio.run(run())
-    assert not overspent(buying, documents)
+    assert not overspent(buyer, documents)
     for each in documents[150:]:
-        assert buying.wins[each["id"]] >= 990
+        assert buyer.wins[each["id"]] >= 990
     small = documents[:150]
-    spent = sum(buying.wins[each["id"]] * each["cpm"] / 1000 for each in small)
+    spent = sum(buyer.wins[each["id"]] * each["cpm"] / 1000 for each in small)
     assert spent > 0.8 * len(small) * 0.01  # a cent is 1 to 5 bids: a remainder may stay
 
 
@@ -154,15 +154,15 @@ def test_no_kill_makes_a_budget_overspend(snapshot: Callable[[int], CatalogSnaps
     ]
     made = snapshot(3600)  # so that no win is notified after its hold, whatever was unavailable
     made.start(documents)
-    buying = Buying(made.served.port, 4, rng, SEED)
+    buyer = Buyer(made.served.port, 4, rng, SEED)
     over = asyncio.Event()
 
     async def kill() -> None:
         try:
             for victim in ("worker", "redis", "worker", "worker", "redis", "redis"):
-                before = sum(buying.wins.values())
+                before = sum(buyer.wins.values())
                 with contextlib.suppress(AssertionError):
-                    await until(lambda before=before: sum(buying.wins.values()) > before + 100)  # type: ignore[misc]
+                    await until(lambda before=before: sum(buyer.wins.values()) > before + 100)  # type: ignore[misc]
                 if victim == "worker":
                     os.kill(rng.choice(made.workers), signal.SIGKILL)
                 else:
@@ -171,13 +171,13 @@ def test_no_kill_makes_a_budget_overspend(snapshot: Callable[[int], CatalogSnaps
                     made.redis.process.wait()
                     await asyncio.sleep(rng.uniform(0, 0.3))
                     await asyncio.to_thread(made.redis.start)
-            await sold_out(made, buying, documents)
+            await sold_out(made, buyer, documents)
         finally:
             over.set()
 
     async def run() -> None:
-        await asyncio.gather(kill(), buying.run(over.is_set, lanes=32))
+        await asyncio.gather(kill(), buyer.run(over.is_set, lanes=32))
 
     asyncio.run(run())
-    assert not overspent(buying, documents)
-    assert sum(buying.wins.values()) > 0.5 * 12 * 200
+    assert not overspent(buyer, documents)
+    assert sum(buyer.wins.values()) > 0.5 * 12 * 200

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.buying import Buying, campaign, overspent, used_up
+from support.buyers import Buyer, campaign, overspent, used_up
 from support.cluster import Cluster, until
 from support.machines import serving
 from support.processes import workers_of
 from support.remembered import until as awaited
 from support.stack import Stack, connected
-from support.visiting import Visiting
-from support.visiting import campaign as capped
+from support.visitors import Visitors
+from support.visitors import campaign as capped
 
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.ledger.budgets.budgets import Budgets
@@ -59,7 +59,7 @@ async def put(dsn: str, documents: list[dict[str, Any]]) -> None:
 
 
 async def sold_out(
-    url: str, dsn: str, buyers: list[Buying], documents: list[dict[str, Any]]
+    url: str, dsn: str, buyers: list[Buyer], documents: list[dict[str, Any]]
 ) -> None:
     """Wait until no budget has room for another bid, and none has come for a while."""
     async with connected(dsn) as connection:
@@ -106,11 +106,11 @@ def test_budgets_are_spent_and_never_exceeded(
     documents = [campaign(number, CPM, BIDS * CPM // 1000, 1 + number) for number in range(WIDTHS)]
     asyncio.run(put(module_database, documents))
     rng = random.Random(SEED)
-    buyers = [Buying(each.port, WIDTHS, rng, f"{SEED}-{n}") for n, each in enumerate(machines)]
+    buyers = [Buyer(each.port, WIDTHS, rng, f"{SEED}-{n}") for n, each in enumerate(machines)]
     over = asyncio.Event()
 
     def wins() -> int:
-        return sum(sum(buying.wins.values()) for buying in buyers)
+        return sum(sum(buyer.wins.values()) for buyer in buyers)
 
     async def fail() -> None:
         try:
@@ -126,10 +126,10 @@ def test_budgets_are_spent_and_never_exceeded(
 
     asyncio.run(run())
     for each in documents:
-        for buying in buyers[1:]:
-            buyers[0].wins[each["id"]] += buying.wins.pop(each["id"], 0)
+        for buyer in buyers[1:]:
+            buyers[0].wins[each["id"]] += buyer.wins.pop(each["id"], 0)
     assert not overspent(buyers[0], documents)
-    unanswered = sum((buying.unanswered for buying in buyers), Counter[int]())
+    unanswered = sum((buyer.unanswered for buyer in buyers), Counter[int]())
     print(buyers[0].wins, unanswered)
     for number, each in enumerate(documents):
         assert buyers[0].wins[each["id"]] + unanswered[1 + number] >= 0.99 * BIDS
@@ -143,12 +143,12 @@ def test_caps_are_reached_and_never_exceeded(
     print(f"BUDGET_SEED={SEED}")
     started_cluster.heal()  # what was lost before may still be catching up
     asyncio.run(put(module_database, [capped("capped", CAP, CAPPED_WIDTH)]))
-    visiting = Visiting([each.port for each in machines], CAPPED_WIDTH, random.Random(SEED))
+    visitors = Visitors([each.port for each in machines], CAPPED_WIDTH, random.Random(SEED))
     over = asyncio.Event()
 
     async def wins(more: int) -> None:
-        enough = visiting.seen.total() + more
-        await awaited(lambda: visiting.seen.total() >= enough, "wins")
+        enough = visitors.seen.total() + more
+        await awaited(lambda: visitors.seen.total() >= enough, "wins")
 
     async def fail() -> None:
         try:
@@ -160,12 +160,12 @@ def test_caps_are_reached_and_never_exceeded(
             over.set()
 
     async def run() -> None:
-        await asyncio.gather(fail(), visiting.run(over.is_set, VISITORS))
-        await visiting.visit_again(list(visiting.seen)[-100:] * 4, VISITORS)
+        await asyncio.gather(fail(), visitors.run(over.is_set, VISITORS))
+        await visitors.visit_again(list(visitors.seen)[-100:] * 4, VISITORS)
 
     asyncio.run(run())
-    reached = Counter(visiting.seen.values())
-    print(visiting.statuses, reached)
+    reached = Counter(visitors.seen.values())
+    print(visitors.statuses, reached)
     assert max(reached) == CAP
     assert reached[CAP] >= 0.5 * reached.total()
     assert all("Traceback" not in each.output for each in machines)

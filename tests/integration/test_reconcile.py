@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.books import set_up
 from support.commands import invoke
-from support.disputed import CAUSES, make, write_csv
+from support.differing_logs import CAUSES, make, write_csv
 from support.stack import execute
 
 ADD_DAY = "insert into bid_daily values ($1, 'acme-eu', 100, $2, $3)"

@@ -5,7 +5,7 @@ from typing import Any
 
 from support import pools
 from support.choices import Choices
-from support.oddly import alone, ids, joined, real, switch, whole
+from support.loose_values import alone, ids, joined, real, switch, whole
 from support.oracle_values import Document
 
 

@@ -1,18 +1,18 @@
-"""Random bid requests: oddly written, but with a clear meaning, from few values of each kind."""
+"""Random bid requests: loosely written, but with a clear meaning, from few values of each kind."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from support import consent, pools
 from support.choices import Choices
-from support.lengthened import LENGTHENED
-from support.oddly import alone, filled, ids, joined, real, switch, whole
+from support.loose_values import alone, filled, ids, joined, real, switch, whole
 from support.oracle_values import Document
+from support.overlong import OVERLONG
 from support.random_impressions import imp_of
 
 
 def request_of(choices: Choices) -> Document:
-    """Make a bid request, oddly written but with a clear meaning."""
+    """Make a bid request, loosely written but with a clear meaning."""
     request: Document = {
         "id": choices.pick(("auction-1", "auction-2", 77)),
         "imp": [
@@ -53,7 +53,7 @@ def request_of(choices: Choices) -> Document:
     if choices.chance(10):
         request.update({"at": "SECOND_PRICE", "is_test": 1, "ext": {"unknown": [1, {}]}})
     if choices.chance(3):
-        choices.pick(LENGTHENED)(choices, request)
+        choices.pick(OVERLONG)(choices, request)
     return request
 
 

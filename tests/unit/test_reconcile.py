@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 import pytest
-from support.disputed import (
+from support.differing_logs import (
     CAUSES,
     HEADS,
     START_MS,

@@ -79,7 +79,7 @@ def many_impressions(choices: Choices, request: Document) -> None:
     request["imp"] = [*fillers, *request["imp"]]
 
 
-LENGTHENED = (
+OVERLONG = (
     long_segments,
     long_categories,
     long_formats,

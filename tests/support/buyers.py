@@ -29,7 +29,7 @@ def campaign(number: int, cpm: int, budget: int, width: int) -> dict[str, Any]:
     }
 
 
-class Buying:
+class Buyer:
     """Sends bids and fires their notices; knows what each campaign has spent for certain.
 
     `unanswered`: by width the requests without an answer, whose bids may count or be held.
@@ -82,12 +82,12 @@ async def used_up(budgets: Budgets, most: dict[int, int]) -> bool:
     return all(state.used > most[number] for number, state in states.items())
 
 
-def overspent(buying: Buying, documents: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+def overspent(buyer: Buyer, documents: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
     """The campaigns whose acknowledged wins cost more than the budget: (spent, budget) in USD."""
     exceeded = {}
     for campaign in documents:
         (budget,) = campaign["budget"].values()
-        spent = round(buying.wins[campaign["id"]] * campaign["cpm"] * 1_000_000)  # nano-USD
+        spent = round(buyer.wins[campaign["id"]] * campaign["cpm"] * 1_000_000)  # nano-USD
         if spent > round(budget * 10**9):
             exceeded[campaign["id"]] = (spent / 10**9, budget)
     return exceeded

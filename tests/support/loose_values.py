@@ -1,4 +1,4 @@
-"""Writes values of random requests as exchanges do: oddly, but with a clear meaning."""
+"""Writes values of random requests as exchanges do: loosely, but with a clear meaning."""
 
 from collections.abc import Sequence
 from typing import Any

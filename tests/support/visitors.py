@@ -28,7 +28,7 @@ def campaign(name: str, impressions: int, width: int) -> dict[str, Any]:
     }
 
 
-class Visiting:
+class Visitors:
     """Sends bids for users and fires their notices; knows what each user can have seen.
 
     `seen`: wins that were sent, answered or not.

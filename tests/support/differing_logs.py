@@ -1,6 +1,6 @@
 """An auction log and an SSP's log that differ where they are made to, each in a known way.
 
-    PYTHONPATH=tests .venv/bin/python -m support.disputed 1000000 1000
+    PYTHONPATH=tests .venv/bin/python -m support.differing_logs 1000000 1000
 
 makes logs of so many auctions and discrepancies, compares them, and prints time and memory.
 """
@@ -230,7 +230,7 @@ def main(auctions: int, discrepancies: int) -> None:
         path = directory / "ssp.csv.gz"
         write_csv(path, made.lines)
         (directory / "expected.json").write_text(json.dumps(made.expected))
-        command = [sys.executable, "-m", "support.disputed", "compare", name]
+        command = [sys.executable, "-m", "support.differing_logs", "compare", name]
         subprocess.run(command, check=True)  # so that its memory is measured alone
 
 
