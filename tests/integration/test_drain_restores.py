@@ -544,9 +544,8 @@ class TestAnotherLedger:
         why = f"SNAPBID_LEDGER_SHARDS is {after}, and the ledger has {before}"
         with pytest.raises(UnrelatedStoresError, match=why):
             await stores.drain()
-        async with stores.ledger() as ledger:
-            await stores.own(ledger)
-            assert ledger.is_foreign
+        async with stores.ledger(wait=False) as ledger:
+            await until(lambda: ledger.is_foreign)
         for program in ("drain", "serve"):
             done = await stores.command(program)
             assert done.returncode == 2

@@ -19,6 +19,7 @@ from support.remembered import (
 )
 from support.spending import limits, reserve, state
 
+from snapbid.embedded import Redis
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN
 
@@ -170,8 +171,8 @@ async def test_a_batch_rolled_back_as_a_whole_uncounts_no_refused_bid(
         assert await settle_all(second, b"a", b"1") == "ccc"
 
 
-async def test_families_over_several_shards(fresh_redis: str, tmp_path: Path) -> None:
-    async with opened(fresh_redis, tmp_path, clock=Clock(NOON), shards=3) as ledger:
+async def test_families_over_several_shards(own_redis: Redis, tmp_path: Path) -> None:
+    async with opened(own_redis.url, tmp_path, clock=Clock(NOON), shards=3) as ledger:
         ledger.use_families(FAMILIES)
         for number in range(12):
             auction = b"%d" % number

@@ -198,7 +198,8 @@ async def test_any_may_have_headroom_once_budgets_are_confirmed(
 async def test_a_day_lets_those_bid_that_have_a_daily_budget(
     fresh_redis: str, tmp_path: Path
 ) -> None:
-    settings = load({"SNAPBID_HOME": str(tmp_path), "SNAPBID_REDIS_URL": fresh_redis})
+    environ = {"SNAPBID_HOME": str(tmp_path), "SNAPBID_REDIS_URL": fresh_redis}
+    settings = load({**environ, "SNAPBID_LEDGER_SHARDS": "1"})
     settings.runtime_dir.mkdir()
     answers = [Headroom([], released, not at, NOON + at) for at, released in
              ((0, []), (1, [7]), (DAY_S, []), (DAY_S + 1, []))]  # fmt: skip

@@ -98,7 +98,8 @@ def test_a_creative_that_an_ssp_rejects_is_suspended(stack: Stack) -> None:
     assert offered(stack, "nova") == {"good", "bad"}
     (row,) = suspended(stack)
     assert (row["ssp"], row["campaign"], row["creative"]) == ("acme", "spring", "bad")
-    assert (row["losses"], row["until"] - row["since"]) == (5, 86_400)
+    assert row["losses"] in (4, 5), "four of twenty are a fifth, and may be seen before the next"
+    assert row["until"] - row["since"] == 86_400
 
 
 def test_the_rest_is_shown_and_ended_by_hand(stack: Stack, module_database: str) -> None:

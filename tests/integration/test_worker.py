@@ -35,6 +35,7 @@ def make(database: str, fresh_redis: str, tmp_path: Path) -> Make:
                     "SNAPBID_REDIS_URL": fresh_redis,
                     "SNAPBID_DATABASE_URL": database,
                     "SNAPBID_JWT_SECRET": JWT_SECRET,
+                    "SNAPBID_LEDGER_SHARDS": "1",
                     **environ,
                 }
             )

@@ -49,11 +49,11 @@ class Stores:
     # -- the ledger --------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def ledger(self) -> AsyncIterator[Ledger]:
-        """A worker's ledger, connected, which spools nothing."""
+    async def ledger(self, *, wait: bool = True) -> AsyncIterator[Ledger]:
+        """A worker's ledger, which spools nothing; connected, unless told not to wait for that."""
         spool = self._scratch / "spool"
         async with opened(
-            self.url, spool, clock=self.clock, shards=self.shards, confirmed=False
+            self.url, spool, clock=self.clock, shards=self.shards, wait=wait, confirmed=False
         ) as ledger:
             yield ledger
 

@@ -35,11 +35,7 @@ SLOW_ALLOCATORS: Final = Edit(
 )
 MUTATIONS: Final[Mapping[str, tuple[Edit, ...]]] = {
     # Acknowledged is what the primary has, whatever its replicas have.
-    "WAIT": (
-        Edit("redisclient/replicas.py", "if replicas else ()", "if False else ()"),
-        Edit("redisclient/replicas.py", "if not replicas:", "if True:"),
-        Edit("redisclient/replicas.py", "    if replicas:\n", "    if False:\n"),
-    ),
+    "WAIT": (Edit("redisclient/replicas.py", "if not demand.replicas:", "if True:"),),
     # An account is replaced by what an allocator made of it, whoever has changed it meanwhile.
     "compare-and-set": (
         SLOW_ALLOCATORS,
