@@ -75,6 +75,14 @@ def drain(*troubles: str) -> DrainReport:
         ({"risks": [risk("redis", "memory", "weak")]}, "degraded", ["risk memory"]),
         ({"risks": [risk("redis", "memory", "readonly")]}, "not bidding", ["risk memory"]),
         ({"risks": [risk("warehouse", "read_only", "readonly")]}, "degraded", ["risk read_only"]),
+        (
+            {
+                "risks": [risk("redis", "ledger", "unsupported")],
+                "backlog": Backlog(0, 0.0, 0, 0.0, [Standing("w1", is_confirmed=False)]),
+            },
+            "not bidding",
+            ["risk ledger"],
+        ),
         ({"disks": [disk(64, 1000)]}, "bidding", []),
         ({"disks": [disk(64, None)]}, "bidding", []),
         ({"disks": [disk(63, 1000)]}, "degraded", ["disk SNAPBID_HOME"]),

@@ -55,7 +55,7 @@ async def examine(settings: StoreSettings) -> dict[StoreName, list[Risk]]:
         _of_redis(settings), _of_warehouse(settings.database_url)
     )
     if redis is not None and warehouse is not None and settings.ledger_shards is not None:
-        redis += await _of_ledger(settings)
+        redis += await fetch_ledger_risks(settings)
     asked: dict[StoreName, list[Risk] | None] = {"redis": redis, "warehouse": warehouse}
     return {store: risks for store, risks in asked.items() if risks is not None}
 
@@ -80,10 +80,6 @@ async def check(settings: S, log: RiskLog) -> S:
 
 async def _check_risks(settings: StoreSettings, log: RiskLog) -> None:
     risks = await examine(settings)
-    until = monotonic() + PATIENCE_S  # for a drain to take over a new ledger
-    while any(risk.name == LEDGER for risk in risks.get("redis", ())) and monotonic() < until:
-        await asyncio.sleep(AGAIN_S)
-        risks = await examine(settings)
     allow = settings.allow_volatile
     refused = [
         f"{risk}{'' if risk.severity == 'unsupported' else ', or set SNAPBID_ALLOW_VOLATILE=1'}"
@@ -209,12 +205,22 @@ def _count_in_catalog(settings: Settings) -> int:
 
 async def check_ledger(settings: StoreSettings) -> None:
     """Raise VolatileStoreError if the ledger does not belong to the warehouse."""
-    for risk in await _of_ledger(settings):
+    for risk in await fetch_ledger_risks(settings):
         raise VolatileStoreError(str(risk))
 
 
+async def fetch_ledger_risks(settings: StoreSettings) -> list[Risk]:
+    """Return the risk that the ledger does not belong to the warehouse, if both answer.
+
+    It must last as long as a drain may need to take over a new ledger.
+    """
+    until = monotonic() + PATIENCE_S
+    while (risks := await _of_ledger(settings)) and monotonic() < until:
+        await asyncio.sleep(AGAIN_S)
+    return risks
+
+
 async def _of_ledger(settings: StoreSettings) -> list[Risk]:
-    """Return the risk that the ledger does not belong to the warehouse, if both answer."""
     redis = Connections(settings.redis_url, settings.redis_replicas).client()
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -19,6 +19,7 @@ from snapbid.operations.dashboard.counts import BIDS, FEW, CountWindow
 from snapbid.operations.dashboard.disks import Disk
 from snapbid.operations.dashboard.guard import LIMIT, WARNING, Answers, SspStanding
 from snapbid.operations.dashboard.ledger import Backlog, is_foreign
+from snapbid.operations.preflight import LEDGER
 from snapbid.redisclient.replicas import GRACE_S
 
 State: TypeAlias = Literal["bidding", "degraded", "not bidding", "unknown"]
@@ -141,7 +142,7 @@ def _causes(facts: Facts) -> Iterator[Cause]:
     yield from _of_ssps(facts.standings)
     yield from _of_machines(facts)
     for risk in facts.risks:
-        stops = risk.store == "redis" and risk.severity == "readonly"
+        stops = risk.name == LEDGER or (risk.store == "redis" and risk.severity == "readonly")
         yield Cause(f"risk {risk.name}", stops, risk.text, risk.remedy)
 
 
@@ -237,6 +238,8 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
             "the ledger in Redis belongs to another warehouse",
             "correct SNAPBID_REDIS_URL or SNAPBID_DATABASE_URL, or run snapbid ledger adopt",
         )
+    elif any(risk.name == LEDGER for risk in facts.risks):
+        pass  # reported as a risk
     elif not all(shard is None or shard.is_confirmed for shard in backlog.shards):
         yield Cause(
             "unconfirmed",

@@ -339,7 +339,9 @@ class Watch:
 
     async def _read_redis_risks(self) -> bool:
         try:
-            self._update_risks("redis", await preflight.fetch_redis_risks(self._settings))
+            risks = await preflight.fetch_redis_risks(self._settings)
+            risks += await preflight.fetch_ledger_risks(self._settings)
+            self._update_risks("redis", risks)
         except (RedisError, OSError):
             return False
         return True
