@@ -1,5 +1,6 @@
 """The origin of a result, and writing it."""
 
+import contextlib
 import json
 import os
 import platform
@@ -25,9 +26,18 @@ def about() -> dict[str, Any]:
         "load_before": round(os.getloadavg()[0], 2),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "versions": {"snapbid": version(), **{name: metadata.version(name) for name in PACKAGES}},
+        "versions": {"snapbid": version(), **_versions()},
         "commit": commit(),
     }
+
+
+def _versions() -> dict[str, str]:
+    """The versions of the packages that are installed; the peers' are for their runs alone."""
+    installed = {}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            installed[name] = metadata.version(name)
+    return installed
 
 
 def write(result: dict[str, Any], output: Path | None) -> None:

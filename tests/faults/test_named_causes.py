@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import redis
@@ -30,13 +29,10 @@ class Stand:
         self.disk = disk
         self._auctions = 0
 
-    def run(self, *command: str) -> str:
+    def status(self) -> str:
         environ = self.machine.served.environ
         own = {name: text for name, text in environ.items() if name.startswith("SNAPBID_")}
-        return invoke(own, *command).stdout
-
-    def status(self) -> str:
-        return self.run("status")
+        return invoke(own, "status").stdout
 
     def await_status(self, *texts: str) -> None:
         """Bid until the status has all of these texts."""
@@ -84,32 +80,6 @@ def test_a_redis_that_is_full(stand: Stand) -> None:
         assert "Redis takes no writes, PostgreSQL up" in stand.status()
         client.config_set("maxmemory", 0)
     stand.await_status("bidding since", "Redis up")
-
-
-def test_a_former_ledger_that_is_put_back(stand: Stand) -> None:
-    """Seen: "degraded", and the advice to start a drain that was running."""
-    stand.await_drained("bidding since")
-    with redis.Redis.from_url(stand.machine.redis.url) as client:
-        copy: dict[bytes, Any] = {key: client.dump(key) for key in client.scan_iter()}
-        client.flushall()
-        eventually(lambda: client.hget("{sb0}:segment", "confirmed"), "a drain to take it over")
-        with client.pipeline() as pipe:
-            pipe.flushall()
-            for key, value in copy.items():
-                pipe.restore(key, 0, value)
-            pipe.execute()
-    stand.await_status(
-        "not bidding since",
-        "the ledger in Redis is an earlier one of this warehouse",
-        "make it this warehouse's own again with snapbid ledger adopt",
-    )
-    assert "start snapbid drain" not in stand.status()
-    for program in (stand.machine.served, stand.machine.drain):
-        program.stop()
-    stand.run("ledger", "adopt")
-    stand.machine.drain.launch()
-    stand.machine.served.start()
-    stand.await_status("bidding since")
 
 
 def test_a_warehouse_that_is_read_only(stand: Stand) -> None:

@@ -71,7 +71,7 @@ def test_more_than_loopback_needs_a_token(database: str, redis_url: str, host: s
     )
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"SNAPBID_OPS_TOKEN must be set, since SNAPBID_OPS_HOST {host} is more")
+    assert line.startswith(f"SNAPBID_OPS_TOKEN must be set, since SNAPBID_OPS_HOST {host} is not")
 
 
 def environment(pid: int) -> dict[str, str]:

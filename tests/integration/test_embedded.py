@@ -261,7 +261,7 @@ def test_the_secret_is_made_once(place: Path) -> None:
         assert home.secret() == secret
         assert stat.S_IMODE((home.path / "secret").stat().st_mode) == 0o600
         (home.path / "secret").write_text("short\n")
-        with pytest.raises(EmbeddedError, match="less than 32 bytes"):
+        with pytest.raises(EmbeddedError, match="fewer than 32 bytes"):
             home.secret()
     with Home(place / "other") as other:
         assert other.secret() != secret
