@@ -28,7 +28,7 @@ from bench.together_run import batch, issue_key, until_known
 from snapbid.base.settings import load, require_serving
 from snapbid.bidding.routes import bid_path
 from snapbid.ledger.bids.ledger import Ledger
-from snapbid.partners.diagnosis.endpoint import diagnosis_path
+from snapbid.partners.diagnosis.endpoint import SUFFIX
 from snapbid.report import tokens
 from snapbid.report.endpoint import report_path
 from snapbid.server.app import Application
@@ -229,7 +229,7 @@ def test_asgi_report_uncached(benchmark: Any, opened: Opened) -> None:
 
 def test_asgi_diagnosis_uncached(benchmark: Any, opened: Opened) -> None:
     """Of 7 days, two descriptors; the warehouse has a year of ten SSPs."""
-    _measure_uncached(benchmark, opened, diagnosis_path("acme"))
+    _measure_uncached(benchmark, opened, report_path("acme", SUFFIX))
 
 
 def _measure_uncached(benchmark: Any, opened: Opened, path: str) -> None:

@@ -13,8 +13,9 @@ from support.ops import CAMPAIGN, ask
 from support.processes import eventually
 from support.stack import JWT_SECRET, Stack, execute
 
-from snapbid.partners.demand.endpoint import demand_path
+from snapbid.partners.demand.endpoint import SUFFIX
 from snapbid.report import tokens
+from snapbid.report.endpoint import report_path
 
 RENEWED_S = 60
 
@@ -32,7 +33,7 @@ def stack(module_database: str, module_stack: Callable[..., Stack]) -> Iterator[
 def get(stack: Stack, ssp: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
     token = tokens.issue(ssp, JWT_SECRET.encode(), "snapbid")
     headers.setdefault("authorization", f"Bearer {token}")
-    return ask(stack, "GET", demand_path(ssp), b"", ops=False, **headers)
+    return ask(stack, "GET", report_path(ssp, SUFFIX), b"", ops=False, **headers)
 
 
 def sizes(stack: Stack, ssp: str) -> set[str]:

@@ -19,8 +19,9 @@ from support.ops import ask
 from support.processes import eventually
 from support.stack import JWT_SECRET, Stack, connected, execute
 
-from snapbid.partners.diagnosis.endpoint import diagnosis_path
+from snapbid.partners.diagnosis.endpoint import SUFFIX
 from snapbid.report import tokens
+from snapbid.report.endpoint import report_path
 from snapbid.warehouse import registry
 from snapbid.warehouse.diagnosis import _NOTICES, _REQUESTS
 
@@ -71,7 +72,9 @@ def fire(stack: Stack, url: str) -> None:
 
 def read(stack: Stack, ssp: str, query: str = LAST, **headers: str) -> "Answered":
     headers.setdefault("authorization", f"Bearer {token(ssp)}")
-    return Answered(*ask(stack, "GET", f"{diagnosis_path(ssp)}?{query}", b"", ops=False, **headers))
+    return Answered(
+        *ask(stack, "GET", f"{report_path(ssp, SUFFIX)}?{query}", b"", ops=False, **headers)
+    )
 
 
 class Answered(NamedTuple):
@@ -271,7 +274,7 @@ def test_nothing_of_another_ssp(stack: Stack) -> None:
     for ssp in (*spelled.split(), "acme-eu", "", "*", quote("{acme,nova}")):
         for query in (LAST, today(), f"{LAST}&ssp=nova", "", "last=10m&last=10m"):
             for authorization in (ours, f"Basic {basic}"):
-                status, _, body = ask(stack, "GET", f"{diagnosis_path(ssp)}?{query}",
+                status, _, body = ask(stack, "GET", f"{report_path(ssp, SUFFIX)}?{query}",
                                       authorization=authorization)  # fmt: skip
                 assert status in (401, 404, 429), (ssp, query)
                 assert b"secret" not in body
@@ -284,7 +287,7 @@ def test_nothing_of_another_ssp(stack: Stack) -> None:
                   f"Bearer {tokens.issue('nova', OTHER_KEY, 'snapbid')}",
                   f"Bearer {tokens.issue('nova', JWT_SECRET.encode(), 'another')}",
                   f"Bearer {token('nova-tv')}"):  # fmt: skip
-        status, headers, body = ask(stack, "GET", f"{diagnosis_path('nova')}?{LAST}",
+        status, headers, body = ask(stack, "GET", f"{report_path('nova', SUFFIX)}?{LAST}",
                                     authorization=given)  # fmt: skip
         assert (status, b"secret" in body) == (401, False), given
         assert "www-authenticate" in headers
@@ -298,7 +301,7 @@ def test_nothing_of_another_ssp(stack: Stack) -> None:
 
 def test_windows_limits_and_the_cache(stack: Stack) -> None:
     ours = token("nova")
-    path = diagnosis_path("nova")
+    path = report_path("nova", SUFFIX)
     asked = [
         ask(stack, "GET", f"{path}?{query}", authorization=f"Bearer {ours}")
         for query in (LAST, LAST, "last=5m", "last=10m&from=2026-01-01", "from=2026-01-01",
@@ -330,7 +333,7 @@ def test_the_page(stack: Stack) -> None:
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert b"<script" not in page.body
         assert b"Go-live checklist" in page.body
-    refused = ask(stack, "GET", diagnosis_path("acme"), accept="text/html")
+    refused = ask(stack, "GET", report_path("acme", SUFFIX), accept="text/html")
     assert refused[0] == 401
     assert "Basic" in refused[1]["www-authenticate"]
 
@@ -341,7 +344,7 @@ def test_the_page_in_a_browser(stack: Stack, width: int) -> None:
     send(stack, "acme", request("odd", imp=[{"id": "1", "banner": {"w": "x" * 60}}]))
     with browser(width, 844) as window:
         for query in (LAST, today()):
-            address = f"127.0.0.1:{stack.port}{diagnosis_path('acme')}?{query}"
+            address = f"127.0.0.1:{stack.port}{report_path('acme', SUFFIX)}?{query}"
             window.open(f"http://ssp:{token('acme')}@{address}")
             assert "Go-live checklist" in window.run("return document.body.innerText")
             assert window.run(

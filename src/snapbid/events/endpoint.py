@@ -46,17 +46,6 @@ PREFIX: Final = "/v3/"
 ROUTES: Final = {SINGLE_PATH: "events_single", BATCH_PATH: "events_batch"}
 """Path -> value of the label `route` of `snapbid_http_requests_total`."""
 
-
-def is_event_path(path: str) -> bool:
-    """Whether `EventEndpoints` answers this path; unknown paths below `/v3/` get a 404 there."""
-    return path.startswith(PREFIX)
-
-
-def route_of(path: str) -> str | None:
-    """The name under which requests to a path are counted; None for other rooms' paths."""
-    return ROUTES.get(path)
-
-
 MAX_BYTES: Final = 4 << 20  # of a decompressed body
 EVENT_BYTES: Final = 4096  # larger events count as several
 LONG_BYTES: Final = 1 << 20  # from here on one event may exceed a time slice: read in a thread
@@ -75,6 +64,16 @@ _TEST_MODES: Final = {b"true": True, b"false": False, b"": False}
 _METRIC_LABELS: Final = {SINGLE_PATH: "single", BATCH_PATH: "batch"}
 
 logger = logging.getLogger(__name__)
+
+
+def is_event_path(path: str) -> bool:
+    """Whether `EventEndpoints` answers this path; unknown paths below `/v3/` get a 404 there."""
+    return path.startswith(PREFIX)
+
+
+def route_of(path: str) -> str | None:
+    """The name under which requests to a path are counted; None for other rooms' paths."""
+    return ROUTES.get(path)
 
 
 class EventSink(Protocol):

@@ -167,13 +167,14 @@ def with_shards(settings: T, shards: int) -> T:
 
 
 async def _count_in_redis(settings: Settings) -> tuple[int, int]:
-    """Return the number that the ledger records, and that of primaries; zeros if unavailable."""
+    """Return the number that the ledger records, else that of primaries; zeros if unavailable."""
     assert settings.redis_url is not None
     connections = Connections(settings.redis_url)
     redis = connections.client()
     try:
         async with asyncio.timeout(PATIENCE_S):
-            return await fetch_count(redis), await connections.count_primaries()
+            recorded = await fetch_count(redis)
+            return recorded, 0 if recorded else await connections.count_primaries()
     except (RedisError, OSError):
         return 0, 0
     finally:

@@ -21,10 +21,13 @@ SUFFIX: Final = "/report"
 ROUTE: Final = "report"
 """Value of the label `route` of `snapbid_http_requests_total`."""
 
+# A client may cache a report for as long as we do; `Age` is the time already elapsed.
+CACHE_CONTROL: Final = (b"cache-control", b"private, max-age=%d" % TTL_S)
 
-def report_path(ssp: str) -> str:
-    """The path of an SSP's report."""
-    return f"{PREFIX}{ssp}{SUFFIX}"
+
+def report_path(ssp: str, suffix: str = SUFFIX) -> str:
+    """Return the path of an SSP's report, or of another of its documents, by the suffix."""
+    return f"{PREFIX}{ssp}{suffix}"
 
 
 def ssp_of(path: str, suffix: str = SUFFIX) -> str | None:
@@ -43,10 +46,6 @@ def is_report_path(path: str) -> bool:
 def route_of(path: str) -> str | None:
     """The name under which requests to a path are counted; None for other rooms' paths."""
     return ROUTE if path.startswith(PREFIX) else None
-
-
-# A client may cache a report for as long as we do; `Age` is the time already elapsed.
-CACHE_CONTROL: Final = (b"cache-control", b"private, max-age=%d" % TTL_S)
 
 
 class ReportEndpoint:

@@ -10,7 +10,7 @@ import asyncpg
 
 from snapbid.base.errors import Problem, Unavailable
 from snapbid.base.http import JSON, Answer, Receive, Scope, answer
-from snapbid.report.endpoint import PREFIX, ssp_of
+from snapbid.report.endpoint import ssp_of
 from snapbid.report.gate import TokenGate
 from snapbid.warehouse import demand
 from snapbid.warehouse.reports import TIMEOUT_S
@@ -21,20 +21,14 @@ SUFFIX: Final = "/demand"
 ROUTE: Final = "demand"
 """Value of the label `route` of `snapbid_http_requests_total`."""
 
+MAX_AGE_S: Final = 60
 
-def demand_path(ssp: str) -> str:
-    """Return the path of an SSP's demand signals."""
-    return f"{PREFIX}{ssp}{SUFFIX}"
+logger = logging.getLogger(__name__)
 
 
 def is_demand_path(path: str) -> bool:
     """Return whether `DemandEndpoint` answers this path."""
     return ssp_of(path, SUFFIX) is not None
-
-
-MAX_AGE_S: Final = 60
-
-logger = logging.getLogger(__name__)
 
 
 class DemandEndpoint:

@@ -16,7 +16,7 @@ from snapbid.base.http import JSON, Answer, Receive, Scope, answer
 from snapbid.base.redis_keys import DIAGNOSIS_RATE
 from snapbid.partners.diagnosis import window
 from snapbid.partners.diagnosis.source import DiagnosisSource, Numbers
-from snapbid.report.endpoint import PREFIX, ssp_of
+from snapbid.report.endpoint import ssp_of
 from snapbid.report.gate import Clock, Fields, Registry, TokenGate
 
 SUFFIX: Final = "/diagnosis"
@@ -24,19 +24,13 @@ SUFFIX: Final = "/diagnosis"
 ROUTE: Final = "diagnosis"
 """Value of the label `route` of `snapbid_http_requests_total`."""
 
-
-def diagnosis_path(ssp: str) -> str:
-    """Return the path of an SSP's diagnosis."""
-    return f"{PREFIX}{ssp}{SUFFIX}"
+HTML: Final = b"text/html; charset=utf-8"
+_VARY: Final = (b"vary", b"accept")
 
 
 def is_diagnosis_path(path: str) -> bool:
     """Return whether `DiagnosisEndpoint` answers this path."""
     return ssp_of(path, SUFFIX) is not None
-
-
-HTML: Final = b"text/html; charset=utf-8"
-_VARY: Final = (b"vary", b"accept")
 
 
 class DiagnosisEndpoint:
