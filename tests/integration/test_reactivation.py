@@ -218,5 +218,5 @@ async def test_a_day_lets_those_bid_that_have_a_daily_budget(
         await thread._follow_shard(Shard(), 0)  # type: ignore[arg-type]
     reader.close()
     thread._writer.close()
-    thread._loop.close()
+    thread._thread._loop.close()
     assert published == [[], [(ALL, 0)], [(7, 0)], [(DAILY, 0)], []]

@@ -1,7 +1,8 @@
 """Helpers for ending tasks reliably."""
 
 import asyncio
-from collections.abc import Coroutine
+import threading
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 AGAIN_S: Final = 0.1
@@ -28,3 +29,31 @@ async def run_until(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) ->
     await end(running, waiting)
     if not running.cancelled():
         running.result()
+
+
+class LoopThread:
+    """A thread that runs a coroutine in an event loop of its own until stopped."""
+
+    def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Cancel the work and all tasks that it created; return when they have ended."""
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._until_stopped())
+        self._loop.close()
+
+    async def _until_stopped(self) -> None:
+        try:
+            await run_until(self._stopping, self._work())
+        finally:  # `gather` waits for one of the tasks that it cancels, not for all
+            await end(*asyncio.all_tasks() - {asyncio.current_task()})

@@ -11,7 +11,6 @@ at once; each refill request of a shard is answered by one of them.
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from time import monotonic, time
@@ -20,7 +19,7 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from snapbid.base.settings import Settings
-from snapbid.base.tasks import end, run_until
+from snapbid.base.tasks import LoopThread, end
 from snapbid.catalog.catalog import Catalog, CatalogError, Stamp, stamp_of
 from snapbid.ledger.budgets.allocator import Allocator, EscrowedBudget
 from snapbid.ledger.budgets.headroom import HeadroomReader
@@ -56,22 +55,15 @@ class AllocatorThread:
         self._unknown: dict[int, float] = {}  # campaign -> its first refill request (monotonic)
         self._unavailable: set[int] = set()  # shards
         self._ahead_s = 0.0  # how far the ledger's clock, whose days count, is ahead of ours
-        self._loop = asyncio.new_event_loop()
-        self._stopping = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="allocator", daemon=True)
+        self._thread = LoopThread("allocator", self._work)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
         """Stop; other machines, or the next start, complete interrupted work."""
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
+        self._thread.stop()
         self._writer.close()
-
-    def _run(self) -> None:
-        self._loop.run_until_complete(run_until(self._stopping, self._work()))
-        self._loop.close()
 
     def _now(self) -> float:
         return time() + self._ahead_s
@@ -79,7 +71,7 @@ class AllocatorThread:
     async def _work(self) -> None:
         redis = self._connections.client()
         reader = HeadroomReader(redis, self._shards, time)
-        tasks = [self._loop.create_task(self._follow_shard(reader, n)) for n in range(self._shards)]
+        tasks = [asyncio.create_task(self._follow_shard(reader, n)) for n in range(self._shards)]
         try:
             if self._shards > 1:
                 await self._carry()
@@ -93,7 +85,7 @@ class AllocatorThread:
             self._connections, self._shards, self._now, unavailable=self._unavailable
         )
         sweeper = OutboxSweeper(self._connections, self._shards, self._now)
-        sweeping = self._loop.create_task(self._sweep(sweeper))
+        sweeping = asyncio.create_task(self._sweep(sweeper))
         try:
             while True:
                 try:

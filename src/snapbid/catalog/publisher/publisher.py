@@ -12,7 +12,6 @@ that base.
 import asyncio
 import contextlib
 import logging
-import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from snapbid.base.tasks import run_until
+from snapbid.base.tasks import LoopThread
 from snapbid.catalog import catalog, event_config
 from snapbid.catalog.catalog import Base, Catalog, CatalogError, Stamp, stamp_of
 from snapbid.catalog.members import MEMBERS
@@ -72,9 +71,7 @@ class CatalogPublisher:
         self.checked_at: float | None = None  # epoch s: when the warehouse was last queried
         self.bases = Counter({"built": 0, "fetched": 0})  # made here, or by another machine
         self._changed = asyncio.Event()
-        self._stopping = asyncio.Event()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+        self._thread = LoopThread("publisher", self._publish_for_ever)
 
     def start(self) -> None:
         """Start the thread."""
@@ -82,24 +79,13 @@ class CatalogPublisher:
 
     def stop(self) -> None:
         """Stop the thread; a base or overlay under construction is not published."""
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
-
-    def _run(self) -> None:
-        self._loop.run_until_complete(run_until(self._stopping, self._publish_for_ever()))
-        self._loop.close()
+        self._thread.stop()
 
     async def _publish_for_ever(self) -> None:
-        try:
-            await asyncio.gather(
-                self._keep(self._follow, "the catalog"),
-                self._keep(self._members.follow, "the members of audiences"),
-            )
-        finally:
-            for making in (self._making, self._members.making):
-                if making is not None:
-                    making.cancel()
-                    await asyncio.wait([making])
+        await asyncio.gather(
+            self._keep(self._follow, "the catalog"),
+            self._keep(self._members.follow, "the members of audiences"),
+        )
 
     async def _keep(self, follow: Callable[[], Awaitable[None]], what: str) -> None:
         while True:
@@ -262,7 +248,7 @@ class CatalogPublisher:
             base = self._overlay.base if self._overlay else None
             after = base.revision if base else -1
             making = make_base(self._dsn, self._path.parent, urgent=urgent, after=after)
-            self._making = self._loop.create_task(making)
+            self._making = asyncio.create_task(making)
             self._making.add_done_callback(lambda _: self._changed.set())
 
     async def _current_overlay(self, connection: asyncpg.Connection) -> Overlay:

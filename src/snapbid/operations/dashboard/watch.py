@@ -7,7 +7,6 @@ figure that cannot be read is None, shown as unknown; the others are still updat
 import asyncio
 import datetime
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from snapbid import metrics
 from snapbid.base.reasons import reason
 from snapbid.base.risks import Risk, RiskLog, StoreName
 from snapbid.base.settings import VARIABLES, StoreSettings
-from snapbid.base.tasks import end
+from snapbid.base.tasks import LoopThread, end
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.ledger.admin.audits import AuditReport, fetch_audit
 from snapbid.ledger.admin.drains import DrainReport, fetch_reports
@@ -137,9 +136,7 @@ class Watch:
         self._known: WarehouseFacts | None = None
         self._known_at = 0.0  # monotonic
         self._known_version: float | None = None  # when the catalog known then was published
-        self._loop = asyncio.new_event_loop()
-        self._stopping = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread = LoopThread("watch", self._read_all)
         self.paths = paths
         self.publisher = publisher
         self.settings = settings
@@ -155,8 +152,7 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
+        self._thread.stop()
 
     def spool_bytes(self) -> int:
         """Return the size of the notices spooled on this machine."""
@@ -166,10 +162,6 @@ class Watch:
         """Return the size of this machine's unconverted chunks of the auction log."""
         directory = self.paths.auction_log
         return 0 if directory is None else sum(map(_size, directory.glob("*.rows")))
-
-    def _run(self) -> None:
-        self._loop.run_until_complete(self._read_all())
-        self._loop.close()
 
     async def _read_all(self) -> None:
         shards = self._settings.shards
@@ -187,9 +179,11 @@ class Watch:
                 (self._read_drains, COUNTERS_S),
             )
         ]
-        await self._stopping.wait()
-        await end(*tasks)
-        await self._redis.aclose()
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await end(*tasks)
+            await self._redis.aclose()
 
     # Each of these returns whether it could read.
 

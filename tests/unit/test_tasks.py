@@ -1,10 +1,12 @@
 """Work that goes on until it is told to stop."""
 
 import asyncio
+import contextlib
+import threading
 
 import pytest
 
-from snapbid.base.tasks import run_until
+from snapbid.base.tasks import LoopThread, run_until
 
 
 async def test_it_stops_however_often_the_cancellation_is_swallowed() -> None:
@@ -37,3 +39,26 @@ async def test_what_it_raises_is_raised() -> None:
 
 async def test_it_may_end_by_itself() -> None:
     await run_until(asyncio.Event(), asyncio.sleep(0))
+
+
+def test_a_thread_ends_all_its_tasks_before_its_loop() -> None:
+    """A cancelled query of PostgreSQL, say, takes a round trip to end."""
+    begun, ended = threading.Event(), []
+
+    async def slow() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            begun.set()
+            await asyncio.Event().wait()
+        for _ in range(9):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        ended.append("slow")
+
+    async def work() -> None:
+        await asyncio.gather(asyncio.Event().wait(), slow())
+
+    thread = LoopThread("worker", work)
+    thread.start()
+    assert begun.wait(60)
+    thread.stop()
+    assert ended == ["slow"]
