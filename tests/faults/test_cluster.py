@@ -342,7 +342,8 @@ def bids_of_each(cluster: Cluster) -> list[int]:
     for shard in range(SHARDS):
         primary = cluster.primary_of(key_of(shard))
         values = [
-            primary.call("HGETALL", key) for key in primary.call("KEYS", f"{{sb{shard}}}:c:*")
+            primary.call("HGETALL", key)
+            for key in primary.call("KEYS", f"{ShardKeys(shard).prefix}c:*")
         ]
         counts.append(
             sum(int(n) for each in values for name, n in each.items() if name[:2] == "b:")

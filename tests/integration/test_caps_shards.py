@@ -19,6 +19,7 @@ from snapbid.ledger.scripts import script
 from snapbid.redisclient.connection import Connections, connect
 from snapbid.redisclient.replicas import TooFewReplicasError
 
+ONE = ShardKeys(1).prefix
 SHARDS, HOUR = 3, 3600
 CAP = limits(caps=((2, HOUR),))
 
@@ -65,10 +66,10 @@ async def test_entries_may_come_in_any_order_and_again(
     shuffled = rng.sample(entries * 2, 2 * len(entries))
     for entry in shuffled:
         deliver(keys=ShardKeys(1).script_keys, args=[int(clock.now * 1000), entry])
-    (name,) = keys(store, "{sb1}:fc:*")
+    (name,) = keys(store, f"{ONE}fc:*")
     times = sorted(score - NOON * 1000 for _, score in store.zrange(name, 0, -1, withscores=True))
     assert times == [1500, 3000, 7500, 9000, 12_000, 16_500]
-    assert not keys(store, "{sb1}:fe:*")
+    assert not keys(store, f"{ONE}fe:*")
 
 
 async def test_what_is_rolled_back_counts_no_more(capped: Capped, store: Any) -> None:
@@ -101,7 +102,7 @@ async def test_without_the_users_shard_capped_campaigns_pause_and_no_others(
     auction = b"auction-%d" % next(auctions)
     bids = [(b"1", PRICE, CAP), (b"2", PRICE, None), (b"3", PRICE, limits(2, total=PRICE))]
     assert await reserve(capped.ledger, auction, *bids, user=lost) == "akk"
-    assert not keys(store, "{sb1}:fe:*")
+    assert not keys(store, f"{ONE}fe:*")
     shard.open()
     await until(lambda: shard.connected)
     assert await capped.bid(next(auctions), CAP, lost) == "k"
@@ -125,11 +126,11 @@ async def test_what_cannot_be_delivered_waits(
         patched.setattr(capped.sweeper, "_apply", unavailable)
         for _ in range(3):
             await capped.sweeper.sweep()
-    assert [len(keys(store, f"{{sb{n}}}:fc:*")) for n in range(SHARDS)] == [1, 0, 1]
+    assert [len(keys(store, f"{ShardKeys(n).prefix}fc:*")) for n in range(SHARDS)] == [1, 0, 1]
     assert len(outboxes(store)) == 1
     for _ in range(2):
         await capped.sweeper.sweep()
-    assert [len(keys(store, f"{{sb{n}}}:fc:*")) for n in range(SHARDS)] == [1, 1, 1]
+    assert [len(keys(store, f"{ShardKeys(n).prefix}fc:*")) for n in range(SHARDS)] == [1, 1, 1]
     assert not outboxes(store)
 
 
@@ -143,7 +144,7 @@ async def test_one_sweeper_has_an_outbox_until_it_ends(
     await other.sweep()
     assert len(outboxes(store)) == 1
     for shard in range(SHARDS):
-        store.delete(f"{{sb{shard}}}:o")  # its lease has ended
+        store.delete(f"{ShardKeys(shard).prefix}o")  # its lease has ended
     for _ in range(2):
         await other.sweep()
     assert not outboxes(store)
@@ -166,12 +167,12 @@ async def test_no_hold_ends_before_its_win_is_delivered(
         assert [await made.bid(0, cap, won), await made.bid(1, cap, lost)] == ["k", "k"]
         assert await made.settle(0, WIN) == "c"
         (last, _) = sorted(
-            store.zscore(key, store.zrange(key, 0, 0)[0]) for key in keys(store, "{sb1}:fe:*")
+            store.zscore(key, store.zrange(key, 0, 0)[0]) for key in keys(store, f"{ONE}fe:*")
         )
 
         def is_over() -> bool:
-            settled = [int(of.split()[0]) for of in store.hvals("{sb1}:spools")]
-            return min(int(store.hget("{sb1}:h", "clock")), *settled) > int(last) + 2000
+            settled = [int(of.split()[0]) for of in store.hvals(f"{ONE}spools")]
+            return min(int(store.hget(f"{ONE}h", "clock")), *settled) > int(last) + 2000
 
         await until(is_over, "the holds' end")
         letters = [await made.bid(2, cap, won), await made.bid(3, cap, lost)]
@@ -192,14 +193,14 @@ async def test_nor_before_a_win_in_a_spool_is(fresh_redis: str, tmp_path: Path, 
     async with opened(fresh_redis, tmp_path, shards=SHARDS, hold_s=1) as ledger:
         made = Capped(ledger, sweeper)
         assert await made.bid(0, cap, user) == "k"
-        (key,) = keys(store, "{sb1}:fe:*")
+        (key,) = keys(store, f"{ONE}fe:*")
         ends = int(store.zrange(key, 0, 0, withscores=True)[0][1])
-        store.hset("{sb1}:spools", "other", f"{ends - 500} {ends}")
-        await until(lambda: int(store.hget("{sb1}:h", "clock")) > ends + 2000, "the hold's end")
+        store.hset(f"{ONE}spools", "other", f"{ends - 500} {ends}")
+        await until(lambda: int(store.hget(f"{ONE}h", "clock")) > ends + 2000, "the hold's end")
         for _ in range(3):
             await sweeper.sweep()
         assert await made.settle(0, WIN) == "c"
-        store.hdel("{sb1}:spools", "other")
+        store.hdel(f"{ONE}spools", "other")
         assert await made.bid(1, cap, user) == "c"
         await sweeper.sweep()
         assert await made.bid(2, cap, user) == "c"

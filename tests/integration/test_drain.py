@@ -15,6 +15,7 @@ from redis.exceptions import ConnectionError
 from support.counted import counted, some_counts
 from support.draining import DAY, Bench, drain_of
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.counters import (
     START,
     Reading,
@@ -192,7 +193,7 @@ async def test_a_sum_that_no_column_holds_waits_alone(bench: Bench) -> None:
     await bench.drain(bench.shards(2))
     await bench.assert_equal()
     name = f"{await bench.ledger.segment(1)} {DAY} p:1"
-    assert await bench.redis.smembers("{sb1}:d") == {name.encode()}
+    assert await bench.redis.smembers(ShardKeys(1).changed) == {name.encode()}
 
 
 async def test_lost_redis_data_begins_anew_beside_the_old(bench: Bench) -> None:

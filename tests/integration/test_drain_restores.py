@@ -12,6 +12,7 @@ from support.restoring import Stores, prepare
 from support.spending import limits
 from support.stack import Databases, Stack, run
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.embedded import Redis
 from snapbid.ledger.budgets.limits import Limits
@@ -524,7 +525,7 @@ class TestAnotherLedger:
             await stores.sell(ledger, 9)
             await drain()
             client = stores.client()
-            await client.delete(*await client.keys("{sb1}:*"))
+            await client.delete(*await client.keys(f"{ShardKeys(1).prefix}*"))
             await client.aclose()
             await drain()
             await stores.own(ledger)

@@ -14,6 +14,7 @@ from support.draining import DAY, Bench, drain_of
 from support.proxy import FaultProxy
 from support.stack import connected
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.tasks import end
 from snapbid.drain import leases as drain_leases
 from snapbid.drain import run
@@ -117,7 +118,8 @@ async def test_what_was_lost_is_added_to_budgets_by_one_of_them(
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*map(confirmed, drains))
         allowances = [
-            int(await bench.redis.hget(f"{{sb{n}}}:m:1", "t") or 0) for n in range(SHARDS)
+            int(await bench.redis.hget(f"{ShardKeys(n).prefix}m:1", "t") or 0)
+            for n in range(SHARDS)
         ]
         assert sum(allowances) == SHARDS * 1_000_000
 

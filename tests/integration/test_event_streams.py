@@ -18,7 +18,7 @@ from support.proxy import FaultProxy
 from support.sending import NOW, claimed, event, money, offered
 from support.stack import connected
 
-from snapbid.base.redis_keys import ShardKeys
+from snapbid.base.redis_keys import ShardKeys, hash_tag
 from snapbid.drain import leases as drain_leases
 from snapbid.drain.counters import ShardsUnavailableError
 from snapbid.drain.events import EventDrain
@@ -307,7 +307,7 @@ class Partly(Redis):
         self._shards = shards
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        if any(f"{{sb{shard}}}" in str(args[1:2]) for shard in self._shards):
+        if any(f"{{{hash_tag(shard)}}}" in str(args[1:2]) for shard in self._shards):
             return await self.other.execute_command(*args, **options)  # type: ignore[no-untyped-call]
         return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 

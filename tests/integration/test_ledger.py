@@ -24,6 +24,7 @@ from support.remembered import (
     settle_all,
 )
 
+from snapbid.base.redis_keys import ShardKeys, hash_tag
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import ALTERED, BILLING, LOSS, WIN
 from snapbid.redisclient.trips import ENOUGH
@@ -274,7 +275,7 @@ async def test_hostile_ids_never_collide(
         **{"B:2": len(even), "W:2": len(even), "P:2": 3 * len(even)},
     }
     tags = {key.partition(b"}")[0] for key in keys(store)}
-    assert tags == {b"{sb%d" % number for number in range(shards)}
+    assert tags == {f"{{{hash_tag(number)}".encode() for number in range(shards)}
 
 
 async def test_every_shard_has_its_own_counters(
@@ -287,9 +288,9 @@ async def test_every_shard_has_its_own_counters(
     assert set(letters) == {"ccc"}
     assert counts(store)[DAY] == expected(bids=300, wins=300, imps=300, price=2, losses={1: 300})
     for shard in range(4):
-        key = f"{{sb{shard}}}:c:{segment_of(store, shard)}:{DAY}"
+        key = ShardKeys(shard).counters(segment_of(store, shard), DAY)
         assert 30 < int(store.hget(key, "b:1")) < 120
-    assert len({store.get(f"{{sb{shard}}}:epoch") for shard in range(4)}) == 4
+    assert len({store.get(ShardKeys(shard).epoch) for shard in range(4)}) == 4
 
 
 # -- batches --------------------------------------------------------------------------------------

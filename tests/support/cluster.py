@@ -311,7 +311,12 @@ class Cluster:
                 return False
             return all(_is_in_step(node) and not self._hears_ahead(node) for node in self.nodes)
 
-        until(is_healthy, "a healthy cluster")
+        try:
+            until(is_healthy, "a healthy cluster")
+        except AssertionError as error:
+            for node in self.nodes:
+                error.add_note(f"{node.port} sees " + " | ".join(map(" ".join, self.lines(node))))
+            raise
 
     def _hears_ahead(self, node: Server) -> bool:
         """Whether it has heard of another one later than now, by its clock."""

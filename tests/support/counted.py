@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 from redis.asyncio import Redis
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.ledger.bids.segment import ShardState
 from snapbid.ledger.scripts import script
 
@@ -62,22 +63,22 @@ class Ledger:
         self._shards.add(shard)
         segment = await self.segment(shard)
         names = [f"{segment} {day} {field}" for field in fields]
-        await self.redis.sadd(f"{{sb{shard}}}:d", *names)
+        await self.redis.sadd(ShardKeys(shard).changed, *names)
 
     async def segment(self, shard: int = 0) -> str:
         """The current segment."""
-        return ShardState.parse(await self._begin(keys=[f"{{sb{shard}}}:epoch"])).segment
+        return ShardState.parse(await self._begin(keys=[ShardKeys(shard).epoch])).segment
 
     async def key(self, day: str, shard: int = 0) -> str:
         """The key of a day's counters."""
-        return f"{{sb{shard}}}:c:{await self.segment(shard)}:{day}"
+        return ShardKeys(shard).counters(await self.segment(shard), day)
 
     async def lose(self) -> None:
         """Lose the data set; what was counted and drained stays counted."""
         await self.redis.flushall()
 
     async def undrained(self) -> bool:
-        keys = [f"{{sb{shard}}}:{name}" for shard in self._shards for name in ("d", "d:taken")]
+        keys = [key for n in self._shards for key in (ShardKeys(n).changed, ShardKeys(n).taken)]
         return bool(await self.redis.exists(*keys))
 
     def tables(self) -> Tables:

@@ -12,6 +12,7 @@ from typing import Any
 
 import redis
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.embedded import Redis
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN
@@ -141,7 +142,7 @@ def keys(client: redis.Redis, pattern: str = "*") -> list[bytes]:
 
 def segment_of(client: redis.Redis, shard: int = 0) -> str:
     """The segment that a shard counts in."""
-    name: Any = client.hget(f"{{sb{shard}}}:segment", "segment")
+    name: Any = client.hget(ShardKeys(shard).state, "segment")
     return str(name.decode())
 
 

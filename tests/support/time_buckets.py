@@ -4,6 +4,7 @@ import time
 
 import redis
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.ledger.admin.moving import LedgerPlace
 from support.remembered import TIME_BUCKET_S, TTL_S, looking
 
@@ -12,7 +13,7 @@ def open_time_bucket(
     client: redis.Redis, number: int, buckets: int, now: float, shard: int = 0
 ) -> None:
     """Have a time bucket of that size take the records of bids, as if it had come to that."""
-    registry, opened = f"{{sb{shard}}}:r", int(now)
+    registry, opened = f"{ShardKeys(shard).prefix}r", int(now)
     client.hset(registry, str(number), opened + TIME_BUCKET_S + TTL_S + TIME_BUCKET_S)
     client.hset(registry, f"o{number}", opened * 1000)
     client.hset(registry, f"b{number}", buckets)

@@ -1,7 +1,8 @@
 """The keys of everything that the product keeps in Redis.
 
 The ledger is divided into shards. All keys of shard N have the hash tag {sbN}, so a script may use
-any of them; the scripts derive them from KEYS[1], the shard's `epoch`:
+any of them; the scripts derive them from KEYS[1], the shard's `epoch`. Letters after N, as in
+{sb1dz}, decide which primary of a cluster holds the shard (`hash_tag`):
 
     {sbN}:none                never exists: a script that names it is refused while its slot moves
     {sbN}:epoch               identifies the data set; created by the first client
@@ -94,6 +95,20 @@ AUDIT: Final = "audit"
 LEDGER_FORMAT: Final = "ledger:format"
 
 
+# Of the first N tags each lies on another of N primaries that divide the slots equally, for N up
+# to 14; up to 48 no primary has more than two. Numbers alone would leave half of eight without any.
+_SUFFIXES = """
+    - dz f fb bp db ue bt bq dc dx c as fb cg ns sb ek er fw gc qh cn dr
+    iz di fp nx q ad bg ah bd dc ry oo fg pg ek ap by dd cr a qe bq aeu cm
+"""
+SUFFIXES: Final = ("", *_SUFFIXES.split()[1:])
+
+
+def hash_tag(shard: int) -> str:
+    """Return the hash tag of a shard's keys, without braces."""
+    return f"sb{shard}{SUFFIXES[shard] if shard < len(SUFFIXES) else ''}"
+
+
 class ShardKeys:
     """The keys of one shard that Python code names; the scripts name the others."""
 
@@ -103,7 +118,7 @@ class ShardKeys:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.prefix = prefix = f"{{sb{number}}}:"
+        self.prefix = prefix = f"{{{hash_tag(number)}}}:"
         self.epoch = f"{prefix}epoch"
         self.script_keys = (self.epoch, f"{prefix}none")  # KEYS of each script
         self.mark = f"{prefix}mark"
