@@ -15,6 +15,7 @@ from snapbid.embedded import Redis
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import BidVerdict
 from snapbid.ledger.budgets.limits import Limits
+from snapbid.operations.preflight import with_shards
 from snapbid.server.allocating import AllocatorThread
 from workload.serving import confirm_budgets
 
@@ -31,7 +32,7 @@ async def measure(redis: Redis, folder: Path) -> list[dict[str, Any]]:
     The machine's reader runs, and each worker's ledger; no bids come meanwhile.
     """
     environ = {VARIABLES["home"]: str(folder / "machine"), VARIABLES["redis_url"]: redis.url}
-    settings = load(environ)
+    settings = with_shards(load(environ), 1)
     settings.runtime_dir.mkdir(parents=True)
     reader = AllocatorThread(settings)
     reader.start()

@@ -28,6 +28,7 @@ from bench.together_run import batch, issue_key, until_known
 from snapbid.base.settings import load, require_serving
 from snapbid.bidding.routes import bid_path
 from snapbid.ledger.bids.ledger import Ledger
+from snapbid.operations.preflight import with_shards
 from snapbid.partners.diagnosis.endpoint import SUFFIX
 from snapbid.report import tokens
 from snapbid.report.endpoint import report_path
@@ -111,7 +112,7 @@ def opened(scratch: Path, store_core: int) -> Iterator[Opened]:
         made = [request | {"tmax": 10_000} for request in requests.make(400)]  # none is late
         bodies = {wire.partition(b"\r\n\r\n")[2] for wire in answered(server, made, 200)}
         auctions = [request for request in made if requests.encode([request])[0] in bodies]
-        worker = Worker(require_serving(load(server.environ)))
+        worker = Worker(with_shards(require_serving(load(server.environ)), 1))
         loop.run_until_complete(worker.open())
         opened = Opened(
             Application(worker), loop, key, server.environ["SNAPBID_REDIS_URL"], auctions

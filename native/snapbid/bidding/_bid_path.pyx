@@ -31,7 +31,7 @@ from snapbid.base.http import (JSON, NO_CONTENT, Answer, Disconnected, accepted_
 from snapbid.bidding import bounds
 from snapbid.bidding._response cimport Bid, ClickStamp, ResponseWriter, Template, as_ledger_bids, new_bid
 from snapbid.bidding.cost import cost_of, quantity_of
-from snapbid.bidding.limits import affordable, replace_refused
+from snapbid.bidding.limits import affordable, replace_refused, without_refused
 from snapbid.bidding.pods import pods_of
 from snapbid.bidding.reasons import Reason, unanswered
 from snapbid.bidding.request import check, decode, decode_plain
@@ -828,8 +828,12 @@ cdef class BidCall:
     cdef Py_ssize_t _length
     cdef double _started, _deadline, _step_began
     cdef bint _is_timed, _is_test, _is_admitted
+    cdef str _auction_id
+    cdef list _bids  # that the ledger is asked to remember
+    cdef object _currency
+    cdef ClickStamp _stamp
     cdef bytes _response
-    cdef Proposal _proposal
+    cdef Proposal _proposal  # if bids may be replaced, or are logged: it keeps the request
     cdef object _snapshot
     cdef object _began_ms, _result
 
@@ -1033,12 +1037,16 @@ cdef class BidCall:
         cdef Py_ssize_t proposed = PyList_GET_SIZE(proposal.choices)
         cdef bytes auction
         cdef list bids
-        self._response = self.written(proposal, proposal.bids)
+        self._auction_id, self._bids = proposal.auction_id, proposal.bids
+        self._currency = currency_of(proposal.decision)
+        self._stamp = self.click_stamp(proposal.decision, proposal.bids)
+        self._response = self.written(proposal.bids)
         if proposed > PyList_GET_SIZE(proposal.bids):
             endpoint._cut_short.add(proposed - PyList_GET_SIZE(proposal.bids))
         if endpoint._log is not None:
             self._began_ms = endpoint._log.begin(PyList_GET_SIZE(proposal.bids))
-        self._proposal = proposal
+        if proposal.limited or endpoint._log is not None:
+            self._proposal = proposal  # otherwise others use its memory meanwhile
         if self._is_test and not proposal.limited:
             self._is_timed = False  # there is no commit
             return self.keep()
@@ -1056,10 +1064,9 @@ cdef class BidCall:
                 return self.end(STORE_DOWN)
         return self.wait_for(COMMITTING, verdicts)
 
-    cdef bytes written(self, Proposal proposal, list bids):
+    cdef bytes written(self, list bids):
         return self._endpoint._writer.write(
-            proposal.auction_id, bids, currency_of(proposal.decision), None,
-            self.click_stamp(proposal.decision, bids))
+            self._auction_id, bids, self._currency, None, self._stamp)
 
     cdef ClickStamp click_stamp(self, Decision decision, list bids):
         """Return what click ids of this answer have in common; None if no markup has any."""
@@ -1080,6 +1087,9 @@ cdef class BidCall:
         if all_kept(verdicts):
             return self.keep()
         if PyUnicode_GET_LENGTH(verdicts):
+            if self._proposal is None:
+                self._state = REPLACING
+                return self.has_replaced(without_refused(self._bids, verdicts))
             return self.wait_for(REPLACING, replace_refused(
                 endpoint._writer, endpoint._ledger, endpoint._number, self._proposal,
                 self._snapshot, verdicts, self.left_s, self._is_test))
@@ -1092,27 +1102,28 @@ cdef class BidCall:
         """Answer with the bids that the ledger keeps, or for a reason with none."""
         if not PyList_CheckExact(kept):
             return self.end(kept)
-        body = self.written(self._proposal, <list>kept)
+        if self._proposal is not None:
+            self._stamp = self.click_stamp(self._proposal.decision, <list>kept)
+        body = self.written(<list>kept)
         self.log_bids(<list>kept)
         return self.end(body)
 
     cdef int keep(self) except -1:
         """Answer with the response: all bids are kept."""
         cdef BidEndpoint endpoint = self._endpoint
-        self.log_bids(self._proposal.bids)
+        self.log_bids(self._bids)
         if endpoint._log is not None:
-            endpoint._log.end(PyList_GET_SIZE(self._proposal.bids))
+            endpoint._log.end(PyList_GET_SIZE(self._bids))
             self._began_ms = None
         return self.end(self._response)
 
     cdef int log_bids(self, list bids) except -1:
         """Write the bids to the auction log."""
         cdef BidEndpoint endpoint = self._endpoint
-        cdef Decision decision = self._proposal.decision
         if endpoint._log is not None:
             endpoint._log.bids(
-                self._began_ms, endpoint._source, decision.query.request, bids,
-                currency_of(decision), self._is_test)
+                self._began_ms, endpoint._source, self._proposal.decision.query.request, bids,
+                self._currency, self._is_test)
         return 0
 
     cdef int end(self, object result) except -1:
@@ -1150,10 +1161,10 @@ cdef class BidCall:
         count until they are rolled back.
         """
         cdef BidEndpoint endpoint = self._endpoint
-        if endpoint._log is not None and self._began_ms is not None and self._proposal is not None:
+        if endpoint._log is not None and self._began_ms is not None and self._bids is not None:
             self._began_ms = None
             endpoint._ledger.when_certain(
-                partial(endpoint._log.end, PyList_GET_SIZE(self._proposal.bids)))
+                partial(endpoint._log.end, PyList_GET_SIZE(self._bids)))
         return 0
 
     cdef int end_step(self, Histogram of) except -1:

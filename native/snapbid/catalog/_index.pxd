@@ -215,6 +215,7 @@ cdef class Workspace:
     cdef ImpressionReading impression
     cdef LayerSearch base
     cdef LayerSearch over  # or None
+    cdef Workspace next  # the next spare one, or None
 
     cdef int forget(self) except -1
 
@@ -223,7 +224,8 @@ cdef class Index:
     cdef Layer base
     cdef Layer over  # or None
     cdef Interest interest
-    cdef Workspace spare  # or None
+    cdef Workspace spare  # the first one, or None
+    cdef int spares
 
     cdef Layer layer(self, uint32_t *rank)
     cdef Query start(self, object lookups, object request, str ssp, str canonical, int64_t now_ms,

@@ -974,6 +974,7 @@ cdef class LayerSearch:
 
 cdef enum:
     IMPRESSION_STEPS = 32  # the cost of reading an impression
+    SPARES = 64  # workspaces kept for reuse: as many as one worker's bids that await the ledger
 
 FORMAT_DIMENSION = SB_FORMAT  # the formats of creatives, which no campaign targets
 
@@ -1147,16 +1148,20 @@ cdef class Query:
     def __cinit__(self, Index index):
         self.index = index
         self.workspace = index.spare
-        index.spare = None
         if self.workspace is None:
             self.workspace = Workspace(index)
+        else:
+            index.spare, self.workspace.next = self.workspace.next, None
+            index.spares -= 1
         self.workspace.impression.allowance = &self.allowance
         sb_allow_all(&self.allowance)
 
     def __dealloc__(self):
         if self.index is not None and self.workspace is not None:
             self.workspace.forget()
-            self.index.spare = self.workspace
+            if self.index.spares < SPARES:
+                self.workspace.next, self.index.spare = self.index.spare, self.workspace
+                self.index.spares += 1
 
     cdef int take_request(self) except -1:
         """Start the searches, once the request is read."""

@@ -131,9 +131,19 @@ async def replace_refused(
                 return Reason.LATE
             break
     if not kept:
-        return Reason.TAKEN if set(verdicts) == {BidVerdict.TAKEN} else Reason.LIMITED
+        return _reason(verdicts)
     kept.sort(key=itemgetter(0))
     return [bid for _, bid in kept]
+
+
+def without_refused(bids: list[Bid], verdicts: str) -> list[Bid] | Reason:
+    """Return the bids that the ledger accepts, or a reason; for bids that nothing replaces."""
+    kept = [bid for bid, verdict in zip(bids, verdicts, strict=True) if verdict == BidVerdict.KEPT]
+    return kept or _reason(verdicts)
+
+
+def _reason(verdicts: str) -> Reason:
+    return Reason.TAKEN if set(verdicts) == {BidVerdict.TAKEN} else Reason.LIMITED
 
 
 class _Replacements:
