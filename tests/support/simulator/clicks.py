@@ -8,6 +8,7 @@ was under way then, its own flag decides.
 import json
 import random
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from snapbid.campaigns.click_id import Click, ClickKey, creative_digest
@@ -97,6 +98,7 @@ class ClickBooks:
         self._postgres = postgres
         self._issued: dict[int, tuple[str, Key, Issued]] = {}
         self._valid: list[Key] = []
+        self._secrets: set[bytes] = set()
         self._unsure: set[str] = set()  # click ids that were valid for some of the time
         self._sent: dict[str, bool] = {}  # by event id: whether its click was valid at first
 
@@ -117,7 +119,6 @@ class ClickBooks:
         """Sign with another key; the one before stays valid."""
         before = (self._valid or self._keys())[-1]
         self._run(conversions.rotate_keys(self._postgres.admin))
-        self._run(self._postgres.admin.execute(SECRETS))
         self._valid = [before, self._keys()[-1]]
         self._doubt()
 
@@ -140,8 +141,16 @@ class ClickBooks:
         return id, key, Issued(campaign, digest.hex(), ssp, clicked_s * 1000)
 
     def _keys(self) -> list[Key]:
+        """The warehouse's keys; each has a secret of the run's own, so that a seed is one run."""
         rows: Any = self._run(self._postgres.admin.fetch(_KEYS))
-        return [(row["number"], bytes(row["secret"])) for row in rows]
+        keys = [(row["number"], bytes(row["secret"])) for row in rows]
+        for place, (number, secret) in enumerate(keys):
+            if secret not in self._secrets:
+                own = sha256(b"%d" % len(self._secrets)).digest()
+                self._run(self._postgres.admin.execute(_RENEW, number, own))
+                self._secrets.add(own)
+                keys[place] = number, own
+        return keys
 
     def _run(self, work: Any) -> Any:
         return self._postgres.run(work)
@@ -189,12 +198,8 @@ def _happened(row: Mapping[str, Any], gone: set[str]) -> Happened:
     )  # fmt: skip
 
 
-# So that a seed is one run.
-SECRETS: Final = """
-update click_key set secret = sha256(number::text::bytea)
-where secret is distinct from sha256(number::text::bytea)
-"""
 _KEYS: Final = "select number, secret from click_key order by number"
+_RENEW: Final = "update click_key set secret = $2 where number = $1"
 _NUMBERS: Final = """
 select c.number as campaign, s.number as ssp from campaign_number c, ssp_number s
 where c.id = $1 and s.descriptor = $2
