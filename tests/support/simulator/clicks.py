@@ -125,7 +125,7 @@ class ClickBooks:
     def warehouse_changed(self) -> None:
         """Another one, or an older copy of it."""
         self._valid = self._keys()
-        self._sent.clear()
+        self._sent = dict.fromkeys(self._sent, True)  # it may have them, from when they were valid
         self._doubt()
 
     def _doubt(self) -> None:

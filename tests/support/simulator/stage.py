@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
 from snapbid.base.redis_keys import ShardKeys
@@ -420,8 +419,6 @@ class Stage:
                 self.world.rng.randbytes(16).hex(),
             )
         )
-        secret = Random(f"{self.script.seed} secret").randbytes(32)
-        postgres.run(postgres.admin.execute("update click_key set secret = $1", secret))
         snapshot.register(postgres, names, self.world.rng)
         self.clicks.warehouse_changed()
         for kept in [kept for kept in self._saved if kept[0] == "postgres"]:
