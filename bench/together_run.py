@@ -73,7 +73,9 @@ async def issue_key(dsn: str) -> str:
     """A new API key for all events."""
     connection = await asyncpg.connect(dsn)
     try:
-        return await products.issue(connection, "bench", ("igaming",), 1_000_000)
+        return await products.issue(
+            connection, "bench", ("igaming",), products.MAX_RATE, products.MAX_EVENTS
+        )
     finally:
         await connection.close()
 

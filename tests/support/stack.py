@@ -92,7 +92,10 @@ def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:
 def run(
     environ: Mapping[str, str], *arguments: str, **more: Any
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a `snapbid` command with no settings but `environ`."""
+    """Run a `snapbid` command with no settings but `environ`, and free ports if it is to listen."""
+    if "serve" in arguments:
+        port, ops_port = map(str, free_ports(2))
+        environ = {"SNAPBID_PORT": port, "SNAPBID_OPS_PORT": ops_port, **environ}
     return subprocess.run(
         [sys.executable, "-m", "snapbid", *arguments],
         env=clean_environ(environ),
