@@ -21,7 +21,7 @@ from snapbid.bidding.bid import CatalogSnapshot, NoBid, Proposal, propose
 from snapbid.bidding.limits import ledger_bids
 from snapbid.bidding.native_request import read_native
 from snapbid.bidding.notice import PARAMETERS, loss_reason
-from snapbid.bidding.request import decode
+from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.response import response_writer
 from snapbid.campaigns.campaign import CampaignError
 from snapbid.campaigns.campaign_file import read_file
@@ -90,15 +90,16 @@ _WRITER: Final = response_writer("https://bid.example")
 
 def _bid(data: bytes) -> object:
     """All of the bid path, from the body to the answer."""
-    proposal = propose(decode(data), SSP, _snapshot(), NOW)
+    request = decode(data)
+    proposal = propose(request, SSP, _snapshot(), NOW)
     if isinstance(proposal, NoBid):
         return proposal.reason
     currency = proposal.decision.lookups.currency
-    _remember(proposal, currency)
+    _remember(request, proposal, currency)
     return _WRITER.write(proposal.auction_id, proposal.bids, currency)
 
 
-def _remember(proposal: Proposal, currency: str) -> None:
+def _remember(request: BidRequest, proposal: Proposal, currency: str) -> None:
     """Write what the ledger and the auction log keep of an answer."""
     auction, bids = proposal.auction_id.encode(), ledger_bids(proposal.bids)
     now, user = (NOW // 1000, NOW % 1000), proposal.decision.user
@@ -107,7 +108,7 @@ def _remember(proposal: Proposal, currency: str) -> None:
         pack_command(("EVAL", answer.entries, *names, *increments))
     kept_entries(answer, BidVerdict.KEPT * len(bids))
     source = SSP, pools.REGISTRY[SSP]
-    _log().bids(NOW, source, proposal.auction_id, proposal.bids, currency)
+    _log().bids(NOW, source, request, proposal.bids, currency)
 
 
 @functools.cache

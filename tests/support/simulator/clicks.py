@@ -146,7 +146,7 @@ class ClickBooks:
         keys = [(row["number"], bytes(row["secret"])) for row in rows]
         for place, (number, secret) in enumerate(keys):
             if secret not in self._secrets:
-                own = sha256(b"%d" % len(self._secrets)).digest()
+                own = sha256(b"own %d" % len(self._secrets)).digest()
                 self._run(self._postgres.admin.execute(_RENEW, number, own))
                 self._secrets.add(own)
                 keys[place] = number, own

@@ -50,7 +50,6 @@ _COPY_SOME: Final = "for _, key in ipairs(KEYS) do redis.call('COPY', key, key, 
 # From which numbers are made.
 _IDENTITY: Final = "update warehouse_identity set id = 'a5eedf00-0000-4000-8000-000000000000'"
 _PERSONS: Final = "update suppression_key set key = sha256('persons')"
-_CLICKS: Final = "update click_key set secret = sha256(number::text::bytea)"
 
 T = TypeVar("T")
 
@@ -219,7 +218,7 @@ class PostgresServer:
         )
         self._runner = asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
         aside(migrate(self.dsn))
-        for statement in (_IDENTITY, _PERSONS, _CLICKS):
+        for statement in (_IDENTITY, _PERSONS):
             self.run(_execute(self.dsn, statement))
         for setting in ("fsync = off", "synchronous_commit = off", "full_page_writes = off"):
             self.run(_execute(self.dsn, f"alter system set {setting}"))
