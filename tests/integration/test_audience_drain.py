@@ -98,19 +98,22 @@ def device(number: int) -> str:
 # -- against the oracle ---------------------------------------------------------------------------
 
 
-def random_events(chance: random.Random) -> list[dict[str, Any]]:
-    users = [f"u{number}" for number in range(chance.randint(1, 4))]
+def random_events(chance: random.Random, *, shared: bool = False) -> list[dict[str, Any]]:
+    """Events of some users, whose anonymous ids are `shared` or their own."""
+    users = [f"u{number}" for number in range(12 if shared else chance.randint(1, 4))]
     visitors = {f"a{n}": chance.choice([None, *users]) for n in range(chance.randint(0, 4))}
     made = []
     for number in range(chance.randint(5, 60)):
         at = NOW - chance.choice([0, 1, 1, 2, 5, 20, 40]) * DAY_MS - chance.choice([0, 1, number])
         user: str | None = chance.choice(users)
         own: dict[str, Any] = (
-            {"device_id": device(chance.randrange(6))} if (chance.random() < 0.3) else {}
+            {"device_id": device(chance.randrange(40 if shared else 6))}
+            if chance.random() < 0.3
+            else {}
         )
         if visitors and chance.random() < 0.4:
             own["anonymous"], known = chance.choice(sorted(visitors.items()))
-            user = known if chance.random() < 0.5 else None
+            user = chance.choice(users) if shared else known if chance.random() < 0.5 else None
         name = chance.choice(["login", "login", "withdraw", "block", "unblock", "consent", "reg"])
         if user is None:
             made.append(said("app_open", at, user, platform="ios", **own))
@@ -160,6 +163,25 @@ async def test_any_events_in_any_order(bench: Bench, seed: int) -> None:
             await counting.add(bench.connection, audience(**each))
     found = await members(bench)
     assert found == {name: who for name, who in expected.items() if who}
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_users_who_share_anonymous_ids(bench: Bench, seed: int) -> None:
+    """A device that an anonymous id shows is each user's behind it, in whatever order they come."""
+    chance = random.Random(seed)
+    made = random_events(chance, shared=True)
+    chance.shuffle(made)
+    await define(bench, *AUDIENCES)
+    for event in made:
+        await bench.accept(event)
+        if chance.random() < 0.5:
+            await bench.round()
+    await bench.round()
+    oracle = Oracle(made)
+    expected = {
+        each["id"]: await hashed(bench, *oracle.members(each, NOW)) for each in AUDIENCES
+    } | {"casino": await hashed(bench, *oracle.excluded())}
+    assert await members(bench) == {name: who for name, who in expected.items() if who}
 
 
 # -- restrictions ---------------------------------------------------------------------------------
@@ -225,6 +247,14 @@ async def test_everyone_behind_an_anonymous_id_has_its_devices(bench: Bench) -> 
     await bench.accept(said("account_unblocked", NOW + 1, "second", unblock_reason="other"))
     await bench.round()
     assert await members(bench) == {"casino": await hashed(bench, device(1), device(2))}
+
+
+async def test_a_device_of_one_user_is_that_of_all_behind_its_anonymous_id(bench: Bench) -> None:
+    await bench.accept(said("login", user="first", anonymous="a"), blocked(user="first"))
+    await bench.round()
+    await bench.accept(said("login", user="second", anonymous="a", device_id=device(1)))
+    await bench.round()
+    assert await members(bench) == {"casino": await hashed(bench, device(1))}
 
 
 async def test_products_restrict_for_themselves(bench: Bench) -> None:

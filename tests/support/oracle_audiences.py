@@ -1,7 +1,8 @@
 """Who is in which audience, told a second time from the contract alone: events in, ids out.
 
-Everything is looked at from the start each time, by id and not by hash. An anonymous id belongs to
-at most one user here.
+Everything is looked at from the start each time, by id and not by hash. An anonymous id shows its
+devices for each of its users. What it does alone is of one of them; where that counts, it must have
+one at most.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,25 +17,30 @@ class Oracle:
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
         self.events = list(events)
-        self.user_of = {
-            event["identity"]["anonymous_id"]: event["identity"]["client_user_id"]
-            for event in self.events
-            if {"anonymous_id", "client_user_id"} <= event["identity"].keys()
-        }
+        self.users_of: dict[str, list[str]] = {}
+        for identity in (event["identity"] for event in self.events):
+            if {"anonymous_id", "client_user_id"} <= identity.keys():
+                users = self.users_of.setdefault(identity["anonymous_id"], [])
+                users.append(identity["client_user_id"])
 
     def person(self, event: Mapping[str, Any]) -> str:
         identity = event["identity"]
         if "client_user_id" in identity:
             return str(identity["client_user_id"])
         anonymous = identity["anonymous_id"]
-        return str(self.user_of.get(anonymous, f"anonymous {anonymous}"))
+        return self.users_of.get(anonymous, [f"anonymous {anonymous}"])[0]
+
+    def shown(self, event: Mapping[str, Any]) -> set[str]:
+        """Whom the device of an event shows."""
+        anonymous = event["identity"].get("anonymous_id", "")
+        return {self.person(event), *self.users_of.get(anonymous, ())}
 
     def devices(self, persons: set[str]) -> set[str]:
         """The devices that these persons were seen on."""
         return {
             event["context"]["device_id"].lower()
             for event in self.events
-            if "device_id" in event["context"] and self.person(event) in persons
+            if "device_id" in event["context"] and self.shown(event) & persons
         }
 
     def members(self, audience: Mapping[str, Any], now_ms: int) -> set[str]:

@@ -45,8 +45,8 @@ class Persons:
     """The persons of some rows: `of_row` has that of each, None without any id.
 
     `aliases` are the (anonymous, person) pairs that the rows carry, the last seen last, `links`
-    show by which members bid requests know them, and `anonymous` are the anonymous ids that stand
-    alone.
+    show by which members bid requests know them, and `anonymous` are the anonymous ids whose users
+    matter: those that stand alone, or show a member.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Persons:
                 pair = (known[1], known[0])
                 self.aliases.pop(pair, None)
                 self.aliases[pair] = None
-            elif row.client_user_id is None:
-                self.anonymous.update(known)
-            self.of_row.append(known[0] if known else None)
             members = _members(key, row, member_of_click)
+            if row.anonymous_id is not None and (members or row.client_user_id is None):
+                self.anonymous.add(known[-1])
+            self.of_row.append(known[0] if known else None)
             self.links.update(
                 Link(person, member, row.product) for person in known for member in members
             )
