@@ -9,6 +9,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from support.stack import Databases
 
 from snapbid.catalog.catalog import CatalogError
 from snapbid.catalog.members import OpenMembers, open_members
@@ -70,7 +71,7 @@ async def bench(database: str, tmp_path: Path) -> AsyncIterator[Bench]:
     bench = Bench(database, connection, tmp_path / "members")
     yield bench
     await bench.stop()
-    await connection.close()
+    await bench.connection.close()
 
 
 async def test_changes_reach_the_file(bench: Bench) -> None:
@@ -92,6 +93,29 @@ async def test_a_restart_goes_on_from_the_base(bench: Bench) -> None:
     await bench.put(200, audience=2)
     bench.start()
     await bench.publishes({50: ([], []), 51: (["one"], []), 200: (["two"], [])})
+
+
+async def test_no_base_of_what_a_restored_warehouse_lacks_is_used(
+    bench: Bench, databases: Databases
+) -> None:
+    """Even if it had as many changes since, before the publisher looked at it."""
+    await bench.put(1, audience=1)
+    await bench.publishes({1: (["one"], [])})
+    await bench.stop()
+    await bench.connection.close()
+    backup = databases.copy(bench.dsn, "backup_of_members")
+    bench.connection = await asyncpg.connect(bench.dsn)
+    await bench.put(*range(100, 110), audience=2)
+    bench.path.unlink()  # so that a base is made
+    bench.start()
+    await bench.publishes({1: (["one"], []), 100: (["two"], [])})
+    await bench.stop()
+    await bench.connection.close()
+    databases.restore(backup, bench.dsn)
+    bench.connection = await asyncpg.connect(bench.dsn)
+    await bench.put(*range(200, 220), audience=3)
+    bench.start()
+    await bench.publishes({1: (["one"], []), 100: ([], []), 200: ([], ["casino"])})
 
 
 async def test_a_base_is_made_again_beside_further_changes(

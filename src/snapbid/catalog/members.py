@@ -29,13 +29,16 @@ _MAGIC: Final = b"SNAPMEM1"
 
 
 class MemberBase(msgspec.Struct, frozen=True):
-    """A file of members as they were at a revision; `made_at` is epoch seconds."""
+    """A file of members as they were at a revision; `made_at` is epoch seconds.
+
+    `id` is that by which the warehouse knows it.
+    """
 
     name: str
     count: int
     checksum: int
     revision: int
-    warehouse: str
+    id: str
     made_at: float
 
 

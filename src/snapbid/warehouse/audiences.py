@@ -512,3 +512,20 @@ async def fetch_members(connection: asyncpg.Connection, revision: int) -> list[M
         revision,
     )
     return [Member(*row) for row in rows]
+
+
+async def record_base(connection: asyncpg.Connection) -> str:
+    """Record that a base of the members was made, for two days at least; return its id."""
+    await connection.execute(
+        f"delete from audience_base where made_at < now() - interval '{KEPT_DAYS} days'"
+    )
+    id = await connection.fetchval("insert into audience_base default values returning id")
+    return str(id)
+
+
+async def has_base(connection: asyncpg.Connection, id: str) -> bool:
+    """Return whether a base was made of this warehouse, in a state that it has been in."""
+    has: bool = await connection.fetchval(
+        "select exists (select from audience_base where id = $1::text::uuid)", id
+    )
+    return has

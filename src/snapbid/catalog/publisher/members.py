@@ -19,7 +19,7 @@ from snapbid.catalog import catalog, members
 from snapbid.catalog._members import EPOCH_S, starts_of
 from snapbid.catalog.catalog import CatalogError, Stamp
 from snapbid.catalog.members import ENTRY, NEVER, MemberBase, until_of
-from snapbid.warehouse import audiences, bases, fence, persons
+from snapbid.warehouse import audiences, bases, persons
 
 LOOK_EVERY_S: Final = 0.5
 MOST_BUSY: Final = 0.25  # of the time, while there are changes
@@ -76,8 +76,7 @@ class MemberPublisher:
 
     async def _publish(self, connection: asyncpg.Connection) -> None:
         """Read the changes and, if there are any, replace the file."""
-        warehouse = await fence.identity(connection)
-        await self._take_base(connection, warehouse)
+        await self._take_base(connection)
         assert self._changed is not None
         rows = await audiences.fetch_members(connection, self._revision)
         for row in rows:
@@ -85,42 +84,39 @@ class MemberPublisher:
         self._revision = max([self._revision, *(row.revision for row in rows)])
         names = await audiences.fetch_names(connection)
         key = PersonKey((await persons.fetch_suppression(connection)).key).key
-        state = (warehouse, names, key, self._revision, self._base)
+        state = (names, key, self._revision, self._base)
         if state != self._published or self._written != catalog.stamp_of(self._path):
             changed = [(*at, until) for at, (until, _) in sorted(self._changed.items())]
             pieces = members.encode(key, *names, changed, self._base)
             self._written, self._published = catalog.write(self._path, pieces), state
             self._remove_others()
         if self._is_due():
-            self._make_base(warehouse)
+            self._make_base()
 
-    async def _take_base(self, connection: asyncpg.Connection, warehouse: str) -> None:
+    async def _take_base(self, connection: asyncpg.Connection) -> None:
         """Use the base that has just been made; at first, the published one or a new one."""
         if self._base is None or not self._path.with_name(self._base.name).exists():
             self._changed = None
         if self._changed is None:
-            self._base = await asyncio.to_thread(self._published_base, warehouse)
-            if self._base is None or self._base.revision > await audiences.fetch_revision(
-                connection
-            ):
-                self._base = await make_base(self._dsn, self._path, warehouse)
+            self._base = await asyncio.to_thread(self._published_base)
+            if self._base is None or not await audiences.has_base(connection, self._base.id):
+                self._base = await make_base(self._dsn, self._path)
             self._changed, self._revision = {}, self._base.revision
         if self.making is not None and self.making.done():
             making, self.making = self.making, None
             base = making.result()
-            if base.warehouse == warehouse:
+            if await audiences.has_base(connection, base.id):
                 self._base = base
                 self._changed = {
                     at: row for at, row in self._changed.items() if row[1] > base.revision
                 }
 
-    def _published_base(self, warehouse: str) -> MemberBase | None:
+    def _published_base(self) -> MemberBase | None:
         try:
             base = members.open_members(self._path).base
         except (OSError, CatalogError):
             return None
-        is_fresh = base is not None and time() - base.made_at < BASE_S
-        return base if base is not None and is_fresh and base.warehouse == warehouse else None
+        return base if base is not None and time() - base.made_at < BASE_S else None
 
     def _is_due(self) -> bool:
         assert self._base is not None
@@ -128,9 +124,9 @@ class MemberPublisher:
         is_large = len(self._changed) > max(LEAST, self._base.count // SHARE)
         return is_large or time() - self._base.made_at > BASE_S
 
-    def _make_base(self, warehouse: str) -> None:
+    def _make_base(self) -> None:
         if self.making is None:
-            self.making = asyncio.create_task(make_base(self._dsn, self._path, warehouse))
+            self.making = asyncio.create_task(make_base(self._dsn, self._path))
 
     def _remove_others(self) -> None:
         """Remove the bases that are no longer named."""
@@ -140,8 +136,8 @@ class MemberPublisher:
                 path.unlink(missing_ok=True)
 
 
-async def make_base(dsn: str, path: Path, warehouse: str) -> MemberBase:
-    """Write all present members to a file beside `path`."""
+async def make_base(dsn: str, path: Path) -> MemberBase:
+    """Write all present members to a file beside `path`, and record that in the warehouse."""
     connection = await asyncpg.connect(dsn, timeout=10)
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -158,11 +154,12 @@ async def make_base(dsn: str, path: Path, warehouse: str) -> MemberBase:
                 starts = await asyncio.to_thread(_starts, beside, size)
                 file.write(starts)
             beside.replace(path.with_name(name))
+        id = await audiences.record_base(connection)
     finally:
         connection.terminate()
     count = size // ENTRY.size
     logger.info("published a base of %(members)d audience members", {"members": count})
-    return MemberBase(name, count, zlib.crc32(starts, checksum), revision, warehouse, time())
+    return MemberBase(name, count, zlib.crc32(starts, checksum), revision, id, time())
 
 
 async def _pages(connection: asyncpg.Connection) -> Any:

@@ -872,6 +872,13 @@ create table audience_member (
 create index audience_member_revision on audience_member (revision);
 create index audience_member_until on audience_member (until);
 
+-- The bases of members that machines have made of this warehouse. One that is not here was made of what
+-- a restored backup lacks, or of another warehouse.
+create table audience_base (
+    id uuid primary key default gen_random_uuid(),
+    made_at timestamptz not null default now()
+);
+
 create function audience_lock() returns void language sql as $$
     select pg_advisory_xact_lock(7165064744911531885)
 $$;
