@@ -23,6 +23,7 @@ from support.stack import clean_environ, connected, execute
 
 from snapbid.catalog.catalog import Catalog, CatalogError
 from snapbid.catalog.publisher import CatalogPublisher, overlay, publisher
+from snapbid.embedded import Postgres
 from snapbid.warehouse import campaigns, registry
 from snapbid.warehouse.campaigns import WarehouseState
 
@@ -183,6 +184,30 @@ def test_the_next_publisher_goes_on_from_the_base(database: str, path: Path) -> 
         after = caught_up(database, path)
         assert after.base == before.base
         assert prices(after, ids) == {**dict.fromkeys(ids, 2), "c0": 7}
+
+
+def test_no_base_of_what_a_restored_backup_lacks_is_used(
+    database: str, path: Path, postgres: Postgres, tmp_path: Path
+) -> None:
+    """Restored as PRODUCTION.md has it, with as many changes before the publisher starts again."""
+    assert postgres.process
+    programs = Path(f"/proc/{postgres.process.pid}/exe").readlink().parent
+    dump, ids = tmp_path / "warehouse.dump", names(8)
+
+    def run(program: str, *arguments: str) -> None:
+        subprocess.run([programs / program, *arguments], check=True, capture_output=True)
+
+    asyncio.run(put(database, *map(document, ids)))
+    run("pg_dump", "--format=custom", f"--file={dump}", database)
+    asyncio.run(put(database, *(document(id, cpm=7) for id in ids)))
+    with publishing(database, path):
+        await_base(path)
+    asyncio.run(execute(database, "drop schema public cascade; create schema public"))
+    run("pg_restore", "--no-owner", f"--dbname={database}", str(dump))
+    asyncio.run(put(database, *map(document, names(30, 100))))
+    restored = dict.fromkeys(ids, 2)
+    with publishing(database, path):
+        eventually(lambda: prices(Catalog.open(path), ids) == restored, "the restored campaigns")
 
 
 def cut(base: Path) -> None:

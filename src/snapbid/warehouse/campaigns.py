@@ -83,7 +83,7 @@ class WarehouseState(msgspec.Struct, frozen=True):
     """The warehouse's name, its newest revision, and its number of campaigns.
 
     Revisions under the same name form one history. A warehouse that was recreated, or restored from
-    a backup, has another name.
+    a backup, has another name, even in the same database: its tables are in other files.
     """
 
     warehouse: str
@@ -226,7 +226,8 @@ def _rows(data: bytes) -> Iterator[CampaignRow]:
 async def fetch_state(connection: asyncpg.Connection) -> WarehouseState:
     return WarehouseState(
         *await connection.fetchrow(
-            "select (select format('%s/%s/%s', system_identifier, timeline_id, oid)"
+            "select (select format('%s/%s/%s/%s', system_identifier, timeline_id, oid,"
+            "  pg_relation_filenode('campaign'))"
             "  from pg_control_system(), pg_control_checkpoint(), pg_database"
             "  where datname = current_database()),"
             " greatest((select max(revision) from campaign),"
