@@ -204,7 +204,8 @@ def test_no_base_of_what_a_restored_backup_lacks_is_used(
         await_base(path)
     asyncio.run(execute(database, "drop schema public cascade; create schema public"))
     run("pg_restore", "--no-owner", f"--dbname={database}", str(dump))
-    asyncio.run(put(database, *map(document, names(30, 100))))
+    for cpm in range(2, 30):
+        asyncio.run(put(database, document("new", cpm=cpm)))
     restored = dict.fromkeys(ids, 2)
     with publishing(database, path):
         eventually(lambda: prices(Catalog.open(path), ids) == restored, "the restored campaigns")

@@ -241,6 +241,7 @@ MEMBERS: dict[tuple[str, str, str], tuple[set[str], set[str]]] = {
     ("user", "acme", "17"): (set(), {"casino", "shop"}),
     ("buyeruid", "", "b-1"): ({"buyers"}, {"shop"}),
     ("eid", "a.example", "x"): (set(), {"casino"}),
+    ("eid", "31", "x"): ({"visitors"}, set()),
     ("eid", "", "y"): ({"own-list"}, set()),
 }
 """Kind, scope and id -> the audiences, and the products that must not advertise to the person."""

@@ -768,7 +768,8 @@ cdef class RequestReading:
             return 0
         memcpy(name, kind, start)
         if scope is not None:
-            text = self.terms.encoded(text_of(scope), &size)
+            scope = text_of(scope)  # which may be a new text, that owns what is copied
+            text = self.terms.encoded(scope, &size)
             if size > SB_KEY_MAX:
                 return 0
             memcpy(name + start, text, size)
