@@ -136,7 +136,7 @@ SANITIZED_TESTS := tests/property/test_matcher.py tests/property/test_explain.py
 	tests/unit/test_outcome.py tests/property/test_head.py \
 	tests/unit/test_answering.py tests/unit/test_replies.py tests/unit/test_running.py \
 	tests/unit/test_bounds.py tests/unit/test_replacing.py tests/unit/test_pods.py \
-	tests/unit/test_logged_bids.py \
+	tests/unit/test_logged_bids.py tests/unit/test_members.py tests/unit/test_click_stamp.py \
 	tests/property/test_bid_entries.py tests/property/test_packed_commands.py
 
 SANITIZING = PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=64 \
