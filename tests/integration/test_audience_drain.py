@@ -1,5 +1,6 @@
 """Audiences and restrictions as the drain keeps them, against a second telling (contract 12)."""
 
+import asyncio
 import json
 import random
 import uuid
@@ -11,12 +12,14 @@ import pytest
 from support.event_bench import Bench
 from support.oracle_audiences import CHANNELS, DAY_MS, Oracle
 from support.sending import IP, NOW
+from support.stack import connected
 
 from snapbid.campaigns.audiences import Audience
+from snapbid.campaigns.click_id import Click
 from snapbid.campaigns.persons import PersonKey
 from snapbid.drain import audiences as counting
 from snapbid.events.outcomes import Product
-from snapbid.warehouse import audiences, campaigns, persons
+from snapbid.warehouse import audiences, campaigns, conversions, persons
 
 OTHER = Product("other", frozenset({"igaming"}))
 AUDIENCES: tuple[dict[str, Any], ...] = (
@@ -362,6 +365,65 @@ async def test_forgotten_persons_are_in_no_audience(bench: Bench) -> None:
     async with bench.connection.transaction():
         await audiences.erase(bench.connection, set(), theirs)
     assert await members(bench) == {}
+
+
+async def test_the_forgotten_are_on_no_list_and_behind_no_click(bench: Bench) -> None:
+    """Neither on one that is imported again nor by a click id that was on its way."""
+    one, two = sorted(await hashed(bench, device(1), device(2)))
+    await audiences.add_list(bench.connection, "own", [one, two])
+    assert await members(bench) == {"own": {one, two}}
+    await persons.suppress(bench.connection, [], [one])
+    async with bench.connection.transaction():
+        await audiences.erase(bench.connection, set(), {one})
+    await audiences.add_list(bench.connection, "own", [one, two])
+    assert await members(bench) == {"own": {two}}
+    (key,) = (await conversions.fetch_keys(bench.connection)).values()
+    for user, member in (("u", one), ("v", two)):
+        click = key.make(Click(7, b"abcd", 5, NOW // 1000, b"auction.", member))
+        sent = blocked(user=user)
+        sent["identity"]["click_id"] = click
+        await bench.accept(sent)
+    await bench.round()
+    assert await members(bench) == {"own": {two}, "casino": {two}}
+
+
+# -- definitions ----------------------------------------------------------------------------------
+
+
+async def test_a_list_is_replaced_without_a_gap(bench: Bench, database: str) -> None:
+    """Who is on both lists is in it all the time; who was on the first one alone, until the end."""
+    await audiences.add_list(bench.connection, "own", [1, 2, 3])
+    async with connected(database) as other:
+        holding = other.transaction()
+        await holding.start()
+        await audiences.hold(other)
+        adding = asyncio.create_task(audiences.add_list(bench.connection, "own", [2, 3, 4], page=2))
+        while not await other.fetchval("select exists (select from pg_locks where not granted)"):
+            await asyncio.sleep(0.01)
+        shown = (
+            "select member from audience_member join audience on number = audience"
+            " where id = 'own' and until > now() order by member"
+        )
+        assert [row["member"] for row in await other.fetch(shown)] == [1, 2, 3]
+        await holding.rollback()
+        await adding
+    assert await members(bench) == {"own": {2, 3, 4}}
+
+
+async def test_a_list_takes_the_place_of_what_events_tell(bench: Bench) -> None:
+    await define(bench, {"id": "own", "event": "login", "within_days": 3})
+    await bench.accept(said("login", device_id=device(1)))
+    await bench.round()
+    assert await members(bench) == {"own": await hashed(bench, device(1))}
+    await audiences.add_list(bench.connection, "own", [2])
+    await bench.accept(said("login", NOW + 1, device_id=device(1)))
+    await bench.round()
+    assert await members(bench) == {"own": {2}}
+    await define(bench, {"id": "own", "event": "login", "within_days": 3})
+    assert await members(bench) == {}
+    await bench.accept(said("login", NOW + 2, device_id=device(1)))
+    await bench.round()
+    assert await members(bench) == {"own": await hashed(bench, device(1))}
 
 
 async def test_one_definition_is_added_once(bench: Bench) -> None:

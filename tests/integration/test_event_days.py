@@ -136,7 +136,7 @@ async def test_a_person_is_forgotten_whatever_the_day(bench: Bench) -> None:
         assert (await persons.erase(bench.connection, ["gone"])).events == 3
     kept = await bench.rows("select client_user_id from events where context <> '{}'")
     assert kept == [("stays",)]
-    await persons.suppress(bench.connection, [await hash_of(bench, "gone")])
+    await persons.suppress(bench.connection, [await hash_of(bench, "gone")], [])
     await bench.accept(claimed("gone"), event("login", "gone"), at=ago(0))
     await bench.round()
     assert len(await bench.rows("select from events where context = '{}'")) == 4

@@ -64,13 +64,14 @@ def forget(ids: tuple[str, ...], dry_run: bool) -> None:
         connections = Connections(redis_url, settings.redis_replicas)
         return await users.erase(connections, shards, names, dry_run=dry_run)
 
-    async def erase_stored(connection: "asyncpg.Connection") -> dict[str, int]:
+    async def erase_stored(
+        connection: "asyncpg.Connection", users: set[int], members: set[int]
+    ) -> dict[str, int]:
         removed = {}
-        hashes = await _hashes(connection, known)
         try:
             async with connection.transaction():
                 removed = (await persons.erase(connection, sorted(known)))._asdict()
-                removed["persons"] = await audiences.erase(connection, *hashes)
+                removed["persons"] = await audiences.erase(connection, users, members)
                 if dry_run:
                     raise _DryRun
         except _DryRun:
@@ -78,12 +79,13 @@ def forget(ids: tuple[str, ...], dry_run: bool) -> None:
         return removed
 
     async def work(connection: "asyncpg.Connection") -> dict[str, int]:
+        users, members = await _hashes(connection, known)
         if not dry_run:
             key = (await persons.fetch_suppression(connection)).key
             kept = [*names, *map(suppression.event_name, known)]
             hashes = {suppression.hash_of(key, name) for name in kept}
-            await persons.suppress(connection, hashes)
-        removed = await erase_stored(connection)
+            await persons.suppress(connection, hashes, members)
+        removed = await erase_stored(connection, users, members)
         if not dry_run:
             await asyncio.sleep(TAKEN_UP_S)
         removed |= (await erase_users())._asdict()

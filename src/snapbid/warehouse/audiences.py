@@ -13,13 +13,15 @@ from typing import Final, NamedTuple
 import asyncpg
 
 from snapbid.campaigns.audiences import Audience
-from snapbid.warehouse import conversions
+from snapbid.warehouse import conversions, events
 from snapbid.warehouse.events import EventRow
 
 LINKS: Final = 64  # members kept of a person, the last ones seen
 PERSONS: Final = 1_000  # of a product, considered for its audiences behind a member: the last seen
 KEPT_DAYS: Final = 2  # for which ended memberships are kept, for readers that have not seen the end
 DISCARDED: Final = 5_000  # rows deleted at once
+
+_LISTS: Final = 0x736E6C69  # the class of the advisory locks of lists
 
 
 class Definition(NamedTuple):
@@ -136,17 +138,38 @@ async def add_list(
 ) -> None:
     """Add an audience of these members, replacing one of its id; in pages, which others wait for.
 
-    If this is interrupted, the audience has some of the members.
+    Who was in it before leaves it at the end, so that nobody on both lists is ever out of it. If
+    this is interrupted, the audience has members of both; to repeat it sets that right.
     """
+    await connection.execute("select pg_advisory_lock($1, hashtext($2))", _LISTS, id)
+    try:
+        number = await _begin_list(connection, id)
+        for some in _pages(members, page):
+            async with connection.transaction():
+                await hold(connection)
+                await connection.execute(_LIST, some, number)
+        gone = await connection.fetch(_NOT_LISTED, members, number)
+        for some in _pages([row["member"] for row in gone], page):
+            async with connection.transaction():
+                await hold(connection)
+                await connection.execute(_UNLIST, some, number)
+    finally:
+        await connection.execute("select pg_advisory_unlock($1, hashtext($2))", _LISTS, id)
+
+
+async def _begin_list(connection: asyncpg.Connection, id: str) -> int:
+    """Let an audience be a list, whatever it was; return its number."""
     async with connection.transaction():
-        await remove(connection, id)
-        number = await connection.fetchval(
-            "insert into audience (id) values ($1) returning number", id
-        )
-    for start in range(0, len(members), page):
-        async with connection.transaction():
-            await hold(connection)
-            await connection.execute(_LIST, members[start : start + page], number)
+        product = await fetch_product(connection, id)
+        if product is not None:
+            await events.hold_products(connection, {product})
+        number: int = await connection.fetchval(_BEGIN_LIST, id)
+        await connection.execute("delete from person_audience where audience = $1", number)
+    return number
+
+
+def _pages(members: Sequence[int], page: int) -> Iterable[Sequence[int]]:
+    return (members[start : start + page] for start in range(0, len(members), page))
 
 
 async def fetch_product(connection: asyncpg.Connection, id: str) -> str | None:
@@ -208,10 +231,26 @@ async def fetch_listed(connection: asyncpg.Connection) -> list[Listed]:
     return [Listed(*row) for row in rows]
 
 
+_BEGIN_LIST: Final = """
+insert into audience (id) values ($1)
+on conflict (id) do update set product = null, event = null, within_days = null, at_least = null,
+    min_amount_usd = null, added_at = now()
+returning number
+"""
 _LIST: Final = """
-insert into audience_member
-select member, $2, 'infinity', nextval('audience_revision') from unnest($1::bigint[]) as m (member)
-on conflict do nothing
+insert into audience_member as m
+select member, $2, 'infinity', nextval('audience_revision') from unnest($1::bigint[]) as l (member)
+where not exists (select from suppressed_member s where s.member = l.member)
+on conflict (member, audience) do update set until = excluded.until, revision = excluded.revision
+where m.until <> excluded.until
+"""
+_NOT_LISTED: Final = """
+select member from audience_member m where audience = $2 and until > now()
+    and not exists (select from unnest($1::bigint[]) as l (member) where l.member = m.member)
+"""
+_UNLIST: Final = """
+update audience_member set until = now(), revision = nextval('audience_revision')
+where member = any($1) and audience = $2
 """
 
 
@@ -232,7 +271,8 @@ _LINK: Final = """
 insert into person_link as l (person, member, product, restricted)
 select person, member, i.product, coalesce(r.holds, false)
 from unnest($1::bigint[], $2::bigint[], $3::text[]) as i (person, member, product)
-left join person_restriction r using (person) order by 1, 2
+left join person_restriction r using (person)
+where not exists (select from suppressed_member s where s.member = i.member) order by 1, 2
 on conflict (person, member) do update set seen_at = now()
 where l.seen_at < now() - interval '1 hour'
 returning person

@@ -53,11 +53,17 @@ async def fetch_mark(connection: asyncpg.Connection) -> tuple[object, ...]:
     )
 
 
-async def suppress(connection: asyncpg.Connection, hashes: Iterable[bytes]) -> None:
-    """Suppress the persons with these hashes."""
+async def suppress(
+    connection: asyncpg.Connection, hashes: Iterable[bytes], members: Iterable[int]
+) -> None:
+    """Suppress the persons with these hashes, and who is known to bid requests by these members."""
     await connection.execute(
         "insert into suppressed (hash) select unnest($1::bytea[]) on conflict do nothing",
         list(hashes),
+    )
+    await connection.execute(
+        "insert into suppressed_member select unnest($1::bigint[]) on conflict do nothing",
+        list(members),
     )
 
 

@@ -780,6 +780,12 @@ create table suppressed (
     hash bytea primary key,                -- see base/suppression.py
     since timestamptz not null default now()
 );
+-- The ids of forgotten persons in bid requests, as hashes (campaigns/persons.py), which no list and no
+-- click shows any more.
+create table suppressed_member (
+    member bigint primary key
+);
+
 create trigger suppressed_announce after insert or update or delete or truncate on suppressed
     for each statement execute function catalog_announce();
 
@@ -972,6 +978,8 @@ create trigger api_key_audit after insert or update or delete on api_key
     for each row execute function audit_row('key', 'hash');
 
 create trigger audience_audit_added after insert on audience
+    for each row when (new.id is not null) execute function audit_row('audience', 'id');
+create trigger audience_audit_changed after update on audience
     for each row when (new.id is not null) execute function audit_row('audience', 'id');
 create trigger audience_audit_removed after delete on audience
     for each row when (old.id is not null) execute function audit_row('audience', 'id');
