@@ -131,6 +131,16 @@ def test_a_click_without_a_person() -> None:
     assert denied.campaign == 7
 
 
+@pytest.mark.parametrize("flag", [1, "1", 1.0, True])
+def test_a_click_on_a_test_counts_for_nothing(flag: Any) -> None:
+    """Its bid is not counted, so its click would be an unpaid conversion."""
+    lookups = Lookups(Nowhere(), rates.load(), click_key=KEY)
+    request = decode(json.dumps({"id": "a", "imp": [{"id": "1"}], "test": flag}).encode())
+    stamp = lookups.click_stamp(request, ("acme", "acme"), 9, 5_000, True)
+    (text, _) = ids_in(WRITER.write("a", [Bid("1", made(), None)], click=stamp))
+    assert read(text, {KEY.number: KEY}) is None
+
+
 def test_without_a_key_there_is_no_stamp() -> None:
     lookups = Lookups(Nowhere(), rates.load())
     request = decode(b'{"id":"a","imp":[{"id":"1"}]}')

@@ -41,8 +41,8 @@ def click_show(click_id: str) -> None:
     result = console.in_warehouse(work)
     if result is None:
         raise console.Refused(
-            "this is not a click id of this warehouse: altered, foreign, or signed with a key that "
-            "is no longer valid"
+            "this is not a click id of this warehouse: altered, foreign, of a test bid, or signed "
+            "with a key that is no longer valid"
         )
     found, bought = result
     shown: dict[str, Any] = {
