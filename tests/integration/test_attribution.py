@@ -209,6 +209,25 @@ async def test_a_number_that_the_warehouse_does_not_know_counts_as_itself(bench:
     assert counted == [("#4294967295", "00010203", "#5")]
 
 
+@pytest.mark.parametrize("removal", ["delete from campaign", "truncate campaign"])
+async def test_clicks_of_a_deleted_campaign_count_as_before(bench: Clicks, removal: str) -> None:
+    """For its product's events alone, and within its window."""
+    await campaigns.replace_many(
+        bench.connection, [document("c", attribution_days=2, product="casino")]
+    )
+    click = await bench.click("c")
+    await bench.connection.execute(removal)
+    await bench.drain_all(event("login", "u", click=click), at=AT + 2 * DAY)
+    await bench.drain_all(event("login", "v", click=click), at=AT + 2 * DAY + 1)
+    await bench.drain_all(event("login", "w", click=click), product=SHOP)
+    assert await bench.counted() == {("c", "login"): 1}
+    flags = await bench.rows("select client_user_id, flags from events")
+    assert dict(flags) == {"u": [], "v": [EXPIRED], "w": [INVALID]}
+    await campaigns.replace_many(bench.connection, [document("c")])
+    await bench.drain_all(event("register", "w", click=click), product=SHOP)
+    assert await bench.counted() == {("c", "login"): 1, ("c", "register"): 1}
+
+
 # -- what it is worth -----------------------------------------------------------------------------
 
 

@@ -80,11 +80,13 @@ _BOUGHT: Final = f"""
 select coalesce(n.id, '#' || i.campaign) as campaign,
     coalesce(k.creative, encode(i.creative, 'hex')) as creative,
     coalesce(s.descriptor, '#' || i.descriptor) as descriptor,
-    coalesce(c.attribution_days, {WINDOW_DAYS}) as days, c.document ->> 'product' as product
+    coalesce(c.attribution_days, g.attribution_days, {WINDOW_DAYS}) as days,
+    coalesce(c.document ->> 'product', g.product) as product
 from unnest($1::bigint[], $2::bytea[], $3::bigint[]) with ordinality
     as i (campaign, creative, descriptor, position)
 left join campaign_number n on n.number = i.campaign
 left join campaign c on c.id = n.id
+left join campaign_gone g on g.id = n.id and c.id is null
 left join click_creative k on k.campaign = n.id and k.digest = i.creative
 left join ssp_number s on s.number = i.descriptor
 order by position

@@ -227,10 +227,13 @@ create table campaign (
 create index campaign_attribution_days on campaign (attribution_days)
     where attribution_days is not null;
 
--- Deleted campaigns, so that a reader can ask what changed since a revision.
+-- Deleted campaigns, so that a reader can ask what changed since a revision; and how their clicks
+-- count.
 create table campaign_gone (
     id text primary key,
-    revision bigint not null unique
+    revision bigint not null unique,
+    attribution_days int,
+    product text
 );
 
 create function campaign_stamp() returns trigger language plpgsql as $$
@@ -260,18 +263,21 @@ end $$;
 
 create function campaign_keep_deleted() returns trigger language plpgsql as $$
 begin
-    insert into campaign_gone (id, revision)
-    select id, nextval('campaign_revision') from old_campaign o
+    insert into campaign_gone (id, revision, attribution_days, product)
+    select id, nextval('campaign_revision'), attribution_days, document ->> 'product'
+    from old_campaign o
     where not exists (select from campaign c where c.id = o.id)
-    on conflict (id) do update set revision = excluded.revision;
+    on conflict (id) do update set revision = excluded.revision,
+        attribution_days = excluded.attribution_days, product = excluded.product;
     return null;
 end $$;
 
 create function campaign_keep_truncated() returns trigger language plpgsql as $$
 begin
-    insert into campaign_gone (id, revision)
-    select id, nextval('campaign_revision') from campaign
-    on conflict (id) do update set revision = excluded.revision;
+    insert into campaign_gone (id, revision, attribution_days, product)
+    select id, nextval('campaign_revision'), attribution_days, document ->> 'product' from campaign
+    on conflict (id) do update set revision = excluded.revision,
+        attribution_days = excluded.attribution_days, product = excluded.product;
     return null;
 end $$;
 
