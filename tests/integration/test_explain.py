@@ -248,6 +248,15 @@ def test_user_data_that_is_withheld(cli: Cli) -> None:
     assert gpp == ["a section of regs.gpp that gpp_sid lists opts out, or cannot be read"]
 
 
+def test_a_forgotten_user(cli: Cli, environ: dict[str, str]) -> None:
+    succeed(environ, "forget", "--id", "u-1")
+    for request, why in (
+        (bid_request(user={"id": "u-1"}), "the user was forgotten (snapbid forget)"),
+        (bid_request(user={"buyeruid": "unknown"}), "no user.id, user.buyeruid, device.ifa or eid"),
+    ):
+        assert explained(cli, request)["user"] == f"not recognised: {why}"
+
+
 def test_impressions_that_get_no_bid_whatever_the_campaigns(cli: Cli) -> None:
     banner = {"banner": {"w": 300, "h": 250}}
     imps = [

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
+from snapbid.bidding.identity import recognise
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.native_request import NATIVE_REQUESTS
 from snapbid.bidding.privacy import Objection
-from snapbid.bidding.request import BidRequest, Device, Imp
+from snapbid.bidding.request import BidRequest, Device, Imp, User
 from snapbid.campaigns import codes
 
 Carried = dict[str, list[str]]  # dimension -> values; dimensions without values are absent
@@ -58,6 +59,8 @@ def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
         return "user data is withheld"
     if device.lmt == 1 or device.dnt == 1:
         return "device.lmt or device.dnt is 1"
+    if recognise(device, request.user or User()) is not None:
+        return "the user was forgotten (snapbid forget)"
     return "no user.id, user.buyeruid, device.ifa or eid"
 
 
