@@ -77,7 +77,7 @@ def test_a_table_on_a_terminal_cuts_nothing(length: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "stdout", out)
     console.print_table(
         ("id", "status", "name", "left"),
-        [("x" * length, "active", "not shown", 1.5), ("y\n", "paused", "", "")],
+        [("x" * length, "active", "not shown", 1.5), ("y\n", "paused", "", None)],
         ("id", "status", "left"),
     )
     lines = out.getvalue().splitlines()
@@ -88,6 +88,11 @@ def test_a_table_on_a_terminal_cuts_nothing(length: int, monkeypatch: pytest.Mon
     (row,) = (line for line in lines if "1.5" in line)
     assert row.index("1.5") == lines[0].index("left")
     assert lines[-1].split() == ["y\\n", "paused"]
+
+
+def test_a_cell_without_a_value_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_table(("day", "bids"), [(None, 0)])
+    assert capsys.readouterr().out == "day\tbids\n\t0\n"
 
 
 def test_numbers_have_their_noun() -> None:

@@ -90,9 +90,7 @@ def audience_list(as_json: bool) -> None:
     if as_json:
         console.print_json(_shown(each) for each in listed)
         return
-    columns = tuple(audiences.Listed._fields)
-    rows = [["" if cell is None else cell for cell in _shown(each).values()] for each in listed]
-    console.print_table(columns, rows)
+    console.print_table(audiences.Listed._fields, [list(_shown(each).values()) for each in listed])
 
 
 @audience.command("remove", examples=["snapbid audience remove depositors-30d"])

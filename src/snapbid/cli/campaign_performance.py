@@ -76,8 +76,7 @@ def print_performance(rows: "Sequence[Performance]", narrow: Sequence[str] = ())
     from snapbid.warehouse.conversions import Performance
 
     columns = [name for name in Performance._fields if name != "conversions"]
-    cells = [["" if (it := getattr(row, name)) is None else it for name in columns] for row in rows]
-    console.print_table(columns, cells, narrow)
+    console.print_table(columns, [[getattr(row, name) for name in columns] for row in rows], narrow)
 
 
 def _print_csv(rows: "Sequence[Performance]") -> None:

@@ -262,16 +262,16 @@ def print_table(
 ) -> None:
     """Print a table with a heading: tab-separated, or in aligned columns on a terminal.
 
-    `narrow`: the columns to show on a terminal. Nothing is truncated: a first cell too wide for the
-    others to fit gets a line of its own.
+    `narrow`: the columns to show on a terminal. None is an empty cell. Nothing is truncated: a
+    first cell too wide for the others to fit gets a line of its own.
     """
     if not sys.stdout.isatty():
         click.echo("\t".join(columns))
         for row in rows:
-            click.echo("\t".join(one_line(str(cell)) for cell in row))
+            click.echo("\t".join(map(_cell, row)))
         return
     shown = [columns.index(name) for name in narrow or columns]
-    table = [columns, *([one_line(str(cell)) for cell in row] for row in rows)]
+    table = [columns, *(list(map(_cell, row)) for row in rows)]
     cells = [[row[index] for index in shown] for row in table]
     _, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
     room = shutil.get_terminal_size().columns - sum(width + len(GAP) for width in widths)
@@ -282,6 +282,10 @@ def print_table(
             name = ""
         rest = (cell.ljust(width) for cell, width in zip(others, widths, strict=True))
         click.echo(GAP.join((name.ljust(first), *rest)).rstrip())
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else one_line(str(value))
 
 
 def no_campaign(campaign_id: str) -> str:

@@ -13,7 +13,7 @@ STOP_S: Final = 60.0  # to convert the remaining rows
 def problem_of(directory: Path) -> str | None:
     """Return why the auction log cannot be kept in a directory; None if it can."""
     if find_spec("duckdb") is None:
-        return "duckdb is not installed: pip install 'snapbid[parquet]'"
+        return "needs duckdb: pip install 'snapbid[parquet]'"
     try:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     except OSError as error:
