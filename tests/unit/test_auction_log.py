@@ -28,6 +28,7 @@ from snapbid.metrics import Metrics
 
 PAGE = Path(snapbid.__file__).parent / "auctionlog" / "README.md"
 SOURCE = "acme-eu", "acme"
+LOSING = Template(8, 1_500_000, b"", (b"",), b"", None, "summer", "c1", 1_390_000)
 TEMPLATE = Template(7, 1_500_000, b"", (b"",), b"", None, "spring", "c1", 1_390_000)
 NOON_MS = 1_767_268_800_000  # of 2026-01-01
 DAY_MS = 86_400_000
@@ -249,11 +250,11 @@ def test_a_growing_chunk_is_converted_in_steps(directory: Path, metrics: Metrics
 
 ANSWERS: list[list[tuple[Any, ...]]] = [
     [("acme-eu", 2, 0.003)],
-    [("spring", 11, 2, 0.182)],
+    [("spring", 11, 2, 0.182), ("summer", 1, 0, 0.0)],
     [("DEU", 1, 1.5), (None, 1, 1.5)],
     [("site", "news.example", 0.0015), (None, None, 0.0015)],
-    [(None, None, 10, 1), (4, "Android", 1, 1)],
-    [(None, None, 10), (320, 50, 1)],
+    [(None, None, 11, 1), (4, "Android", 1, 1)],
+    [(None, None, 11), (320, 50, 1)],
     [("news.example", 1.0)],
     [("d-1", 1, 0.0015)],
     [(12, 2)],
@@ -274,6 +275,7 @@ def test_the_page_queries_run_in_duckdb(
         await write(log, 10)
         request = asked("b", BANNER, **SITE, device=PHONE)
         log.rows.bids(NOON_MS, SOURCE, request, [Bid("1", TEMPLATE, "d-1")], "USD")
+        log.rows.bids(NOON_MS, SOURCE, asked("e"), [Bid("1", LOSING, None)], "USD")
         log.rows.notice(NOON_MS + DAY_MS, WIN, "c", 0, b"a0", b"1")
         log.rows.notice(NOON_MS + DAY_MS, WIN, "d", 0, b"a1", b"1")
         log.rows.notice(NOON_MS + DAY_MS, WIN, "l", 0, b"b", b"1")
