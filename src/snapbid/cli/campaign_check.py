@@ -28,7 +28,9 @@ _CREATIVE: Final = re.compile(r"(?:\[\d+\]\.)?creatives\[(\d+)\]")
     ],
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--json", "as_json", is_flag=True, help="Print an object: creatives and mistakes.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print an object: creatives, warnings and mistakes."
+)
 @click.option("--strict", is_flag=True, help="Treat warnings as mistakes.")
 @click.option("--preview", "folder", metavar="DIR", help="Write a page that shows the creatives.",
               type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
