@@ -245,4 +245,5 @@ def test_both_decoders_of_the_tolerant_pass_read_the_same(value: object, ascii_o
 def test_fuzzing_begins_with_inputs_that_are_accepted(name: str) -> None:
     """Else it would try little but refusals; some of the requests are answered with a bid."""
     target = TARGETS[name]
-    assert sum(map(target, (*target.seeds, *islice(target.more(), 300)))) > 0
+    accepted = [data for data in (*target.seeds, *islice(target.more(), 300)) if target(data)]
+    assert accepted
