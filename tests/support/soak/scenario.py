@@ -111,8 +111,7 @@ class Run:
             time.sleep(REST_S)
         wire.call(self._traffic.start())
         time.sleep(WORK_S)
-        for what in self._alarms():
-            self._differs(f"without a fault: {what}")
+        alarms = self._alarms()
         try:
             for step in self._steps:
                 self._play(step)
@@ -120,6 +119,8 @@ class Run:
             self._differs(str(error))
         wire.call(self._traffic.finish(), 2 * stages.CALL_S)
         self._balance()
+        for what in alarms:  # told last: the accounts may well balance
+            self._differs(f"without a fault: {what}")
         self._count_answers()
 
     def _play(self, step: Step) -> None:
