@@ -124,6 +124,17 @@ def test_who_wants_no_marketing_gets_none(system: System) -> None:
     eventually(lambda: system.bids("casino", device), "it bids again")
 
 
+def test_the_spelling_of_a_device_hides_nobody(system: System) -> None:
+    """Whether the advertiser's server or the SSP writes it otherwise."""
+    sent, asked = str(uuid.uuid4()), str(uuid.uuid4())
+    system.send("login", "sam", device_id=f"{{{sent.upper()}}}")
+    system.send("account_blocked", "sam", block_reason="self_exclusion", device_id=asked)
+    eventually(lambda: not system.bids("casino", asked), "the bids end")
+    assert not system.bids("casino", sent)
+    for spelt in (asked.upper(), f"{{{asked}}}", asked.replace("-", ""), f" {asked} "):
+        assert not system.bids("casino", spelt), spelt
+
+
 def test_what_somebody_has_done_is_targeted(system: System) -> None:
     device = str(uuid.uuid4())
     assert not system.bids("buyers", device)

@@ -319,7 +319,8 @@ def persons(
     device: Document, user: Document, canonical: str
 ) -> Iterator[tuple[set[str], set[str]]]:
     """Yield what is known of each id: audiences, and products that must not advertise."""
-    ids = [("ifa", "", (counted(device.get("ifa")) or "").lower())]
+    plain = re.sub(r"[\x00-\x20{}-]", "", (counted(device.get("ifa")) or "").lower())
+    ids = [("ifa", "", plain)]
     ids += [("user", canonical, counted(user.get("id")) or "")]
     ids += [("buyeruid", "", counted(user.get("buyeruid")) or "")]
     for place in (user, part(user, "ext")):

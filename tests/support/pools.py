@@ -235,7 +235,7 @@ def alpha3(code: str) -> str | None:
 
 
 MEMBERS: dict[tuple[str, str, str], tuple[set[str], set[str]]] = {
-    ("ifa", "", "9d8e3f2a-0000-4000-8000-0123456789ab"): ({"buyers"}, set()),
+    ("ifa", "", "9d8e3f2a0000400080000123456789ab"): ({"buyers"}, set()),
     ("ifa", "", "7"): ({"visitors"}, {"casino"}),
     ("user", "acme", "u-1"): ({"visitors", "own-list"}, set()),
     ("user", "acme", "17"): (set(), {"casino", "shop"}),
@@ -250,7 +250,8 @@ ADVERTISED = ("casino", "shop", "other")  # products
 
 ADVERTISING_IDS = (
     "00000000-0000-0000-0000-000000000000", "9d8e3f2a-0000-4000-8000-0123456789ab", "", "0",
-    "9D8E3F2A-0000-4000-8000-0123456789AB", None, 7,
+    "9D8E3F2A-0000-4000-8000-0123456789AB", None, 7, "{9d8e3f2a-0000-4000-8000-0123456789AB}",
+    "9d8e3f2a0000400080000123456789ab", " 9d8e3f2a-0000-4000-8000-0123456789ab\t", "{-}",
 )  # fmt: skip
 
 

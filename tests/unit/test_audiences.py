@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from snapbid.base.suppression import Suppression, event_name, hash_of
 from snapbid.campaigns._persons import siphash
 from snapbid.campaigns.audiences import Audience, parse, rule_of
 from snapbid.campaigns.campaign import CampaignError
@@ -72,8 +73,17 @@ def test_hashes_tell_ids_apart() -> None:
         KEY.visitor("acme", IFA), PersonKey(b"other").member("ifa", IFA),
     }  # fmt: skip
     assert len(hashes) == 8
-    assert KEY.member("ifa", IFA.upper()) == KEY.member("ifa", IFA)
     assert KEY.member("buyeruid", "a") != KEY.member("buyeruid", "A")
+    assert KEY.member("buyeruid", "a-b") != KEY.member("buyeruid", "ab")
+
+
+@pytest.mark.parametrize(
+    "spelt", [IFA.upper(), f"{{{IFA}}}", f" {IFA}\t", IFA.replace("-", ""), f"{{{IFA.upper()}}} "]
+)
+def test_spellings_of_an_advertising_id(spelt: str) -> None:
+    assert KEY.member("ifa", spelt) == KEY.member("ifa", IFA)
+    name = hash_of(b"key", event_name(IFA))
+    assert Suppression(b"key", frozenset({name})).has_id(spelt)
 
 
 def test_a_file_of_ids() -> None:

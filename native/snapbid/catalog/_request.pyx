@@ -343,6 +343,19 @@ cdef str BCAT = "bcat"  # the list that blocks categories
 cdef uint8_t[10] FAMILIES = [0, 1, 2, 3, 4, 2, 2, 7, 8, 7]
 
 
+cdef inline Py_ssize_t folded(char *out, const char *text, Py_ssize_t size) noexcept:
+    """Write an advertising id as campaigns.persons does, and return its length."""
+    cdef Py_ssize_t i, n = 0
+    cdef char letter
+    for i in range(size):
+        letter = text[i]
+        if 0 <= letter <= 0x20 or letter == c'-' or letter == c'{' or letter == c'}':
+            continue
+        out[n] = letter | 0x20 if c'A' <= letter <= c'Z' else letter
+        n += 1
+    return n
+
+
 cdef inline bint is_plain_host(str text) noexcept:
     """Return whether this is a bare ASCII host name: labels of letters, digits, - and _."""
     cdef Py_ssize_t size = PyUnicode_GET_LENGTH(text), i
@@ -761,7 +774,7 @@ cdef class RequestReading:
                      list products) except -1:
         """Look up an id under its hash; see campaigns.persons.PersonKey.member."""
         cdef char[NAME_SIZE] name
-        cdef Py_ssize_t size, start = strlen(kind) + 1, i
+        cdef Py_ssize_t size, start = strlen(kind) + 1
         cdef const char *text
         cdef bint folds = kind[0] == c'i'
         if not is_given(id) or is_too_long(id):
@@ -782,11 +795,10 @@ cdef class RequestReading:
         text = self.terms.encoded(written, &size)
         if size == 0 or size > SB_KEY_MAX:
             return 0
-        memcpy(name + start, text, size)
         if folds:
-            for i in range(start, start + size):
-                if c'A' <= name[i] <= c'Z':
-                    name[i] |= 0x20
+            size = folded(name + start, text, size)
+        else:
+            memcpy(name + start, text, size)
         return self.members.find(
             sb_person(PyBytes_AS_STRING(self.members.key), name, start + size),
             self.asker.now_ms, audiences, products)

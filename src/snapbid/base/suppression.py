@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 _FOLDED: Final = re.compile(r"[0-9A-Fa-f-]{32,64}", re.ASCII)  # UUIDs and SHA-256 hashes
+_SPELLING: Final = re.compile(r"[\x00-\x20{}-]")
 
 
 class Suppression(msgspec.Struct, frozen=True):
@@ -40,8 +41,9 @@ def user_names(id: str) -> list[str]:
 
 
 def event_name(id: str) -> str:
-    """Return the name of an id in server events; the case of UUIDs and hashes is ignored."""
-    return f"id {normal(id)}"
+    """Return the name of an id in server events; UUIDs and hashes may be spelt in any way."""
+    plain = _SPELLING.sub("", id).lower()
+    return f"id {plain if _FOLDED.fullmatch(plain) else id}"
 
 
 def normal(id: str) -> str:

@@ -26,6 +26,7 @@ NOBODY: Final = frozenset(
 LEAST_ALIKE: Final = 4
 """From this length on, one repeated character is a placeholder; a shorter one only if it is 0."""
 
+_SPELLING: Final = dict.fromkeys([*range(0x21), *map(ord, "-{}")])
 _AROUND: Final = "'\"<>{}[]()"
 _BETWEEN: Final = "-_:. "
 _LONGEST: Final = max(map(len, NOBODY)) + 2 * len("(")
@@ -39,8 +40,8 @@ class PersonKey:
         self.key = blake2b(secret, digest_size=16, person=b"snapbid persons").digest()
 
     def member(self, kind: str, id: str, scope: str = "") -> int:
-        """Return the hash of an id in bid requests; the letter case of an `ifa` is ignored."""
-        return self._hash(kind, scope, id.lower() if kind == "ifa" else id)
+        """Return the hash of an id in bid requests; an `ifa` may be spelt in any way."""
+        return self._hash(kind, scope, _folded(id) if kind == "ifa" else id)
 
     def user(self, product: str, client_user_id: str) -> int:
         """Return the hash of a product's user."""
@@ -52,6 +53,11 @@ class PersonKey:
 
     def _hash(self, kind: str, scope: str, id: str) -> int:
         return siphash(self.key, f"{kind}\0{scope}\0{id}".encode(errors="surrogatepass"))
+
+
+def _folded(id: str) -> str:
+    """Return an advertising id in lower case, without dashes, braces and white space."""
+    return id.lower().translate(_SPELLING)
 
 
 def is_member_id(id: object) -> bool:
