@@ -22,6 +22,10 @@ from snapbid.events.outcomes import Product
 from snapbid.warehouse import audiences, campaigns, conversions, persons
 
 OTHER = Product("other", frozenset({"igaming"}))
+SHOWN = (
+    "select member from audience_member join audience on number = audience"
+    " where id = 'own' and until > now() order by member"
+)
 AUDIENCES: tuple[dict[str, Any], ...] = (
     {"id": "logged-in", "event": "login", "within_days": 3},
     {"id": "regulars", "event": "login", "within_days": 30, "at_least": 3},
@@ -375,7 +379,7 @@ async def test_the_forgotten_are_on_no_list_and_behind_no_click(bench: Bench) ->
     await persons.suppress(bench.connection, [], [one])
     async with bench.connection.transaction():
         await audiences.erase(bench.connection, set(), {one})
-    await audiences.add_list(bench.connection, "own", [one, two])
+    assert await audiences.add_list(bench.connection, "own", [one, two]) == 1
     assert await members(bench) == {"own": {two}}
     (key,) = (await conversions.fetch_keys(bench.connection)).values()
     for user, member in (("u", one), ("v", two)):
@@ -400,14 +404,33 @@ async def test_a_list_is_replaced_without_a_gap(bench: Bench, database: str) -> 
         adding = asyncio.create_task(audiences.add_list(bench.connection, "own", [2, 3, 4], page=2))
         while not await other.fetchval("select exists (select from pg_locks where not granted)"):
             await asyncio.sleep(0.01)
-        shown = (
-            "select member from audience_member join audience on number = audience"
-            " where id = 'own' and until > now() order by member"
-        )
-        assert [row["member"] for row in await other.fetch(shown)] == [1, 2, 3]
+        assert [row["member"] for row in await other.fetch(SHOWN)] == [1, 2, 3]
         await holding.rollback()
         await adding
     assert await members(bench) == {"own": {2, 3, 4}}
+
+
+async def test_a_definition_is_replaced_without_a_gap(bench: Bench, database: str) -> None:
+    """Who was in the audience leaves it once the stored events are counted, if they say so."""
+    await define(bench, {"id": "own", "event": "login", "within_days": 30})
+    await bench.accept(said("login", NOW - DAY_MS, user="u", device_id=device(1)))
+    await bench.accept(said("login", NOW - 9 * DAY_MS, user="v", device_id=device(2)))
+    await bench.round()
+    both = await hashed(bench, device(1), device(2))
+    assert await members(bench) == {"own": both}
+    changed = audience("own", event="login", within_days=5)
+    async with connected(database) as other:
+        holding = other.transaction()
+        await holding.start()
+        await audiences.hold(other)
+        adding = asyncio.create_task(counting.add(bench.connection, changed))
+        while not await other.fetchval("select exists (select from pg_locks where not granted)"):
+            await asyncio.sleep(0.01)
+        assert await other.fetchval("select within_days from audience") == 5
+        assert {row["member"] for row in await other.fetch(SHOWN)} == both
+        await holding.rollback()
+        assert await adding
+    assert await members(bench) == {"own": await hashed(bench, device(1))}
 
 
 async def test_a_list_takes_the_place_of_what_events_tell(bench: Bench) -> None:

@@ -58,8 +58,7 @@ def audience_import(audience_id: str, file: str) -> None:
 
     async def work(connection: "asyncpg.Connection") -> int:
         members = sorted(set(await _hashes(connection, file)))
-        await audiences.add_list(connection, audience_id, members)
-        return len(members)
+        return await audiences.add_list(connection, audience_id, members)
 
     click.echo(f"{audience_id}: {console.counted(console.in_warehouse(work), 'member')}")
 

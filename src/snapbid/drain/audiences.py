@@ -137,11 +137,13 @@ async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_
     """Define an audience and count the stored events; return False if it is unchanged.
 
     The drain counts what it stores from the definition on; meanwhile, no event waits for more than
-    one page. If this is interrupted, removing the audience and adding it again repeats it.
+    one page. Who was in an audience that is replaced leaves it at the end. If this is interrupted,
+    removing the audience and adding it again repeats it.
     """
     product = {audience.product}
+    before = await audiences.fetch_product(connection, audience.id)
     async with connection.transaction():
-        await events.hold_products(connection, product)
+        await events.hold_products(connection, product | ({before} if before else set()))
         number = await audiences.add(connection, audience)
         if number is None:
             return False
@@ -154,6 +156,11 @@ async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_
                 await _fill(connection, number, audience, rows)
     finally:
         await audiences.close_events(connection)
+    listed = await audiences.fetch_members_of(connection, number)
+    for start in range(0, len(listed), page):
+        async with connection.transaction():
+            await events.hold_products(connection, product)
+            await audiences.refresh(connection, (), listed[start : start + page])
     return True
 
 

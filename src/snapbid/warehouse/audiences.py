@@ -107,9 +107,9 @@ async def fetch_definitions(
 async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
     """Add an audience, replacing one of its id; return its number, None if it is unchanged.
 
-    Needs a transaction with the lock of its product. A new audience has no members.
+    Needs a transaction with the locks of its product and of the one that it had. A new audience has
+    no members; one that is replaced keeps those that it had until they are counted again.
     """
-    columns = "id, product, event, within_days, at_least, min_amount_usd"
     fields = (
         audience.id,
         audience.product,
@@ -118,25 +118,20 @@ async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
         audience.at_least,
         audience.min_amount_usd,
     )
-    unchanged = await connection.fetchval(
-        f"select true from audience where ({columns}) is not distinct from"
-        " ($1::text, $2::text, $3::text, $4::int, $5::int, $6::bigint)",
-        *fields,
-    )
-    if unchanged:
-        return None
-    await remove(connection, audience.id)
-    number: int = await connection.fetchval(
-        f"insert into audience ({columns}) values ($1, $2, $3, $4, $5, $6) returning number",
-        *fields,
-    )
+    if await fetch_product(connection, audience.id) is None:
+        await remove(connection, audience.id)  # a list has no end
+    number: int | None = await connection.fetchval(_DEFINE, *fields)
+    if number is not None:
+        await connection.execute("delete from person_audience where audience = $1", number)
     return number
 
 
 async def add_list(
     connection: asyncpg.Connection, id: str, members: Sequence[int], page: int = 10_000
-) -> None:
+) -> int:
     """Add an audience of these members, replacing one of its id; in pages, which others wait for.
+
+    Return the number of members, without forgotten ones.
 
     Who was in it before leaves it at the end, so that nobody on both lists is ever out of it. If
     this is interrupted, the audience has members of both; to repeat it sets that right.
@@ -153,6 +148,7 @@ async def add_list(
             async with connection.transaction():
                 await hold(connection)
                 await connection.execute(_UNLIST, some, number)
+        return len(await fetch_members_of(connection, number))
     finally:
         await connection.execute("select pg_advisory_unlock($1, hashtext($2))", _LISTS, id)
 
@@ -170,6 +166,14 @@ async def _begin_list(connection: asyncpg.Connection, id: str) -> int:
 
 def _pages(members: Sequence[int], page: int) -> Iterable[Sequence[int]]:
     return (members[start : start + page] for start in range(0, len(members), page))
+
+
+async def fetch_members_of(connection: asyncpg.Connection, number: int) -> list[int]:
+    """Fetch who is in an audience now."""
+    rows = await connection.fetch(
+        "select member from audience_member where audience = $1 and until > now()", number
+    )
+    return [row["member"] for row in rows]
 
 
 async def fetch_product(connection: asyncpg.Connection, id: str) -> str | None:
@@ -231,6 +235,16 @@ async def fetch_listed(connection: asyncpg.Connection) -> list[Listed]:
     return [Listed(*row) for row in rows]
 
 
+_DEFINE: Final = """
+insert into audience as a (id, product, event, within_days, at_least, min_amount_usd)
+values ($1, $2, $3, $4, $5, $6)
+on conflict (id) do update set product = excluded.product, event = excluded.event,
+    within_days = excluded.within_days, at_least = excluded.at_least,
+    min_amount_usd = excluded.min_amount_usd, added_at = now()
+where (a.product, a.event, a.within_days, a.at_least, a.min_amount_usd) is distinct from
+    ($2, $3, $4, $5, $6)
+returning number
+"""
 _BEGIN_LIST: Final = """
 insert into audience (id) values ($1)
 on conflict (id) do update set product = null, event = null, within_days = null, at_least = null,
