@@ -271,7 +271,12 @@ async def test_products_restrict_for_themselves(bench: Bench) -> None:
     assert set(await members(bench)) == {"casino"}
 
 
-@pytest.mark.parametrize("id", ["00000000-0000-0000-0000-000000000000", "null", "x" * 513])
+ZEROES = "00000000-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize(
+    "id", [ZEROES, f"{{{ZEROES}}}", f" {{{ZEROES.replace('-', '')}}}\t", "{-}", "null", "x" * 513]
+)
 async def test_nobodys_device_is_nobody(bench: Bench, id: str) -> None:
     await bench.accept(said("login", device_id=id), blocked())
     await bench.round()

@@ -47,6 +47,7 @@ ID_LISTS = ("bapp", "bseat", "wseat")
 
 # What senders write where they have no id (contract 3): words, and one character throughout.
 NOBODY = re.compile(r"\W*(null|undefined|unknown|n/a)\W*|\{\{.*\}\}|\$\{.*\}", re.IGNORECASE)
+AROUND = "-_:.'\"<>{}[]()"
 
 
 @dataclass
@@ -310,7 +311,7 @@ def somebody(value: Any) -> str | None:
     name = counted(value)
     if name is None or NOBODY.fullmatch(name):
         return None
-    characters = {each for each in name if each not in "-_:." and not each.isspace()}
+    characters = {each for each in name if each not in AROUND and not each.isspace()}
     is_nobody = characters <= {"0"} or (len(characters) == 1 and len(name.strip()) > 3)
     return None if is_nobody else name
 

@@ -73,10 +73,11 @@ def is_placeholder(id: str) -> bool:
     """Return whether an id is a placeholder that senders write when they have no id.
 
     Placeholders are white space, a word such as `null`, an unfilled macro, or one repeated
-    character, such as the zeroes of an advertising id that its user has withdrawn.
+    character, such as the zeroes of an advertising id that its user has withdrawn; in quotes or
+    brackets, too.
     """
     text = id.strip()
-    own = text.strip(_BETWEEN)
+    own = text.strip(_BETWEEN + _AROUND)
     if not own.strip(own[:1] + _BETWEEN):
         return own[:1] in ("", "0") or len(own) >= LEAST_ALIKE
     if len(text) <= _LONGEST and text.strip(_AROUND).lower() in NOBODY:
