@@ -14,16 +14,21 @@ from support.machine import Machine, temporary_home
 from support.ops import bid, samples
 from support.ops import prepare as set_up
 from support.processes import children_of, eventually
-from support.restoring import Stores, prepare
-from support.spending import limits
+from support.remembered import NOON
+from support.restoring import PRICE, Stores, prepare
+from support.spending import limits, reserve
 from support.stack import Databases, connected, execute
 
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.audit import Auditor, report_of
 from snapbid.embedded import Redis
 from snapbid.ledger.admin.audits import AuditReport, Difference, fetch_audit, write_audit
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN
 
 BUDGET = 1_000_000  # micro-USD
+DAY_S = 86_400
+TODAY = f"d{int(NOON // DAY_S)}"
+MIDNIGHT = NOON + DAY_S / 2
 
 
 @pytest.fixture
@@ -97,6 +102,10 @@ async def test_what_is_under_way_for_long_is_a_difference(stores: Stores, audit:
          "counters", "P:2", 60_000_000, 0),
         ("update campaign_daily set win_cpm_micros = 0 where campaign = 'c-2'",
          "campaigns", "CPM", 160_000_000, 100_000_000),
+        ("update campaign_daily set spend_micros = spend_micros + 1 where campaign = 'c-1'",
+         "reports", "spend of c-1", 100_000, 100_001),
+        ("insert into anomaly_daily select min(day), 'acme', 'win_duplicate', 5, true"
+         " from bid_daily", "reports", "win_duplicate of acme", 0, 5),
     ],
 )  # fmt: skip
 async def test_a_defect_of_the_warehouse_is_found(
@@ -115,8 +124,9 @@ async def test_a_defect_of_the_warehouse_is_found(
     [
         ("counters", "W:1", 1, "counters", "W:1", 6, 5),
         ("counters", "b:1", -2, "counters", "b:1", 6, 8),
-        ("money", "t", -20_000_000, "budgets", "campaign number 1, spent in all",
-         80_000_000, 100_000_000),
+        ("money:1", "t", -20_000_000, "budgets", "spent by c-1 in all", 80_000_000, 100_000_000),
+        ("money:1", TODAY, -1, "budgets", "spent by c-1", 99_999_999, 100_000_000),
+        ("money:3", "t", 1, "budgets", "spent by c-3 in all", 1, 0),
     ],
 )  # fmt: skip
 async def test_a_defect_of_the_ledger_is_found(
@@ -125,7 +135,7 @@ async def test_a_defect_of_the_ledger_is_found(
 ) -> None:  # fmt: skip
     assert await audit() == []
     client, keys = stores.client(), ShardKeys(0)
-    names = {"money": f"{keys.prefix}m:1"}
+    names = {f"money:{number}": f"{keys.prefix}m:{number}" for number in (1, 3)}
     async for name in client.scan_iter(f"{keys.prefix}c:*"):
         names["counters"] = name
     await client.hincrby(names[key], field, by)
@@ -133,6 +143,115 @@ async def test_a_defect_of_the_ledger_is_found(
     assert await audit() == []
     figures = {(each.comparison, _field(each), each.first, each.second) for each in await audit()}
     assert (comparison, what, first, second) in figures
+
+
+@pytest.mark.parametrize(
+    ("store", "defect", "comparison", "what"),
+    [
+        ("warehouse", "update bid_daily set bids = bids + 1", "reports", "b of acme"),
+        ("ledger", -1, "budgets", "spent by c-1 in all"),
+        ("ledger", 3 * PRICE, "budgets", "spent by c-1 in all"),
+    ],
+)
+async def test_a_defect_is_found_while_bids_are_won(
+    stores: Stores, audit: Audits, store: str, defect: Any, comparison: str, what: str
+) -> None:
+    """Between two audits the figures move."""
+    assert await audit() == []
+    if store == "warehouse":
+        async with connected(stores.dsn) as connection:
+            await connection.execute(defect)
+    else:
+        async with contextlib.aclosing(stores.client()) as client:
+            await client.hincrby(f"{ShardKeys(0).prefix}m:1", "t", defect)
+    async with stores.ledger() as ledger:
+        for _ in range(2):
+            await stores.sell(ledger, 1, limits(1, total=BUDGET))
+            await stores.drain()
+            found = await audit()
+    assert {(each.comparison, _field(each)) for each in found} == {(comparison, what)}
+
+
+async def test_what_is_under_way_is_no_difference(stores: Stores, audit: Audits) -> None:
+    """In each audit some counts wait, others than the last time."""
+    async with stores.ledger() as ledger:
+        for _ in range(3):
+            await stores.sell(ledger, 2, limits(1, total=BUDGET))
+            assert await audit() == []
+            await stores.drain()
+
+
+async def test_each_campaign_gets_its_turn(
+    stores: Stores, audit: Audits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snapbid.drain.audit.CAMPAIGNS", 1)
+    async with contextlib.aclosing(stores.client()) as client:
+        await client.hincrby(f"{ShardKeys(0).prefix}m:2", "t", 1)
+    found = [{_field(each) for each in await audit()} for _ in range(6)]
+    assert found[3:] == [{"spent by c-2 in all"}] * 3
+
+
+HISTORIES = {
+    "a restart of Redis": "restart",
+    "an older ledger": "ledger",
+    "an empty ledger": "nothing",
+    "an older warehouse": "warehouse",
+    "an older ledger, then an older warehouse": "ledger warehouse",
+    "an older warehouse, then an older ledger": "warehouse ledger",
+    "SSPs added, moved and removed": "ssps",
+    "a deleted campaign": "campaign",
+    "midnight": "midnight",
+    "a win after 02:00": "late",
+    "a restart, and a win after 02:00": "midnight restart late",
+}
+CHANGES = {
+    "ssps": "insert into ssp values ('acme-new', 'acme');"
+    " update ssp set canonical = 'nova' where descriptor = 'acme-video';"
+    " select ssp_regroup('acme-video'); delete from ssp where descriptor = 'acme-eu'",
+    "campaign": "delete from campaign where id = 'c-1'",
+}
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+async def test_nothing_differs_whatever_happens(stores: Stores, history: str) -> None:
+    daily = limits(1, total=BUDGET, daily=BUDGET)
+    steps = history.split()
+    ledger_copy = stores.copy_ledger() if "ledger" in steps else None
+    await stores.drain()
+    warehouse_copy = stores.copy_warehouse() if "warehouse" in steps else ""
+    if steps[0] in ("midnight", "late"):
+        stores.clock.now = MIDNIGHT - 10
+    async with stores.ledger(ttl_s=DAY_S) as ledger:
+        assert await stores.sell(ledger, 4, daily) == 4
+        assert await reserve(ledger, b"open", (b"1", PRICE, daily)) == "k"
+    await stores.drain()
+    for step in steps:
+        if step == "restart":
+            stores.restart_ledger()
+        elif step in ("ledger", "nothing"):
+            stores.restore_ledger(ledger_copy)
+        elif step == "warehouse":
+            stores.restore_warehouse(warehouse_copy)
+        elif step in ("midnight", "late"):
+            stores.clock.now = MIDNIGHT + (10 if step == "midnight" else 3 * 3600)
+        elif step in CHANGES:
+            async with connected(stores.dsn) as connection:
+                await connection.execute(CHANGES[step])
+    await stores.drain(2)
+    async with stores.ledger(ttl_s=DAY_S) as ledger:
+        won = await ledger.settle(WIN, b"open", b"1")
+        assert won == {"late": "l", "ledger": "u", "nothing": "u"}.get(steps[-1], won)
+        for kind in (LOSS, WIN, BILLING, BILLING, LOSS):
+            await ledger.settle(kind, b"auction 1", b"1", 1)
+        assert await stores.sell(ledger, 2, daily) == 2
+    await stores.drain(2)
+    async with (
+        contextlib.aclosing(stores.client()) as client,
+        connected(stores.dsn) as connection,
+    ):
+        auditor = Auditor(client, stores.shards, stores.clock)
+        assert await auditor.audit(connection) == []
+        assert await auditor.audit(connection) == []
 
 
 async def test_a_report_is_kept_in_the_ledger(stores: Stores) -> None:

@@ -24,7 +24,7 @@ from snapbid.warehouse import fence
 from support.cluster import free_ports
 from support.counted import register
 from support.draining import Clock, drain_of
-from support.remembered import NOON, looking, opened
+from support.remembered import NOON, TTL_S, looking, opened
 from support.spending import reserve
 from support.stack import Databases, connected, run
 
@@ -49,11 +49,17 @@ class Stores:
     # -- the ledger --------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def ledger(self, *, wait: bool = True) -> AsyncIterator[Ledger]:
+    async def ledger(self, *, wait: bool = True, ttl_s: int = TTL_S) -> AsyncIterator[Ledger]:
         """A worker's ledger, which spools nothing; connected, unless told not to wait for that."""
         spool = self._scratch / "spool"
         async with opened(
-            self.url, spool, clock=self.clock, shards=self.shards, wait=wait, confirmed=False
+            self.url,
+            spool,
+            clock=self.clock,
+            ttl_s=ttl_s,
+            shards=self.shards,
+            wait=wait,
+            confirmed=False,
         ) as ledger:
             yield ledger
 

@@ -6,8 +6,8 @@
     budgets     what the ledger says that a campaign has spent, and what the warehouse says
 
 Counts in transit make figures differ for a while. So a difference is reported only once two audits
-in a row have found it with the same figures: on a closed day that is any lasting one, and today one
-whose figures have not moved for a minute.
+in a row have found it, and no transit explains it: neither figure has meanwhile come up to the
+other one. Reports and what was absorbed are read at one moment, when nothing is in transit.
 
 `python -m snapbid.drain.audit` is a process beside each drain, which ends when its standard input
 closes. One at a time audits: the one with the lease.
@@ -20,6 +20,7 @@ import logging
 import os
 import signal
 import sys
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from time import time
 from typing import Any, Final
@@ -40,7 +41,7 @@ from snapbid.ledger.bids.clock import compare
 from snapbid.ledger.bids.segment import fetch_segments
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.redisclient.connection import Connections
-from snapbid.warehouse import absorb, comparison, fence, leases
+from snapbid.warehouse import absorb, comparison, leases
 from snapbid.warehouse.unavailable import UNAVAILABLE
 
 AFTER_S: Final = 10.0  # a drain that has just started has other work
@@ -50,7 +51,7 @@ SETTINGS: Final = frozenset({"redis_url", "redis_replicas", "database_url", "led
 CONNECT_S: Final = 5.0
 COMMAND_S: Final = 30.0
 SCANNED: Final = 1_000  # fields of a hash in one command
-CAMPAIGNS: Final = 2_000  # whose budgets one audit reads, in turns if there are more
+CAMPAIGNS: Final = 10_000  # whose budgets one audit reads, in turns if there are more
 NICE: Final = 10
 NO_SOURCE: Final = 0  # of a run of Redis of which nothing was absorbed
 DAY: Final = datetime.timedelta(days=1)
@@ -70,9 +71,10 @@ class Auditor:
         self._redis = redis
         self._clock = clock
         self._shards = [ShardKeys(number) for number in range(shards)]
-        self._budgets = Budgets(redis, shards, clock)
-        self._before: set[Difference] = set()
+        self._spend = Budgets(redis, shards, clock)
+        self._before: dict[tuple[str, str], Difference] = {}
         self._next_campaign = 0
+        self._differing: set[int] = set()  # campaigns
 
     async def audit(self, connection: asyncpg.Connection) -> list[Difference]:
         """Return the differences that the previous audit found as well.
@@ -84,9 +86,9 @@ class Auditor:
         found += _named("reports", await comparison.compare_reports(connection))
         since = today - KEPT_DAYS * DAY
         found += _named("campaigns", await comparison.compare_campaigns(connection, since))
-        found += await self._spend(connection)
-        lasting = [each for each in found if each in self._before]
-        self._before = set(found)
+        found += [each async for each in self._budgets_of(connection, today)]
+        lasting = [each for each in found if _lasts(self._before.get(_key(each)), each)]
+        self._before = {_key(each): each for each in found}
         return lasting
 
     async def _counters(
@@ -124,20 +126,53 @@ class Auditor:
                 counted[field] = int(value)
         return counted
 
-    async def _spend(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Compare what some campaigns have spent, others the next time."""
-        known = await fence.spend_of_day(connection, 0)
-        numbers = sorted(known)
-        if len(numbers) > CAMPAIGNS:
-            start = next((i for i, n in enumerate(numbers) if n >= self._next_campaign), 0)
-            numbers = (numbers[start:] + numbers[:start])[:CAMPAIGNS]
-            self._next_campaign = numbers[-1] + 1
-        states = await self._budgets.states(numbers)
-        return [
-            Difference("budgets", f"campaign number {number}, spent in all", spent, total)
-            for number, state in states.items()
-            if (spent := state.used - state.held) != (total := known[number][0])
-        ]
+    async def _budgets_of(
+        self, connection: asyncpg.Connection, today: datetime.date
+    ) -> AsyncIterator[Difference]:
+        """Compare what some campaigns have spent, and those that differed the last time."""
+        known = await comparison.fetch_spend(connection, today)
+        numbers = self._next_of(sorted(known))
+        states = await self._spend.states([*{*numbers, *self._differing & known.keys()}])
+        self._differing = set()
+        for number, state in states.items():
+            campaign, total, of_today, may_be_late = known[number]
+            spent, spent_today = state.used - state.held, state.used_today - state.held_today
+            if spent != total:
+                self._differing.add(number)
+                yield Difference("budgets", f"spent by {campaign} in all", spent, total)
+            if spent_today > of_today or (spent_today < of_today and not may_be_late):
+                self._differing.add(number)
+                what = f"spent by {campaign} on {today}"
+                yield Difference("budgets", what, spent_today, of_today)
+
+    def _next_of(self, numbers: list[int]) -> list[int]:
+        """Return the campaigns whose turn it is."""
+        if len(numbers) <= CAMPAIGNS:
+            return numbers
+        start = bisect_left(numbers, self._next_campaign) % len(numbers)
+        turn = (numbers[start:] + numbers[:start])[:CAMPAIGNS]
+        self._next_campaign = turn[-1] + 1
+        return turn
+
+
+def _key(of: Difference) -> tuple[str, str]:
+    return of.comparison, of.what
+
+
+def _lasts(before: Difference | None, now: Difference) -> bool:
+    """Return whether a difference was there before, and counts in transit do not explain it.
+
+    Of budgets, the warehouse's figure is read first, so that the ledger's is never the lower one.
+    """
+    if before is None:
+        return False
+    if now.comparison == "reports":
+        return True
+    if now.comparison == "budgets" and before.first < before.second and now.first < now.second:
+        return True
+    first, first_to = sorted((before.first, now.first))
+    second, second_to = sorted((before.second, now.second))
+    return first_to < second or second_to < first
 
 
 def _unlike(

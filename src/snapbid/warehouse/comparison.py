@@ -38,6 +38,13 @@ counted as (
     union all
     select s.day, s.kind || ' of ' || c.id, s.value
     from sums s join campaign_number c using (number) where s.kind in ('B', 'W', 'P', 'I')
+    union all
+    select s.day, 'spend of ' || c.id, rounded_thousandth(s.value::bigint)
+    from sums s join campaign_number c using (number) where s.kind = 'P'
+    union all
+    select s.day, a.name || ' of ' || n.descriptor, s.value
+    from sums s join ssp_number n using (number) join anomaly a on a.code = s.reason
+    where s.kind = 'n'
 ),
 reported as (
     select day, kind || ' of ' || descriptor as what, value
@@ -51,8 +58,11 @@ reported as (
     union all
     select day, kind || ' of ' || campaign, value
     from campaign_daily cross join lateral (
-        values ('B', bids::numeric), ('W', wins), ('P', win_cpm_micros), ('I', imps)
+        values ('B', bids::numeric), ('W', wins), ('P', win_cpm_micros), ('I', imps),
+            ('spend', spend_micros)
     ) v (kind, value) where counted
+    union all
+    select day, anomaly || ' of ' || descriptor, times from anomaly_daily where counted
 )
 select coalesce(c.day, r.day) as day, coalesce(c.what, r.what) as what,
     coalesce(c.value, 0)::numeric as first, coalesce(r.value, 0)::numeric as second
@@ -92,6 +102,27 @@ where source = $1 and day = $2 and generation = $3
 """
 
 
+# A late win of yesterday's bid is in today's figure here, but not in the ledger's.
+_SPEND: Final = """
+select n.number, n.id, coalesce(sum(t.win_cpm_micros), 0)::bigint as total,
+    coalesce(sum(t.win_cpm_micros) filter (where t.day = $1), 0)::bigint as today,
+    exists (
+        select from anomaly_daily a where a.counted and a.day = $1 and a.anomaly = 'win_late'
+    ) as may_be_late
+from campaign_number n left join campaign_daily t on t.campaign = n.id and t.counted
+group by n.number
+"""
+
+
+class Spend(NamedTuple):
+    """What a campaign has spent, in nano-USD; `may_be_late`: today on bids of yesterday as well."""
+
+    campaign: str
+    total: int
+    today: int
+    may_be_late: bool
+
+
 class Differing(NamedTuple):
     """Two figures of a day that should be the same."""
 
@@ -111,6 +142,11 @@ async def compare_campaigns(
 ) -> list[Differing]:
     """Compare the sums of SSPs with those of campaigns, by day."""
     return _differing(await connection.fetch(_CAMPAIGNS, since))
+
+
+async def fetch_spend(connection: asyncpg.Connection, today: datetime.date) -> dict[int, Spend]:
+    """Fetch the spend of all campaigns by number, deleted ones included."""
+    return {number: Spend(*spend) for number, *spend in await connection.fetch(_SPEND, today)}
 
 
 async def fetch_absorbed(
