@@ -16,6 +16,8 @@
 #               TARGET=cost: looks for the bid request that takes the most processor time
 #               INPUTS=10000000: under the sanitizers, several times as fast without coverage
 # make sanitize   the extensions' tests under AddressSanitizer and UndefinedBehaviorSanitizer
+# make mutants   the kept defects of tests/mutants, which tests must notice; ROOMS="ledger report": of
+#                these rooms; DRAW=10: as many, drawn by the date (or by DATE=2026-11-27)
 # make exchange PREBID_SERVER=checkout   Prebid Server (Go) trades with `snapbid up`; RECORD=1 keeps it
 # make wheel   dist/: source distribution and wheel, built twice in different places and compared byte for
 #              byte, a bill of materials, and checksums
@@ -49,8 +51,8 @@ locked = $(foreach list,$(1),-r requirements/$(list).txt)
 
 MINUTES ?= $(if $(filter fuzz,$(MAKECMDGOALS)),2,10)
 
-.PHONY: run build check test test-all lint style types bench market soak simulate fuzz sanitize sanitized exchange \
-	wheel release wheels container lock clean prerequisites on_path
+.PHONY: run build check test test-all lint style types bench market soak simulate mutants fuzz sanitize sanitized \
+	exchange wheel release wheels container lock clean prerequisites on_path
 .DELETE_ON_ERROR:
 
 run: build
@@ -120,6 +122,9 @@ simulate: $(VENV)/.dev build
 	$(if $(SCRIPT),--script $(SCRIPT)) $(if $(MUTATION),--mutation "$(MUTATION)") \
 	$(if $(FAULTS),--faults "$(FAULTS)") $(if $(PROCESSES),--processes $(PROCESSES)) \
 	$(if $(SHARDS),--shards $(SHARDS))
+
+mutants: $(VENV)/.dev build
+	PYTHONPATH=tests $(PY) -m support.mutants $(if $(DRAW),--draw $(DRAW)) $(if $(DATE),--date $(DATE)) $(ROOMS)
 
 # With INPUTS, under the sanitizers and without instrumented code: as many as that, in all.
 fuzz: $(VENV)/.dev $(VENV)/.fuzz build $(if $(INPUTS),sanitized)

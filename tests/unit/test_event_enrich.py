@@ -165,6 +165,14 @@ def test_history(currency: str, day: date, usd: str | None, quoted: date | None)
     assert quote == (None if usd is None or quoted is None else (Fraction(usd), quoted))
 
 
+def test_a_currency_is_dropped_after_a_week_without_a_quote() -> None:
+    """A week to the day is not yet too long."""
+    for newest, usd in ((date(2024, 5, 17), Fraction("1.2") / 160), (date(2024, 5, 18), None)):
+        table = f"Date,USD,JPY\n{newest},1.1,N/A\n2024-05-10,1.2,160\n"
+        quote = history.History(table).quote("JPY", newest)
+        assert quote == (None if usd is None else (usd, date(2024, 5, 10)))
+
+
 def test_the_operator_wins() -> None:
     quotes = rates(
         EUR=[(DAY, Decimal("3")), (date(2024, 5, 15), Decimal("2"))],

@@ -46,6 +46,12 @@ def test_up_to_seven_days_until_today(today: date, before: int) -> None:
     assert parse(f"from={first}&to={today}".encode(), today) == ReportWindow(first, today)
 
 
+@given(st.dates().filter(lambda today: today.toordinal() > 7))
+def test_eight_days_until_today_are_one_too_many(today: date) -> None:
+    with pytest.raises(BadWindow, match="8 days"):
+        parse(f"from={today - timedelta(7)}&to={today}".encode(), today)
+
+
 @given(st.binary(max_size=80))
 def test_any_query(query: bytes) -> None:
     with pytest.raises(BadDate):
