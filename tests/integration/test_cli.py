@@ -417,6 +417,21 @@ def test_an_import_warns_of_what_can_never_bid(cli: Cli, tmp_path: Path) -> None
     ]
 
 
+def test_an_import_warns_of_unknown_audiences(cli: Cli, tmp_path: Path) -> None:
+    """A misspelt name would exclude nobody."""
+    definition = {"id": "buyers", "product": "shop", "event": "deposit", "within_days": 30}
+    done(cli("audience", "add", write(tmp_path / "audience.json", definition)))
+    targeting = {"audience": {"include": ["buyers", "byers"], "exclude": ["buyer"]}}
+    file = write(tmp_path / "a.jsonl", {**CAMPAIGN, "targeting": targeting})
+    said = [
+        f"warning: campaign c1 {verb} the audience {name!r}, which does not exist: nobody is in it"
+        for verb, name in (("includes", "byers"), ("excludes", "buyer"))
+    ]
+    assert refused(cli("campaign", "import", "--strict", file))[1:] == said
+    result = cli("campaign", "import", file)
+    assert (result.returncode, result.stderr.splitlines()) == (0, said)
+
+
 def test_an_import_warns_of_markup_and_strictly_refuses_it(cli: Cli, tmp_path: Path) -> None:
     text = {"id": "t", "media": "banner", "w": 300, "h": 250, "adm": "an advertisement"}
     unknown = {"id": "w", "media": "video", "adm": wrapper("3.0").replace("https", "http")}

@@ -1,10 +1,10 @@
 """What a review of a campaign shows: facts of its markup, its macros, why it can never bid."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Final, NamedTuple
 
-from snapbid.campaigns.campaign import Campaign, Creative
+from snapbid.campaigns.campaign import Campaign, Creative, Values
 from snapbid.campaigns.markup import Language, MacroPlace, macro_places
 from snapbid.campaigns.native import NativeAd
 from snapbid.campaigns.rules import Path, path_text
@@ -75,6 +75,18 @@ def warning_of(campaign: Campaign, now_ms: int) -> str | None:
     """Return the warning for a campaign that can never bid; None if it can."""
     why = why_futile(campaign, now_ms)
     return None if why is None else f"campaign {campaign.id} can never bid: {why}"
+
+
+def warnings_of_audiences(campaign: Campaign, known: Container[str]) -> Iterator[str]:
+    """Yield a warning for each audience that a campaign names and nobody has defined."""
+    values = campaign.targeting.get("audience", Values())
+    for verb, names in (("includes", values.include), ("excludes", values.exclude)):
+        for name in names:
+            if name not in known:
+                yield (
+                    f"campaign {campaign.id} {verb} the audience {name!r}, which does not exist: "
+                    "nobody is in it"
+                )
 
 
 class FieldMacro(NamedTuple):
