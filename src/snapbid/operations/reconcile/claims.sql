@@ -7,19 +7,40 @@ CREATE MACRO day_of(time_ms) AS DATE '1970-01-01' + (time_ms // 86400000)::INTEG
 CREATE MACRO stripped(text) AS trim(text, getvariable('white'));
 CREATE MACRO number_of(text) AS try_cast(text AS DOUBLE);
 
+-- One mark that occurs once is the decimal mark, comma or point. Thousands are grouped where another mark
+-- follows, or where there are several groups.
+CREATE MACRO ungrouped(text) AS CASE
+    WHEN number_of(text) IS NOT NULL THEN text
+    WHEN regexp_full_match(text, '[-+]?\d{1,3}([,''’\s\p{Zs}]\d{3})+\.\d*')
+        OR regexp_full_match(text, '[-+]?\d{1,3}(,\d{3}){2,}')
+        OR regexp_full_match(text, '[-+]?\d{1,3}([''’\s\p{Zs}]\d{3})+')
+        THEN regexp_replace(text, '[^-+.\d]', '', 'g')
+    WHEN regexp_full_match(text, '[-+]?\d{1,3}([.''’\s\p{Zs}]\d{3})+,\d*')
+        OR regexp_full_match(text, '[-+]?\d{1,3}(\.\d{3}){2,}')
+        THEN replace(regexp_replace(text, '[^-+,\d]', '', 'g'), ',', '.')
+    ELSE replace(text, ',', '.')
+END;
 CREATE MACRO price_of(text) AS (
     SELECT CASE WHEN abs(price) < 1e15 THEN round_even(price, 0)::BIGINT END
-    FROM (SELECT getvariable('scale') * number_of(
-        CASE WHEN contains(text, '.') THEN text ELSE replace(text, ',', '.') END
-    ) AS price)
+    FROM (SELECT getvariable('scale') * number_of(ungrouped(text)) AS price)
 );
--- Epoch seconds, ms, µs or ns, distinguished by magnitude, or RFC 3339; a day alone is a UTC day.
+-- Days without a separator, as in 20260131 and 20260131235959, and with points, as in 31.01.2026.
+CREATE MACRO day_alone(text) AS coalesce(
+    try_cast(text AS DATE), try_strptime(text, ['%Y%m%d', '%d.%m.%Y'])::DATE
+);
+CREATE MACRO time_in_zone(text) AS coalesce(
+    try_cast(replace(text, ',', '.') AS TIMESTAMPTZ),
+    try_strptime(replace(text, 'Z', '+00'), '%Y%m%dT%H%M%S%z'),
+    try_strptime(text, ['%Y%m%d%H%M%S', '%d.%m.%Y %H:%M:%S', '%d.%m.%Y %H:%M'])::TIMESTAMPTZ
+);
+-- Epoch seconds, ms, µs or ns, distinguished by magnitude, RFC 3339, or as above; a day alone is a UTC
+-- day. No epoch time of this century has 8 or 14 digits.
 CREATE MACRO time_of(text, number) AS round_even(CASE
-    WHEN number IS NULL AND length(text) <= 10 THEN epoch_ms(try_cast(text AS DATE))
-    WHEN number IS NULL THEN epoch_us(coalesce(
-        try_cast(replace(text, ',', '.') AS TIMESTAMPTZ),
-        try_strptime(replace(text, 'Z', '+00'), '%Y%m%dT%H%M%S%z')
-    )) / 1e3
+    WHEN length(text) = 8 AND regexp_full_match(text, '(19|20)\d{6}') THEN epoch_ms(day_alone(text))
+    WHEN length(text) = 14 AND regexp_full_match(text, '(19|20)\d{12}')
+        THEN epoch_us(time_in_zone(text)) / 1e3
+    WHEN number IS NULL AND length(text) <= 10 THEN epoch_ms(day_alone(text))
+    WHEN number IS NULL THEN epoch_us(time_in_zone(text)) / 1e3
     WHEN number >= 1e20 OR number <= 0 THEN NULL
     WHEN number >= 1e17 THEN number / 1e6
     WHEN number >= 1e14 THEN number / 1e3

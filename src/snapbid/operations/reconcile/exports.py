@@ -30,6 +30,7 @@ _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 _REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
 _FIRST: Final = re.compile(rb"\s*[\[{]")
 _DELIMITERS: Final = ",;\t|"
+_SEPARATOR: Final = re.compile(r'"?sep=.?"?\s*$')  # for Excel, above the names
 
 _SIZE: Final = """
 SELECT coalesce(sum(total_uncompressed_size), 0), any_value(num_rows)
@@ -98,10 +99,13 @@ def _csv(text: io.TextIOWrapper) -> Export:
     odd: Counter[str] = Counter()
     lines = _lines_of(text, odd)
     first = next(lines, "")
+    head = 1
+    if _SEPARATOR.match(first):
+        first, head = next(lines, ""), 2
     delimiter = max(_DELIMITERS, key=first.count)
     names = next(csv.reader([first], delimiter=delimiter), [])
     _check_columns(names)
-    return Export(names, _csv_lines(csv.reader(lines, delimiter=delimiter), len(names)), odd)
+    return Export(names, _csv_lines(csv.reader(lines, delimiter=delimiter), len(names), head), odd)
 
 
 def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
@@ -122,14 +126,14 @@ def _check_columns(names: list[str]) -> None:
         raise LogError(f"it has {len(names)} columns; at most {MOST_COLUMNS} are allowed")
 
 
-def _csv_lines(reader: Any, width: int) -> Iterator[Line]:
+def _csv_lines(reader: Any, width: int, head: int) -> Iterator[Line]:
     while True:
         try:
             for values in reader:
                 if values:
-                    yield reader.line_num + 1, values if len(values) == width else None
+                    yield reader.line_num + head, values if len(values) == width else None
         except csv.Error:
-            yield reader.line_num + 1, None
+            yield reader.line_num + head, None
         else:
             return
 
