@@ -172,6 +172,16 @@ async def test_a_forged_foreign_or_altered_id_counts_nothing(bench: Clicks) -> N
     assert await bench.counted() == {("a", "login"): 1}
 
 
+async def test_a_click_counts_for_the_product_of_its_campaign_alone(bench: Clicks) -> None:
+    await campaigns.replace_many(bench.connection, [document("own", product=SHOP.name)])
+    click = await bench.click("own")
+    await bench.drain_all(event("login", "u1", click=click), product=CASINO)
+    assert await bench.counted() == {}
+    assert await bench.rows("select flags from events") == [(["click_invalid"],)]
+    await bench.drain_all(event("login", "u1", click=click), product=SHOP)
+    assert await bench.counted() == {("own", "login"): 1}
+
+
 async def test_flags_of_clicks_and_sequences_stand_together(bench: Clicks) -> None:
     await bench.drain_all(event("deposit", click="foreign", transaction_id="t", **money(1)))
     assert await bench.flags() == {"deposit": ["click_invalid", "reference_missing"]}

@@ -10,6 +10,7 @@ from support.spending import HOLD_S, NANO, has_headroom, limits, reserve, sent, 
 
 from snapbid.ledger.bids.ledger import Ledger, LedgerBid
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN
+from snapbid.ledger.budgets.limits import Limits
 
 DAY = "2030-06-15"
 PRICE = 2_000_000  # a CPM; a bid costs 2000 micro-USD
@@ -86,8 +87,8 @@ async def test_a_win_turns_the_hold_into_spend(ledger: Ledger, clock: Clock) -> 
     assert [await bid(ledger, n, of) for n in range(3, 5)] == ["k", "b"]
 
 
-async def test_a_loss_releases_the_hold_at_once(ledger: Ledger) -> None:
-    of = limits(total=COST)
+@pytest.mark.parametrize("of", [limits(total=COST), limits(daily=COST)], ids=["total", "daily"])
+async def test_a_loss_releases_the_hold_at_once(ledger: Ledger, of: Limits) -> None:
     for number in range(5):
         assert await bid(ledger, number, of) == "k"
         assert await bid(ledger, 100, of) == "b"

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import pytest
 import redis as sync_redis
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
@@ -34,6 +34,7 @@ leases = st.tuples(
 
 
 @given(st.lists(leases, max_size=80))
+@example([(0, 20, 0), ((SPAN - 1) * SLICE_US, 5, 0), (SLICE_US, 5, 0)])
 def test_leases_against_a_plain_count(
     client: sync_redis.Redis, asked: list[tuple[int, int, int]]
 ) -> None:

@@ -1,5 +1,6 @@
 """Demand rules lose no bid: what they let an SSP drop, the product answers without one."""
 
+import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from snapbid.bidding.bid import CatalogSnapshot, NoBid, decide
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.campaigns.document import parse
 from snapbid.catalog.payload import decode_payload
-from snapbid.partners.demand.clauses import AHEAD_MS, Clause, admits, clauses_of, reduced
+from snapbid.partners.demand.clauses import AHEAD_MS, Clause, admits, ceiling, clauses_of, reduced
 from snapbid.partners.demand.rules import DemandRules, rules_of
 from snapbid.reference import rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
@@ -68,6 +69,30 @@ def test_a_campaign_counts_from_before_its_start_to_its_end(
     campaign = campaign_of({"campaign": times})
     clauses = clauses_for([campaign], {"acme": "acme"}, round(now.timestamp() * 1000))
     assert bool(clauses) is counts
+
+
+@pytest.mark.parametrize(
+    ("micros", "shown"),
+    [(1, 1), (999_999, 1_000_000), (1_000_000, 1_000_000), (1_000_001, 1_250_000),
+     (8_000_000, 8_000_000), (8_000_001, 10_000_000)],
+)  # fmt: skip
+def test_a_price_is_shown_as_the_next_step_that_is_not_below_it(micros: int, shown: int) -> None:
+    assert ceiling(micros) == shown
+
+
+def test_a_clause_is_left_out_for_one_that_admits_more() -> None:
+    """By each field: more values admit more, and any value the most."""
+    some = frozenset[str | int]({"a"})
+    one = Clause("banner", "1x1", some, some, some, some)
+    for more, most in (
+        (one._replace(inventories=some | {"b"}), one._replace(inventories=None)),
+        (one._replace(countries=some | {"b"}), one._replace(countries=None)),
+        (one._replace(devices=some | {"b"}), one._replace(devices=None)),
+    ):
+        for clauses in itertools.permutations([(one, 7), (more, 7), (most, 7)]):
+            assert reduced(clauses) == {most: 7}
+        assert reduced([(one, 7), (more, 7)]) == reduced([(more, 7), (one, 7)]) == {more: 7}
+    assert reduced([(one, 8), (more, 7)]) == {one: 8, more: 7}  # up to another floor
 
 
 @given(case=strategies.cases(around=AROUND))

@@ -226,6 +226,16 @@ def test_an_account_that_lost_its_data_learns_before_it_grants() -> None:
     assert grant(account, [0, 900], 1000)[1] == AccountEntry(600, 0, is_known=True)
 
 
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=5), st.integers(0, 300))
+@example([5, 5, 5], 10)
+def test_no_more_is_granted_than_is_free(wanted: list[int], limit: int) -> None:
+    """Another allocator may have granted since the plan was made."""
+    account = learn(opened(len(wanted)), [Allowance()] * len(wanted))
+    after = outstanding(grant(account, wanted, limit))
+    assert after <= limit
+    assert after > min(limit, sum(wanted)) - len(wanted)
+
+
 def test_an_allowance_below_zero_is_covered_first() -> None:
     allowances = [Allowance(100, 0, 160), Allowance(100, 0, 100)]
     account = learn(opened(2), allowances)

@@ -175,6 +175,20 @@ def test_a_pod_is_explained() -> None:
     assert group.code.number == 205
 
 
+@pytest.mark.parametrize(("floor", "rule"), [(2, "deal terms"), (2.01, "deal floor")])
+def test_a_deals_floor_is_named_only_above_the_price(floor: float, rule: str) -> None:
+    world = strategies.random_world(1, 1, AROUND)
+    creative = {"id": "k", "media": "banner", "adm": "-", "w": 1, "h": 1}
+    deal = {"deal": {"include": ["d"]}}
+    world.campaigns[:] = [
+        {"id": "c", "advertiser": "a.test", "cpm": 2, "creatives": [creative], "targeting": deal}
+    ]
+    pmp = {"deals": [{"id": "d", "bidfloor": floor, "wseat": ["s"]}]}
+    request = {"id": "r", "imp": [{"id": "1", "banner": {"w": 1, "h": 1}, "pmp": pmp}]}
+    (imp,) = overview(world, next(iter(world.registry)), request).impressions
+    assert [group.rule for group in imp.refused] == [rule]
+
+
 def test_hidden_campaigns_are_not_told() -> None:
     """A base and an overlay are explained as the one catalog that they make."""
     for seed in range(40):

@@ -3,7 +3,7 @@
 import pytest
 
 from snapbid.ledger.bids.clock import OwnClock
-from snapbid.operations.dashboard.clocks import STEADY_S, ClockWatch, find_differences
+from snapbid.operations.dashboard.clocks import LIMIT_S, STEADY_S, ClockWatch, find_differences
 
 SURE = 0.01
 
@@ -48,6 +48,11 @@ def test_who_differs(ahead_s: dict[str, float], expected: list[str]) -> None:
     assert len(found) == len(expected)
     for text, beginning in zip(found, expected, strict=True):
         assert text.startswith(beginning)
+
+
+def test_clocks_differ_from_the_limit_on() -> None:
+    assert find_differences({"Redis": OwnClock(LIMIT_S, 0.0)}) != []
+    assert find_differences({"Redis": OwnClock(LIMIT_S - 0.001, 0.0)}) == []
 
 
 def test_a_slow_answer_proves_nothing() -> None:

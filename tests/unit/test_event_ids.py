@@ -54,6 +54,15 @@ def test_every_value_makes_the_id(name: str) -> None:
         assert read(changed).event_id != first, path
 
 
+@pytest.mark.parametrize("test", [False, True], ids=["fast", "field by field"])
+def test_a_whole_number_up_to_2_to_the_53rd_has_no_fraction(test: bool) -> None:
+    envelope, leaf = whole(EVENTS["deposit"]), EVENTS["deposit"].value
+    for value, kind in ((2.0, int), (2**53, int), (2.0**53, int), (2.0**54, float)):
+        put(envelope, f"context.{leaf}", value)
+        stored = read(envelope, test=test).document["context"][leaf]
+        assert (stored, type(stored)) == (value, kind)
+
+
 def test_one_key_in_two_events_are_two_events() -> None:
     ids = {read(whole(EVENTS[name])).event_id for name in EVENTS}
     assert len(ids) == len(EVENTS)

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from support.commands import invoke
 
+from snapbid.campaigns.document import parse
+from snapbid.campaigns.review import why_futile
+
 CAMPAIGN: dict[str, Any] = {
     "id": "c",
     "advertiser": "shop.example",
@@ -37,3 +40,10 @@ def test_what_can_never_bid(more: dict[str, Any], why: str | None) -> None:
     done = invoke({}, "campaign", "check", "-", input=json.dumps(CAMPAIGN | more))
     assert done.returncode == 0
     assert done.stderr == ("" if why is None else f"warning: campaign c can never bid: {why}\n")
+
+
+def test_a_campaign_is_over_at_its_very_end() -> None:
+    campaign = parse(CAMPAIGN | {"ends_at": "2026-03-04T12:00:00Z"})
+    assert campaign.ends_at_ms is not None
+    assert why_futile(campaign, campaign.ends_at_ms - 1) is None
+    assert why_futile(campaign, campaign.ends_at_ms) == "ends_at is in the past"

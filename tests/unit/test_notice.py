@@ -15,6 +15,7 @@ from snapbid.base.errors import BadRequest, Unavailable
 from snapbid.base.http import Answer, Message, Scope
 from snapbid.bidding._query import first_values
 from snapbid.bidding.notice import MAX_ID, NO_REASON, PIXEL, PIXEL_GIF, NoticeEndpoint, loss_reason
+from snapbid.bidding.rejections import Rejections
 from snapbid.bidding.signing import NoticeSigner, family_of
 from snapbid.ledger.bids.ledger import SpoolFullError
 from snapbid.ledger.bids.records import ALTERED, BILLING, LOSS, WIN
@@ -351,3 +352,19 @@ def test_losses_that_were_settled_may_reject(
     endpoint = NoticeEndpoint(kind, Settled(letter), metrics, rejections=noted)
     fire(endpoint, b"id=a&impId=1&nbr=203")
     assert noted.calls == ([(b"a", b"1", 203)] if is_noted else [])
+
+
+async def test_every_reason_that_filters_a_creative_rejects_it() -> None:
+    """OpenRTB 2.5, 5.25: 200 to 213."""
+    rejected: list[int] = []
+
+    class Ledger:
+        async def reject(self, _auction: bytes, _imp: bytes, reason: int, _: object) -> bool:
+            rejected.append(reason)
+            return True
+
+    rejections = Rejections(Ledger())
+    for reason in (103, *range(199, 215), 1000):
+        rejections.note({}, b"a", b"1", reason)
+    await asyncio.sleep(0)
+    assert rejected == list(range(200, 214))

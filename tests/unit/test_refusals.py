@@ -41,6 +41,8 @@ OFFERED: dict[str, Any] = {"imp": {"pmp": {"deals": [{"id": "d", "bidfloor": 3}]
         ([DEAL], {}, "deal"),
         ([DEAL], OFFERED, "deal floor"),
         ([DEAL], {"imp": {"pmp": {"deals": [{"id": "d", "wseat": ["s"]}]}}}, "deal terms"),
+        ([DEAL], {"imp": {"pmp": {"deals": [{"id": "d", "bidfloor": 2, "wseat": ["s"]}]}}},
+         "deal terms"),
         ([{}], {"imp": {"pmp": {"private_auction": 1}}}, "private auction"),
         ([{}], {"media": {"banner": {"w": 1, "h": 1}}}, "size"),
         ([{}], {"media": {"banner": {"format": [{"w": 1, "h": 1}]}}}, "size"),

@@ -122,6 +122,22 @@ def test_what_replaces_a_bid_has_to_have_room_in_the_answer() -> None:
     )  # as proposed
 
 
+def test_a_refused_bid_leaves_its_room_in_the_answer() -> None:
+    long = "x" * 60_000
+    snapshot = priced(long, long)
+    assert cids(replaced(snapshot, Ledger(snapshot, "c1"), 10), snapshot) == ["c1"] * 4
+
+
+@pytest.mark.parametrize(("more", "fit"), [(0, 4), (1, 3)])
+def test_replacements_may_make_an_answer_of_exactly_the_largest_size(more: int, fit: int) -> None:
+    snapshot = priced("x", "x")
+    plain = replaced(snapshot, Ledger(snapshot, "c1"), 4)
+    assert isinstance(plain, list)
+    rest = MAX_ANSWER // 4 - response_writer("http://b.example").length("a", plain[0])
+    snapshot = priced("x", "x" * (1 + rest + more))
+    assert cids(replaced(snapshot, Ledger(snapshot, "c1"), 4), snapshot) == ["c1"] * fit
+
+
 def test_a_single_bid_may_be_replaced_by_a_longer_one() -> None:
     snapshot = priced("x", '"' * 60_000)
     assert cids(replaced(snapshot, Ledger(snapshot, "c1"), 1), snapshot) == ["c1"]

@@ -163,8 +163,9 @@ async def test_a_process_id_that_comes_again_hides_nothing(tmp_path: Path) -> No
     assert sorted(abandoned(tmp_path)) == sorted(listed(range(4)))
 
 
-async def test_the_spool_is_bounded(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, HEAD + 10 * ENTRY + 5)
+@pytest.mark.parametrize("left", [0, 5, ENTRY - 1])
+async def test_the_spool_is_bounded(tmp_path: Path, left: int) -> None:
+    spool = Spool(tmp_path, HEAD + 10 * ENTRY + left)
     await write_all(spool, range(10))
     for _ in range(3):
         with pytest.raises(SpoolFullError, match="full"):

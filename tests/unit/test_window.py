@@ -40,6 +40,12 @@ def test_a_diagnosis_ends_today_at_the_latest(today: date, after: int, before: i
         diagnosis.parse(f"from={first}&to={last}".encode(), today)
 
 
+@pytest.mark.parametrize("beside", ["from", "to"])
+def test_the_last_minutes_of_a_diagnosis_have_no_days_beside_them(beside: str) -> None:
+    with pytest.raises(BadWindow, match=f"{beside}: cannot be combined with last"):
+        diagnosis.parse(f"last=10m&{beside}=2026-03-04".encode(), date(2026, 3, 4))
+
+
 @given(st.dates().filter(lambda today: today.toordinal() > 7), st.integers(0, 6))
 def test_up_to_seven_days_until_today(today: date, before: int) -> None:
     first = today - timedelta(before)
