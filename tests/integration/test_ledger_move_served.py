@@ -46,6 +46,10 @@ def bid(stack: Stack, auction: str) -> str:
     return f"{of.path}?{of.query.replace('${AUCTION_PRICE}', '1.5')}"
 
 
+def status(stack: Stack) -> str:
+    return run(stack.environ, "status").stdout
+
+
 def test_wins_before_during_and_after_a_move_count_once(
     database: str, fresh_redis: str, start_stack: Callable[..., Stack]
 ) -> None:
@@ -65,6 +69,8 @@ def test_wins_before_during_and_after_a_move_count_once(
         assert [old.get(win)[0] for win in wins[:2]] == [200, 200]
         assert bid(old, "meanwhile") == ""
         eventually(lambda: old.get("/readyz")[0] == 503, "not ready")
+        eventually(lambda: "is closed, moved to" in status(old), "the cause")
+        assert "Redis does not answer" not in status(old)
         assert old.stop() == 0
         assert drain.stop() == 0
     finally:

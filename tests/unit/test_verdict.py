@@ -172,6 +172,16 @@ def test_why_a_store_does_not_answer_is_told() -> None:
     assert warehouse.text.startswith("PostgreSQL does not answer (full): ")
 
 
+def test_a_closed_ledger_is_told_and_not_taken_for_a_redis_that_is_away() -> None:
+    facts = GOOD._replace(redis=False, redis_why="WRONGTYPE", closed="moved to 10.0.0.7 (3 shards)")
+    verdict = Judge().judge(1.0, facts)
+    assert verdict.state == "not bidding"
+    (closed,) = verdict.causes
+    named = "the ledger of SNAPBID_REDIS_URL is closed, moved to 10.0.0.7 (3 shards): "
+    assert closed.text.startswith(named)
+    assert "snapbid ledger move" in closed.remedy
+
+
 def test_5xx_but_those_of_readiness() -> None:
     key = 'snapbid_http_requests_total{route="%s",status="%d"}'
     counts = {key % ("health", 503): 9, key % ("bid", 200): 9}

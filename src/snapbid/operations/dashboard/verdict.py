@@ -88,6 +88,7 @@ class Facts(NamedTuple):
     audit: AuditReport | None = None
     audit_age_s: float | None = None
     redis_why: str = ""
+    closed: str = ""  # why the ledger is
     warehouse_why: str = ""
 
 
@@ -178,7 +179,16 @@ def _of_machines(facts: Facts) -> Iterator[Cause]:
 
 
 def _of_stores(facts: Facts) -> Iterator[Cause]:
-    if facts.redis is False:
+    if facts.closed:
+        yield Cause(
+            "closed",
+            True,
+            f"the ledger of SNAPBID_REDIS_URL is closed, {facts.closed}: requests get a 204, "
+            "events a 503, notices wait on disk",
+            "when snapbid ledger move has ended, set SNAPBID_REDIS_URL to the new ledger, and "
+            "restart the drain and serve; --undo opens the old one again",
+        )
+    elif facts.redis is False:
         yield Cause(
             "redis",
             True,

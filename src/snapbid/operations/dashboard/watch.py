@@ -19,10 +19,12 @@ from redis.exceptions import RedisError
 
 from snapbid import metrics
 from snapbid.base.reasons import reason
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.risks import Risk, RiskLog, StoreName
 from snapbid.base.settings import VARIABLES, StoreSettings
 from snapbid.base.tasks import LoopThread, end
 from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.ledger.admin import closing
 from snapbid.ledger.admin.audits import AuditReport, fetch_audit
 from snapbid.ledger.admin.drains import DrainReport, fetch_reports
 from snapbid.ledger.admin.parts import name, of_each
@@ -101,6 +103,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True):
 
     redis: bool | None = None
     redis_why: str = ""  # why it does not answer
+    closed: str = ""  # why the ledger is closed (admin/closing.py)
     warehouse: bool | None = None
     warehouse_why: str = ""
     clocks: dict[str, OwnClock] = {}  # our clock compared with each other one, by its owner
@@ -225,6 +228,7 @@ class Watch:
         return Facts(
             redis=snapshot.redis,
             redis_why=snapshot.redis_why,
+            closed=snapshot.closed,
             warehouse=snapshot.warehouse,
             warehouse_why=snapshot.warehouse_why,
             identity=snapshot.identity,
@@ -249,11 +253,18 @@ class Watch:
             now = time() - self._ahead_s
             backlog = await ledger.waiting(self._redis, self._settings.shards, now)
         except (RedisError, OSError) as error:
-            why = reason(error, self._settings.redis_url)
-            self._update(redis=False, redis_why=why, waiting=None, drains=[])
+            why, closed = reason(error, self._settings.redis_url), await self._closed()
+            self._update(redis=False, redis_why=why, closed=closed, waiting=None, drains=[])
             return False
-        self._update(redis=True, waiting=backlog)
+        self._update(redis=True, closed="", waiting=backlog)
         return True
+
+    async def _closed(self) -> str:
+        """Return why the ledger is closed; "" if it is open, or nobody can tell."""
+        try:
+            return await closing.closed(self._redis, ShardKeys(0))
+        except (RedisError, OSError):
+            return ""
 
     async def _read_drains(self) -> bool:
         """Read the drains' reports, and the clocks of the ledger's shards."""
