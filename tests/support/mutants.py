@@ -28,7 +28,7 @@ TOP: Final = Path(__file__).parents[2]
 PACKAGE: Final = TOP / "src" / "snapbid"
 MUTANTS: Final = TOP / "tests" / "mutants"
 OUTCOMES: Final = ("killed", "survived", "broken")
-LONGEST_S: Final = 300
+LONGEST_S: Final = 300  # of a mutant's tests: one may never end
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,15 +83,15 @@ def copy_package(mutant: Mutant, folder: Path) -> None:
 
 
 def run_tests(
-    tests: Iterable[str], folder: Path | None = None
+    tests: Iterable[str], folder: Path | None = None, longest_s: float | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Run pytest, with the package in the folder first. Raises TimeoutExpired."""
+    """Run pytest, with the package in the folder first. Raises TimeoutExpired after `longest_s`."""
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(folder or "")}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", *tests],
         cwd=TOP,
         env=environment,
-        timeout=LONGEST_S,
+        timeout=longest_s,
         capture_output=True,
         text=True,
     )
@@ -102,7 +102,7 @@ def outcome(mutant: Mutant) -> str:
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy_package(mutant, Path(folder))
         try:
-            done = run_tests(mutant.tests, Path(folder))
+            done = run_tests(mutant.tests, Path(folder), LONGEST_S)
         except subprocess.TimeoutExpired:
             return "broken"
     if done.returncode not in (0, 1):
