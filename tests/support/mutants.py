@@ -5,7 +5,7 @@
 `tests/mutants/ROOM.toml` has a table for each mutant of a room, by the defect in plain words: in
 the file `path` below `src/snapbid`, the text `old`, which occurs once, becomes `new`. It is killed
 if one of `tests` (files or ids of pytest) fails, survives if all pass, and is broken if they end
-otherwise. They are first run on the code as it is, where they must pass.
+otherwise (a crash, too). They are first run on the code as it is, where they must pass.
 """
 
 import argparse

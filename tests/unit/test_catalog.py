@@ -79,6 +79,12 @@ def test_an_empty_catalog() -> None:
     assert catalog.ssps == SSPS
 
 
+def test_a_family_has_the_number_of_its_first_variant() -> None:
+    ssps = {"acme": ("acme", 4), "acme-eu": ("acme", 2), "acme-us": ("acme", 7), "b": ("b", 1)}
+    catalog = Catalog(b"".join(encode(ssps, RATES, index_of())))
+    assert catalog.families == {4: 2, 7: 2}
+
+
 def test_writing_replaces_in_one_step(tmp_path: Path) -> None:
     path = tmp_path / "catalog"
     write(path, [GOOD])
