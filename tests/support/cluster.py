@@ -298,6 +298,9 @@ class Cluster:
         """
 
         def is_healthy() -> bool:
+            if len(self.running()) < len(self.nodes):
+                self.revive()  # a node that a thread had started ended with it, a moment ago
+                return False
             views = {
                 tuple(
                     sorted(
