@@ -91,11 +91,9 @@ def _spreads(turns: list[dict[str, float]]) -> dict[str, dict[str, float]]:
 
 
 async def _drain(
-    redis_url: str, dsn: str, metrics: Metrics, rounds: int
+    redis_url: str, warehouse: Postgres, metrics: Metrics, rounds: int
 ) -> dict[str, dict[str, dict[str, float]]]:
     """How many changed counters the drain carries; each was counted anew before each round."""
-    await migrate(dsn)
-    connection = await asyncpg.connect(dsn)
     client = connect(redis_url)
     turns: dict[str, list[dict[str, float]]] = {}
 
@@ -107,12 +105,10 @@ async def _drain(
         }
 
     try:
-        await connection.execute(
-            "insert into campaign_number select n, 'c' || n from generate_series(1, $1::int) n",
-            COUNTERS // len(KINDS),
-        )
-        server = await connection.fetchval("select pg_backend_pid()")
         for count, where in DRAINED.items():
+            await client.flushall()  # a ledger's number of shards is its own
+            connection = await _new_warehouse(warehouse, f"drain_{count}")
+            server = await connection.fetchval("select pg_backend_pid()")
             shards = [ShardCounters(client, number) for number in range(count)]
             drain = Drain(shards, Budgets(client, count, time.time), metrics)
             await drain.begin()
@@ -125,10 +121,25 @@ async def _drain(
                 for name, processor in after.items():
                     named = turns.setdefault(f"{name}, a changed counter{where}", [])
                     named.append(_each(processor - before[name], took, COUNTERS))
+            await connection.close()
     finally:
         await client.aclose()
-        await connection.close()
     return {name: _spreads(own) for name, own in turns.items()}
+
+
+async def _new_warehouse(postgres: Postgres, name: str) -> asyncpg.Connection:
+    """A database of that name, with as many campaigns as are counted."""
+    connection = await asyncpg.connect(postgres.dsn)
+    await connection.execute(f"create database {name}")
+    await connection.close()
+    dsn = postgres.dsn_of(name)
+    await migrate(dsn)
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(
+        "insert into campaign_number select n, 'c' || n from generate_series(1, $1::int) n",
+        COUNTERS // len(KINDS),
+    )
+    return connection
 
 
 async def _count(client: Any, shards: list[ShardCounters]) -> None:
@@ -212,7 +223,7 @@ def run(bids: int, rounds: int) -> dict[str, Any]:
         stack.callback(metrics.close)
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         figures = runner.run(_run(server.url, scratch / "spool", bids, rounds))
-        figures |= runner.run(_drain(server.url, warehouse.dsn, metrics, rounds))
+        figures |= runner.run(_drain(server.url, warehouse, metrics, rounds))
     return {
         "kind": "ledger",
         "about": about(),
