@@ -97,11 +97,12 @@ LEDGER_FORMAT: Final = "ledger:format"
 
 # Of the first N tags each lies on another of N primaries that divide the slots equally, for N up
 # to 14; up to 48 no primary has more than two. Numbers alone would leave half of eight without any.
-_SUFFIXES = """
-    - dz f fb bp db ue bt bq dc dx c as fb cg ns sb ek er fw gc qh cn dr
-    iz di fp nx q ad bg ah bd dc ry oo fg pg ek ap by dd cr a qe bq aeu cm
-"""
-SUFFIXES: Final = ("", *_SUFFIXES.split()[1:])
+SUFFIXES: Final = (
+    "", "dz", "f", "fb", "bp", "db", "ue", "bt", "bq", "dc", "dx", "c", "as", "fb", "cg", "ns",
+    "sb", "ek", "er", "fw", "gc", "qh", "cn", "dr", "iz", "di", "fp", "nx", "q", "ad", "bg", "ah",
+    "bd", "dc", "ry", "oo", "fg", "pg", "ek", "ap", "by", "dd", "cr", "a", "qe", "bq", "aeu",
+    "cm",
+)  # fmt: skip
 
 
 def hash_tag(shard: int) -> str:
