@@ -157,10 +157,10 @@ async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_
     finally:
         await audiences.close_events(connection)
     listed = await audiences.fetch_members_of(connection, number)
-    for start in range(0, len(listed), page):
+    for some in audiences.pages(listed, page):
         async with connection.transaction():
             await events.hold_products(connection, product)
-            await audiences.refresh(connection, (), listed[start : start + page])
+            await audiences.refresh(connection, (), some)
     return True
 
 

@@ -139,12 +139,12 @@ async def add_list(
     await connection.execute("select pg_advisory_lock($1, hashtext($2))", _LISTS, id)
     try:
         number = await _begin_list(connection, id)
-        for some in _pages(members, page):
+        for some in pages(members, page):
             async with connection.transaction():
                 await hold(connection)
                 await connection.execute(_LIST, some, number)
         gone = await connection.fetch(_NOT_LISTED, members, number)
-        for some in _pages([row["member"] for row in gone], page):
+        for some in pages([row["member"] for row in gone], page):
             async with connection.transaction():
                 await hold(connection)
                 await connection.execute(_UNLIST, some, number)
@@ -164,7 +164,8 @@ async def _begin_list(connection: asyncpg.Connection, id: str) -> int:
     return number
 
 
-def _pages(members: Sequence[int], page: int) -> Iterable[Sequence[int]]:
+def pages(members: Sequence[int], page: int) -> Iterable[Sequence[int]]:
+    """Divide members into pages, each for a transaction of its own."""
     return (members[start : start + page] for start in range(0, len(members), page))
 
 
