@@ -32,7 +32,11 @@ class Capping:
     @staticmethod
     def concerns(bids: Sequence[LedgerBid]) -> bool:
         """Whether some bid has caps."""
-        return any(limits is not None and limits.longest_s for *_, limits in bids)
+        for bid in bids:
+            limits = bid[3]
+            if limits is not None and limits.longest_s:
+                return True
+        return False
 
     def remember(
         self,
