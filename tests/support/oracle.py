@@ -36,6 +36,7 @@ from support.oracle_spending import MOST_QUANTITY
 from support.oracle_values import (
     Document,
     Malformed,
+    bound,
     covers,
     domain,
     integer,
@@ -286,8 +287,8 @@ def protocols_of(kind: str, media: Document) -> set[int]:
 
 def misfits_in_time(media: Document, duration: int | None) -> Iterator[str]:
     """Apply minduration and maxduration, in seconds."""
-    shortest, longest = integer(media.get("minduration"), 1), integer(media.get("maxduration"), 1)
-    pod, exact = integer(media.get("poddur"), 1), numbers(media.get("rqddurs"))
+    shortest, longest = bound(media.get("minduration")), bound(media.get("maxduration"))
+    pod, exact = bound(media.get("poddur")), numbers(media.get("rqddurs"))
     if duration is None:
         if exact or shortest is not None or longest is not None or pod is not None:
             yield "creative.duration.unknown"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from support.oracle_values import Document, integer, items, members, number
+from support.oracle_values import Document, bound, items, members, number
 from support.oracle_vast import filled
 
 
@@ -19,7 +19,7 @@ class Timed:
     """
 
     per_second: Fraction | None
-    ranges: list[tuple[int, int | None, Fraction]]
+    ranges: list[tuple[Fraction, Fraction | None, Fraction]]
     convert: Callable[[Fraction], int | None]
 
     def unpaid(self, price: int, creative: Document) -> list[str]:
@@ -57,7 +57,7 @@ def read_timed(place: Document, convert: Callable[[Fraction], int | None]) -> Ti
     ranges = []
     for each in items(place.get("durfloors")):
         entry = members(each) or {}
-        least, most = integer(entry.get("mindur")) or 0, integer(entry.get("maxdur"), 1)
+        least, most = bound(entry.get("mindur")) or Fraction(0), bound(entry.get("maxdur"))
         floor = number(entry.get("bidfloor")) or Fraction(0)
         if floor > 0 and (most is None or least <= most):
             ranges.append((least, most, floor))

@@ -6,12 +6,12 @@ What a creative does not say and the impression limits does not fit.
 from collections.abc import Iterator
 from fractions import Fraction
 
-from support.oracle_values import Document, integer, numbers
+from support.oracle_values import Document, bound, integer, numbers
 
 
 def misfits_in_media(media: Document, creative: Document) -> Iterator[str]:
     """Apply bit rates, in kbit/s, and delivery methods: what is not said does not fit."""
-    least, most = integer(media.get("minbitrate"), 1), integer(media.get("maxbitrate"), 1)
+    least, most = bound(media.get("minbitrate")), bound(media.get("maxbitrate"))
     bitrate = creative.get("bitrate")
     if (least is not None and (bitrate is None or bitrate < least)) or (
         most is not None and (bitrate is None or bitrate > most)

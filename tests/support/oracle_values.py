@@ -77,6 +77,12 @@ def integer(value: Any, least: int = 0) -> int | None:
     return int(parsed) if parsed >= least else None
 
 
+def bound(value: Any) -> Fraction | None:
+    """Read a bound on integers, perhaps a fraction; one that is not above 0 counts as absent."""
+    parsed = number(value)
+    return parsed if parsed is not None and parsed > 0 else None
+
+
 def flag(value: Any) -> bool:
     """Read a 0/1 flag."""
     return integer(value) == 1

@@ -28,7 +28,7 @@ def refusal(body: bytes) -> str:
     [
         *((flag, 1) for flag in (1, 1.0, "1", "1.0", " 1 ", "1e0", True, "True")),
         *((zero, 0) for zero in (0, "0", False, "false", -0.0)),
-        *((absent, None) for absent in ("", None, "null", "NULL", 0.5)),
+        *((absent, None) for absent in ("", None, "null", "NULL")),
     ],
 )
 @pytest.mark.parametrize("beside", [{}, {"dooh": ""}], ids=["fast", "tolerant"])
@@ -39,9 +39,9 @@ def test_flags(written: Any, meant: int | None, beside: Document) -> None:
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        *((same, 300) for same in (300, 300.0, "300", "300.0", "3e2")),
+        *((same, 300) for same in (300, 300.0, "300", "300.0", "3e2", 300.9, "300.9")),
         *((large, large) for large in (2**40, 10**30, -5)),
-        *((absent, None) for absent in ("", "null", 300.5)),
+        *((absent, None) for absent in ("", "null")),
     ],
 )
 @pytest.mark.parametrize("beside", [{}, {"dooh": ""}], ids=["fast", "tolerant"])
@@ -124,6 +124,9 @@ def test_a_lone_object_for_a_list() -> None:
         ({"tmax": "٣"}, "tmax: expected an integer, found a string"),
         ({"tmax": "0x1"}, "tmax: expected an integer, found a string"),
         ({"tmax": {}}, "tmax: expected an integer, found an object"),
+        ({"cattax": 1.5}, "cattax: expected an integer, found a fraction"),
+        ({"regs": {"coppa": 0.5}}, "regs.coppa: expected 0 or 1, found a fraction"),
+        ({"regs": {"gpp_sid": ["7.5"]}}, "regs.gpp_sid[0]: expected an integer, found a fraction"),
         ({"test": "yes"}, "test: expected 0 or 1, found a string"),
         ({"id": True}, "id: expected a string, found a boolean"),
         ({"id": ["a", "b"]}, "id: expected a string, found a list"),

@@ -3,9 +3,10 @@
 It accepts what real exchanges send if the meaning is plain: numbers as strings, floats for
 integers, booleans as flags, numbers as ids, a single value for a list, several values in one text,
 a list of one for a single value, and "", null and, for a single value, [] as absent. An `ext` that
-is not an object counts as absent, too. Anything else is rejected with the path of the field. So is
-a number that cannot be parsed, except in enumerations, where unknown text is an unknown value
-(`UNREADABLE` in a list, which may restrict): a floor, a size or a privacy flag is never guessed.
+is not an object counts as absent, too, and bounds in whole numbers may be fractions. Anything else
+is rejected with the path of the field. So is a number that cannot be parsed, except in
+enumerations, where unknown text is an unknown value (`UNREADABLE` in a list, which may restrict): a
+floor, a size or a privacy flag is never guessed.
 
 The time taken is bounded: of a list of objects only the entries that are used are converted, and a
 body that takes more than `MAX_STEPS` is rejected. Its values are estimated by its commas.
@@ -43,6 +44,10 @@ _MAX_DIGITS: Final = 4300  # the typed decoder gives up beyond this, too
 _EXT: Final = "ext"  # specific to each exchange, so it may hold anything
 _BETWEEN: Final = re.compile("[,_]")  # numbers of a list that is one text
 UNREADABLE: Final = -1  # stands for an entry of a list of numbers that is not a number
+_BOUNDS: Final = {  # how a fraction is rounded so that the bound holds
+    **dict.fromkeys(("minduration", "mindur", "minbitrate"), math.ceil),
+    **dict.fromkeys(("tmax", "maxduration", "maxdur", "poddur", "maxbitrate"), math.floor),
+}
 _FLAG_TEXTS: Final = {"true": True, "false": False}  # as in the typed decoder
 
 
@@ -324,7 +329,12 @@ def _read_number(value: Any, kind: str, path: Path) -> float | None:
         except OverflowError:
             return _BEYOND if value > 0 else -_BEYOND
     if isinstance(value, float):
-        return int(value) if value.is_integer() else None
+        if math.isinf(value):
+            return None
+        if not value.is_integer():
+            if path[-1] not in _BOUNDS or abs(value) < 1:  # 0 would be no bound
+                raise BadRequest(f"{path_text(path)}: expected {_EXPECTED[kind]}, found a fraction")
+            return _BOUNDS[path[-1]](value)
     return int(value)
 
 
