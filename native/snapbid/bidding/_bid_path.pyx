@@ -27,7 +27,7 @@ from libc.string cimport memcmp
 from allowance cimport CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_THREAD_CPUTIME_ID, sb_clock
 from snapbid.base.errors import BodyTimeout, Problem
 from snapbid.base.http import (JSON, NO_CONTENT, Answer, Disconnected, accepted_encoding, answer,
-                               compress, json_start, leave_body, read_json_body, read_rest)
+                               compress, leave_body, read_json_body, read_rest)
 from snapbid.bidding import bounds
 from snapbid.bidding._response cimport Bid, ClickStamp, ResponseWriter, Template, as_ledger_bids, new_bid
 from snapbid.bidding.cost import cost_of, quantity_of
@@ -133,9 +133,10 @@ cdef inline Py_ssize_t stated_length(object headers) except -2:
 
 cdef inline object last_value(object headers, bytes name):
     """See `value_of`."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(name)
     cdef object found = b""
     for key, value in headers:
-        if key == name:
+        if PyBytes_CheckExact(key) and is_name(<bytes>key, PyBytes_AS_STRING(name), size):
             found = value
     return found
 
@@ -459,6 +460,7 @@ cdef class Decision:
     cdef readonly Query query
     cdef readonly object last
     cdef readonly object snapshot
+    cdef SnapshotCore _core  # its native part
     cdef readonly object lookups
     cdef Reader _reader  # of the lookups
     cdef readonly object pods
@@ -473,7 +475,6 @@ cdef class Decision:
 
     cpdef Bid bid_of(self, Choice choice):
         cdef Reader reader = self._reader
-        cdef SnapshotCore core
         cdef Template template = None
         cdef object imp, asked = None, cost = None
         cdef str deal_id = None
@@ -487,8 +488,7 @@ cdef class Decision:
             asked = self.lookups.native_request(native)
         if reader.in_usd and not self.query.workspace.request.asker.asks_dsa:
             if asked is None:
-                core = self.snapshot.core
-                template = core.find(choice.rank, choice.creative)
+                template = self._core.find(choice.rank, choice.creative)
             if template is None:
                 template = self.snapshot.template(choice.rank, choice.creative, asked)
         else:
@@ -563,11 +563,12 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
     lookups = in_currency(core, request)
     if lookups is None:
         return NoBid(CURRENCY)
+    if lookups is not core.lookups:
+        reader = lookups.reader
     canonical = PyDict_GetItem(core._canonical, ssp)
     query = core.index.start(
-        lookups, request, ssp, ssp if canonical is NULL else <str?><object>canonical, now_ms,
-        left_s, processor_s, core.refused)
-    reader = query.workspace.request.reader
+        lookups, reader, request, ssp, ssp if canonical is NULL else <str?><object>canonical,
+        now_ms, left_s, processor_s, core.refused)
     imps = reader.get(request, BIDREQUEST_IMP)
     if not PyList_CheckExact(imps):
         raise TypeError("imp must be a list")
@@ -607,7 +608,8 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
         return NoBid(unanswered(request, has_floor=last is not None))
     decision = Decision.__new__(Decision)
     decision.choices, decision.query, decision.last = choices, query, last
-    decision.snapshot, decision.lookups, decision._reader = snapshot, lookups, reader
+    decision.snapshot, decision._core = snapshot, core
+    decision.lookups, decision._reader = lookups, reader
     decision.pods = pods
     return decision
 
@@ -786,12 +788,14 @@ cdef enum State:
 
 cdef enum:
     TIMED_ONE_IN = 16  # one request in so many has its steps measured
+    MOST_STARTS = 4096  # start messages that are kept
     MOST_MS = 0x7fffffff  # of `tmax`: OpenRTB's integers; beyond, it counts as absent
 
 cdef double MARGIN_S = 0.01  # of `tmax`, reserved for the answer's transit
 cdef double LEAST_SHARE = 0.2  # of a request's processor time, left for the search after decoding
 
 cdef object _OVER = object()
+cdef dict _STARTS = {}  # by the length of the body
 cdef str BODY = "body"
 cdef bytes CONTENT_TYPE = b"content-type"
 
@@ -811,6 +815,17 @@ cdef inline bint all_kept(object verdicts) except -1:
         if <unsigned char>letters[index] != KEPT:
             return False
     return True
+
+
+cdef object start_of(Py_ssize_t size):
+    """Return the start message of an answer with `size` bytes of JSON."""
+    cdef PyObject *found = PyDict_GetItem(_STARTS, size)
+    if found is not NULL:
+        return <object>found
+    if len(_STARTS) >= MOST_STARTS:
+        _STARTS.clear()
+    start = _STARTS[size] = answer(200, bytes(size)).start
+    return start
 
 
 cdef inline object currency_of(Decision decision):
@@ -1144,7 +1159,7 @@ cdef class BidCall:
         self._result = self.compressed(result) if GZIP_FROM < PyBytes_GET_SIZE(result) <= GZIP_TO \
             else None
         if self._result is None:
-            self._result = Answer(json_start(PyBytes_GET_SIZE(result)), result)
+            self._result = Answer(start_of(PyBytes_GET_SIZE(result)), result)
         return 0
 
     cdef object compressed(self, bytes body):

@@ -228,8 +228,8 @@ cdef class Index:
     cdef int spares
 
     cdef Layer layer(self, uint32_t *rank)
-    cdef Query start(self, object lookups, object request, str ssp, str canonical, int64_t now_ms,
-                     double left_s, double processor_s, RefusedRanks refused)
+    cdef Query start(self, object lookups, Reader reader, object request, str ssp, str canonical,
+                     int64_t now_ms, double left_s, double processor_s, RefusedRanks refused)
 
 
 cdef class RefusedRanks:

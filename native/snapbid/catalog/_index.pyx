@@ -1065,12 +1065,12 @@ cdef class Index:
         It may take `left_s`, and `processor_s` of this thread's processor time. `refused`: treat
         these campaigns as inactive.
         """
-        return self.start(lookups, request, ssp, canonical, now_ms, left_s, processor_s, refused)
+        return self.start(lookups, lookups.reader, request, ssp, canonical, now_ms, left_s,
+                          processor_s, refused)
 
-    cdef Query start(self, object lookups, object request, str ssp, str canonical, int64_t now_ms,
-                     double left_s, double processor_s, RefusedRanks refused):
+    cdef Query start(self, object lookups, Reader reader, object request, str ssp, str canonical,
+                     int64_t now_ms, double left_s, double processor_s, RefusedRanks refused):
         cdef Query query = Query.__new__(Query, self)
-        cdef Reader reader = lookups.reader
         if refused is not None and refused.index is not self:
             raise ValueError("the refused campaigns belong to another index")
         query.refused = refused
@@ -1081,7 +1081,8 @@ cdef class Index:
         if left_s != INFINITY or processor_s != INFINITY:
             sb_allow(&query.allowance, left_s, processor_s)
         query.workspace.impression.lookups, query.workspace.impression.reader = lookups, reader
-        query.workspace.request.read(lookups, request, ssp, canonical, now_ms, &self.interest)
+        query.workspace.request.read(
+            lookups, reader, request, ssp, canonical, now_ms, &self.interest)
         query.take_request()
         return query
 

@@ -336,8 +336,8 @@ cdef class RequestReading:
     cdef str marker  # of categories in the request's taxonomy: "7:"
     cdef char region_key[64]
 
-    cdef int read(self, object lookups, object request, str ssp, str canonical, int64_t now_ms,
-                  const Interest *interest) except -1
+    cdef int read(self, object lookups, Reader reader, object request, str ssp, str canonical,
+                  int64_t now_ms, const Interest *interest) except -1
     cdef int forget(self) except -1
     cdef bint permits_user_data(self) except -1
     # Steps of `read`.

@@ -392,11 +392,10 @@ cdef class RequestReading:
         self.members = None
         return 0
 
-    cdef int read(self, object lookups, object request, str ssp, str canonical, int64_t now_ms,
-                  const Interest *interest) except -1:
+    cdef int read(self, object lookups, Reader reader, object request, str ssp, str canonical,
+                  int64_t now_ms, const Interest *interest) except -1:
         """Read a request to an SSP, at a time (UTC epoch ms)."""
         cdef Terms terms = self.terms
-        cdef Reader reader = lookups.reader
         cdef uint32_t used = interest.used
         self.lookups, self.reader = lookups, reader
         self.request = request

@@ -124,12 +124,6 @@ def answer(
     )
 
 
-@lru_cache(4096)
-def json_start(length: int) -> Message:
-    """Return the start message of a 200 answer with `length` bytes of JSON."""
-    return answer(200, bytes(length)).start
-
-
 NO_CONTENT: Final = answer(204)
 
 

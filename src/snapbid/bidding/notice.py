@@ -13,9 +13,9 @@ once more. Unaltered notices cost nothing extra.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from snapbid.base.errors import BadRequest, Unavailable
@@ -30,6 +30,7 @@ from snapbid.metrics import Counter, Metrics
 PARAMETERS: Final = (b"id", b"impId", b"nbr")
 MAX_ID: Final = 512  # bytes
 NO_REASON: Final = -1
+_PERCENT: Final = ord("%")  # `in` looks for bytes as for a number first, and raises within
 _ESCAPED: Final = re.compile(rb"&(?:amp(?:;|%3B))+", re.IGNORECASE)  # an ampersand, by HTML
 _UNKNOWN: Final = NoticeVerdict.UNKNOWN.value
 _SETTLED: Final = (NoticeVerdict.COUNTED.value, NoticeVerdict.LATE.value)
@@ -96,14 +97,14 @@ class NoticeEndpoint:
             for verdict, outcome in OUTCOMES.items()
         }
 
-    async def __call__(self, scope: Scope, receive: Receive) -> Answer:
+    def __call__(self, scope: Scope, receive: Receive) -> Coroutine[Any, Any, Answer]:
         """Settle a notice. Raises BadRequest without ids, Unavailable if it could not be stored."""
-        return await self._settle(scope, self._of_plain)
+        return self._settle(scope, self._of_plain)
 
-    async def signed(self, token: str, scope: Scope, receive: Receive) -> Answer:
+    def signed(self, token: str, scope: Scope, receive: Receive) -> Coroutine[Any, Any, Answer]:
         """Settle a signed notice. Raises as `__call__` does."""
         assert self._signer is not None
-        return await self._settle(scope, partial(self._signer.family, token))
+        return self._settle(scope, partial(self._signer.family, token))
 
     async def _settle(self, scope: Scope, family_of: FamilyOf | None) -> Answer:
         query, kind = scope["query_string"], self._kind
@@ -114,7 +115,7 @@ class NoticeEndpoint:
             return PIXEL
         reason = loss_reason(given) if self._kind == LOSS else 0
         otherwise = None
-        if b"%" in auction_id or b"%" in imp_id:
+        if _PERCENT in auction_id or _PERCENT in imp_id:
             otherwise = _decoded_again(auction_id, imp_id)
         family = b""
         if family_of is not None:

@@ -241,7 +241,7 @@ class EventEndpoints:
     async def _keep(self, now_ms: int, key: ApiKey, events: list[AcceptedEvent]) -> None:
         """Queue events within the key's limit of events; the request itself counts as one."""
         entries = [(event.event_id, event.envelope) for event in events]
-        size = sum(len(envelope) for _, envelope in entries)
+        size = sum([len(event.envelope) for event in events])
         if (more := max(len(entries), size // EVENT_BYTES) - 1) > 0:
             await _within(self._limiter.admit_more(key.rate_key, key.events, more))
         if not await self._queue.put(now_ms, key.product.name, entries):

@@ -4,7 +4,7 @@ Redis stores the times of admitted requests, by its own clock. Refused requests 
 `EventLimiter` also limits the number of server events.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -79,13 +79,13 @@ class EventLimiter:
         self._admit = script(redis, load(__package__, "event_rate"), timeout_s)
         self._clock = clock
 
-    async def admit(self, key: str, requests: int, events: int) -> Refusal | None:
+    def admit(self, key: str, requests: int, events: int) -> Awaitable[Refusal | None]:
         """Count a request under a Redis key, or refuse it. Raises RateLimiterUnavailable."""
-        return await self._ask(key, requests, events, 0)
+        return self._ask(key, requests, events, 0)
 
-    async def admit_more(self, key: str, events: int, count: int) -> Refusal | None:
+    def admit_more(self, key: str, events: int, count: int) -> Awaitable[Refusal | None]:
         """Count further events of an admitted request, or refuse them."""
-        return await self._ask(key, None, events, count)
+        return self._ask(key, None, events, count)
 
     async def _ask(self, key: str, requests: int | None, events: int, more: int) -> Refusal | None:
         now = "" if self._clock is None else self._clock()

@@ -25,7 +25,7 @@ from snapbid.base.tasks import end
 from snapbid.redisclient.connection import Connector
 from snapbid.redisclient.nodes import is_moved
 from snapbid.redisclient.replicas import Command, Replication
-from snapbid.redisclient.replies import Pending, Reply, Turn, unanswered
+from snapbid.redisclient.replies import Pending, Turn, unanswered
 from snapbid.redisclient.wire import ClosedIdleError, Wire
 
 ITERATIONS: Final = 16  # iterations of the loop for which a batch may grow
@@ -146,6 +146,7 @@ class RoundTrips:
         """Start connecting; needs a running loop."""
         self._loop = asyncio.get_running_loop()
         self._turn = Turn(self._loop)
+        self.reply = self._turn.reply  # returns a future for the answer to a request
         self._task = self._loop.create_task(self._run())
         self._schedule_tick()
 
@@ -168,10 +169,6 @@ class RoundTrips:
             self._wire.end(error)
 
     # -- requests ---------------------------------------------------------------------------------
-
-    def reply(self) -> "Reply[Any]":
-        """Return a future for the answer to a request."""
-        return self._turn.reply()
 
     def schedule(self, waiting: int = 0) -> None:
         """Schedule a batch unless one is under way; send it now if enough requests wait."""

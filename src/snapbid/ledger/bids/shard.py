@@ -168,14 +168,14 @@ class LedgerShard:
         otherwise: tuple[int, bytes] | None = None,
     ) -> "Reply[str | None] | None":
         """Settle a notice; see PendingNotice. None if Redis is unavailable."""
-        if not self.connected:
+        trips = self.trips
+        if not trips.connected:
             return None
-        done: Reply[str | None] = self.trips.reply()
-        notice = PendingNotice(packed, done, from_spool, otherwise)
-        waiting = self._core.settle(notice)
+        done: Reply[str | None] = trips.reply()
+        waiting = self._core.settle(PendingNotice(packed, done, from_spool, otherwise))
         if not waiting:
             return None
-        self.trips.schedule(waiting)
+        trips.schedule(waiting)
         return done
 
     def roll_back(self, batch: BidBatch) -> "asyncio.Future[bool] | None":
