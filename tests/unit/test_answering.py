@@ -17,9 +17,11 @@ from snapbid.base.http import AwaitedMessages, Disconnected, HeaderList, Message
 from snapbid.bidding.bid import Reason
 from snapbid.bidding.bounds import LARGE
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
+from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request_stats import MEANINGLESS, SAMPLED, RequestStats
 from snapbid.bidding.response import response_writer
 from snapbid.metrics import Metrics
+from snapbid.operations.golive.examination import Sample, examine
 
 BODY = b'{"id":"a","imp":[{"id":"1","banner":{"w":300,"h":250}}]}'
 UNANSWERED = BODY.replace(b"300", b"301")
@@ -41,7 +43,7 @@ class PlayedLedger:
         self.asked: list[Any] = []
         self.verdicts: asyncio.Future[Any] | None = None
 
-    def remember(self, auction: bytes, ssp: int, bids: Any, user: Any, within_s: float) -> Any:
+    def remember(self, auction: bytes, ssp: int, bids: Any, user: Any, *_: object) -> Any:
         self.asked.append((auction, ssp, bids, user))
         return self.verdicts
 
@@ -352,3 +354,100 @@ async def test_lists_with_an_entry_without_a_meaning_are_counted(played: Played)
         "imp[].pmp.deals[].wadomain",
     }
     assert totals.examples.keys() == {f"{name}: {MEANINGLESS}" for name in lists}
+
+
+MISSPELT = {
+    "id": "a",
+    "imp": [{"id": "1", "banner": {"w": 301, "h": 250, "battr": ["x"]}}],
+    "bcat": ["junk"],
+}
+SPOTLESS = json.loads(BODY)
+
+
+class Two:
+    """Two SSPs of one worker, whose ledger never keeps a bid, and its answers' statuses."""
+
+    def __init__(self, played: Played, *campaigns: dict[str, Any]) -> None:
+        made = [campaign_of({"campaign": {"id": str(n), **own}}) for n, own in enumerate(campaigns)]
+        self.snapshot = snapshot_of(made, {"one": "one", "two": "two"}, RATES, Geo())
+        self.ledger = played.ledger
+        self.stats = {ssp: RequestStats() for ssp in ("one", "two")}
+        self.endpoints = {
+            ssp: BidEndpoint(ssp, self.snapshot, played.bidding, stats)
+            for ssp, stats in self.stats.items()
+        }
+
+    async def ask(self, ssp: str, request: Any, verdicts: str = "k") -> int:
+        body = json.dumps(request).encode()
+        loop = asyncio.get_running_loop()
+        coming, self.ledger.verdicts = loop.create_future(), loop.create_future()
+        coming.set_result(message(body))
+        self.ledger.verdicts.set_result(verdicts)
+        answer = await self.endpoints[ssp](head(body), lambda: coming)
+        status: int = answer.start["status"]
+        return status
+
+    def examine(self, ssp: str) -> list[str]:
+        samples = self.stats[ssp].take_samples(SAMPLED)
+        return [name for sample in samples for name in examine(Sample(*sample))]
+
+    def broken(self, ssp: str) -> list[str]:
+        counts = self.stats[ssp].take(0).counts
+        return sorted(
+            name.removeprefix("broken:").partition(":")[0]
+            for name in counts.elements()
+            if name.startswith("broken:")
+        )
+
+
+async def test_a_fault_is_shown_to_the_ssp_that_sent_it_alone(played: Played) -> None:
+    """Also once a sample of it has been examined, which reads the request again."""
+    two = Two(played, {})
+    for currency in ("USD", "EUR"):
+        assert await two.ask("one", MISSPELT | {"cur": [currency]}) == 204
+        assert "rule:size" in two.examine("one")
+        assert await two.ask("two", SPOTLESS | {"cur": [currency]}) == 200
+        assert two.broken("one") == ["bcat", "imp[].banner.battr"]
+        assert two.broken("two") == []
+
+
+async def test_a_fault_counts_once_though_its_impression_is_read_again(played: Played) -> None:
+    """To find the next best campaigns for two impressions, after the ledger refuses the first."""
+    budget = {"budget": {"daily": 1}}
+    two = Two(played, budget, budget)
+    banner = {"w": 300, "h": 250, "battr": ["x"], "mimes": [";"]}
+    imps = [{"id": id, "banner": banner} for id in ("1", "2")]
+    assert await two.ask("one", {"id": "a", "imp": imps}, "bb") == 204
+    assert await two.ask("two", SPOTLESS) == 204
+    assert two.broken("two") == []
+    assert two.broken("one") == ["imp[].banner.battr", "imp[].banner.mimes"]
+
+
+async def test_the_faults_of_a_request_that_fails_are_nobody_elses(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Two(played, {})
+
+    def fail(self: Lookups, native: Any) -> None:
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr(Lookups, "native_request", fail)
+    failing = {"id": "2", "native": {"request": "{}"}}
+    with pytest.raises(RuntimeError, match="on purpose"):
+        await two.ask("one", MISSPELT | {"imp": [*MISSPELT["imp"], failing]})
+    assert await two.ask("two", SPOTLESS) == 200
+    assert two.broken("two") == []
+
+
+async def test_a_request_of_an_excluded_person_counts_once(played: Played) -> None:
+    """However often it is read: also examined, and replaced."""
+    two = Two(played, {"product": "casino", "budget": {"daily": 1}}, {"budget": {"daily": 1}})
+    restricted = played.metrics.counter("snapbid_restricted_requests_total")
+    excluded = {"user": {"eids": [{"source": "a.example", "uids": [{"id": "x"}]}]}}
+    small = {"imp": [{"id": "1", "banner": {"w": 1, "h": 1}}]}
+    for number, request in enumerate((SPOTLESS | excluded, SPOTLESS | excluded | small), 1):
+        assert await two.ask("one", request, "b") == 204
+        two.examine("one")
+        assert await two.ask("two", SPOTLESS, "b") == 204
+        two.examine("two")
+        assert restricted.value == number

@@ -373,7 +373,7 @@ def test_objects_of_other_classes_are_refused() -> None:
 
 def test_the_fields_that_are_read_are_those_of_the_structs() -> None:
     """Offsets come from the names of the classes and their fields, whatever the order."""
-    tables: Any = ({}, {}, {}, {}, *TABLES, set())
+    tables: Any = ({}, {}, {}, {}, *TABLES)
     own = SimpleNamespace(reader=Reader(STRUCTS[::-1], *tables))
     started = EVERYTHING.query(own, BidRequest(id="a", badv=["x.example"]), "acme", "acme", 0)
     assert started.carried()[DIMENSIONS["ssp"]] == ["acme"]

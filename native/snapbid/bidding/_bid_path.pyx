@@ -46,7 +46,6 @@ cdef extern from "Python.h":
         PYGEN_RETURN, PYGEN_ERROR, PYGEN_NEXT
     PySendResult PyIter_Send(object iterator, object value, PyObject **result) except PYGEN_ERROR
     void Py_DECREF(PyObject *)
-    Py_ssize_t PySet_GET_SIZE(object items)
     PyObject *PyTuple_GET_ITEM(object items, Py_ssize_t index)
     void PyErr_SetObject(object kind, object value)
 
@@ -505,9 +504,10 @@ cdef class Decision:
 cdef class NoBid:
     cdef readonly object reason
     cdef readonly uint32_t undecided
+    cdef readonly Query query
 
-    def __init__(self, reason, uint32_t undecided=0):
-        self.reason, self.undecided = reason, undecided
+    def __init__(self, reason, uint32_t undecided=0, Query query=None):
+        self.reason, self.undecided, self.query = reason, undecided, query
 
     def __eq__(self, other):
         if type(other) is not NoBid:
@@ -602,10 +602,10 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
                 pods.take(imp, core.index.advertiser(best.rank))
     if not choices:
         if query.undecided:
-            return NoBid(CUT_SHORT, query.undecided)
+            return NoBid(CUT_SHORT, query.undecided, query)
         if has_too_many and last is None:
-            return NoBid(QUANTITY)
-        return NoBid(unanswered(request, has_floor=last is not None))
+            return NoBid(QUANTITY, 0, query)
+        return NoBid(unanswered(request, has_floor=last is not None), 0, query)
     decision = Decision.__new__(Decision)
     decision.choices, decision.query, decision.last = choices, query, last
     decision.snapshot, decision._core = snapshot, core
@@ -631,7 +631,7 @@ cpdef object propose(object request, str ssp, object snapshot, int64_t now_ms,
     decision = <Decision>found
     auction_id = decision._reader.get(request, BIDREQUEST_ID)
     if not fits_a_notice(auction_id):
-        return NoBid(LONG_ID)
+        return NoBid(LONG_ID, 0, decision.query)
     undecided = decision.query.undecided
     if PyList_GET_SIZE(decision.choices) > 1:
         decision.query.allow(left_s, TEMPLATES * processor_s)
@@ -645,7 +645,7 @@ cpdef object propose(object request, str ssp, object snapshot, int64_t now_ms,
             choices.append(choice)
             limited = limited or bid.template.limits is not None
     if not bids:
-        return NoBid(LONG_ID)
+        return NoBid(LONG_ID, 0, decision.query)
     proposal = Proposal.__new__(Proposal)
     proposal.auction_id, proposal.bids, proposal.choices = auction_id, bids, choices
     proposal.decision, proposal.limited = decision, limited
@@ -690,7 +690,7 @@ cdef class BidEndpoint:
     cdef Outcome _bid_made
     cdef dict _no_bids  # outcomes by reason
     cdef Counters _refusals
-    cdef Counter _cut_short
+    cdef Counter _cut_short, _restricted
     cdef Histogram _decoding, _matching, _committing
     cdef unsigned int _calls
     cdef Py_ssize_t _max_bytes
@@ -718,6 +718,7 @@ cdef class BidEndpoint:
         self._no_bids = {reason: self.outcome(reason.value, 204) for reason in Reason}
         self._refusals = Counters(metrics, REQUESTS, "ssp", "outcome")
         self._cut_short = metrics.counter("snapbid_bid_cut_short_total", ssp=ssp)
+        self._restricted = bidding.restricted
 
     cdef Outcome outcome(self, str value, int status):
         cdef object bidding = self._bidding
@@ -1031,18 +1032,29 @@ cdef class BidCall:
             endpoint._counts.sample((
                 body, request, endpoint._ssp, snapshot, endpoint.now_ms(),
                 (<NoBid>decided).reason if type(decided) is NoBid else None))
-        if PySet_GET_SIZE(reader.noted):
-            endpoint._request_stats.meaningless(reader.noted)
-            reader.noted.clear()
         if type(decided) is NoBid:
+            self.count_read((<NoBid>decided).query)
             if (<NoBid>decided).undecided:
                 endpoint._cut_short.add((<NoBid>decided).undecided)
             return self.end((<NoBid>decided).reason)
         proposal = <Proposal>decided
+        self.count_read(proposal.decision.query)
         if proposal.undecided:
             endpoint._cut_short.add(proposal.undecided)
         self._snapshot = snapshot
         return self.offer(proposal)
+
+    cdef int count_read(self, Query query) except -1:
+        """Count what was found while the request was read; None: it was not."""
+        cdef object noted
+        if query is None:
+            return 0
+        noted = query.noted()
+        if noted is not None:
+            self._endpoint._request_stats.meaningless(noted)
+        if query.workspace.request.is_restricted:
+            self._endpoint._restricted.add(1)
+        return 0
 
     cdef int offer(self, Proposal proposal) except -1:
         """Write the response, and send its bids to the ledger, unless it is a test without limits.

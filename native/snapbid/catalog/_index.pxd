@@ -255,3 +255,4 @@ cdef class Query:
     cpdef int allow(self, double left_s, double processor_s) except -1
     cpdef bint has_time(self) except -1
     cdef bint take_next(self, Match *best) except -1
+    cdef set noted(self)

@@ -1273,6 +1273,16 @@ cdef class Query:
             values.update(self.workspace.impression.terms.by_dimension())
         return values
 
+    cdef set noted(self):
+        """Return the restricting lists, of the request and the impressions read, that have an entry
+        without a meaning; None if there is none.
+        """
+        cdef set own = self.workspace.request.terms.noted
+        cdef set of_impressions = self.workspace.impression.terms.noted
+        if own is None or of_impressions is None:
+            return own or of_impressions
+        return own | of_impressions
+
     @property
     def request(self):
         """The decoded request."""

@@ -101,7 +101,6 @@ cdef class Reader:
     cdef dict languages
     cdef dict categories
     cdef bytes first_flags
-    cdef set noted
     cdef bint in_usd
     cdef MemberBook book
     cdef Py_ssize_t offsets[N_FIELDS]
@@ -125,11 +124,6 @@ cdef class Reader:
     cdef inline uint32_t flags_of_first(self, int number) noexcept:
         """Flags of a category of the Content Taxonomy 1.0 (reference.taxonomies)."""
         return (<const uint16_t *>PyBytes_AS_STRING(self.first_flags))[number] if number >= 0 else 0
-
-    cdef inline int note(self, str where) except -1:
-        """Record that a restricting list has a meaningless entry."""
-        self.noted.add(where)
-        return 0
 
 
 cdef inline bint filled(object items) noexcept:
@@ -222,16 +216,18 @@ cdef class Terms:
     cdef uint32_t begins[N_PARTS]
     cdef uint32_t ends[N_PARTS]
     cdef list kept
+    cdef set noted  # restricting lists with a meaningless entry, since `forget`; or None
     cdef char *ink  # where the next text that is not the request's own is written
     cdef uint32_t ink_left
     cdef char first_ink[256]
 
     cdef int clear(self) except -1
+    cdef int forget(self) except -1
+    cdef int note(self, str where) except -1
     cdef const char *encoded(self, object text, Py_ssize_t *size) except? NULL
     cdef int texts(self, uint32_t space, list texts) except -1
     cdef bint entries(self, Reader reader, uint32_t space, object texts, str where) except -1
-    cdef uint32_t masked(self, Reader reader, uint32_t space, object numbers, bint *any,
-                         str where) except? 0
+    cdef uint32_t masked(self, uint32_t space, object numbers, bint *any, str where) except? 0
     cdef dict by_dimension(self)
     cdef int keep(self, object text) except -1
     cdef int push_copy(self, uint32_t space, const char *text, Py_ssize_t size, bint fold) except -1
@@ -324,6 +320,7 @@ cdef class RequestReading:
     cdef Terms terms
     cdef Asker asker
     cdef object user  # the recognised user, for frequency caps; or None
+    cdef bint is_restricted  # some product must not advertise to its person
     cdef object lookups  # bidding.lookups.Lookups
     cdef Reader reader
     cdef Interest interest

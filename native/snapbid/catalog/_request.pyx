@@ -48,14 +48,13 @@ cdef class Reader:
     first. The memos (bidding.lookups.Memo) have countries by code, systems by spelling, (system,
     browser) by user agent, and whether a US Privacy string opts out. The tables have current
     language codes by other ones, and categories (reference.taxonomies, `listed` and `first_flags`).
-    noted: receives the restricting lists with a meaningless entry. in_usd: bids are in USD. book:
-    who is in which audience. Raises ValueError or TypeError if a struct or a field is missing.
+    in_usd: bids are in USD. book: who is in which audience. Raises ValueError or TypeError if a
+    struct or a field is missing.
     """
 
     def __init__(self, tuple structs, object countries, object systems, object agents,
                  object opt_outs, dict languages not None, dict categories not None,
-                 bytes first_flags not None, set noted not None, bint in_usd=True,
-                 MemberBook book=None):
+                 bytes first_flags not None, bint in_usd=True, MemberBook book=None):
         classes = {struct.__name__.upper(): struct for struct in structs}
         names = [number.name for number in _Struct if number != N_STRUCTS]
         if not set(names) <= set(classes):
@@ -64,7 +63,7 @@ cdef class Reader:
         self.systems = systems
         self.agents = agents
         self.opt_outs = opt_outs
-        self.languages, self.categories, self.noted = languages, categories, noted
+        self.languages, self.categories = languages, categories
         if len(first_flags) != 2 * SB_MAX_FIRST * SB_MAX_SECOND:
             raise ValueError("not the flags of the Content Taxonomy 1.0")
         self.first_flags = first_flags
@@ -110,6 +109,18 @@ cdef class Terms:
         self.kept = None
         self.ink = self.first_ink
         self.ink_left = sizeof(self.first_ink)
+        return 0
+
+    cdef int forget(self) except -1:
+        """Release the request's texts, and what was noted of it."""
+        self.kept = self.noted = None
+        return 0
+
+    cdef int note(self, str where) except -1:
+        """Record that a restricting list has a meaningless entry."""
+        if self.noted is None:
+            self.noted = set()
+        self.noted.add(where)
         return 0
 
     cdef int keep(self, object text) except -1:
@@ -234,7 +245,7 @@ cdef class Terms:
             if part.size:
                 any = True
                 if not self.push_entry(reader, space, part):
-                    reader.note(where)
+                    self.note(where)
         return any
 
     cdef bint push_entry(self, Reader reader, uint32_t space, sb_slice entry) except -1:
@@ -283,8 +294,7 @@ cdef class Terms:
         self.push_text(space, written, length if space == SB_LANGUAGE else tag.size, False)
         return True
 
-    cdef uint32_t masked(self, Reader reader, uint32_t space, object numbers, bint *any,
-                         str where) except? 0:
+    cdef uint32_t masked(self, uint32_t space, object numbers, bint *any, str where) except? 0:
         """Return the bits of a list's numbers below SB_MASKED; add terms for the others, unless the
         space is SB_SPACES. 0 is ignored.
 
@@ -300,7 +310,7 @@ cdef class Terms:
                 if any is not NULL:
                     any[0] = True
                 if not integer(item, &number):
-                    reader.note(where)
+                    self.note(where)
                     if any is NULL:  # blocked: it may be any of them
                         bits = ALL
                 elif number < SB_MASKED:
@@ -385,7 +395,7 @@ cdef class RequestReading:
 
     cdef int forget(self) except -1:
         """Release the request."""
-        self.terms.kept = None
+        self.terms.forget()
         self.lookups = self.reader = None
         self.request = self.ssp = self.canonical = self.user = None
         self.country_code = self.system = self.browser = self.marker = None
@@ -403,6 +413,7 @@ cdef class RequestReading:
         self.canonical = canonical
         self.interest = interest[0]
         self.user = None
+        self.is_restricted = False
         memset(&self.asker, 0, sizeof(self.asker))
         self.asker.now_ms = now_ms
         device = reader.child(request, BIDREQUEST_DEVICE, DEVICE)
@@ -574,7 +585,7 @@ cdef class RequestReading:
         cdef int number = sb_first(plain, size)
         cdef uint32_t flags = self.reader.flags_of_first(number)
         if flags == 0:
-            self.reader.note(where)
+            self.terms.note(where)
             if where is BCAT and number > 0:  # a subcategory is part of its category
                 flags = self.reader.flags_of_first(number - number % SB_MAX_SECOND)
                 size = <const char *>memchr(plain, c'-', size) - plain if flags else 0
@@ -602,7 +613,7 @@ cdef class RequestReading:
         found = PyDict_GetItem(known, "".join(text.lower().split()))
         if found is not NULL:
             return self.push_known(<object>found, where is BCAT)
-        self.reader.note(where)
+        self.terms.note(where)
         if where is BCAT:
             self.asker.blocks_unknown = True
         return 0
@@ -753,8 +764,7 @@ cdef class RequestReading:
         for name in products:
             terms.text(SB_PRODUCT, name, False)
         terms.end(SB_PRODUCT)
-        if products:
-            self.lookups.note_restricted()
+        self.is_restricted = bool(products)
         return 0
 
     cdef int look_up_eids(self, object eids, list audiences, list products) except -1:
@@ -1010,7 +1020,7 @@ cdef class ImpressionReading:
 
     cdef int forget(self) except -1:
         """Release the request."""
-        self.terms.kept = None
+        self.terms.forget()
         self.lookups = self.reader = None
         self.native = None
         return 0
@@ -1072,10 +1082,9 @@ cdef class ImpressionReading:
         terms.begin(ASKED)
         if banner is not None:
             asked.attributes[SB_BANNER] = terms.masked(
-                reader, SB_BANNER_ATTRIBUTE, reader.get(banner, BANNER_BATTR), NULL,
-                "imp[].banner.battr")
+                SB_BANNER_ATTRIBUTE, reader.get(banner, BANNER_BATTR), NULL, "imp[].banner.battr")
             asked.types = terms.masked(
-                reader, SB_SPACES, reader.get(banner, BANNER_BTYPE), NULL, "imp[].banner.btype")
+                SB_SPACES, reader.get(banner, BANNER_BTYPE), NULL, "imp[].banner.btype")
             asked.apis[SB_BANNER] = bits(reader.get(banner, BANNER_API))
             asked.has_mimes = terms.entries(
                 reader, SB_BANNER_MIME, reader.get(banner, BANNER_MIMES), "imp[].banner.mimes")
@@ -1090,8 +1099,7 @@ cdef class ImpressionReading:
                              reader.get(audio, AUDIO_DURFLOORS), currency)
         if native is not None:
             asked.attributes[SB_NATIVE] = terms.masked(
-                reader, SB_NATIVE_ATTRIBUTE, reader.get(native, NATIVE_BATTR), NULL,
-                "imp[].native.battr")
+                SB_NATIVE_ATTRIBUTE, reader.get(native, NATIVE_BATTR), NULL, "imp[].native.battr")
             asked.apis[SB_NATIVE] = bits(reader.get(native, NATIVE_API))
         terms.end(ASKED)
         terms.begin(SB_DEAL)
@@ -1162,24 +1170,23 @@ cdef class ImpressionReading:
         cdef Reader reader = self.reader
         cdef Stream *stream = &asked.video
         asked.attributes[SB_VIDEO] = terms.masked(
-            reader, SB_VIDEO_ATTRIBUTE, reader.get(video, VIDEO_BATTR), NULL, "imp[].video.battr")
+            SB_VIDEO_ATTRIBUTE, reader.get(video, VIDEO_BATTR), NULL, "imp[].video.battr")
         asked.apis[SB_VIDEO] = bits(reader.get(video, VIDEO_API))
         stream.has_mimes = terms.entries(
             reader, SB_VIDEO_MIME, reader.get(video, VIDEO_MIMES), "imp[].video.mimes")
         stream.protocols = terms.masked(
-            reader, SB_VIDEO_PROTOCOL, reader.get(video, VIDEO_PROTOCOLS), &stream.has_protocols,
+            SB_VIDEO_PROTOCOL, reader.get(video, VIDEO_PROTOCOLS), &stream.has_protocols,
             "imp[].video.protocols")
         if not stream.has_protocols:  # the scalar of OpenRTB 2.1
             protocol = reader.get(video, VIDEO_PROTOCOL)
             if protocol is not None:
                 stream.protocols = terms.masked(
-                    reader, SB_VIDEO_PROTOCOL, [protocol], &stream.has_protocols,
-                    "imp[].video.protocol")
+                    SB_VIDEO_PROTOCOL, [protocol], &stream.has_protocols, "imp[].video.protocol")
         stream.shortest = positive(reader.get(video, VIDEO_MINDURATION))
         stream.longest = positive(reader.get(video, VIDEO_MAXDURATION))
         self.read_player(stream, video)
         stream.delivery = terms.masked(
-            reader, SB_SPACES, reader.get(video, VIDEO_DELIVERY), &stream.has_delivery,
+            SB_SPACES, reader.get(video, VIDEO_DELIVERY), &stream.has_delivery,
             "imp[].video.delivery")
         self.read_bitrates(
             stream, reader.get(video, VIDEO_MINBITRATE), reader.get(video, VIDEO_MAXBITRATE))
@@ -1192,17 +1199,17 @@ cdef class ImpressionReading:
         cdef Reader reader = self.reader
         cdef Stream *stream = &asked.audio
         asked.attributes[SB_AUDIO] = terms.masked(
-            reader, SB_AUDIO_ATTRIBUTE, reader.get(audio, AUDIO_BATTR), NULL, "imp[].audio.battr")
+            SB_AUDIO_ATTRIBUTE, reader.get(audio, AUDIO_BATTR), NULL, "imp[].audio.battr")
         asked.apis[SB_AUDIO] = bits(reader.get(audio, AUDIO_API))
         stream.has_mimes = terms.entries(
             reader, SB_AUDIO_MIME, reader.get(audio, AUDIO_MIMES), "imp[].audio.mimes")
         stream.protocols = terms.masked(
-            reader, SB_AUDIO_PROTOCOL, reader.get(audio, AUDIO_PROTOCOLS), &stream.has_protocols,
+            SB_AUDIO_PROTOCOL, reader.get(audio, AUDIO_PROTOCOLS), &stream.has_protocols,
             "imp[].audio.protocols")
         stream.shortest = positive(reader.get(audio, AUDIO_MINDURATION))
         stream.longest = positive(reader.get(audio, AUDIO_MAXDURATION))
         stream.delivery = terms.masked(
-            reader, SB_SPACES, reader.get(audio, AUDIO_DELIVERY), &stream.has_delivery,
+            SB_SPACES, reader.get(audio, AUDIO_DELIVERY), &stream.has_delivery,
             "imp[].audio.delivery")
         self.read_bitrates(
             stream, reader.get(audio, AUDIO_MINBITRATE), reader.get(audio, AUDIO_MAXBITRATE))

@@ -250,14 +250,19 @@ class Decision:
 
 @final
 class NoBid:
-    """An answer without a bid; `undecided`: number of impressions not decided in time."""
+    """An answer without a bid; `undecided`: number of impressions not decided in time.
 
-    def __init__(self, reason: Reason, undecided: int = 0) -> None: ...
+    `query`: the search; None if there was none.
+    """
+
+    def __init__(self, reason: Reason, undecided: int = 0, query: Query | None = None) -> None: ...
     def __eq__(self, other: object, /) -> bool: ...
     @property
     def reason(self) -> Reason: ...
     @property
     def undecided(self) -> int: ...
+    @property
+    def query(self) -> Query | None: ...
 
 @final
 class Proposal:

@@ -82,6 +82,7 @@ class Bidding:
         self.metrics = metrics
         self.admission = AdmissionControl(perf_counter())
         self.timings = BidTimings(metrics)
+        self.restricted = metrics.counter("snapbid_restricted_requests_total")
         self.body_deadline = http.BODY_DEADLINE
         self.max_bytes = max_bytes
         self.tmax_ms = tmax_ms

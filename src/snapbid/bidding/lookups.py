@@ -37,7 +37,6 @@ from snapbid.campaigns.persons import PersonKey
 from snapbid.catalog._members import MemberBook
 from snapbid.catalog.catalog import Index, Reader
 from snapbid.catalog.payload import decode_payload
-from snapbid.metrics import Counter
 from snapbid.reference import agents, countries, languages, taxonomies
 from snapbid.reference.rates import Rates
 
@@ -108,9 +107,8 @@ class Lookups:
 
     `reader` reads the fields of requests. `gvl_id`: the bidder's id in the Global Vendor List;
     `currency`: that of the bids, which has a rate; `max_quantity`: how many impressions one may
-    stand for; `noted`: restricting lists of the last request with a meaningless entry, cleared by
-    their reader; `members`: who is in which audience; `restricted` counts the requests of persons
-    to whom a product must not advertise; `click_key` signs click ids.
+    stand for; `members`: who is in which audience; `click_key` signs click ids. Reading a request
+    adds to caches alone, so that it may be read again at any time.
     """
 
     def __init__(
@@ -122,15 +120,12 @@ class Lookups:
         currency: str = USD,
         suppression: Suppression | None = None,
         max_quantity: int = MAX_QUANTITY,
-        noted: set[str] | None = None,
         members: MemberBook | None = None,
-        restricted: Counter | None = None,
         click_key: ClickKey | None = None,
     ) -> None:
-        self.noted: set[str] = set() if noted is None else noted
         in_usd = currency == USD
-        self.reader = Reader(STRUCTS, *MEMOS, *TABLES, self.noted, in_usd=in_usd, book=members)
-        self._members, self._restricted = members, restricted
+        self.reader = Reader(STRUCTS, *MEMOS, *TABLES, in_usd=in_usd, book=members)
+        self._members = members
         self.currency = currency
         self.max_quantity = max_quantity
         self._others: dict[str, Lookups] = {}
@@ -170,9 +165,7 @@ class Lookups:
             currency=currency,
             suppression=self._suppression,
             max_quantity=self.max_quantity,
-            noted=self.noted,
             members=self._members,
-            restricted=self._restricted,
             click_key=self._click_key,
         )
         return self._others[currency]
@@ -235,11 +228,6 @@ class Lookups:
         """Return the user for whom frequency caps count, or None."""
         user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
         return None if user is not None and self._suppression.has(user) else user
-
-    def note_restricted(self) -> None:
-        """Count a request of a person to whom a product must not advertise."""
-        if self._restricted is not None:
-            self._restricted.inc()
 
     def click_stamp(
         self,

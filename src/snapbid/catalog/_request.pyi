@@ -8,9 +8,9 @@ class Reader:
 
     `structs`: the classes of the decoded request. The memos have countries by code, systems by
     spelling, (system, browser) by user agent, and whether a US Privacy string opts out. Then come
-    current language codes, and categories as `reference.taxonomies` lists them. `noted`: receives
-    the restricting lists with a meaningless entry. `in_usd`: bids are in USD. `book`: who is in
-    which audience. Raises ValueError or TypeError if a struct or a field is missing.
+    current language codes, and categories as `reference.taxonomies` lists them. `in_usd`: bids are
+    in USD. `book`: who is in which audience. Raises ValueError or TypeError if a struct or a field
+    is missing.
     """
 
     def __init__(
@@ -23,7 +23,6 @@ class Reader:
         languages: dict[str, str],
         categories: dict[int, dict[str | int, tuple[str, int]]],
         first_flags: bytes,
-        noted: set[str],
         in_usd: bool = True,
         book: MemberBook | None = None,
     ) -> None: ...

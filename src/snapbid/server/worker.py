@@ -30,7 +30,7 @@ from snapbid.events.endpoint import EventEndpoints, is_event_path
 from snapbid.ledger.admin import parts
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.budgets.releases import ReleaseReader, releases_path
-from snapbid.metrics import Counter, Counters, Metrics
+from snapbid.metrics import Counters, Metrics
 from snapbid.operations.golive.store import RequestStatsStore
 from snapbid.operations.golive.writer import Outcomes, RequestStatsWriter
 from snapbid.operations.recording.recorder import Recorder
@@ -177,11 +177,10 @@ class Worker:
             bids.set_snapshot(snapshot, before)
 
         book = MemberBook()
-        restricted = metrics.counter("snapbid_restricted_requests_total")
         self._follower = CatalogFollower(
             settings.catalog_path,
             metrics,
-            partial(_snapshot, settings, geo, book, restricted),
+            partial(_snapshot, settings, geo, book),
             use,
             book,
         )
@@ -260,7 +259,6 @@ def _snapshot(
     settings: ServingSettings,
     geo: GeoDatabase,
     book: MemberBook,
-    restricted: Counter,
     catalog: Catalog,
     before: CatalogSnapshot | None,
 ) -> CatalogSnapshot:
@@ -272,7 +270,6 @@ def _snapshot(
         suppression=catalog.suppression,
         max_quantity=settings.max_quantity,
         members=book,
-        restricted=restricted,
         click_key=catalog.click_key,
     )
     return CatalogSnapshot(catalog, lookups, shards, before)
