@@ -24,7 +24,7 @@ from support.matching_cases import campaign_of
 from support.remembered import counts, looking
 from support.snapshot import RATES, Geo, snapshot_of
 
-from snapbid.base import http
+from snapbid.base.http import BodyDeadline, Message
 from snapbid.bidding import endpoint
 from snapbid.bidding._bid_path import AdmissionControl
 from snapbid.bidding.routes import bid_path
@@ -136,11 +136,10 @@ def test_half_sent_requests_make_no_other_one_wait(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While thousands of bodies do not come, and while their requests are all ended at once."""
-    deadline = http.BodyDeadline()
-    monkeypatch.setattr(http, "BODY_DEADLINE", deadline)
+    deadline = BodyDeadline()
     all_in = partial(AdmissionControl, **dict.fromkeys(("first", "least", "most"), 2 * HALF_SENT))
     monkeypatch.setattr(endpoint, "AdmissionControl", all_in)
-    with LocalApp(large_snapshot(), redis_url) as app:
+    with LocalApp(large_snapshot(), redis_url, body_deadline=deadline) as app:
         gc.collect()
         quiet = max(waited_s(app, None) for _ in range(10))
         rounds = [app.run(slowest_s(app, deadline)) for _ in range(3)]
@@ -152,7 +151,7 @@ def test_half_sent_requests_make_no_other_one_wait(
     assert max(slowest.values()) < quiet + WITHIN_S
 
 
-async def slowest_s(app: LocalApp, deadline: http.BodyDeadline) -> dict[str, float]:
+async def slowest_s(app: LocalApp, deadline: BodyDeadline) -> dict[str, float]:
     """What a bystander waits at most, in processor time, while half-sent requests come and go."""
     slowest = dict.fromkeys(("come", "wait", "end"), 0.0)
 
@@ -184,7 +183,7 @@ async def half_sent(app: LocalApp) -> int:
     coming = [loop.create_future(), loop.create_future()]
     coming[0].set_result({"type": "http.request", "body": b"{", "more_body": True})
 
-    async def send(message: http.Message) -> None:
+    async def send(message: Message) -> None:
         answers.append(message.get("status", 0))
 
     headers = [(b"content-type", b"application/json"), (b"content-length", b"1000")]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import redis
 
-from snapbid.base.http import Message
+from snapbid.base.http import BodyDeadline, Message
 from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding
 from snapbid.bidding.response import response_writer
@@ -54,6 +54,7 @@ class LocalResources:
         max_bytes: int = 262_144,
         tmax_ms: int = 10_000,  # so that a busy machine does not make bids late
         processor_ms: int = 10,
+        body_deadline: BodyDeadline | None = None,
         base_url: str = BASE_URL,
         clock: Callable[[], int] | None = None,
         timer: Callable[[], float] | None = None,
@@ -72,6 +73,7 @@ class LocalResources:
             max_bytes=max_bytes,
             tmax_ms=tmax_ms,
             processor_ms=processor_ms,
+            body_deadline=body_deadline,
             clock=clock,
             timer=timer,
         )

@@ -26,6 +26,7 @@ from snapbid.base.errors import (
 from snapbid.base.http import (
     GZIP,
     ZSTD,
+    BodyDeadline,
     Disconnected,
     Message,
     accepted_encoding,
@@ -65,7 +66,16 @@ class Client:
 
 
 def read(*parts: bytes, headers: dict[bytes, bytes] | None = None, **how: Any) -> bytes:
-    return asyncio.run(read_json_body(JSON | (headers or {}), Client(*parts, **how).receive, LIMIT))
+    client = Client(*parts, **how)
+    return asyncio.run(read_whole(client, JSON | (headers or {})))
+
+
+async def read_whole(
+    client: "Client | SlowClient",
+    headers: dict[bytes, bytes] = JSON,
+    deadline: BodyDeadline | None = None,
+) -> bytes:
+    return await read_json_body(headers, client.receive, LIMIT, deadline or BodyDeadline())
 
 
 def test_a_body_in_one_part_and_in_several() -> None:
@@ -131,7 +141,7 @@ def test_other_encodings() -> None:
 
 async def refuse(client: Client, headers: dict[bytes, bytes]) -> Problem:
     with pytest.raises(Problem) as caught:
-        await read_json_body(headers, client.receive, LIMIT)
+        await read_whole(client, headers)
     return caught.value
 
 
@@ -372,7 +382,7 @@ class SlowClient:
         self.coming.set_result({"type": "http.request", "body": part, "more_body": True})
 
 
-async def ticks(deadline: http.BodyDeadline, number: int) -> None:
+async def ticks(deadline: BodyDeadline, number: int) -> None:
     for _ in range(number):
         await deadline.tick()
 
@@ -387,15 +397,12 @@ def test_a_body_has_its_time_in_ticks_of_the_process(timeout_s: float) -> None:
 
 
 @pytest.mark.parametrize("parts", [0, 1, 3])
-def test_a_body_has_one_deadline_for_all_of_its_parts(
-    parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deadline = http.BodyDeadline()
-    monkeypatch.setattr(http, "BODY_DEADLINE", deadline)
+def test_a_body_has_one_deadline_for_all_of_its_parts(parts: int) -> None:
+    deadline = BodyDeadline()
 
     async def run() -> None:
         client = SlowClient()
-        reading = asyncio.ensure_future(read_json_body(JSON, client.receive, LIMIT))
+        reading = asyncio.ensure_future(read_whole(client, JSON, deadline))
         ticks_left = deadline.ticks
         for _ in range(parts):
             await asyncio.sleep(0)
@@ -414,15 +421,12 @@ def test_a_body_has_one_deadline_for_all_of_its_parts(
     asyncio.run(run())
 
 
-def test_a_part_that_comes_with_the_deadline_does_not_extend_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    deadline = http.BodyDeadline()
-    monkeypatch.setattr(http, "BODY_DEADLINE", deadline)
+def test_a_part_that_comes_with_the_deadline_does_not_extend_it() -> None:
+    deadline = BodyDeadline()
 
     async def run() -> None:
         client = SlowClient()
-        reading = asyncio.ensure_future(read_json_body(JSON, client.receive, LIMIT))
+        reading = asyncio.ensure_future(read_whole(client, JSON, deadline))
         await asyncio.sleep(0)
         client.send(b"x")
         await ticks(deadline, deadline.ticks + 1)
@@ -434,7 +438,7 @@ def test_a_part_that_comes_with_the_deadline_does_not_extend_it(
 
 def test_who_cancels_a_request_sees_it_cancelled() -> None:
     async def run() -> None:
-        reading = asyncio.ensure_future(read_json_body(JSON, SlowClient().receive, LIMIT))
+        reading = asyncio.ensure_future(read_whole(SlowClient()))
         await asyncio.sleep(0)
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -444,6 +448,6 @@ def test_who_cancels_a_request_sees_it_cancelled() -> None:
 
 
 def test_nothing_is_kept_of_bodies_that_came() -> None:
-    before = len(http.BODY_DEADLINE.current)
-    assert read(b"a", b"b") == b"ab"
-    assert len(http.BODY_DEADLINE.current) == before
+    deadline = BodyDeadline()
+    assert asyncio.run(read_whole(Client(b"a", b"b"), deadline=deadline)) == b"ab"
+    assert not deadline.current

@@ -960,7 +960,8 @@ cdef class BidCall:
         if not fields.get(CONTENT_TYPE):
             self._endpoint._request_stats.untyped()
             fields[CONTENT_TYPE] = JSON
-        return read_json_body(fields, self._receive, self._endpoint._max_bytes)
+        return read_json_body(
+            fields, self._receive, self._endpoint._max_bytes, self._endpoint._body_deadline)
 
     cdef int wait_for(self, State state, object awaitable) except -1:
         self._state, self._awaited = state, awaitable.__await__()

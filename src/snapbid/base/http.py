@@ -68,7 +68,7 @@ class BodyDeadline:
     """Ends requests whose bodies do not arrive within `ticks` ticks.
 
     Requests are grouped by the tick in which they began, so that none costs a timer or a reading of
-    the clock. One deadline serves all requests of a process, whose resources they share.
+    the clock. One deadline serves all requests of a worker, whose resources they share.
     """
 
     def __init__(self) -> None:
@@ -94,9 +94,6 @@ class BodyDeadline:
                 cast("asyncio.Future[Message]", message).cancel()  # Granian's are futures, too
                 if number % ENDED_AT_ONCE == 0:
                     await asyncio.sleep(0)
-
-
-BODY_DEADLINE: Final = BodyDeadline()
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -138,7 +135,9 @@ def problem_answer(problem: Problem) -> Answer:
     return json_answer(problem.status, document, *problem.headers)
 
 
-async def read_json_body(headers: Headers, receive: Receive, limit: int) -> bytes:
+async def read_json_body(
+    headers: Headers, receive: Receive, limit: int, deadline: BodyDeadline
+) -> bytes:
     """Read the body of a JSON request, inflated, of at most `limit` bytes.
 
     Raises UnsupportedMediaType, TooLarge and BadRequest (RFC 9110), checked in this order, and
@@ -152,16 +151,17 @@ async def read_json_body(headers: Headers, receive: Receive, limit: int) -> byte
             raise _too_large(limit)
     except Problem as problem:
         raise await refused(problem, receive) from None
-    body = await read_body(receive, length, limit)
+    body = await read_body(receive, length, limit, deadline.current)
     return inflate(body, limit, encoding) if encoding else body
 
 
-async def read_body(receive: Receive, length: int | None, limit: int) -> bytes:
+async def read_body(
+    receive: Receive, length: int | None, limit: int, awaited: AwaitedMessages
+) -> bytes:
     """Read a body of at most `limit` bytes; `length`: its Content-Length, None if absent.
 
     Raises as `read_json_body` does.
     """
-    awaited = BODY_DEADLINE.current
     coming = receive()
     awaited[coming] = None
     try:

@@ -5,7 +5,7 @@ from copy import copy
 from time import perf_counter
 from typing import Final, Protocol
 
-from snapbid.base import http
+from snapbid.base.http import BodyDeadline
 from snapbid.bidding._bid_path import AdmissionControl
 from snapbid.bidding._bid_path import BidEndpoint as BidEndpoint
 from snapbid.bidding.limits import RemembersBids
@@ -59,7 +59,8 @@ class Bidding:
     """State shared by the bid endpoints of a worker.
 
     `max_bytes` limits a decompressed body; `tmax_ms` is the default for requests without `tmax`;
-    `processor_ms` is the processor time allowed per request; `clock` (UTC epoch ms) and `timer`
+    `processor_ms` is the processor time allowed per request; `body_deadline` ends requests whose
+    bodies do not arrive; `clock` (UTC epoch ms) and `timer`
     (seconds) replace the system's.
     """
 
@@ -72,6 +73,7 @@ class Bidding:
         max_bytes: int,
         tmax_ms: int,
         processor_ms: int = 10,
+        body_deadline: BodyDeadline | None = None,
         log: LogsBids | None = None,
         signer: NoticeSigner | None = None,
         clock: Callable[[], int] | None = None,
@@ -83,7 +85,7 @@ class Bidding:
         self.admission = AdmissionControl(perf_counter())
         self.timings = BidTimings(metrics)
         self.restricted = metrics.counter("snapbid_restricted_requests_total")
-        self.body_deadline = http.BODY_DEADLINE
+        self.body_deadline = body_deadline or BodyDeadline()
         self.max_bytes = max_bytes
         self.tmax_ms = tmax_ms
         self.processor_s = processor_ms / 1000

@@ -15,7 +15,15 @@ from typing import Final, NamedTuple, Protocol
 import asyncpg
 
 from snapbid.base.errors import MethodNotAllowed, NotFound, Problem, where
-from snapbid.base.http import Answer, Disconnected, Receive, Scope, read_json_body, refused
+from snapbid.base.http import (
+    Answer,
+    BodyDeadline,
+    Disconnected,
+    Receive,
+    Scope,
+    read_json_body,
+    refused,
+)
 from snapbid.catalog.event_config import EventConfig, decode
 from snapbid.events import answers, attribution
 from snapbid.events.answers import (
@@ -105,9 +113,11 @@ class EventEndpoints:
         geo: GeoDatabase,
         history: History,
         pool: asyncpg.Pool,
+        body_deadline: BodyDeadline,
     ) -> None:
         self._queue = queue
         self._pool = pool
+        self._body_deadline = body_deadline
         self._preview_turn = asyncio.Lock()  # test mode takes one of the reports' connections
         self._limiter = limiter
         self._geo = geo
@@ -161,7 +171,7 @@ class EventEndpoints:
             key = await self._admit(headers.get(b"x-api-key", b""))
         except Problem as problem:
             raise await refused(problem, receive) from None
-        body = await read_json_body(headers, receive, MAX_BYTES)
+        body = await read_json_body(headers, receive, MAX_BYTES, self._body_deadline)
         plain = _TEST_MODE not in headers and _PREFER not in headers
         return await handler(body, key, PLAIN if plain else read_options(scope["headers"]))
 

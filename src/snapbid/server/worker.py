@@ -9,7 +9,7 @@ from typing import Final
 
 from snapbid.auctionlog.log import AuctionLog, LoggedNotices
 from snapbid.base.access import parse_networks
-from snapbid.base.http import BODY_DEADLINE, RequestHandler
+from snapbid.base.http import BodyDeadline, RequestHandler
 from snapbid.base.redis_keys import BID_RATE, DEMAND_RATE
 from snapbid.base.settings import ServingSettings
 from snapbid.base.tasks import end
@@ -126,6 +126,7 @@ class Worker:
         stats_writer = RequestStatsWriter(
             RequestStatsStore(self._redis), outcomes=Outcomes(metrics)
         )
+        body_deadline = BodyDeadline()
         signer = NoticeSigner(settings.jwt_secret.key())
         rejections = Rejections(ledger, parse_networks(settings.trusted_proxies))
         stack.push_async_callback(rejections.stop)
@@ -142,7 +143,7 @@ class Worker:
             for path, kind in NOTICE_KINDS.items()
         }
         bids = BidEndpoints(
-            _bidding(settings, ledger, metrics, log, signer),
+            _bidding(settings, ledger, metrics, log, signer, body_deadline),
             stats_writer,
             recorder,
             proxies=parse_networks(settings.trusted_proxies),
@@ -151,7 +152,9 @@ class Worker:
         )
         limiter = EventLimiter(self._redis)
         own_events = _OwnEvents(ledger, queues)
-        events = EventEndpoints(own_events, limiter, metrics, geo, history.load(), pool)
+        events = EventEndpoints(
+            own_events, limiter, metrics, geo, history.load(), pool, body_deadline
+        )
         key, issuer = settings.jwt_secret.key(), settings.jwt_issuer
         report = ReportEndpoint(pool, self._redis, key=key, issuer=issuer, registry=self._reported)
         diagnosis = DiagnosisEndpoint(
@@ -203,7 +206,7 @@ class Worker:
         )
         await self._settle(ledger)
         keeper = ConnectionKeeper(settings.port, metrics, most=most())
-        for work in (BODY_DEADLINE.keep(settings.body_timeout_s), keeper.keep()):
+        for work in (body_deadline.keep(settings.body_timeout_s), keeper.keep()):
             stack.push_async_callback(end, asyncio.create_task(work))
         self._follower.start()
         stack.push_async_callback(self._follower.stop)
@@ -307,6 +310,7 @@ def _bidding(
     metrics: Metrics,
     log: AuctionLog | None,
     signer: NoticeSigner,
+    body_deadline: BodyDeadline,
 ) -> Bidding:
     return Bidding(
         response_writer(settings.base_url),
@@ -315,6 +319,7 @@ def _bidding(
         max_bytes=settings.bid_max_bytes,
         tmax_ms=settings.tmax_ms,
         processor_ms=settings.bid_cpu_ms,
+        body_deadline=body_deadline,
         log=None if log is None else log.rows,
         signer=signer,
     )
