@@ -13,7 +13,8 @@ from support.ops import ask
 from support.processes import eventually
 from support.stack import Stack
 
-CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
+MARKUP = "<a href='https://casino.example/?c={{click_id}}'>play</a>"
+CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": MARKUP}
 CAMPAIGNS = [
     {"id": "casino", "advertiser": "casino.example", "cpm": 3, "product": "casino",
      "targeting": {"bundle": {"include": ["of.casino"]}}, "creatives": [CREATIVE]},
@@ -41,15 +42,23 @@ class System:
 
     def bids(self, of: str, device: str, **more: Any) -> bool:
         """Whether the campaign bids on a request with this device."""
-        body = self.request(of, device={"ifa": device}, **more)
-        path = "/api/v1/openrtb2/acme/bid"
-        return ask(self.stack, "POST", path, body, content_type="application/json")[0] == 200
+        return self.click(of, device={"ifa": device}, **more) is not None
 
-    def send(self, name: str, user: str, **context: Any) -> None:
+    def click(self, of: str, **request: Any) -> str | None:
+        """The click id of the campaign's bid on a request; None without a bid."""
+        body, media = self.request(of, **request), "application/json"
+        status, _, answer = ask(self.stack, "POST", "/api/v1/openrtb2/acme/bid", body,
+                                content_type=media)  # fmt: skip
+        if status != 200:
+            return None
+        (bid,) = json.loads(answer)["seatbid"][0]["bid"]
+        return str(bid["adm"]).partition("?c=")[2].partition("'")[0]
+
+    def send(self, name: str, user: str, click: str | None = None, **context: Any) -> None:
         event = {
             "event": name,
             "timestamp": time.time_ns() // 1_000_000,
-            "identity": {"client_user_id": user},
+            "identity": {"client_user_id": user, "click_id": click},
             "context": {"ip_address": "8.8.8.8", **context},
         }
         body, media = json.dumps(event).encode(), "application/json"
@@ -58,7 +67,7 @@ class System:
         assert sent[0] == 202, sent
 
     def deposit(self, user: str, **context: Any) -> None:
-        paid = {"transaction_id": uuid.uuid4().hex, "amount": 20, "currency": "USD"}
+        paid: dict[str, Any] = {"transaction_id": uuid.uuid4().hex, "amount": 20, "currency": "USD"}
         self.send("deposit", user, **paid, **context)
 
 
@@ -115,9 +124,23 @@ def test_who_excludes_himself_gets_no_advertisement(system: System) -> None:
     assert restricted() >= 2
 
 
+@pytest.mark.parametrize("limit", [{}, {"lmt": 1}, {"dnt": "1"}])
+def test_who_excludes_himself_after_a_click(system: System, limit: dict[str, Any]) -> None:
+    """By nothing but the click; limited tracking keeps nobody from it."""
+    asked: dict[str, Any] = {"user": {"id": uuid.uuid4().hex}}
+    click = system.click("casino", device=limit, **asked)
+    assert click is not None
+    system.send("account_blocked", f"clicked-{uuid.uuid4()}", click, block_reason="self_exclusion")
+    eventually(lambda: system.click("casino", device=limit, **asked) is None, "the bids end")
+    assert system.click("casino", device={}, **asked) is None
+    assert system.click("casino", device=limit, user={"id": "another"}) is not None
+
+
 def test_who_wants_no_marketing_gets_none(system: System) -> None:
     device = str(uuid.uuid4())
-    channels = dict.fromkeys(("allow_email", "allow_sms", "allow_push", "allow_chat_app"), False)
+    channels: dict[str, Any] = dict.fromkeys(
+        ("allow_email", "allow_sms", "allow_push", "allow_chat_app"), False
+    )
     system.send("marketing_consent_updated", "john", **channels, device_id=device)
     eventually(lambda: not system.bids("casino", device), "the bids end")
     system.send("marketing_consent_updated", "john", **channels | {"allow_sms": True})

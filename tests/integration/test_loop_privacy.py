@@ -38,7 +38,6 @@ def denials() -> Iterator[tuple[str, dict[str, Any]]]:
     """Requests' parts that deny user data, one of each kind of signal and of each section."""
     yield "gpc", {"regs": {"gpc": "1"}}
     yield "gpc in ext", {"regs": {"ext": {"gpc": "1"}}}
-    yield "lmt", {"device": {"lmt": 1}}
     for path in sorted(CASES.glob("*.json")):
         for case in json.loads(path.read_text()):
             if case["may_use"] or "gvl_id" in case or "\\ud" in json.dumps(case):
@@ -166,7 +165,8 @@ def test_no_id_is_kept_and_nothing_where_a_signal_forbids_it(
         )
         persons: dict[str, Person] = {}
         sent = []
-        for number, (name, more) in enumerate([("permitted", {}), *denials()]):
+        permitted = [("permitted", {}), ("lmt", {"device": {"lmt": 1}})]  # which limits caps alone
+        for number, (name, more) in enumerate([*permitted, *denials()]):
             persons[name] = Person()
             click = bid(served, persons[name].request(f"auction-{number}", more))
             assert click, name
@@ -199,6 +199,6 @@ def test_no_id_is_kept_and_nothing_where_a_signal_forbids_it(
         if trace in everything
     }
     # Of whoever may be known, one hash: it is in the click id, and so in the tables of audiences.
-    assert {(name, kind) for name, kind, _ in shown} == {("permitted", "user")}
+    assert {(name, kind) for name, kind, _ in shown} == {("permitted", "user"), ("lmt", "user")}
     assert {place for _, _, place in shown} >= {1, 2}
     assert not {place for _, _, place in shown} & {0}

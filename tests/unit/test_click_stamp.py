@@ -122,13 +122,21 @@ def test_a_click_names_the_member_that_audiences_know(
 
 def test_a_click_without_a_person() -> None:
     user = {"user": {"id": "u"}}
-    for request in ({}, {**user, "device": {"lmt": 1}}, {"user": {"id": "undefined"}}):
+    for request in ({}, {"user": {"id": "undefined"}}, {"device": {"ifa": "0000-0000"}}):
         assert clicked(request).person == 0
     forgotten = Suppression(SECRET, frozenset({hash_of(SECRET, "user u")}))
     assert clicked(user, suppression=forgotten).person == 0
     denied = clicked(user, permitted=False)
     assert (denied.person, denied.auction) == (0, NO_AUCTION)
     assert denied.campaign == 7
+
+
+@pytest.mark.parametrize("limit", ["lmt", "dnt"])
+def test_limited_tracking_hides_nobody_from_his_click(limit: str) -> None:
+    """It is for frequency caps alone: who clicked must be able to exclude himself."""
+    found = clicked({"user": {"id": "u"}, "device": {limit: 1}})
+    assert found == clicked({"user": {"id": "u"}})
+    assert found.person
 
 
 @pytest.mark.parametrize("flag", [1, "1", 1.0, True])

@@ -16,7 +16,7 @@ from snapbid.base.suppression import Suppression
 from snapbid.bidding import gpp, native_answer, privacy, request
 from snapbid.bidding.bounds import MAX_ENTRIES
 from snapbid.bidding.cost import MAX_QUANTITY
-from snapbid.bidding.identity import recognise
+from snapbid.bidding.identity import name_of, recognise
 from snapbid.bidding.native_request import NATIVE_REQUESTS, NativeRequest
 from snapbid.bidding.request import (
     BidRequest,
@@ -226,7 +226,11 @@ class Lookups:
 
     def person(self, request: BidRequest) -> str | None:
         """Return the user for whom frequency caps count, or None."""
-        user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
+        return self._unless_forgotten(
+            recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
+        )
+
+    def _unless_forgotten(self, user: str | None) -> str | None:
         return None if user is not None and self._suppression.has(user) else user
 
     def click_stamp(
@@ -246,11 +250,17 @@ class Lookups:
         key = self._click_key
         if key is None or request.test == 1:
             return None
-        person = self._member(self.person(request), source[1]) if permitted else 0
+        person = self._member(request, source[1]) if permitted else 0
         return ClickStamp(key.number, key.keys, descriptor, now_ms // 1000, permitted, person)
 
-    def _member(self, user: str | None, family: str) -> int:
-        """Return the hash by which audiences know a recognised user; 0 for nobody."""
+    def _member(self, request: BidRequest, family: str) -> int:
+        """Return the hash by which audiences know the request's user; 0 for nobody.
+
+        Limited tracking hides nobody: who clicked may exclude himself.
+        """
+        user = self._unless_forgotten(
+            name_of(request.device or _NO_DEVICE, request.user or _NO_USER)
+        )
         if user is None:
             return 0
         kind, _, id = user.partition(" ")
