@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.event_bench import CASINO, Bench
-from support.oracle_clicks import EXPIRED, INVALID, Happened, Issued, Sum, attribute
+from support.oracle_clicks import EXPIRED, INVALID, NOBODYS, Happened, Issued, Sum, attribute
 from support.sending import event, money
 
 from snapbid.base.settings import load
@@ -137,6 +137,23 @@ async def test_an_anonymous_person_until_an_event_has_both_ids(bench: Clicks) ->
         ("a", "app_uninstall"): 1,
     }
     assert len(await bench.rows("select from click_link")) == 1
+
+
+@pytest.mark.parametrize("id", ["null", "(none)", "0", "11111111-1111-1111-1111-111111111111"])
+async def test_nobodys_click_is_that_of_no_later_event(bench: Clicks, id: str) -> None:
+    """An event of nobody counts for the click that it names, and makes it no person's last."""
+    click = await bench.click("a")
+    await bench.drain_all(event("register", id, click=click), event("login", id))
+    await bench.drain_all(anonymous("app_install", id, click), anonymous("app_open", id))
+    assert await bench.counted() == {("a", "register"): 1, ("a", "app_install"): 1}
+    assert await bench.rows("select from click_link") == []
+    await bench.drain_all(anonymous("register", id, click, user="u"), event("login", "u"))
+    await bench.drain_all(anonymous("app_open", id), anonymous("app_uninstall", id, user="v"))
+    assert await bench.counted() == {
+        ("a", "register"): 2, ("a", "app_install"): 1, ("a", "login"): 1,
+    }  # fmt: skip
+    stored = await bench.rows("select distinct anonymous_id from events where event = 'app_open'")
+    assert stored == [(id,)]
 
 
 async def test_the_window_of_a_campaign(bench: Clicks) -> None:
@@ -375,8 +392,8 @@ async def test_any_batches_count_the_same(bench: Clicks, seed: int) -> None:
     happened, pending = list[Happened](), list[tuple[dict[str, Any], int]]()
     for number in range(400):
         at = AT + number * 40_000  # a third of a day in all
-        user = random.choice([None, "u1", "u2", "u3"])
-        device = random.choice([None, "x1", "x2"]) if user else random.choice(["x1", "x2"])
+        user = random.choice([None, "u1", "u2", "u3", NOBODYS[0]])
+        device = random.choice(["x1", "x2", NOBODYS[1]] if user is None else [None, "x1", "x2"])
         text = random.choice([None, None, None, None, "foreign", *random.sample(list(issued), 2)])
         name, amount = random.choice(["app_open", "deposit"]) if user else "app_open", 7
         more = {"transaction_id": f"t{number}"} | money(amount) if name == "deposit" else {}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.event_bench import Bench
-from support.oracle_audiences import CHANNELS, DAY_MS, Oracle
+from support.oracle_audiences import CHANNELS, DAY_MS, NOBODYS, Oracle
 from support.sending import IP, NOW
 from support.stack import connected
 
@@ -121,6 +121,10 @@ def random_events(chance: random.Random, *, shared: bool = False) -> list[dict[s
         if visitors and chance.random() < 0.4:
             own["anonymous"], known = chance.choice(sorted(visitors.items()))
             user = chance.choice(users) if shared else known if chance.random() < 0.5 else None
+        elif chance.random() < 0.2:
+            own["anonymous"] = NOBODYS[0]
+        elif chance.random() < 0.2:
+            user = NOBODYS[1]
         name = chance.choice(["login", "login", "withdraw", "block", "unblock", "consent", "reg"])
         if user is None:
             made.append(said("app_open", at, user, platform="ios", **own))
@@ -281,6 +285,31 @@ async def test_nobodys_device_is_nobody(bench: Bench, id: str) -> None:
     await bench.accept(said("login", device_id=id), blocked())
     await bench.round()
     assert await bench.rows("select * from person_link") == []
+
+
+@pytest.mark.parametrize("id", [ZEROES, "null", "undefined", "(Unknown)", "0", *NOBODYS])
+async def test_nobodys_id_makes_no_two_users_one(bench: Bench, id: str) -> None:
+    """Whatever an app's SDK writes for no id, in either field."""
+    await define(bench, AUDIENCES[0])
+    for number in range(3):
+        await bench.accept(said("login", user=f"u{number}", anonymous=id, device_id=device(number)))
+    await bench.accept(said("login", user=id, device_id=device(8)), blocked(user=id))
+    await bench.accept(said("account_blocked", user="u0", anonymous=id,
+                            block_reason="self_exclusion"))  # fmt: skip
+    await bench.round()
+    everyone = await hashed(bench, *map(device, range(3)))
+    assert await members(bench) == {"casino": await hashed(bench, device(0)), "logged-in": everyone}
+    assert await bench.rows("select * from person_alias") == []
+    await counting.add(bench.connection, audience("again", event="login", within_days=3))
+    assert (await members(bench))["again"] == everyone
+
+
+@pytest.mark.parametrize("id", ["1111", "7", "22222222"])
+async def test_a_customer_of_any_number_excludes_himself(bench: Bench, id: str) -> None:
+    """Advertisers number their customers: what is no id in a bid request is a person here."""
+    await bench.accept(said("login", user=id, device_id=device(1)), blocked(user=id))
+    await bench.round()
+    assert await members(bench) == {"casino": await hashed(bench, device(1))}
 
 
 async def test_no_id_is_stored_in_the_clear(bench: Bench) -> None:

@@ -2,7 +2,7 @@
 
 Everything is looked at from the start each time, by id and not by hash. An anonymous id shows its
 devices for each of its users. What it does alone is of one of them; where that counts, it must have
-one at most.
+one at most. Some ids are nobody's.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,13 +10,18 @@ from typing import Any
 
 DAY_MS = 86_400_000
 CHANNELS = ("allow_email", "allow_sms", "allow_push", "allow_chat_app")
+NOBODYS = ("null", "11111111-1111-1111-1111-111111111111")
 
 
 class Oracle:
     """The events of one product."""
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
-        self.events = list(events)
+        self.events = [
+            {**event, "identity": ids}
+            for event in events
+            if (ids := {name: id for name, id in event["identity"].items() if id not in NOBODYS})
+        ]
         self.users_of: dict[str, list[str]] = {}
         for identity in (event["identity"] for event in self.events):
             if {"anonymous_id", "client_user_id"} <= identity.keys():

@@ -1,4 +1,7 @@
-"""For which click an event counts, plainly (contract 12): one event after the other, by names."""
+"""For which click an event counts, plainly (contract 12): one event after the other, by names.
+
+An event of nobody counts for the click that it names, and for no other.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -6,6 +9,7 @@ from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 DAY_MS = 86_400_000
+NOBODYS = ("null", "11111111-1111-1111-1111-111111111111")
 INVALID, EXPIRED = "click_invalid", "click_expired"
 
 
@@ -78,18 +82,20 @@ def attribute(events: Iterable[Happened], issued: Mapping[str, Issued]) -> Attri
             elif not own.counts_at(event.received_ms):
                 own, flag = None, EXPIRED
         made.flags.append(flag)
-        device = (event.product, "device", event.device or "")
-        if event.user is not None:
-            who = (event.product, "user", event.user)
-        elif event.device is None:
+        named, shown = (None if id in NOBODYS else id for id in (event.user, event.device))
+        device = (event.product, "device", shown or "")
+        if named is not None:
+            who = (event.product, "user", named)
+        elif shown is None:
+            _add(made, event, own, is_first=False)
             continue
-        elif (event.product, event.device) in owner:
-            who = (event.product, "user", owner[event.product, event.device])
+        elif (event.product, shown) in owner:
+            who = (event.product, "user", owner[event.product, shown])
         else:
             who = device
         known = made.last.get(who, Person()).at(event.received_ms)
-        if event.user is not None and event.device is not None:
-            owner[event.product, event.device] = event.user
+        if named is not None and shown is not None:
+            owner[event.product, shown] = named
             known = _joined(known, made.last.pop(device, Person()).at(event.received_ms))
         _count(made, event, who, known, own)
     return made
@@ -118,10 +124,14 @@ def _count(
         click = known.click if known.click.clicked_ms <= event.received_ms else None
     else:
         click = None
+    is_first = click is not None and event.event == "deposit" and not person.has_deposited
+    person.has_deposited |= is_first
+    _add(made, event, click, is_first)
+
+
+def _add(made: Attributed, event: Happened, click: Issued | None, is_first: bool) -> None:
     if click is None:
         return
-    is_first = event.event == "deposit" and not person.has_deposited
-    person.has_deposited |= is_first
     day = datetime.fromtimestamp(event.received_ms / 1000, UTC).date()
     key = Sum(day, click.campaign, click.creative, click.descriptor, event.event)
     conversions, value, firsts = made.sums.get(key, (0, 0, 0))

@@ -7,7 +7,7 @@ key nobody can compute a hash. The hashes are 64-bit integers, signed as Postgre
 
 import re
 from hashlib import blake2b
-from typing import Final
+from typing import Final, TypeGuard
 
 from snapbid.campaigns._persons import siphash
 from snapbid.campaigns.domains import MAX_TEXT
@@ -26,6 +26,9 @@ NOBODY: Final = frozenset(
 LEAST_ALIKE: Final = 4
 """From this length on, one repeated character is a placeholder; a shorter one only if it is 0."""
 
+LARGEST_NUMBER: Final = 19
+"""The digits of the largest number that an advertiser gives a customer."""
+
 _SPELLING: Final = dict.fromkeys([*range(0x21), *map(ord, "-{}")])
 _AROUND: Final = "'\"<>{}[]()"
 _BETWEEN: Final = "-_:. "
@@ -42,6 +45,15 @@ class PersonKey:
     def member(self, kind: str, id: str, scope: str = "") -> int:
         """Return the hash of an id in bid requests; an `ifa` may be spelt in any way."""
         return self._hash(kind, scope, _folded(id) if kind == "ifa" else id)
+
+    def of_event(
+        self, product: str, client_user_id: str | None, anonymous_id: str | None
+    ) -> tuple[int | None, int | None]:
+        """Return the hashes of an event's user and anonymous user; None for an id of nobody."""
+        return (
+            self.user(product, client_user_id) if _is_somebody(client_user_id) else None,
+            self.visitor(product, anonymous_id) if _is_somebody(anonymous_id) else None,
+        )
 
     def user(self, product: str, client_user_id: str) -> int:
         """Return the hash of a product's user."""
@@ -67,6 +79,16 @@ def is_member_id(id: object) -> bool:
         and 0 < len(id.encode(errors="surrogatepass")) <= MAX_TEXT
         and not is_placeholder(id)
     )
+
+
+def _is_somebody(id: str | None) -> TypeGuard[str]:
+    """Return whether an id in server events is a person's: no placeholder.
+
+    A number is, whatever its digits, since customers are numbered; zero is not.
+    """
+    if id is None or not is_placeholder(id):
+        return id is not None
+    return len(id) <= LARGEST_NUMBER and id.isascii() and id.isdecimal() and id.strip("0") != ""
 
 
 def is_placeholder(id: str) -> bool:

@@ -5,7 +5,7 @@ repeated. The order of arrival doesn't matter: the time of an event decides (con
 
 - A person is the `client_user_id`, and the `anonymous_id` until an event carries both. From then on
   what was counted for the anonymous id is the user's, and later events with it alone are those of
-  the last user seen behind it.
+  the last user seen behind it. An id that is a placeholder is nobody's.
 - Bid requests show a person by a member: `context.device_id`, an advertising id, and the person of
   a click id. The members of an anonymous id are those of each user behind it.
 - `account_blocked` for `self_exclusion` restricts a person until an `account_unblocked` that names
@@ -42,7 +42,7 @@ Pair = tuple[int, int]
 
 
 class Persons:
-    """The persons of some rows: `of_row` has that of each, None without any id.
+    """The persons of some rows: `of_row` has that of each, None for nobody.
 
     `aliases` are the (anonymous, person) pairs that the rows carry, the last seen last, `links`
     show by which members bid requests know them, and `anonymous` are the anonymous ids whose users
@@ -60,18 +60,15 @@ class Persons:
         self.links: set[Link] = set()
         self.anonymous: set[int] = set()
         for row in rows:
-            known = []
-            if row.client_user_id is not None:
-                known.append(key.user(row.product, row.client_user_id))
-            if row.anonymous_id is not None:
-                known.append(key.visitor(row.product, row.anonymous_id))
-            if len(known) == 2:
-                pair = (known[1], known[0])
+            user, visitor = key.of_event(row.product, row.client_user_id, row.anonymous_id)
+            known = [person for person in (user, visitor) if person is not None]
+            if user is not None and visitor is not None:
+                pair = (visitor, user)
                 self.aliases.pop(pair, None)
                 self.aliases[pair] = None
             members = _members(key, row, member_of_click)
-            if row.anonymous_id is not None and (members or row.client_user_id is None):
-                self.anonymous.add(known[-1])
+            if visitor is not None and (members or user is None):
+                self.anonymous.add(visitor)
             self.of_row.append(known[0] if known else None)
             self.links.update(
                 Link(person, member, row.product) for person in known for member in members

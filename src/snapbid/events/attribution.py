@@ -5,7 +5,8 @@ campaign's window of days after it; it is flagged `click_expired` if it is not, 
 if the id is not one of ours, or its campaign advertises another product: no partner counts for
 another's campaign. An event without a click id counts for its person's last click before it. The
 person is the `client_user_id`, or the `anonymous_id` until an event has both: from then on the
-anonymous id, and its click, are the user's (as in audiences.py).
+anonymous id, and its click, are the user's (as in audiences.py). Events of placeholders are
+nobody's: they count for the click that they name alone.
 
 The drain counts in the transaction that stores the events. It passes new ones only, and their
 products are locked. So each event counts once, and the drain that stores a person's next event sees
@@ -139,11 +140,11 @@ async def _begin(
     connection: asyncpg.Connection, key: PersonKey, rows: Sequence[EventRow]
 ) -> "Attribution":
     """Return an attribution that knows the last clicks of the rows' persons."""
-    visitors = {key.visitor(row.product, row.anonymous_id) for row in rows if row.anonymous_id}
-    alone = [row for row in rows if row.anonymous_id and row.client_user_id is None]
+    ids = [key.of_event(row.product, row.client_user_id, row.anonymous_id) for row in rows]
+    visitors = {visitor for _, visitor in ids if visitor is not None}
+    alone = any(user is None and visitor is not None for user, visitor in ids)
     users = dict(await audiences.fetch_aliases(connection, visitors)) if alone else {}
-    known = visitors | set(users.values())
-    known |= {key.user(row.product, row.client_user_id) for row in rows if row.client_user_id}
+    known = visitors | set(users.values()) | {user for user, _ in ids if user is not None}
     last = await conversions.fetch_links(connection, known) if known else {}
     return Attribution(last, users)
 
@@ -163,7 +164,7 @@ class Attribution:
         """Count an event, and return for what; `own`: the click that its click id names."""
         person = self._person(row, key)
         if person is None:
-            return None
+            return None if own is None else self._add(row, own, None)
         before = self._valid(person, row)
         if own is not None:
             is_later = before is None or own.clicked_at >= before.clicked_at
@@ -177,11 +178,9 @@ class Attribution:
 
     def _person(self, row: EventRow, key: PersonKey) -> int | None:
         """Return the person of an event; one with both ids makes the anonymous one the user's."""
-        id, anonymous_id = row.client_user_id, row.anonymous_id
-        user = None if id is None else key.user(row.product, id)
-        if anonymous_id is None:
+        user, visitor = key.of_event(row.product, row.client_user_id, row.anonymous_id)
+        if visitor is None:
             return user
-        visitor = key.visitor(row.product, anonymous_id)
         if user is None:
             return self._users.get(visitor, visitor)
         self._users[visitor] = user
@@ -200,11 +199,11 @@ class Attribution:
         link = self.last.get(person)
         return None if link is None or row.received_at > link.expires_at else link
 
-    def _add(self, row: EventRow, link: ClickLink, person: int) -> Conversion:
+    def _add(self, row: EventRow, link: ClickLink, person: int | None) -> Conversion:
         """Add an event to the sums of its click; the first deposit of a person counts as such."""
         is_first = False
-        noted = self.last.get(person)
-        if row.event == DEPOSIT and noted is not None:
+        noted = None if person is None else self.last.get(person)
+        if row.event == DEPOSIT and person is not None and noted is not None:
             is_first = not noted.has_deposited
             self.last[person] = noted._replace(has_deposited=True)
         day = row.received_at.astimezone(UTC).date()

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from snapbid.campaigns.click_id import Click, ClickKey, creative_digest
 from snapbid.warehouse import conversions
-from support.oracle_clicks import EXPIRED, INVALID, Happened, Issued, Sum, attribute
+from support.oracle_clicks import EXPIRED, INVALID, NOBODYS, Happened, Issued, Sum, attribute
 from support.simulator.servers import PostgresServer
 from support.simulator.snapshot import CPMS, SSPS
 
@@ -79,6 +79,8 @@ def event_of(number: int, variant: int) -> Sent:
         identity["anonymous_id"] = device
     if kind == "app_open" and device is not None and rng.random() < 0.7:
         del identity["client_user_id"]
+    if number % 13 == 0:
+        identity = dict.fromkeys(identity, NOBODYS[0])
     context: dict[str, Any] = {"ip_address": "192.0.2.1", "mark": variant}
     if kind == "app_open":
         context["platform"] = "ios"
