@@ -1,20 +1,28 @@
 """Click ids in bids (contract 12): what the response writer signs is what the codec reads."""
 
+import asyncio
 import json
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.snapshot import catalog_of
 
+from snapbid.base.http import Answer
 from snapbid.base.suppression import Suppression, hash_of
+from snapbid.bidding.bid import CatalogSnapshot
+from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.lookups import Lookups
-from snapbid.bidding.request import decode
+from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import Bid, ClickStamp, Template, adapted, response_writer, template
 from snapbid.campaigns.click_id import NO_AUCTION, Click, ClickKey, creative_digest, read
-from snapbid.campaigns.persons import PersonKey
+from snapbid.campaigns.persons import NOBODY, PersonKey, is_member_id
 from snapbid.catalog.payload import CampaignPayload, CreativePayload
-from snapbid.ledger.bids.records import bid_digest
+from snapbid.ledger.bids.records import BidVerdict, bid_digest
+from snapbid.metrics import Metrics
 from snapbid.reference import rates
 
 KEY = ClickKey(19, bytes(range(32)))
@@ -81,30 +89,82 @@ class Nowhere:
         return None
 
 
-def clicked(
-    request: dict[str, Any], permitted: bool = True, suppression: Suppression | None = None
-) -> Click:
-    lookups = Lookups(
-        Nowhere(),
-        rates.load(),
-        suppression=suppression or Suppression(SECRET),
-        click_key=KEY,
-    )
-    read_request = decode(json.dumps({"id": "a", "imp": [{"id": "1"}], **request}).encode())
-    stamp = lookups.click_stamp(read_request, ("acme-eu", "acme"), 9, 5_999, permitted)
-    (text, _) = ids_in(WRITER.write("a", [Bid("1", made(), None)], click=stamp))
-    found = read(text, {KEY.number: KEY})
-    assert found is not None
-    assert (found.descriptor, found.time_s) == (9, 5)
-    return found
+class Remembering:
+    """A ledger that has remembered at once."""
+
+    def remember(self, *_: object) -> Any:
+        return Verdict()
+
+    look = remember
+
+
+class Verdict:
+    def __await__(self) -> Iterator[str]:
+        return self
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        raise StopIteration(BidVerdict.KEPT.value)
+
+
+CAMPAIGN = {
+    "id": "c",
+    "advertiser": "brand.example",
+    "cpm": 1,
+    "creatives": [{"id": "k", "media": "banner", "w": 300, "h": 250, "adm": MARKUP}],
+}
+CATALOG = catalog_of([CAMPAIGN], {"acme": "acme", "acme-eu": "acme"}, rates.load())
+
+
+def click_ids(request: dict[str, Any], folder: Path, **lookups: Any) -> list[str]:
+    """The click ids of a bid on a request to a variant of an SSP, at epoch ms 5,999."""
+    metrics, ledger = Metrics(folder), cast(Any, Remembering())
+    bidding = Bidding(WRITER, ledger, metrics, max_bytes=8192, tmax_ms=60_000, clock=lambda: 5_999)
+    found = Lookups(Nowhere(), rates.load(), **lookups)
+    snapshot = CatalogSnapshot(CATALOG, found)
+    endpoint = BidEndpoint("acme-eu", snapshot, bidding, RequestStats())
+    imp = {"id": "1", "banner": {"w": 300, "h": 250}}
+    body = json.dumps({"id": "a", "imp": [imp], **request}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+
+    async def answered() -> Answer:
+        coming = asyncio.get_running_loop().create_future()
+        coming.set_result({"type": "http.request", "body": body, "more_body": False})
+        return await endpoint(headers, lambda: coming)
+
+    try:
+        return ids_in(asyncio.run(answered()).body)
+    finally:
+        metrics.close()
+
+
+@pytest.fixture
+def clicked(tmp_path: Path) -> Callable[..., Click]:
+    def click(request: dict[str, Any], suppression: Suppression | None = None) -> Click:
+        (text, _) = click_ids(
+            request, tmp_path, suppression=suppression or Suppression(SECRET), click_key=KEY
+        )
+        found = read(text, {KEY.number: KEY})
+        assert found is not None
+        assert (found.campaign, found.descriptor, found.time_s) == (1, 2, 5)
+        return found
+
+    return click
 
 
 @pytest.mark.parametrize(
     ("request_", "member"),
     [
         ({"user": {"id": "U 1", "buyeruid": "b"}}, ("user", "U 1", "acme")),
-        ({"user": {"buyeruid": "B"}, "device": {"ifa": "i"}}, ("buyeruid", "B", "")),
-        ({"device": {"ifa": "6D92078A-8246"}}, ("ifa", "6d92078a-8246", "")),
+        ({"user": {"buyeruid": "B"}, "device": {"ifa": "i"}}, ("ifa", "i", "")),
+        ({"user": {"buyeruid": "B"}, "device": {"ifa": "0000-0000"}}, ("buyeruid", "B", "")),
+        ({"user": {"id": 7}, "device": {"ifa": "{6D92078A-8246}"}}, ("ifa", "6d92078a8246", "")),
+        ({"user": {"id": 7}}, ("user", "7", "acme")),
+        ({"user": {"id": "nobody1"}}, ("user", "nobody1", "acme")),
+        ({"user": {"id": "ärger"}}, ("user", "ärger", "acme")),
+        ({"user": {"id": "null", "ext": {"eids": [{"uids": [{"id": "x"}]}]}}}, ("eid", "x", "")),
         (
             {"user": {"eids": [{"source": "id.example", "uids": [{"id": "x y"}]}]}},
             ("eid", "x y", "id.example"),
@@ -113,26 +173,58 @@ def clicked(
     ],
 )
 def test_a_click_names_the_member_that_audiences_know(
-    request_: dict[str, Any], member: tuple[Any, str, str]
+    clicked: Callable[..., Click], request_: dict[str, Any], member: tuple[Any, str, str]
 ) -> None:
     found = clicked(request_)
     assert found.person == PersonKey(SECRET).member(*member)
     assert found.auction == bid_digest(b"a", b"1")[:8]
 
 
-def test_a_click_without_a_person() -> None:
+@given(
+    id=st.one_of(st.sampled_from(sorted(NOBODY)), st.text(max_size=8), st.from_regex(r"\w{1,6}"))
+)
+def test_a_placeholder_is_nobody(id: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    ids = click_ids(
+        {"user": {"id": id}},
+        tmp_path_factory.getbasetemp(),
+        suppression=Suppression(SECRET),
+        click_key=KEY,
+    )
+    found = read(ids[0], {KEY.number: KEY})
+    somebody = is_member_id(id)
+    assert found is not None
+    assert found.person == (PersonKey(SECRET).member("user", id, "acme") if somebody else 0)
+
+
+def test_a_click_without_a_person(clicked: Callable[..., Click]) -> None:
     user = {"user": {"id": "u"}}
     for request in ({}, {"user": {"id": "undefined"}}, {"device": {"ifa": "0000-0000"}}):
         assert clicked(request).person == 0
-    forgotten = Suppression(SECRET, frozenset({hash_of(SECRET, "user u")}))
-    assert clicked(user, suppression=forgotten).person == 0
-    denied = clicked(user, permitted=False)
+    denied = clicked({**user, "regs": {"coppa": 1}})
     assert (denied.person, denied.auction) == (0, NO_AUCTION)
-    assert denied.campaign == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "request_"),
+    [
+        ("user u", {"user": {"id": "u"}}),
+        ("buyeruid u", {"user": {"buyeruid": "u"}}),
+        ("ifa u-1", {"device": {"ifa": "U-1"}, "user": {"id": "v"}}),
+        ("eid s.example u", {"user": {"eids": [{"source": "s.example", "uids": [{"id": "u"}]}]}}),
+    ],
+)
+def test_who_is_forgotten_clicks_as_nobody(
+    clicked: Callable[..., Click], name: str, request_: dict[str, Any]
+) -> None:
+    forgotten = Suppression(SECRET, frozenset({hash_of(SECRET, name)}))
+    assert clicked(request_, forgotten).person == 0
+    assert clicked(request_, Suppression(SECRET, frozenset({bytes(16)}))).person
 
 
 @pytest.mark.parametrize("limit", ["lmt", "dnt"])
-def test_limited_tracking_hides_nobody_from_his_click(limit: str) -> None:
+def test_limited_tracking_hides_nobody_from_his_click(
+    clicked: Callable[..., Click], limit: str
+) -> None:
     """It is for frequency caps alone: who clicked must be able to exclude himself."""
     found = clicked({"user": {"id": "u"}, "device": {limit: 1}})
     assert found == clicked({"user": {"id": "u"}})
@@ -140,16 +232,10 @@ def test_limited_tracking_hides_nobody_from_his_click(limit: str) -> None:
 
 
 @pytest.mark.parametrize("flag", [1, "1", 1.0, True])
-def test_a_click_on_a_test_counts_for_nothing(flag: Any) -> None:
+def test_a_click_on_a_test_counts_for_nothing(flag: Any, tmp_path: Path) -> None:
     """Its bid is not counted, so its click would be an unpaid conversion."""
-    lookups = Lookups(Nowhere(), rates.load(), click_key=KEY)
-    request = decode(json.dumps({"id": "a", "imp": [{"id": "1"}], "test": flag}).encode())
-    stamp = lookups.click_stamp(request, ("acme", "acme"), 9, 5_000, True)
-    (text, _) = ids_in(WRITER.write("a", [Bid("1", made(), None)], click=stamp))
-    assert read(text, {KEY.number: KEY}) is None
+    assert click_ids({"test": flag}, tmp_path, click_key=KEY) == ["-" * 60] * 2
 
 
-def test_without_a_key_there_is_no_stamp() -> None:
-    lookups = Lookups(Nowhere(), rates.load())
-    request = decode(b'{"id":"a","imp":[{"id":"1"}]}')
-    assert lookups.click_stamp(request, ("acme", "acme"), 9, 5_000, True) is None
+def test_without_a_key_there_is_no_click_id(tmp_path: Path) -> None:
+    assert click_ids({}, tmp_path) == ["-" * 60] * 2

@@ -29,7 +29,8 @@ from snapbid.base.errors import BodyTimeout, Problem
 from snapbid.base.http import (JSON, NO_CONTENT, Answer, Disconnected, accepted_encoding, answer,
                                compress, leave_body, read_json_body, read_rest)
 from snapbid.bidding import bounds
-from snapbid.bidding._response cimport Bid, ClickStamp, ResponseWriter, Template, as_ledger_bids, new_bid
+from snapbid.bidding._response cimport (Bid, ClickSigner, ClickStamp, ResponseWriter, Template,
+                                        as_ledger_bids, new_bid)
 from snapbid.bidding.cost import cost_of, quantity_of
 from snapbid.bidding.limits import affordable, replace_refused, without_refused
 from snapbid.bidding.pods import pods_of
@@ -1100,12 +1101,17 @@ cdef class BidCall:
         """Return what click ids of this answer have in common; None if no markup has any."""
         cdef BidEndpoint endpoint = self._endpoint
         cdef RequestReading reading = decision.query.workspace.request
+        cdef ClickSigner signer
+        cdef bint permitted
         cdef Bid bid
         for bid in bids:
             if PyBytes_GET_SIZE(bid.template.click):
-                return decision.lookups.click_stamp(
-                    reading.request, endpoint._source, endpoint._number, endpoint.now_ms(),
-                    reading.permits_user_data())
+                signer = decision.lookups.click_signer
+                if signer is None or self._is_test:  # a test's clicks count for nothing
+                    return None
+                permitted = reading.permits_user_data()
+                return signer.stamp(endpoint._number, endpoint.now_ms(), permitted,
+                                    reading.clicker(signer.persons) if permitted else 0)
         return None
 
     cdef int has_verdicts(self, object verdicts) except -1:

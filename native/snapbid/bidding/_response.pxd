@@ -52,6 +52,15 @@ cdef class ClickStamp:
     cdef int write(self, char *out, bytes bought, str auction_id, str imp_id) except -1
 
 
+cdef class ClickSigner:
+    cdef bytes _keys
+    cdef int _number
+    cdef bytes persons
+
+    cdef ClickStamp stamp(self, uint32_t descriptor, int64_t now_ms, bint names_auction,
+                          uint64_t person)
+
+
 cdef struct Identifier:
     const char *value  # as a query value
     Py_ssize_t size

@@ -110,6 +110,23 @@ cdef class ClickStamp:
 
 
 @cython.final
+cdef class ClickSigner:
+
+    def __init__(self, int number, bytes keys not None, bytes persons not None):
+        if len(keys) != 3 * SB_PERSON_KEY or len(persons) != SB_PERSON_KEY:
+            raise ValueError(f"there must be 3 keys and 1 of {SB_PERSON_KEY} bytes")
+        self._number, self._keys, self.persons = number, keys, persons
+
+    cdef ClickStamp stamp(self, uint32_t descriptor, int64_t now_ms, bint names_auction,
+                          uint64_t person):
+        cdef ClickStamp stamp = ClickStamp.__new__(ClickStamp)
+        stamp._key, stamp._keys = self._number, self._keys
+        stamp._descriptor, stamp._time_s = descriptor, <uint32_t>(now_ms // 1000)
+        stamp._names_auction, stamp._person = names_auction, person
+        return stamp
+
+
+@cython.final
 cdef class BidIds:
 
     def __cinit__(self, bytes process not None):

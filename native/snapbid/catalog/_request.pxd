@@ -354,6 +354,13 @@ cdef class RequestReading:
     cdef int look_up_eids(self, object eids, list audiences, list products) except -1
     cdef int look_up(self, const char *kind, object scope, object id, list audiences,
                      list products) except -1
+    cdef bint member(self, bytes key, const char *kind, object scope, object id,
+                     uint64_t *found) except -1
+    # Called for a bid whose markup has a click id.
+    cdef uint64_t clicker(self, bytes key) except? 0
+    cdef bint is_clicker(self, bytes key, const char *kind, object scope, object id,
+                         uint64_t *found) except -1
+    cdef bint is_among(self, bytes key, object eids, uint64_t *found) except -1
     cdef int read_device(self, object device) except -1
     cdef int read_language(self, object language) except -1
     cdef int read_publication(self, object site, object app, object dooh) except -1

@@ -36,6 +36,7 @@ from snapbid.campaigns.domains import mapped
 
 cdef extern from "persons.h" nogil:
     uint64_t sb_person(const char *key, const char *name, size_t size)
+    bint sb_is_plain_id(const char *id, size_t size)
 
 # -- fields of decoded requests --------------------------------------------------------------------
 
@@ -781,19 +782,27 @@ cdef class RequestReading:
 
     cdef int look_up(self, const char *kind, object scope, object id, list audiences,
                      list products) except -1:
-        """Look up an id under its hash; see campaigns.persons.PersonKey.member."""
+        """Look up an id under its hash."""
+        cdef uint64_t found
+        if not self.member(self.members.key, kind, scope, id, &found):
+            return 0
+        return self.members.find(found, self.asker.now_ms, audiences, products)
+
+    cdef bint member(self, bytes key, const char *kind, object scope, object id,
+                     uint64_t *found) except -1:
+        """Hash an id as campaigns.persons.PersonKey.member does; return False if it is absent."""
         cdef char[NAME_SIZE] name
         cdef Py_ssize_t size, start = strlen(kind) + 1
         cdef const char *text
         cdef bint folds = kind[0] == c'i'
         if not is_given(id) or is_too_long(id):
-            return 0
+            return False
         memcpy(name, kind, start)
         if scope is not None:
             scope = text_of(scope)  # which may be a new text, that owns what is copied
             text = self.terms.encoded(scope, &size)
             if size > SB_KEY_MAX:
-                return 0
+                return False
             memcpy(name + start, text, size)
             start += size
         name[start] = 0
@@ -803,14 +812,64 @@ cdef class RequestReading:
             written = written.lower()
         text = self.terms.encoded(written, &size)
         if size == 0 or size > SB_KEY_MAX:
-            return 0
+            return False
         if folds:
             size = folded(name + start, text, size)
         else:
             memcpy(name + start, text, size)
-        return self.members.find(
-            sb_person(PyBytes_AS_STRING(self.members.key), name, start + size),
-            self.asker.now_ms, audiences, products)
+        found[0] = sb_person(PyBytes_AS_STRING(key), name, start + size)
+        return True
+
+    cdef uint64_t clicker(self, bytes key) except? 0:
+        """Return the member by whom a click id knows its person: the first id that is somebody's,
+        the device's first, since it is the same at every SSP. 0 for nobody, and for who is forgotten.
+
+        Limited tracking hides nobody: who clicked may exclude himself.
+        """
+        cdef Reader reader = self.reader
+        cdef uint64_t found = 0
+        device = reader.child(self.request, BIDREQUEST_DEVICE, DEVICE)
+        user = reader.child(self.request, BIDREQUEST_USER, USER)
+        if device is not None and self.is_clicker(
+                key, b"ifa", None, reader.get(device, DEVICE_IFA), &found) or user is None:
+            return found
+        if (self.is_clicker(key, b"user", self.canonical, reader.get(user, USER_ID), &found)
+                or self.is_clicker(key, b"buyeruid", None, reader.get(user, USER_BUYERUID), &found)
+                or self.is_among(key, reader.get(user, USER_EIDS), &found)):
+            return found
+        ext = reader.child(user, USER_EXT, USEREXT)
+        if ext is not None:
+            self.is_among(key, reader.get(ext, USEREXT_EIDS), &found)
+        return found
+
+    cdef bint is_clicker(self, bytes key, const char *kind, object scope, object id,
+                         uint64_t *found) except -1:
+        """Hash an id that is somebody's, unless he is forgotten; return whether it is."""
+        if not self.member(key, kind, scope, id, found):
+            return False
+        written = text_of(id)
+        if not (PyUnicode_IS_COMPACT_ASCII(written)
+                and sb_is_plain_id(PyUnicode_DATA(written), PyUnicode_GET_LENGTH(written))) \
+                and self.lookups.is_placeholder(written):
+            found[0] = 0
+            return False
+        if self.lookups.forgets and self.lookups.has_forgotten(kind.decode(), scope, written):
+            found[0] = 0
+        return True
+
+    cdef bint is_among(self, bytes key, object eids, uint64_t *found) except -1:
+        """Hash the first extended id that is somebody's; return whether there is one."""
+        cdef Reader reader = self.reader
+        for item in first(eids, MAX_ENTRIES):
+            eid = reader.checked(item, EID)
+            if eid is None:
+                continue
+            source = reader.get(eid, EID_SOURCE)
+            for uid in first(reader.get(eid, EID_UIDS), MAX_ENTRIES):
+                if reader.checked(uid, UID) is not None \
+                        and self.is_clicker(key, b"eid", source, reader.get(uid, UID_ID), found):
+                    return True
+        return False
 
     cdef bint permits_user_data(self) except -1:
         """Return the verdict of bidding.privacy. It is called if a consent string or a GPP string

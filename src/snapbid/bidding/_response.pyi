@@ -92,6 +92,15 @@ class ClickStamp:
     ) -> None: ...
 
 @final
+class ClickSigner:
+    """Makes the stamps of a worker's click ids.
+
+    `number` and `keys` are those of a `ClickKey`; `persons` is the key of `PersonKey`.
+    """
+
+    def __init__(self, number: int, keys: bytes, persons: bytes) -> None: ...
+
+@final
 class BidIds:
     """The ids of a process's responses: `process` and a hexadecimal number."""
 

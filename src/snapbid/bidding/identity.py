@@ -1,4 +1,4 @@
-"""The user behind a request, for frequency caps and click ids (contract 3 and 12).
+"""The user behind a request, for frequency caps (contract 3).
 
 The first id present counts: `user.id`, then `user.buyeruid`, then `device.ifa`, then an eid. A
 user's name starts with the kind of id, so that ids of different kinds never collide. Overlong ids
@@ -13,12 +13,9 @@ from snapbid.campaigns.persons import is_placeholder
 
 
 def recognise(device: Device, user: User) -> str | None:
-    """Return the user for whom caps count; None if no id is present or tracking is limited."""
-    return None if device.lmt == 1 or device.dnt == 1 else name_of(device, user)
-
-
-def name_of(device: Device, user: User) -> str | None:
-    """Return the user's name; None if no id is present."""
+    """Return the user's name; None if no id is present or tracking is limited."""
+    if device.lmt == 1 or device.dnt == 1:
+        return None
     if _is_id(user.id):
         return f"user {user.id}"
     if _is_id(user.buyeruid):

@@ -16,7 +16,7 @@ from snapbid.base.suppression import Suppression
 from snapbid.bidding import gpp, native_answer, privacy, request
 from snapbid.bidding.bounds import MAX_ENTRIES
 from snapbid.bidding.cost import MAX_QUANTITY
-from snapbid.bidding.identity import name_of, recognise
+from snapbid.bidding.identity import recognise
 from snapbid.bidding.native_request import NATIVE_REQUESTS, NativeRequest
 from snapbid.bidding.request import (
     BidRequest,
@@ -29,11 +29,11 @@ from snapbid.bidding.request import (
     User,
     UserAgent,
 )
-from snapbid.bidding.response import ClickStamp
+from snapbid.bidding.response import ClickSigner
 from snapbid.campaigns import vocabulary
 from snapbid.campaigns.click_id import ClickKey
 from snapbid.campaigns.domains import host
-from snapbid.campaigns.persons import PersonKey
+from snapbid.campaigns.persons import PersonKey, is_placeholder
 from snapbid.catalog._members import MemberBook
 from snapbid.catalog.catalog import Index, Reader
 from snapbid.catalog.payload import decode_payload
@@ -136,8 +136,11 @@ class Lookups:
         self._rates = rates
         self._gvl_id = gvl_id
         self._suppression = suppression or Suppression()
-        self._persons = PersonKey(self._suppression.key)
+        self.forgets = bool(self._suppression.hashes)
         self._click_key = click_key
+        self.click_signer = click_key and ClickSigner(
+            click_key.number, click_key.keys, PersonKey(self._suppression.key).key
+        )
         self._fits_native: dict[tuple[int, Index, int, int], bool] = {}
 
     def bidding_in(self, cur: Texts) -> "Lookups | None":
@@ -226,50 +229,17 @@ class Lookups:
 
     def person(self, request: BidRequest) -> str | None:
         """Return the user for whom frequency caps count, or None."""
-        return self._unless_forgotten(
-            recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
-        )
-
-    def _unless_forgotten(self, user: str | None) -> str | None:
+        user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
         return None if user is not None and self._suppression.has(user) else user
 
-    def click_stamp(
-        self,
-        request: BidRequest,
-        source: tuple[str, str],
-        descriptor: int,
-        now_ms: int,
-        permitted: bool,
-    ) -> ClickStamp | None:
-        """Return what the click ids of an answer have in common.
+    def is_placeholder(self, id: str) -> bool:
+        """Whether an id is nobody's."""
+        return is_placeholder(id)
 
-        None without a key to sign them, and for a test, whose clicks must count for nothing.
-        `source`: descriptor and canonical id, `descriptor` its number; `permitted`: whether user
-        data may be used.
-        """
-        key = self._click_key
-        if key is None or request.test == 1:
-            return None
-        person = self._member(request, source[1]) if permitted else 0
-        return ClickStamp(key.number, key.keys, descriptor, now_ms // 1000, permitted, person)
-
-    def _member(self, request: BidRequest, family: str) -> int:
-        """Return the hash by which audiences know the request's user; 0 for nobody.
-
-        Limited tracking hides nobody: who clicked may exclude himself.
-        """
-        user = self._unless_forgotten(
-            name_of(request.device or _NO_DEVICE, request.user or _NO_USER)
-        )
-        if user is None:
-            return 0
-        kind, _, id = user.partition(" ")
-        if kind == "user":
-            return self._persons.member("user", id, family)
-        if kind == "eid":
-            source, _, id = id.partition(" ")
-            return self._persons.member("eid", id, source)
-        return self._persons.member("ifa" if kind == "ifa" else "buyeruid", id)
+    def has_forgotten(self, kind: str, scope: str | None, id: str) -> bool:
+        """Whether the person of an id is forgotten; see campaigns.persons for kind and scope."""
+        name = f"{kind} {id}" if kind != "eid" else f"eid {scope or ''} {id}"
+        return self._suppression.has(name.lower() if kind == "ifa" else name)
 
     def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.
