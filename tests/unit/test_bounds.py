@@ -255,7 +255,7 @@ def test_a_body_with_too_much_to_convert_is_refused() -> None:
         lists: list[object] = [[]] * values
         for more in (
             {"bcat": [1.5] * values},
-            {"regs": {"gpp_sid": ["6"] * values}},
+            {"regs": {"gpp_sid": [True] * values}},
             {"bcat": [1.5], "unknown": lists},
         ):
             body = json.dumps({"id": "a", "imp": [{"id": "1"}], **more}).encode()
