@@ -130,7 +130,7 @@ async def test_an_entry_that_another_drain_has_removed(
     await _remove(bench.redis, first)
     taken = await stream.take(10)
     assert [each.entry > first for each in taken] == [True, True]
-    await stream.finish(taken)
+    await stream.finish(taken, {})
     assert not await stream.take(10)
     assert not await bench.redis.xlen(ShardKeys(0).events)
 

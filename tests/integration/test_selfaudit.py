@@ -20,7 +20,7 @@ from support.spending import limits, reserve
 from support.stack import Databases, connected, execute
 
 from snapbid.base.redis_keys import ShardKeys
-from snapbid.drain.audit import Auditor, report_of
+from snapbid.drain.audit import COMPARISONS, Auditor, report_of
 from snapbid.embedded import Redis
 from snapbid.ledger.admin.audits import AuditReport, Difference, fetch_audit, write_audit
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN
@@ -127,6 +127,8 @@ async def test_a_defect_of_the_warehouse_is_found(
         ("money:1", "t", -20_000_000, "budgets", "spent by c-1 in all", 80_000_000, 100_000_000),
         ("money:1", TODAY, -1, "budgets", "spent by c-1", 99_999_999, 100_000_000),
         ("money:3", "t", 1, "budgets", "spent by c-3 in all", 1, 0),
+        ("accepted", f"{int(NOON // 60)} casino", 2, "events",
+         "those of casino received at 2030-06-15 12:00", 2, 0),
     ],
 )  # fmt: skip
 async def test_a_defect_of_the_ledger_is_found(
@@ -136,6 +138,7 @@ async def test_a_defect_of_the_ledger_is_found(
     assert await audit() == []
     client, keys = stores.client(), ShardKeys(0)
     names = {f"money:{number}": f"{keys.prefix}m:{number}" for number in (1, 3)}
+    names["accepted"] = keys.accepted
     async for name in client.scan_iter(f"{keys.prefix}c:*"):
         names["counters"] = name
     await client.hincrby(names[key], field, by)
@@ -261,7 +264,7 @@ async def test_a_report_is_kept_in_the_ledger(stores: Stores) -> None:
     await write_audit(client, report_of(found, 1.5))
     report = await fetch_audit(client)
     await client.aclose()
-    counts = {"counters": 0, "reports": 0, "campaigns": 0, "budgets": 30}
+    counts = dict.fromkeys(COMPARISONS, 0) | {"budgets": 30}
     assert report == AuditReport(1.5, counts, found[:20])
 
 
@@ -287,7 +290,7 @@ def test_a_process_beside_the_drain_audits_and_the_status_names_what_differs() -
         for _ in range(3):  # minutes
             with contextlib.suppress(AssertionError):
                 eventually(lambda: audited()["reports"] == 1, "the difference")
-        assert audited() == {"counters": 0, "reports": 1, "campaigns": 0, "budgets": 0}
+        assert audited() == dict.fromkeys(COMPARISONS, 0) | {"reports": 1}
         eventually(
             lambda: "reports: b of acme on" in invoke(environ, "status").stdout, "the status"
         )

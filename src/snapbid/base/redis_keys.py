@@ -46,6 +46,8 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`. Letters 
     {sbN}:g                   `SEGMENT YYYY-MM-DD` -> generation of these counters, raised when they
                               are removed
     {sbN}:e                   stream of server events of some products, for the drain (queues.py)
+    {sbN}:accepted            `MINUTE PRODUCT` -> events acknowledged then, less those that become
+                              no row of their own, for the self-audit (queue.py)
     {sbN}:seen                when an SSP's wins, impressions and losses last grew: `w:7`, epoch s
 
 The hash {sbN}:segment has
@@ -113,9 +115,9 @@ def hash_tag(shard: int) -> str:
 class ShardKeys:
     """The keys of one shard that Python code names; the scripts name the others."""
 
-    __slots__ = ("changed", "drained_at", "epoch", "events", "generations", "left", "mark",
-                 "number", "owner", "prefix", "processes", "script_keys", "seen", "segments",
-                 "state", "taken", "unreplicated")  # fmt: skip
+    __slots__ = ("accepted", "changed", "drained_at", "epoch", "events", "generations", "left",
+                 "mark", "number", "owner", "prefix", "processes", "script_keys", "seen",
+                 "segments", "state", "taken", "unreplicated")  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -129,6 +131,7 @@ class ShardKeys:
         self.owner = f"{prefix}d:owner"
         self.drained_at = f"{prefix}d:at"
         self.events = f"{prefix}e"
+        self.accepted = f"{prefix}accepted"
         self.generations = f"{prefix}g"
         self.seen = f"{prefix}seen"
         self.state = f"{prefix}segment"

@@ -4,6 +4,7 @@
     reports     the absorbed counters, and the rows of the report tables
     campaigns   wins, CPMs and impressions of all SSPs, and of all campaigns, by day
     budgets     what the ledger says that a campaign has spent, and what the warehouse says
+    events      events that were accepted, and those that are stored (accepted.py)
 
 Counts in transit make figures differ for a while. So a difference is reported only once two audits
 in a row have found it, and no transit explains it: neither figure has meanwhile come up to the
@@ -21,8 +22,16 @@ import os
 import signal
 import sys
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from time import time
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from time import monotonic, time
 from typing import Any, Final
 
 import asyncpg
@@ -34,6 +43,7 @@ from snapbid.base.logs import log_to_stderr
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.repeats import RepeatedLog
 from snapbid.base.settings import StoreSettings, load, require_stores, to_environ
+from snapbid.drain.accepted import AcceptedEvents
 from snapbid.drain.names import CounterField, format_field, parse_field
 from snapbid.drain.tidy import KEPT_DAYS
 from snapbid.ledger.admin.audits import SHOWN, AuditReport, Difference, write_audit
@@ -52,10 +62,11 @@ CONNECT_S: Final = 5.0
 COMMAND_S: Final = 30.0
 SCANNED: Final = 1_000  # fields of a hash in one command
 CAMPAIGNS: Final = 10_000  # whose budgets one audit reads, in turns if there are more
+SHARE: Final = 0.01  # of the time that a comparison which counts events may take
 NICE: Final = 10
 NO_SOURCE: Final = 0  # of a run of Redis of which nothing was absorbed
 DAY: Final = datetime.timedelta(days=1)
-COMPARISONS: Final = ("counters", "reports", "campaigns", "budgets")
+COMPARISONS: Final = ("counters", "reports", "campaigns", "budgets", "events")
 
 logger = logging.getLogger("snapbid.drain.audit")  # not __main__
 repeated = RepeatedLog(logger)
@@ -72,6 +83,7 @@ class Auditor:
         self._clock = clock
         self._shards = [ShardKeys(number) for number in range(shards)]
         self._spend = Budgets(redis, shards, clock)
+        self._events = _Paced(AcceptedEvents(redis, shards, clock).compare)
         self._before: dict[tuple[str, str], Difference] = {}
         self._next_campaign = 0
         self._differing: set[int] = set()  # campaigns
@@ -89,7 +101,7 @@ class Auditor:
         found += [each async for each in self._budgets_of(connection, today)]
         lasting = [each for each in found if _lasts(self._before.get(_key(each)), each)]
         self._before = {_key(each): each for each in found}
-        return lasting
+        return lasting + await self._events(connection)
 
     async def _counters(
         self, connection: asyncpg.Connection, today: datetime.date
@@ -153,6 +165,24 @@ class Auditor:
         turn = (numbers[start:] + numbers[:start])[:CAMPAIGNS]
         self._next_campaign = turn[-1] + 1
         return turn
+
+
+class _Paced:
+    """A comparison that counts many rows: takes `SHARE` of the time, and else stands as it was."""
+
+    def __init__(
+        self, compare: Callable[[asyncpg.Connection], Awaitable[list[Difference]]]
+    ) -> None:
+        self._compare = compare
+        self._found: list[Difference] = []
+        self._due_at = 0.0  # monotonic
+
+    async def __call__(self, connection: asyncpg.Connection) -> list[Difference]:
+        started = monotonic()
+        if started >= self._due_at:
+            self._found = await self._compare(connection)
+            self._due_at = started + (monotonic() - started) / SHARE - EVERY_S
+        return self._found
 
 
 def _key(of: Difference) -> tuple[str, str]:

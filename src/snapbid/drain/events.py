@@ -16,6 +16,7 @@ may have events in several streams, and each drain must see what another has sto
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -153,7 +154,7 @@ class EventDrain:
         """Drain requests; put back those that fail on a healthy warehouse, as suspects."""
         products = {request.product for request in requests}
         try:
-            count = await self._drain(connection, requests)
+            count, unstored = await self._drain(connection, requests)
         except Exception as error:
             stream.put_back(requests)
             is_new = not products <= self._suspects.products.keys()
@@ -169,7 +170,7 @@ class EventDrain:
                 )
             return 0
         self._suspects.clear(products)
-        await stream.finish(requests)
+        await stream.finish(requests, unstored)
         return count
 
     async def _probe_with_plain_event(self, connection: asyncpg.Connection) -> None:
@@ -226,8 +227,14 @@ class EventDrain:
             self._enricher = self._enricher._replace(rates=daily)
             self._rates_revision = revision
 
-    async def _drain(self, connection: asyncpg.Connection, requests: Sequence[Waiting]) -> int:
+    async def _drain(
+        self, connection: asyncpg.Connection, requests: Sequence[Waiting]
+    ) -> tuple[int, Counter[str]]:
+        """Store the events of requests, or dead-letter them; return their number, and how many
+        became no row of their own, by minute of receipt and product.
+        """
         letters: list[DeadLetter] = []
+        unstored = Counter[str]()
         queued = [event for request in requests for event in _read(request, letters)]
         for start in range(0, len(queued), ROWS):
             chunk = queued[start : start + ROWS]
@@ -235,7 +242,10 @@ class EventDrain:
                 (event, row) for event in chunk if (row := self._row(event, letters)) is not None
             ]
             await self._days.prepare(connection, {row.received_at for _, row in rows})
-            await self._store(connection, rows, letters)
+            stored = await self._store(connection, rows, letters)
+            if len(stored) < len(chunk):
+                unstored.update(queue.name_minute(it.received_at_ms, it.product) for it in chunk)
+                unstored.subtract(map(_minute, stored))
         if letters:
             new = await events.dead_letter(connection, letters)
             self._dead.inc(new)
@@ -248,7 +258,7 @@ class EventDrain:
             )
         if queued:
             self._lag.observe(max(0.0, self._clock() - queued[0].received_at_ms / 1000))
-        return len(queued)
+        return len(queued), unstored
 
     def _row(self, event: Queued, letters: list[DeadLetter]) -> EventRow | None:
         try:
@@ -276,25 +286,27 @@ class EventDrain:
         connection: asyncpg.Connection,
         rows: Sequence[tuple[Queued, EventRow]],
         letters: list[DeadLetter],
-    ) -> None:
-        """Store rows in one transaction; halve what is refused or has failed often enough."""
+    ) -> list[EventRow]:
+        """Store rows in one transaction, and return those that were new.
+
+        Halves what is refused or has failed often enough.
+        """
         if not rows:
-            return
+            return []
         ids = [row.event_id for _, row in rows]
         if reason := self._suspects.verdict(ids):
-            await self._store_halves(connection, rows, letters, reason)
-            return
+            return await self._store_halves(connection, rows, letters, reason)
         if self._suspects.has_failed(ids):
             await self._probe_with_plain_event(connection)
         try:
-            await self._store_all(connection, [row for _, row in rows])
+            return await self._store_all(connection, [row for _, row in rows])
         except Exception as error:
             reason = _reason(error)
             if not _is_refusal(error):
                 if not _is_store_failure(error):
                     self._suspects.note(ids, reason)
                 raise
-            await self._store_halves(connection, rows, letters, reason)
+            return await self._store_halves(connection, rows, letters, reason)
 
     async def _store_halves(
         self,
@@ -302,15 +314,17 @@ class EventDrain:
         rows: Sequence[tuple[Queued, EventRow]],
         letters: list[DeadLetter],
         reason: str,
-    ) -> None:
+    ) -> list[EventRow]:
         if len(rows) == 1:
             letters.append(rows[0][0].letter(reason))
-            return
+            return []
         half = len(rows) // 2
-        await self._store(connection, rows[:half], letters)
-        await self._store(connection, rows[half:], letters)
+        first = await self._store(connection, rows[:half], letters)
+        return first + await self._store(connection, rows[half:], letters)
 
-    async def _store_all(self, connection: asyncpg.Connection, rows: Sequence[EventRow]) -> None:
+    async def _store_all(
+        self, connection: asyncpg.Connection, rows: Sequence[EventRow]
+    ) -> list[EventRow]:
         async with connection.transaction():
             known = await self._suppress(connection, rows)
             await events.hold_products(connection, {row.product for row in known})
@@ -322,6 +336,7 @@ class EventDrain:
             await audiences.absorb(connection, self._persons, new, clicks.members.get)
         self._stored.inc(len(new))
         self._conflicts.inc(conflicts)
+        return new
 
 
 def _is_refusal(error: BaseException) -> bool:
@@ -383,6 +398,10 @@ def _row(event: Queued, enricher: Enricher) -> EventRow:
         sequences.digest(event.product, document["event"], context),
         value_micros=value_micros(document, enriched),
     )
+
+
+def _minute(row: EventRow) -> str:
+    return queue.name_minute(round(row.received_at.timestamp() * 1000), row.product)
 
 
 def _is_of(row: EventRow, suppression: Suppression) -> bool:

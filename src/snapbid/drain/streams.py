@@ -52,7 +52,7 @@ class EventStream:
     def __init__(self, redis: Redis, number: int) -> None:
         self.number = number
         self._redis = redis
-        self._key = ShardKeys(number).events
+        self._keys = ShardKeys(number)
         self.forget()
 
     def forget(self) -> None:
@@ -64,18 +64,18 @@ class EventStream:
 
     async def probe(self) -> None:
         """Raise RedisError if the stream cannot be read."""
-        await self._redis.exists(self._key)
+        await self._redis.exists(self._keys.events)
 
     async def read(
         self, first: bytes = b"-", last: bytes = b"+"
     ) -> Sequence[tuple[bytes, Mapping[bytes, bytes]]]:
         """Read the oldest entries between two ids: their ids and fields."""
-        entries: Any = await self._redis.xrange(self._key, first, last, count=ENTRIES)
+        entries: Any = await self._redis.xrange(self._keys.events, first, last, count=ENTRIES)
         return list(entries)
 
     async def remove(self, ids: Sequence[bytes]) -> None:
         """Remove entries, if they still exist."""
-        await self._redis.xdel(self._key, *ids)
+        await self._redis.xdel(self._keys.events, *ids)
 
     async def look(self) -> None:
         """Scan new entries, for THROUGH_S at most."""
@@ -160,8 +160,14 @@ class EventStream:
         for request in reversed(requests):
             self._turns.setdefault(request.product, deque()).appendleft(request)
 
-    async def finish(self, requests: Sequence[Waiting]) -> None:
-        """Remove requests that were taken and drained."""
+    async def finish(self, requests: Sequence[Waiting], unstored: Mapping[str, int]) -> None:
+        """Remove requests that were taken and drained.
+
+        `unstored`: their events that became no row of their own, by minute. They are taken off the
+        accepted ones first, so that what the self-audit expects is never too high.
+        """
+        for minute, count in unstored.items():
+            await self._redis.hincrby(self._keys.accepted, minute, -count)
         done = [request.entry for request in requests if self._settle(request)]
         if done:
             await self.remove(done)

@@ -9,10 +9,16 @@ batch of events.
 `put` returns True only once Redis has acknowledged the events. If it returns False, they may still
 be in the stream: the client sends them again, and since the warehouse keeps one event per id,
 nothing needs to be rolled back.
+
+Acknowledged events are counted in Redis, by minute of receipt and product: now and then, together
+with a measurement of the stream. The drain takes off those that become no row of their own, and
+the self-audit compares the rest with the warehouse (drain/accepted.py). A count may get lost with
+its worker, but none is ever too high.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any, Final
@@ -29,6 +35,7 @@ from snapbid.redisclient.trips import Requests, RoundTrips, expect
 STALL_S: Final = 2.0  # without a reply, the connection is closed
 IDLE_S: Final = 0.5  # less than two beats: a check is due at every other beat of an idle queue
 MEASURED: Final = 64  # round trips, between measurements of the stream
+MINUTE_MS: Final = 60_000
 MAX_ENTRY_BYTES: Final = 1 << 20  # per stream entry, unless a single request is larger
 MAX_WAITING_BYTES: Final = 64 << 20  # in this process; beyond that, events are refused
 MAX_STREAM_BYTES: Final = 1 << 30  # in Redis, roughly; beyond that, events are refused as well
@@ -82,8 +89,21 @@ def add(requests: Iterable[bytes], stream: str) -> tuple[str | bytes, ...]:
     return ("XADD", stream, "*", *fields)
 
 
+def name_minute(received_at_ms: int, product: str) -> str:
+    """Return the field that counts the events of a product received in the same minute."""
+    return f"{received_at_ms // MINUTE_MS} {product}"
+
+
+def parse_minute(field: bytes) -> tuple[int, str]:
+    """Return the minute (since 1970) and the product that a field names."""
+    minute, _, product = field.decode().partition(" ")
+    return int(minute), product
+
+
 class _Pending(msgspec.Struct, frozen=True):
     packed: bytes
+    minute: str  # and product
+    count: int  # events
     done: "asyncio.Future[bool]"
 
 
@@ -100,6 +120,7 @@ class EventQueue:
         self._sent_bytes = 0
         self._sent_at = 0.0
         self._measures = False  # in the round trip under way
+        self._accepted = Counter[str]()  # events that Redis has acknowledged and not yet counted
         self._full = False
         self.waiting_bytes = 0
         self.flushes = 0
@@ -129,7 +150,8 @@ class EventQueue:
         done: asyncio.Future[bool] = self._loop.create_future()
         waiting = self._requests.waiting
         self.waiting_bytes += len(packed)
-        waiting.append(_Pending(packed, done))
+        minute = name_minute(received_at_ms, product)
+        waiting.append(_Pending(packed, minute, len(events), done))
         self._trips.schedule(len(waiting))
         return await done
 
@@ -153,8 +175,13 @@ class EventQueue:
         if requests:
             commands.append(add([request.packed for request in requests], self._keys.events))
         if self._measures:
-            commands.append(self._measure)
+            commands += [*self._count(), self._measure]
         return commands
+
+    def _count(self) -> list[Command]:
+        """Return the commands that count what was acknowledged; they are sent once."""
+        counts, self._accepted = self._accepted, Counter()
+        return [("HINCRBY", self._keys.accepted, *counted) for counted in counts.items()]
 
     def _next_entry(self) -> tuple[int, int]:
         """Return how many waiting requests the next entry of the stream has, and their bytes."""
@@ -173,6 +200,8 @@ class EventQueue:
         self.waiting_bytes -= self._sent_bytes
         stored = len(self._requests.sent)
         self.flushes += stored > 0
+        for request in self._requests.sent:
+            self._accepted[request.minute] += request.count
         self._requests.resolve(repeat(True, stored))
 
     def expire(self, now: float, waited_s: float) -> None:

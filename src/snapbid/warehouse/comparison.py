@@ -114,6 +114,13 @@ group by n.number
 """
 
 
+_EVENTS: Final = """
+select floor(extract(epoch from received_at) / 60)::bigint as minute, product, count(*) as count
+from events where received_at >= $1 and received_at < $2
+group by 1, 2
+"""
+
+
 class Spend(NamedTuple):
     """What a campaign has spent, in nano-USD; `may_be_late`: today on bids of yesterday as well."""
 
@@ -155,6 +162,13 @@ async def fetch_absorbed(
     """Fetch the absorbed values of a run's day, by kind, number and reason."""
     rows = await connection.fetch(_ABSORBED, source, day, generation)
     return {(row["kind"], row["number"], row["reason"]): row["value"] for row in rows}
+
+
+async def count_events(connection: asyncpg.Connection, hour: int) -> dict[tuple[int, str], int]:
+    """Count the events received in an hour since 1970, by minute since 1970 and product."""
+    ends = (datetime.datetime.fromtimestamp(of * 3600, datetime.UTC) for of in (hour, hour + 1))
+    rows = await connection.fetch(_EVENTS, *ends)
+    return {(row["minute"], row["product"]): row["count"] for row in rows}
 
 
 def _differing(rows: list[asyncpg.Record]) -> list[Differing]:

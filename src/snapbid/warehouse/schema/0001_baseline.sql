@@ -681,6 +681,8 @@ create index events_deposit on events (left(context ->> 'transaction_id', 64))
     where event in ('deposit_initiated', 'deposit', 'deposit_failed');
 create index events_deposit_attempt on events (product, occurred_at)
     where event in ('deposit', 'deposit_failed');
+-- Rows stand in the order of receipt, more or less: which blocks have those of an hour.
+create index events_received_at on events using brin (received_at) with (autosummarize = on);
 
 -- Events received on a day that has no partition (yet).
 create table events_other partition of events (primary key (event_id)) default;

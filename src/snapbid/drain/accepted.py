@@ -1,0 +1,128 @@
+"""Compares the events that were accepted with those that are stored, for the self-audit.
+
+Workers count what they have acknowledged, by minute of receipt and product (queues/queue.py), and
+the drain takes off what becomes no row of its own: repeats, conflicts and dead letters. The rest
+must be in the warehouse once all that waited in the streams has left them. There may be more: a
+count is lost with its worker, after a crash the drain may take the same events off twice, and dead
+letters that are replayed are not counted again.
+"""
+
+import datetime
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from time import time
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+from redis.asyncio import Redis
+
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.admin.audits import Difference
+from snapbid.queues.queue import parse_minute
+from snapbid.queues.queues import fetch_leftovers
+from snapbid.warehouse import comparison
+
+COMPARED: Final = 60  # minutes, for which the counts are kept
+DIFFERING: Final = 24 * 60  # minutes, for which those are kept that differ
+SCANNED: Final = 1_000  # fields of a hash in one command
+
+Minute = tuple[int, str]  # since 1970, and a product
+EntryId = tuple[int, int]  # of a stream
+
+
+class _Look(NamedTuple):
+    """The counts of one shard, and the oldest and newest of the entries that wait in its stream."""
+
+    counts: Counter[Minute]
+    oldest: EntryId | None
+    newest: EntryId | None
+
+
+class AcceptedEvents:
+    """The events that were accepted lately, as the ledger counts them.
+
+    `clock`: epoch seconds.
+    """
+
+    def __init__(self, redis: Redis, shards: int, clock: Callable[[], float] = time) -> None:
+        self._redis = redis
+        self._shards = shards
+        self._clock = clock
+        self._before: dict[int, _Look] = {}
+        self._found: list[Difference] = []
+
+    async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
+        """Return what was accepted before the last look, and is neither queued nor stored now.
+
+        While entries of then still wait, what was found last stands. Raises what the stores raise.
+        """
+        looks = {number: await self._look_at(ShardKeys(number)) for number in await self._numbers()}
+        if any(_waits(look, looks.get(number)) for number, look in self._before.items()):
+            return self._found
+        expected = _sum(self._before) & _sum(looks)
+        stored = await self._fetch_stored(connection, expected)
+        missing = expected - stored
+        self._before = looks
+        self._found = [
+            Difference("events", _name(*minute), expected[minute], stored[minute])
+            for minute in sorted(missing)
+        ]
+        await self._drop(expected.keys() - missing.keys(), int(self._clock() // 60))
+        return self._found
+
+    async def _numbers(self) -> list[int]:
+        return [*range(self._shards), *await fetch_leftovers(self._redis, self._shards)]
+
+    async def _look_at(self, keys: ShardKeys) -> _Look:
+        """Look at a shard: in this order, so that an entry whose events are counted is seen."""
+        oldest: Any = await self._redis.xrange(keys.events, count=1)
+        scan = self._redis.hscan_iter(keys.accepted, count=SCANNED)
+        counts = Counter({parse_minute(field): int(count) async for field, count in scan})
+        newest: Any = await self._redis.xrevrange(keys.events, count=1)
+        return _Look(counts, _id_of(oldest), _id_of(newest))
+
+    async def _fetch_stored(
+        self, connection: asyncpg.Connection, minutes: Iterable[Minute]
+    ) -> Counter[Minute]:
+        """Count stored events in the hours that have any of these minutes."""
+        stored = Counter[Minute]()
+        for hour in sorted({minute // 60 for minute, _ in minutes}):
+            stored.update(await comparison.count_events(connection, hour))
+        return stored
+
+    async def _drop(self, stored: Collection[Minute], now: int) -> None:
+        """Drop the counts of past minutes, once all of their events are stored."""
+        for number, look in self._before.items():
+            gone = [
+                f"{minute} {product}"
+                for minute, product in look.counts
+                if minute < now - (COMPARED if (minute, product) in stored else DIFFERING)
+            ]
+            if gone:
+                await self._redis.hdel(ShardKeys(number).accepted, *gone)
+
+
+def _waits(before: _Look, now: _Look | None) -> bool:
+    """Whether an entry that waited then may be waiting still."""
+    if before.newest is None or now is None or now.oldest is None:
+        return False
+    return now.oldest <= before.newest
+
+
+def _sum(looks: Mapping[int, _Look]) -> Counter[Minute]:
+    total = Counter[Minute]()
+    for look in looks.values():
+        total.update(look.counts)
+    return total
+
+
+def _id_of(entries: Any) -> EntryId | None:
+    if not entries:
+        return None
+    time, _, number = entries[0][0].partition(b"-")
+    return int(time), int(number)
+
+
+def _name(minute: int, product: str) -> str:
+    at = datetime.datetime.fromtimestamp(minute * 60, datetime.UTC)
+    return f"those of {product} received at {at:%Y-%m-%d %H:%M}"
