@@ -16,11 +16,15 @@ from support.sending import event, money
 from snapbid.base.settings import load
 from snapbid.campaigns.click_id import Click, creative_digest
 from snapbid.campaigns.persons import PersonKey
+from snapbid.drain.audit import Auditor
+from snapbid.drain.events import EventDrain
 from snapbid.drain.replay import replay
 from snapbid.events.attribution import preview, row_of
 from snapbid.events.outcomes import BatchResult, Product
 from snapbid.events.validate import read_batch
+from snapbid.ledger.admin.audits import Difference
 from snapbid.warehouse import campaigns, conversions, persons, products, registry
+from snapbid.warehouse.comparison import compare_conversions
 
 DAY = 86_400_000
 FLAGS = (INVALID, EXPIRED)
@@ -42,6 +46,7 @@ class Clicks(Bench):
     """A bench with campaigns `a` and `b` (a click of which counts for one day), and SSP `acme`."""
 
     async def prepare(self) -> None:
+        self.drain = EventDrain(self.redis, self.metrics, *self.references, lambda: AT / 1000)
         for product in (CASINO, SHOP):
             await products.add(self.connection, product.name, ("igaming",))
         await registry.add(self.connection, "acme", "acme")
@@ -65,6 +70,12 @@ class Clicks(Bench):
             "select campaign, event, sum(conversions)::int from conversion_daily group by 1, 2"
         )
         return {(campaign, name): number for campaign, name, number in rows}
+
+    async def differing(self) -> list[tuple[str, int, int]]:
+        """What the self-audit finds of the day and the next."""
+        days = [date(2024, 6, 1), date(2024, 6, 2)]
+        found = [await compare_conversions(self.connection, day) for day in days]
+        return [(each.what, each.first, each.second) for of_day in found for each in of_day]
 
     async def drain_all(
         self, *documents: dict[str, Any], at: int = AT, product: Product | None = None
@@ -288,7 +299,7 @@ async def test_a_value_in_another_currency_is_that_of_the_days_rate(bench: Click
     sent = event("deposit", "u", AT, await bench.click("a"), transaction_id="1", **money(10))
     await bench.drain_all(sent)
     (enriched, value) = (
-        await bench.rows("select enrichment, value_micros from events, conversion_daily")
+        await bench.rows("select enrichment, c.value_micros from events, conversion_daily c")
     )[0]
     usd = json.loads(enriched)["amounts"]["amount"]["usd"]
     assert value == round(usd * 1_000_000) != 10_000_000
@@ -419,6 +430,7 @@ async def test_any_batches_count_the_same(bench: Clicks, seed: int) -> None:
         " first_deposits from conversion_daily"
     )
     assert {Sum(*row[:5]): row[5:] for row in rows} == expected.sums
+    assert await bench.differing() == []
     flags = await bench.rows("select flags from events order by arrival")
     assert [next((each for each in own if each in FLAGS), "") for (own,) in flags] == expected.flags
 
@@ -464,6 +476,75 @@ async def test_forget_removes_links_and_keeps_sums(bench: Clicks) -> None:
     assert await bench.counted() == {("a", "register"): 2, ("a", "app_install"): 1}
     await bench.drain_all(event("login", "u"), event("login", "other"))
     assert (await bench.counted())["a", "login"] == 1
+    assert await bench.differing() == []
+
+
+# -- the self-audit -------------------------------------------------------------------------------
+
+
+async def bought(bench: Clicks) -> None:
+    """A click of `u` that brings a registration and two deposits, one of them the first."""
+    click = await bench.click("a")
+    paid = [
+        event("deposit", "u", transaction_id=f"{n}", amount=10, currency="USD") for n in range(2)
+    ]
+    await bench.drain_all(event("register", "u", click=click), *paid, event("login", "other"))
+
+
+@pytest.mark.parametrize(
+    ("defect", "found"),
+    [
+        ("select", []),
+        ("update conversion_daily set conversions = conversions + 1 where event = 'deposit'",
+         [("conversions of a a-banner acme deposit", 3, 2)]),
+        ("update conversion_daily set value_micros = value_micros - 1 where event = 'deposit'",
+         [("value of a a-banner acme deposit", 19_999_999, 20_000_000)]),
+        ("update conversion_daily set first_deposits = 0",
+         [("first deposits of a a-banner acme deposit", 0, 1)]),
+        ("delete from conversion_daily where event = 'register'",
+         [("conversions of a a-banner acme register", 0, 1)]),
+        ("delete from events where event = 'register'",
+         [("conversions of a a-banner acme register", 1, 0)]),
+        ("delete from events where first_deposit",
+         [("conversions of a a-banner acme deposit", 2, 1),
+          ("first deposits of a a-banner acme deposit", 1, 0),
+          ("value of a a-banner acme deposit", 20_000_000, 10_000_000)]),
+        ("update events set campaign = 'b' where event = 'register'",
+         [("conversions of a a-banner acme register", 1, 0),
+          ("conversions of b a-banner acme register", 0, 1)]),
+    ],
+)  # fmt: skip
+async def test_the_audit_finds_conversions_that_differ_from_the_events(
+    bench: Clicks, defect: str, found: list[tuple[str, int, int]]
+) -> None:
+    await bought(bench)
+    await bench.connection.execute(defect)
+    assert await bench.differing() == found
+
+
+async def test_an_auditor_names_conversions_and_their_day(bench: Clicks) -> None:
+    await bought(bench)
+    auditor = Auditor(bench.redis, 1, lambda: (AT + DAY) / 1000)
+    assert await auditor.audit(bench.connection) == []
+    await bench.connection.execute("delete from conversion_daily where event = 'register'")
+    what = "conversions of a a-banner acme register on 2024-06-01"
+    assert await auditor.audit(bench.connection) == [Difference("conversions", what, 0, 1)]
+
+
+async def test_corrections_and_days_whose_events_are_gone_are_no_difference(bench: Clicks) -> None:
+    await bought(bench)
+    await bench.connection.execute(
+        "insert into conversion_daily values"
+        " ('2024-06-01', 'a', 'a-banner', 'acme', 'register', -1, 0, 0)"
+    )
+    assert await bench.differing() == []
+    bench.drain = EventDrain(
+        bench.redis, bench.metrics, *bench.references, lambda: (AT + 2 * DAY) / 1000, keep_days=1
+    )
+    await bench.connection.execute("drop table events_202406")
+    await bench.drain_all(event("login", "late"), at=AT + 2 * DAY)
+    assert (await bench.counted())["a", "register"] == 0
+    assert await bench.differing() == []
 
 
 # -- performance ----------------------------------------------------------------------------------

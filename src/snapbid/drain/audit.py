@@ -5,6 +5,7 @@
     campaigns   wins, CPMs and impressions of all SSPs, and of all campaigns, by day
     budgets     what the ledger says that a campaign has spent, and what the warehouse says
     events      events that were accepted, and those that are stored (accepted.py)
+    conversions the conversions of a day, and the stored events that count for them
 
 Counts in transit make figures differ for a while. So a difference is reported only once two audits
 in a row have found it, and no transit explains it: neither figure has meanwhile come up to the
@@ -66,7 +67,7 @@ SHARE: Final = 0.01  # of the time that a comparison which counts events may tak
 NICE: Final = 10
 NO_SOURCE: Final = 0  # of a run of Redis of which nothing was absorbed
 DAY: Final = datetime.timedelta(days=1)
-COMPARISONS: Final = ("counters", "reports", "campaigns", "budgets", "events")
+COMPARISONS: Final = ("counters", "reports", "campaigns", "budgets", "events", "conversions")
 
 logger = logging.getLogger("snapbid.drain.audit")  # not __main__
 repeated = RepeatedLog(logger)
@@ -84,6 +85,7 @@ class Auditor:
         self._shards = [ShardKeys(number) for number in range(shards)]
         self._spend = Budgets(redis, shards, clock)
         self._events = _Paced(AcceptedEvents(redis, shards, clock).compare)
+        self._conversions = _Paced(self._compare_conversions)
         self._before: dict[tuple[str, str], Difference] = {}
         self._next_campaign = 0
         self._differing: set[int] = set()  # campaigns
@@ -93,7 +95,7 @@ class Auditor:
 
         Raises what the stores raise; an audit cut short finds nothing.
         """
-        today = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
+        today = self._today()
         found = [each async for each in self._counters(connection, today)]
         found += _named("reports", await comparison.compare_reports(connection))
         since = today - KEPT_DAYS * DAY
@@ -101,7 +103,7 @@ class Auditor:
         found += [each async for each in self._budgets_of(connection, today)]
         lasting = [each for each in found if _lasts(self._before.get(_key(each)), each)]
         self._before = {_key(each): each for each in found}
-        return lasting + await self._events(connection)
+        return [*lasting, *await self._events(connection), *await self._conversions(connection)]
 
     async def _counters(
         self, connection: asyncpg.Connection, today: datetime.date
@@ -156,6 +158,16 @@ class Auditor:
                 self._differing.add(number)
                 what = f"spent by {campaign} on {today}"
                 yield Difference("budgets", what, spent_today, of_today)
+
+    async def _compare_conversions(self, connection: asyncpg.Connection) -> list[Difference]:
+        differing = []
+        for before in range(KEPT_DAYS + 1):
+            day = self._today() - before * DAY
+            differing += await comparison.compare_conversions(connection, day)
+        return _named("conversions", differing)
+
+    def _today(self) -> datetime.date:
+        return datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
 
     def _next_of(self, numbers: list[int]) -> list[int]:
         """Return the campaigns whose turn it is."""

@@ -187,7 +187,7 @@ class EventDrain:
         try:
             await persons.hold_erasure(connection)
             await events.limit_statements(connection, STATEMENT_S)
-            await events.store(connection, [plain])
+            await events.store(connection, await events.claim(connection, [plain]), [plain])
             await sequences.check(connection, [plain])
         finally:
             if not connection.is_closed():
@@ -330,9 +330,10 @@ class EventDrain:
             await events.hold_products(connection, {row.product for row in known})
             await events.limit_statements(connection, STATEMENT_S)
             known, clicks = await attribution.read_clicks(connection, known)
-            new, conflicts = await events.store(connection, known)
+            new = await events.claim(connection, known)
+            new = await attribution.count(connection, self._persons, new, clicks)
+            conflicts = await events.store(connection, new, known)
             await sequences.check(connection, new)
-            await attribution.count(connection, self._persons, new, clicks)
             await audiences.absorb(connection, self._persons, new, clicks.members.get)
         self._stored.inc(len(new))
         self._conflicts.inc(conflicts)

@@ -101,12 +101,14 @@ def _flag(row: EventRow, links: Mapping[str, Issued]) -> str:
 
 async def count(
     connection: asyncpg.Connection, key: PersonKey, new: Sequence[EventRow], clicks: Clicks
-) -> None:
-    """Count new events, in order, and store the last click of each person."""
+) -> list[EventRow]:
+    """Count new events, in order, and store the last click of each person.
+
+    Returns the rows with what they count for.
+    """
     attribution = await _begin(connection, key, new)
     before = dict(attribution.last)
-    for row in new:
-        attribution.count(row, key, clicks.of(row))
+    counted = [_counting(row, attribution.count(row, key, clicks.of(row))) for row in new]
     changed = {
         person: link for person, link in attribution.last.items() if link != before.get(person)
     }
@@ -114,6 +116,19 @@ async def count(
         await conversions.set_links(connection, changed)
     if attribution.sums:
         await conversions.count(connection, attribution.sums)
+    return counted
+
+
+def _counting(row: EventRow, conversion: Conversion | None) -> EventRow:
+    if conversion is None:
+        return row
+    of, is_first = conversion.key, bool(conversion.added.first_deposits)
+    return row._replace(
+        campaign=of.campaign,
+        creative=of.creative,
+        descriptor=of.descriptor,
+        first_deposit=is_first,
+    )
 
 
 async def preview(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> list[Counting]:

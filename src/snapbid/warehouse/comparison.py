@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import asyncpg
 
 MOST: Final = 1_000  # differences fetched of a kind
+LONG_S: Final = 120.0  # for a query that reads the events of an hour or a day
 
 # The absorbed counters are added up as `absorb` adds their growth. Days on which a source's
 # counters were dropped, or which it no longer changes, have rows that the counters do not explain.
@@ -121,6 +122,36 @@ group by 1, 2
 """
 
 
+# Of a day whose events are all kept: no partition of before is left if they are kept for some days.
+_CONVERSIONS: Final = f"""
+with stored as (
+    select campaign, creative, descriptor, event, count(*) as conversions,
+        greatest(-9223372036854775807, least(9223372036854775807, sum(value_micros))) as value,
+        count(*) filter (where first_deposit) as firsts
+    from events
+    where received_at >= $2 and received_at < $3 and campaign is not null
+    group by campaign, creative, descriptor, event
+),
+counted as (
+    select campaign, creative, descriptor, event, conversions, value_micros as value,
+        first_deposits as firsts
+    from conversion_daily where counted and day = $1
+)
+select $1::date as day,
+    concat_ws(' ', what, 'of', campaign, creative, descriptor, event) as what,
+    first::numeric as first, second::numeric as second
+from counted c full join stored s using (campaign, creative, descriptor, event)
+cross join lateral (values
+    ('conversions', coalesce(c.conversions, 0), coalesce(s.conversions, 0)),
+    ('value', coalesce(c.value, 0), coalesce(s.value, 0)),
+    ('first deposits', coalesce(c.firsts, 0), coalesce(s.firsts, 0))
+) v (what, first, second)
+where first <> second
+    and not exists (select from event_partitions having min(first) > $2)
+order by what limit {MOST}
+"""
+
+
 class Spend(NamedTuple):
     """What a campaign has spent, in nano-USD; `may_be_late`: today on bids of yesterday as well."""
 
@@ -167,8 +198,18 @@ async def fetch_absorbed(
 async def count_events(connection: asyncpg.Connection, hour: int) -> dict[tuple[int, str], int]:
     """Count the events received in an hour since 1970, by minute since 1970 and product."""
     ends = (datetime.datetime.fromtimestamp(of * 3600, datetime.UTC) for of in (hour, hour + 1))
-    rows = await connection.fetch(_EVENTS, *ends)
+    rows = await connection.fetch(_EVENTS, *ends, timeout=LONG_S)
     return {(row["minute"], row["product"]): row["count"] for row in rows}
+
+
+async def compare_conversions(
+    connection: asyncpg.Connection, day: datetime.date
+) -> list[Differing]:
+    """Compare the conversions of a day with the stored events that count for them."""
+    first = datetime.datetime.combine(day, datetime.time(), datetime.UTC)
+    until = first + datetime.timedelta(days=1)
+    rows = await connection.fetch(_CONVERSIONS, day, first, until, timeout=LONG_S)
+    return _differing(rows)
 
 
 def _differing(rows: list[asyncpg.Record]) -> list[Differing]:

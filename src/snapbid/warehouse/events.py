@@ -20,7 +20,7 @@ class EventRow(NamedTuple):
     """An event to store; `context` and `enrichment` are JSON, `digest` is that of the envelope.
 
     Events of the same bonus or deposit share a `sequence`. `value_micros` is what the event is
-    worth if it counts as a conversion (micro-USD); it is not a column.
+    worth if it counts as a conversion (micro-USD); what follows says for which click it counts.
     """
 
     event_id: str
@@ -37,13 +37,10 @@ class EventRow(NamedTuple):
     sequence: bytes | None
     flags: str = ""  # separated by commas
     value_micros: int = 0
-
-
-class StoreResult(NamedTuple):
-    """The events that were new, in order, and the number of new conflicts."""
-
-    new: list[EventRow]
-    conflicts: int
+    campaign: str | None = None
+    creative: str | None = None
+    descriptor: str | None = None
+    first_deposit: bool = False
 
 
 class SequenceMember(NamedTuple):
@@ -80,34 +77,37 @@ class DeadLetter(NamedTuple):
     payload: bytes
 
 
-_COLUMNS: Final = len(EventRow._fields) - 1
+_CLAIM: Final = """
+insert into event_ids (event_id, received_at, sequence)
+select * from unnest($1::text[], $2::timestamptz[], $3::bytea[])
+on conflict (event_id) do nothing
+returning event_id
+"""
 _INCOMING: Final = """
 with incoming as (
     select * from unnest(
         $1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::text[],
-        $7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::text[]
+        $7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::text[],
+        $14::bigint[], $15::text[], $16::text[], $17::text[], $18::boolean[]
     ) with ordinality as i (
         event_id, product, event, occurred_at, received_at, client_user_id,
-        anonymous_id, click_id, context, enrichment, digest, sequence, flags, position
+        anonymous_id, click_id, context, enrichment, digest, sequence, flags, value_micros,
+        campaign, creative, descriptor, first_deposit, position
     )
 )
 """
 _STORE: Final = f"""
-{_INCOMING}, new as (
-    insert into event_ids (event_id, received_at, sequence)
-    select event_id, received_at, sequence from incoming
-    on conflict (event_id) do nothing
-    returning event_id
-)
+{_INCOMING}
 insert into events (
     event_id, product, event, occurred_at, received_at, client_user_id, anonymous_id, click_id,
-    context, enrichment, flags
+    context, enrichment, flags, campaign, creative, descriptor, value_micros, first_deposit
 )
 select event_id, product, event, occurred_at, received_at, client_user_id, anonymous_id, click_id,
-    context::jsonb, enrichment::jsonb, string_to_array(flags, ',')
-from incoming join new using (event_id) order by position
+    context::jsonb, enrichment::jsonb, string_to_array(flags, ','), campaign, creative, descriptor,
+    case when campaign is not null then value_micros end,
+    case when campaign is not null then first_deposit end
+from incoming order by position
 on conflict do nothing
-returning event_id
 """
 # Queries for events name their times too, so that only the partitions that have them are planned,
 # locked and read.
@@ -116,7 +116,7 @@ _CONFLICTS: Final = f"""
 {_INCOMING}
 insert into event_conflicts (event_id, product, received_at, context, digest)
 select i.event_id, i.product, i.received_at, i.context::jsonb, i.digest
-from incoming i join events e on e.event_id = i.event_id and e.received_at = any($14)
+from incoming i join events e on e.event_id = i.event_id and e.received_at = any($19)
 where (e.occurred_at, e.client_user_id, e.anonymous_id, e.click_id, e.context)
     is distinct from
     (i.occurred_at, i.client_user_id, i.anonymous_id, i.click_id, i.context::jsonb)
@@ -198,26 +198,34 @@ async def limit_statements(connection: asyncpg.Connection, seconds: float) -> No
     await connection.execute(f"set local statement_timeout = {round(seconds * 1000)}")
 
 
-async def store(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> StoreResult:
-    """Store the first event of each id, in order; events that differ from it become conflicts.
-
-    Storing the same rows again changes nothing. Raises asyncpg.PostgresError if any row is refused.
-    """
+async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> list[EventRow]:
+    """Return the first row of each id that is new, in order; `store` must follow."""
     firsts: dict[str, EventRow] = {}
     for row in rows:
         firsts.setdefault(row.event_id, row)
-    inserted = await connection.fetch(_STORE, *_columns(list(firsts.values())))
-    ids = {record["event_id"] for record in inserted}
-    new = [row for id, row in firsts.items() if id in ids]
-    repeats = [
-        row for row in rows if row.event_id not in ids or row.digest != firsts[row.event_id].digest
-    ]
+    columns = ((row.event_id, row.received_at, row.sequence) for row in firsts.values())
+    claimed = await connection.fetch(_CLAIM, *map(list, zip(*columns, strict=True)))
+    ids = {record["event_id"] for record in claimed}
+    return [row for id, row in firsts.items() if id in ids]
+
+
+async def store(
+    connection: asyncpg.Connection, new: Sequence[EventRow], rows: Iterable[EventRow]
+) -> int:
+    """Store those of the rows that were claimed, and others that differ from what is stored of
+    their id as conflicts; return the number of new conflicts.
+
+    Storing the same rows again changes nothing. Raises asyncpg.PostgresError if any row is refused.
+    """
+    if new:
+        await connection.execute(_STORE, *_columns(new))
+    digests = {row.event_id: row.digest for row in new}
+    repeats = [row for row in rows if row.digest != digests.get(row.event_id)]
     if not repeats:
-        return StoreResult(new, 0)
+        return 0
     times = await connection.fetch(_TIMES, [row.event_id for row in repeats])
     of = {record["received_at"] for record in times}
-    conflicts = await connection.fetch(_CONFLICTS, *_columns(repeats), list(of))
-    return StoreResult(new, len(conflicts))
+    return len(await connection.fetch(_CONFLICTS, *_columns(repeats), list(of)))
 
 
 async def fetch_members(
@@ -352,5 +360,4 @@ async def take_dead_letters(connection: asyncpg.Connection, newest: int, count: 
 
 
 def _columns(rows: Sequence[EventRow]) -> tuple[list[object], ...]:
-    columns = tuple(map(list, zip(*(row[:_COLUMNS] for row in rows), strict=True)))
-    return columns or ([],) * _COLUMNS
+    return tuple(map(list, zip(*rows, strict=True)))

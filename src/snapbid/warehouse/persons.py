@@ -75,8 +75,9 @@ async def hold_erasure(connection: asyncpg.Connection) -> None:
 async def erase(connection: asyncpg.Connection, ids: Sequence[str]) -> Erased:
     """Empty the events that have any of the ids; remove their conflicts, dead letters and clicks.
 
-    An emptied event keeps its id, product, name and times: it still counts, and is recognised when
-    it is sent again. Needs a transaction, and blocks the storing of events until it ends.
+    An emptied event keeps its id, product, name and times, and for which click it counted: it still
+    counts, and is recognised when it is sent again. Needs a transaction, and blocks the storing of
+    events until it ends.
     """
     await connection.execute("lock table only events in share row exclusive mode")
     listed = list(ids)

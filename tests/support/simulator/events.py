@@ -4,6 +4,7 @@ An event that was answered 202 is in the stream or in the warehouse from then on
 comes back with older data; in the end the warehouse has it, once, as one of the requests sent it.
 """
 
+import contextlib
 import json
 import random
 from collections import Counter
@@ -11,10 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from redis.asyncio import Redis
+
 from snapbid.base.redis_keys import ShardKeys
+from snapbid.drain.accepted import AcceptedEvents
 from snapbid.events.outcomes import AcceptedEvent, Product, SingleResult
 from snapbid.events.validate import read_single
 from snapbid.queues import queue
+from snapbid.warehouse.comparison import compare_conversions
 from support.simulator import clicks
 from support.simulator.entries import NEVER
 from support.simulator.script import START_S
@@ -107,6 +112,11 @@ class EventBooks:
         if stored.misflagged:
             wrong.append(f"cash-outs have other flags than they should: {stored.misflagged}")
         return wrong
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether no store has come back with other data."""
+        return self._changed_at < 0
 
     @property
     def accepted(self) -> int:
@@ -271,6 +281,24 @@ def stored(servers: Servers, shards: int) -> Stored:
         dead,
         postgres.run(postgres.admin.fetchval(_MISFLAGGED)),
     )
+
+
+def audited(servers: Servers, shards: int, *, are_kept: bool) -> list[str]:
+    """What the self-audit finds; not of events accepted, where a store may have lost some."""
+    found = servers.postgres.run(_audit(servers, shards, are_kept))
+    return [f"the audit finds a difference: {each}" for each in found]
+
+
+async def _audit(servers: Servers, shards: int, are_kept: bool) -> list[object]:
+    found: list[object] = []
+    admin = servers.postgres.admin
+    async with contextlib.aclosing(Redis.from_url(servers.redis.url)) as client:
+        events = AcceptedEvents(client, shards, lambda: 0)
+        for _ in range(2 * are_kept):
+            found = [*await events.compare(admin)]
+    for (day,) in await admin.fetch("select distinct day from conversion_daily"):
+        found += await compare_conversions(admin, day)
+    return found
 
 
 def _of_row(row: Mapping[str, Any]) -> Version:

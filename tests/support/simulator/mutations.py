@@ -372,38 +372,50 @@ def _conversions_apart() -> Iterator[None]:
     later = list[tuple[Any, ...]]()
     really, store = attribution.count, EventDrain._store_all
 
-    async def count(*args: Any) -> None:
-        later.append(args)
+    async def count(connection: Any, key: Any, new: list[EventRow], clicks: Any) -> list[EventRow]:
+        later.append((connection, key, new, clicks))
+        return new
 
-    async def store_all(self: EventDrain, connection: Any, rows: Sequence[EventRow]) -> None:
+    async def store_all(
+        self: EventDrain, connection: Any, rows: Sequence[EventRow]
+    ) -> list[EventRow]:
         later.clear()
-        await store(self, connection, rows)
+        new = await store(self, connection, rows)
         async with connection.transaction():
             for args in later:
                 await really(*args)
+        return new
 
     with replaced(attribution, count=count), replaced(EventDrain, _store_all=store_all):
         yield
 
 
 @contextlib.contextmanager
-def _stored(
+def _counted(
     change: Callable[[Sequence[EventRow], list[EventRow]], list[EventRow]],
 ) -> Iterator[None]:
-    """What counts as new of the events that were to be stored is changed."""
-    really = events.store
+    """Of the events that were to be stored, others count for their clicks than those stored."""
+    claim, count = events.claim, attribution.count
+    all_rows: Sequence[EventRow] = ()
 
-    async def store(connection: Any, rows: Sequence[EventRow]) -> events.StoreResult:
-        result = await really(connection, rows)
-        return result._replace(new=change(rows, result.new))
+    async def claim_all(connection: Any, rows: Sequence[EventRow]) -> list[EventRow]:
+        nonlocal all_rows
+        all_rows = rows
+        return await claim(connection, rows)
 
-    with replaced(events, store=store):
+    async def count_changed(
+        connection: Any, key: Any, new: list[EventRow], clicks: Any
+    ) -> list[EventRow]:
+        await count(connection, key, change(all_rows, new), clicks)
+        return new
+
+    with replaced(events, claim=claim_all), replaced(attribution, count=count_changed):
         yield
 
 
 def _repeats_convert() -> AbstractContextManager[None]:
     """Events count for their clicks whenever they are sent."""
-    return _stored(lambda rows, new: list(rows))
+    return _counted(lambda rows, new: list(rows))
 
 
 def _order_of_repeats() -> AbstractContextManager[None]:
@@ -413,7 +425,7 @@ def _order_of_repeats() -> AbstractContextManager[None]:
         ids = [row.event_id for row in rows]
         return sorted(new, key=lambda row: len(ids) - ids[::-1].index(row.event_id))
 
-    return _stored(reorder)
+    return _counted(reorder)
 
 
 @contextlib.contextmanager

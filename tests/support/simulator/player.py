@@ -19,7 +19,7 @@ from snapbid.server import allocating
 from support.simulator import snapshot
 from support.simulator.allocators import ROUND_S
 from support.simulator.entries import Answer, Campaign, Notice, Record
-from support.simulator.events import PRODUCT, Sending, read, stored, version
+from support.simulator.events import PRODUCT, Sending, audited, read, stored, version
 from support.simulator.loop import SimulationError
 from support.simulator.machines import Worker
 from support.simulator.outages import ClusterStage
@@ -268,6 +268,9 @@ class Player(ClusterStage):
                 differences += self.clicks.compare()
             if not differences or self.world.loop.time() > until:
                 break
+        if self.world.has_events:
+            kept = self.events.are_kept
+            differences += audited(self._servers, self.world.shards, are_kept=kept)
         self.books.wrong += differences
         if not differences:
             await self._check_allowances()

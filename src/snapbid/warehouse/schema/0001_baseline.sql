@@ -671,6 +671,13 @@ create table events (
     context jsonb not null default '{}',
     enrichment jsonb not null default '{}',
     flags text[] not null default '{}',    -- inconsistencies with its sequence
+    -- Of the click for which it counts (section 11), null if for none; its value and first deposit
+    -- are in the sums of conversion_daily.
+    campaign text,
+    creative text,
+    descriptor text,
+    value_micros bigint,
+    first_deposit boolean,
     arrival bigserial not null             -- the order of storage
 ) partition by range (received_at);
 
