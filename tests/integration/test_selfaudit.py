@@ -128,7 +128,7 @@ async def test_a_defect_of_the_warehouse_is_found(
         ("money:1", TODAY, -1, "budgets", "spent by c-1", 99_999_999, 100_000_000),
         ("money:3", "t", 1, "budgets", "spent by c-3 in all", 1, 0),
         ("accepted", f"{int(NOON // 60)} casino", 2, "events",
-         "those of casino received at 2030-06-15 12:00", 2, 0),
+         "accepted and stored of casino at 2030-06-15 12:00", 2, 0),
     ],
 )  # fmt: skip
 async def test_a_defect_of_the_ledger_is_found(
@@ -146,6 +146,36 @@ async def test_a_defect_of_the_ledger_is_found(
     assert await audit() == []
     figures = {(each.comparison, _field(each), each.first, each.second) for each in await audit()}
     assert (comparison, what, first, second) in figures
+
+
+@pytest.mark.parametrize(
+    ("defects", "found"),
+    [
+        (dict.fromkeys(("hold", "t", TODAY), -2 * PRICE),
+         ("holds", "holds of c-1 that ended early", 2 * PRICE, 0)),
+        ({"hold": 1}, ("budgets", "spent by c-1 in all", 5 * PRICE - 1, 5 * PRICE)),
+        ({"queue": 0}, ("budgets", "spent by c-1 in all", 7 * PRICE, 5 * PRICE)),
+    ],
+)  # fmt: skip
+async def test_a_defect_of_holds_is_found(
+    stores: Stores, audit: Audits, defects: dict[str, int], found: tuple[str, str, int, int]
+) -> None:
+    async with stores.ledger() as ledger:
+        bids = [(imp, PRICE, limits(1, total=BUDGET)) for imp in (b"1", b"2")]
+        assert await reserve(ledger, b"open", *bids) == "kk"
+    await stores.drain()
+    assert await audit(2) == []
+    key = f"{ShardKeys(0).prefix}m:1"
+    async with contextlib.aclosing(stores.client()) as client:
+        fields: Any = await client.hkeys(key)
+        (hold,) = [field.decode() for field in fields if field.startswith(b"e")]
+        for field, by in defects.items():
+            if field == "queue":
+                await client.delete(f"{ShardKeys(0).prefix}x:1")
+            else:
+                await client.hincrby(key, hold if field == "hold" else field, by)
+    figures = {(each.comparison, _field(each), each.first, each.second) for each in await audit(2)}
+    assert found in figures
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
     reports     the absorbed counters, and the rows of the report tables
     campaigns   wins, CPMs and impressions of all SSPs, and of all campaigns, by day
     budgets     what the ledger says that a campaign has spent, and what the warehouse says
+    holds       open bids, and what their campaigns' budgets hold for them (holds.py)
     events      events that were accepted, and those that are stored (accepted.py)
     conversions the conversions of a day, and the stored events that count for them
 
@@ -51,6 +52,7 @@ from snapbid.ledger.admin.audits import SHOWN, AuditReport, Difference, write_au
 from snapbid.ledger.bids.clock import compare
 from snapbid.ledger.bids.segment import fetch_segments
 from snapbid.ledger.budgets.budgets import Budgets
+from snapbid.ledger.budgets.holds import Holds
 from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import absorb, comparison, leases
 from snapbid.warehouse.unavailable import UNAVAILABLE
@@ -67,7 +69,9 @@ SHARE: Final = 0.01  # of the time that a comparison which counts events may tak
 NICE: Final = 10
 NO_SOURCE: Final = 0  # of a run of Redis of which nothing was absorbed
 DAY: Final = datetime.timedelta(days=1)
-COMPARISONS: Final = ("counters", "reports", "campaigns", "budgets", "events", "conversions")
+COMPARISONS: Final = (
+    "counters", "reports", "campaigns", "budgets", "holds", "events", "conversions",
+)  # fmt: skip
 
 logger = logging.getLogger("snapbid.drain.audit")  # not __main__
 repeated = RepeatedLog(logger)
@@ -84,6 +88,7 @@ class Auditor:
         self._clock = clock
         self._shards = [ShardKeys(number) for number in range(shards)]
         self._spend = Budgets(redis, shards, clock)
+        self._holds = Holds(redis, shards, clock)
         self._events = _Paced(AcceptedEvents(redis, shards, clock).compare)
         self._conversions = _Paced(self._compare_conversions)
         self._before: dict[tuple[str, str], Difference] = {}
@@ -100,9 +105,11 @@ class Auditor:
         found += _named("reports", await comparison.compare_reports(connection))
         since = today - KEPT_DAYS * DAY
         found += _named("campaigns", await comparison.compare_campaigns(connection, since))
-        found += [each async for each in self._budgets_of(connection, today)]
+        known = await comparison.fetch_spend(connection, today)
+        found += [each async for each in self._budgets_of(known, today)]
         lasting = [each for each in found if _lasts(self._before.get(_key(each)), each)]
         self._before = {_key(each): each for each in found}
+        lasting += await self._ended_holds(known)
         return [*lasting, *await self._events(connection), *await self._conversions(connection)]
 
     async def _counters(
@@ -141,10 +148,9 @@ class Auditor:
         return counted
 
     async def _budgets_of(
-        self, connection: asyncpg.Connection, today: datetime.date
+        self, known: Mapping[int, comparison.Spend], today: datetime.date
     ) -> AsyncIterator[Difference]:
         """Compare what some campaigns have spent, and those that differed the last time."""
-        known = await comparison.fetch_spend(connection, today)
         numbers = self._next_of(sorted(known))
         states = await self._spend.states([*{*numbers, *self._differing & known.keys()}])
         self._differing = set()
@@ -158,6 +164,14 @@ class Auditor:
                 self._differing.add(number)
                 what = f"spent by {campaign} on {today}"
                 yield Difference("budgets", what, spent_today, of_today)
+
+    async def _ended_holds(self, known: Mapping[int, comparison.Spend]) -> list[Difference]:
+        found = []
+        for shard, number, amount in await self._holds.find_ended():
+            name = known[number].campaign if number in known else f"number {number}"
+            what = f"shard {shard}, holds of {name} that ended early"
+            found.append(Difference("holds", what, amount, 0))
+        return found
 
     async def _compare_conversions(self, connection: asyncpg.Connection) -> list[Difference]:
         differing = []

@@ -1,0 +1,60 @@
+"""Find holds that have ended before their bids, for the self-audit: that money may be spent twice.
+
+A call reads a page of records and their holds in one step, so that nothing is under way. An audit
+goes on where the last one ended: in a small ledger it reads all records of the last half an hour.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from time import time
+from typing import Any, Final, NamedTuple
+
+from redis.asyncio import Redis
+
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.scripts import script
+
+PAGES: Final = 50  # of a shard in one audit, each of a thousand records or less, and 1 ms of Redis
+_START: Final = (1, 0)  # the newest time bucket, and its first bucket
+
+
+class EarlyEnd(NamedTuple):
+    """What open bids of a campaign should still hold in a shard (nano-USD)."""
+
+    shard: int
+    campaign: int
+    amount: int
+
+
+class Holds:
+    """Looks for such holds in all shards. `clock`: epoch seconds; `simulated`: see `script`."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        shards: int,
+        clock: Callable[[], float] = time,
+        *,
+        simulated: bool = False,
+    ) -> None:
+        self._keys = [ShardKeys(number).script_keys for number in range(shards)]
+        self._clock = clock
+        self._held = redis.register_script(script("held", simulated, shards))
+        self._next = [_START] * shards
+
+    async def find_ended(self) -> list[EarlyEnd]:
+        """Look through the next pages of each shard. Raises RedisError or OSError."""
+        return [each for shard in range(len(self._keys)) for each in await self._look_at(shard)]
+
+    async def _look_at(self, shard: int) -> list[EarlyEnd]:
+        amounts = Counter[int]()
+        for _ in range(PAGES):
+            args = [int(self._clock() * 1000), *self._next[shard]]
+            reply: Any = await self._held(keys=self._keys[shard], args=args)
+            time_bucket, bucket, *ended = map(int, reply)
+            for campaign, amount in zip(ended[::2], ended[1::2], strict=True):
+                amounts[campaign] += amount
+            self._next[shard] = (time_bucket, bucket) if time_bucket else _START
+            if not time_bucket:
+                break
+        return [EarlyEnd(shard, *each) for each in sorted(amounts.items())]
