@@ -74,6 +74,10 @@ class Fleet(Stage):
         return self.postgres.dsn
 
     @property
+    def redis_url(self) -> str:
+        return self.cluster.url
+
+    @property
     def served(self) -> list[Stack]:
         return self._served
 

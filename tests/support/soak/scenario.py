@@ -4,6 +4,7 @@ A seed is `DECK:HAND`. The deck's number shuffles all faults and deals them out,
 of a deck have every fault once; times, durations and targets depend on both numbers.
 """
 
+import asyncio
 import contextlib
 import json
 import random
@@ -14,8 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from snapbid.drain.audit import Auditor
 from snapbid.drain.run import SILENT_S
+from snapbid.ledger.admin.audits import SHOWN, Difference
+from snapbid.ledger.admin.parts import fetch_count
 from snapbid.ledger.bids.records import bid_digest
+from snapbid.redisclient.connection import Connections
 from support import books, logged, partner, sending
 from support.cluster import until
 from support.soak import (  # noqa: F401 - they register themselves
@@ -31,6 +36,7 @@ from support.soak.registry import OF_FLEET, OF_MACHINE, Faults
 from support.soak.stage import Capped, Stage
 from support.soak.tally import Recovery, Tally
 from support.soak.traffic import BUDGETS, CAMPAIGNS, CAP, Traffic, of_all, of_family, totals
+from support.stack import connected
 
 ALARM: Final = re.compile(r" (WARNING|ERROR|CRITICAL) |^Traceback")
 HANDS: Final = 5  # of a deck
@@ -171,6 +177,7 @@ class Run:
         self._balance_limits(tables)
         self._balance_caps()
         self._balance_report(tables)
+        self._balance_audit()
         self._balance_log(tables)
         for what in (*own.wrong, *traffic.partner.wrong, *traffic.wrong, *self._told()):
             self._differs(what)
@@ -247,6 +254,11 @@ class Run:
         if told != stored:
             self._differs(f"the report tells {told} where {stored} are stored")
 
+    def _balance_audit(self) -> None:
+        audit = audited(self._stage.redis_url, self._stage.dsn, self._patience_s)
+        for each in self._stage.wire.call(audit, 2 * SETTLED_S)[:SHOWN]:
+            self._differs(f"the audit finds a difference: {each}")
+
     def _balance_log(self, tables: Counter[books.Key]) -> None:
         """Check that the auction log lacks no more than its gaps admit."""
         self._stage.stop_serving()
@@ -271,6 +283,7 @@ class Run:
             if partner.MARK in output:
                 yield f"{name} logs what a partner sent"
             lines = output.splitlines()
+            yield from (f"{name}: {line}" for line in lines if "audit found" in line)
             for number, line in enumerate(lines):
                 if line.startswith("Traceback"):
                     text = " | ".join(lines[max(0, number - 1) : number + 1])
@@ -283,6 +296,22 @@ class Run:
             tally.answered(kind, of_kind)
         tally.answered("event", self._traffic.partner.statuses)
         tally.answered("report", self._traffic.reports)
+
+
+async def audited(redis_url: str, dsn: str, patience_s: float) -> list[Difference]:
+    """What the self-audit finds, and still finds after some time."""
+    async with (
+        contextlib.aclosing(Connections(redis_url).client()) as client,
+        connected(dsn) as connection,
+    ):
+        auditor = Auditor(client, await fetch_count(client))
+        await auditor.audit(connection)
+        until = time.monotonic() + patience_s
+        while found := await auditor.audit(connection):
+            if time.monotonic() > until:
+                break
+            await asyncio.sleep(1.0)
+        return found
 
 
 def alarms(output: str) -> list[str]:

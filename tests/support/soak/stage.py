@@ -144,6 +144,10 @@ class Stage(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def redis_url(self) -> str: ...
+
+    @property
+    @abc.abstractmethod
     def served(self) -> list[Stack]:
         """The servers."""
 
@@ -189,6 +193,10 @@ class MachineStage(Stage):
         return self.machine.postgres.dsn
 
     @property
+    def redis_url(self) -> str:
+        return self.machine.redis.url
+
+    @property
     def served(self) -> list[Stack]:
         return [self.machine.served]
 
@@ -201,7 +209,7 @@ class MachineStage(Stage):
         return [self.machine.home.path / "auctions"]
 
     def capped(self) -> Capped:
-        return capped_in(redis.Redis.from_url(self.machine.redis.url))
+        return capped_in(redis.Redis.from_url(self.redis_url))
 
 
 def capped_in(*clients: redis.Redis) -> Capped:
