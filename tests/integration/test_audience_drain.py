@@ -5,6 +5,7 @@ import json
 import random
 import uuid
 from collections.abc import AsyncIterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from snapbid.drain import audiences as counting
 from snapbid.events.outcomes import Product
 from snapbid.warehouse import audiences, campaigns, conversions, persons
 
+HOUR_MS = 3_600_000
 OTHER = Product("other", frozenset({"igaming"}))
 SHOWN = (
     "select member from audience_member join audience on number = audience"
@@ -112,6 +114,7 @@ def random_events(chance: random.Random, *, shared: bool = False) -> list[dict[s
     made = []
     for number in range(chance.randint(5, 60)):
         at = NOW - chance.choice([0, 1, 1, 2, 5, 20, 40]) * DAY_MS - chance.choice([0, 1, number])
+        at += chance.choice([0, 0, 0, HOUR_MS])  # by a clock that may run ahead
         user: str | None = chance.choice(users)
         own: dict[str, Any] = (
             {"device_id": device(chance.randrange(40 if shared else 6))}
@@ -154,7 +157,7 @@ async def test_any_events_in_any_order(bench: Bench, seed: int) -> None:
     """However they are batched, repeated and ordered, and whenever the audiences are defined."""
     chance = random.Random(seed)
     made = random_events(chance)
-    oracle = Oracle(made)
+    oracle = Oracle(made, repeat(NOW))
     expected = {
         each["id"]: await hashed(bench, *oracle.members(each, NOW)) for each in AUDIENCES
     } | {"casino": await hashed(bench, *oracle.excluded())}
@@ -188,7 +191,7 @@ async def test_users_who_share_anonymous_ids(bench: Bench, seed: int) -> None:
         if chance.random() < 0.5:
             await bench.round()
     await bench.round()
-    oracle = Oracle(made)
+    oracle = Oracle(made, repeat(NOW))
     expected = {
         each["id"]: await hashed(bench, *oracle.members(each, NOW)) for each in AUDIENCES
     } | {"casino": await hashed(bench, *oracle.excluded())}
@@ -205,6 +208,58 @@ async def test_self_exclusion_holds_until_the_account_is_unblocked(bench: Bench)
     await bench.accept(said("account_unblocked", NOW - 5, unblock_reason="other"))
     await bench.round()
     assert await members(bench) == {}
+
+
+def unblocked(at: int, user: str = "u") -> dict[str, Any]:
+    return said("account_unblocked", at, user, unblock_reason="other")
+
+
+def registered(at: int, consent: bool) -> dict[str, Any]:
+    return said("register", at, privacy={"marketing_consent": consent})
+
+
+@pytest.mark.parametrize(
+    ("restricts", "admits"),
+    [
+        (blocked, unblocked),
+        (consents, lambda at: consents(at, "allow_sms")),
+        (lambda at: registered(at, False), lambda at: registered(at, True)),
+    ],
+)
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_clock_that_runs_ahead_decides_nothing(
+    bench: Bench, restricts: Any, admits: Any, ends: bool
+) -> None:
+    """What comes first, dated ahead, is over with what comes next: either of the two."""
+    first, second = (restricts, admits) if ends else (admits, restricts)
+    await bench.accept(said("login", device_id=device(1)), first(NOW + HOUR_MS - 1))
+    await bench.round()
+    assert bool(await members(bench)) == ends
+    await bench.accept(second(NOW + 1), at=NOW + 1)
+    await bench.round()
+    assert bool(await members(bench)) != ends
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_any_clocks(bench: Bench, seed: int) -> None:
+    """Events of some users from servers whose clocks are right, late, or ahead by up to an hour."""
+    chance = random.Random(seed)
+    users = [f"u{number}" for number in range(8)]
+    made = [said("login", NOW, user, device_id=device(n)) for n, user in enumerate(users)]
+    received = [NOW] * len(users)
+    for number in range(80):
+        came = NOW - 90 * 60_000 + number * 60_000
+        at = came + chance.choice([0, 0, -HOUR_MS, -300_000, 300_000, HOUR_MS - 1])
+        user = chance.choice(users)
+        channels = chance.choice([(), ("allow_sms",)])
+        kinds = [blocked(at, user), unblocked(at, user), consents(at, *channels, user=user)]
+        made.append(chance.choice(kinds))
+        received.append(came)
+    for each, came in zip(made, received, strict=True):
+        await bench.accept(each, at=came)
+    await bench.round()
+    expected = await hashed(bench, *Oracle(made, received).excluded())
+    assert await members(bench) == ({"casino": expected} if expected else {})
 
 
 @pytest.mark.parametrize("reason", ["fraud", "compliance", "other"])

@@ -2,7 +2,7 @@
 
 Everything is looked at from the start each time, by id and not by hash. An anonymous id shows its
 devices for each of its users. What it does alone is of one of them; where that counts, it must have
-one at most. Some ids are nobody's.
+one at most. Some ids are nobody's. Nothing has happened later than it was received.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,12 +14,12 @@ NOBODYS = ("null", "11111111-1111-1111-1111-111111111111")
 
 
 class Oracle:
-    """The events of one product."""
+    """The events of one product; `received`: when each came, epoch ms."""
 
-    def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, events: Iterable[Mapping[str, Any]], received: Iterable[int]) -> None:
         self.events = [
-            {**event, "identity": ids}
-            for event in events
+            {**event, "identity": ids, "at": min(event["timestamp"], received_ms)}
+            for event, received_ms in zip(events, received, strict=False)
             if (ids := {name: id for name, id in event["identity"].items() if id not in NOBODYS})
         ]
         self.users_of: dict[str, list[str]] = {}
@@ -71,7 +71,7 @@ class Oracle:
             state[person, subject] = max(before, (at, restricts))
 
         for event in self.events:
-            context, who, at = event["context"], self.person(event), event["timestamp"]
+            context, who, at = event["context"], self.person(event), event["at"]
             match event["event"]:
                 case "account_blocked" if context["block_reason"] == "self_exclusion":
                     say(who, "play", at, True)

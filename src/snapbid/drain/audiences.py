@@ -11,7 +11,7 @@ repeated. The order of arrival doesn't matter: the time of an event decides (con
 - `account_blocked` for `self_exclusion` restricts a person until an `account_unblocked` that names
   this reason or none. Without consent to any channel in the last `marketing_consent_updated`, or to
   marketing in the last `register`, a person is restricted as well. Of events at the same time, the
-  restricting one counts.
+  restricting one counts. None counts as later than it was received, whatever its sender's clock.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -220,7 +220,7 @@ def _restrictions(rows: Sequence[EventRow], persons: Sequence[int | None]) -> li
         read = _RESTRICTING.get(row.event)
         field = read(msgspec.json.decode(row.context)) if read is not None else None
         if field is not None and person is not None:
-            time = {field: row.occurred_at}
+            time = {field: min(row.occurred_at, row.received_at)}
             found.append(Restriction(person=person, product=row.product, **time))
     return found
 
