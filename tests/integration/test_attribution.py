@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 from support.event_bench import CASINO, Bench
-from support.oracle_clicks import EXPIRED, INVALID, NOBODYS, Happened, Issued, Sum, attribute
+from support.oracle_clicks import (
+    CLOCKS_MS,
+    EXPIRED,
+    INVALID,
+    LATER,
+    NOBODYS,
+    Happened,
+    Issued,
+    Sum,
+    attribute,
+)
 from support.sending import event, money
 
 from snapbid.base.settings import load
@@ -27,7 +37,7 @@ from snapbid.warehouse import campaigns, conversions, persons, products, registr
 from snapbid.warehouse.comparison import compare_conversions
 
 DAY = 86_400_000
-FLAGS = (INVALID, EXPIRED)
+FLAGS = (INVALID, EXPIRED, LATER)
 FIRST = "select coalesce(sum(first_deposits), 0)::int from conversion_daily"
 AT = 1_717_243_200_000  # 2024-06-01 12:00 UTC
 SHOP = Product("shop", frozenset({"igaming"}))
@@ -148,6 +158,32 @@ async def test_an_anonymous_person_until_an_event_has_both_ids(bench: Clicks) ->
         ("a", "app_uninstall"): 1,
     }
     assert len(await bench.rows("select from click_link")) == 1
+
+
+async def test_backfilled_events_count_for_no_later_click(bench: Clicks) -> None:
+    """Whether they name it or not; clocks may differ by as much as an event may be dated ahead."""
+    click = await bench.click("a")
+    early = [
+        event(name, "u", AT - age, own, transaction_id=f"{name} {age}", **money(500))
+        for name, own in (("deposit", click), ("withdraw", None))
+        for age in (CLOCKS_MS + 1, DAY, 300 * DAY)
+    ]
+    for documents in ([event("register", "u", AT, click)], early, list(reversed(early))):
+        read = read_batch(json.dumps(documents).encode(), CASINO, AT)
+        assert isinstance(read, BatchResult)
+        rows = [row_of(each, CASINO.name, AT, 0) for each in read.accepted]
+        shown = [each.flag for each in await preview(bench.connection, rows)]
+        await bench.drain_all(*documents)
+        assert await bench.counted() == {("a", "register"): 1}
+        if documents == early:
+            assert shown == [LATER] * 3 + [""] * 3
+            assert (await bench.flags())["deposit"][0] == LATER
+    await bench.drain_all(
+        event("login", "u", AT - CLOCKS_MS), event("email_verified", "u", AT - CLOCKS_MS, click)
+    )
+    assert await bench.counted() == {
+        ("a", "register"): 1, ("a", "login"): 1, ("a", "email_verified"): 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("id", ["null", "(none)", "0", "11111111-1111-1111-1111-111111111111"])
@@ -406,16 +442,17 @@ async def test_any_batches_count_the_same(bench: Clicks, seed: int) -> None:
         user = random.choice([None, "u1", "u2", "u3", NOBODYS[0]])
         device = random.choice(["x1", "x2", NOBODYS[1]] if user is None else [None, "x1", "x2"])
         text = random.choice([None, None, None, None, "foreign", *random.sample(list(issued), 2)])
+        occurred = AT + number - random.choice([0, 0, 1_800_000, CLOCKS_MS, 10 * CLOCKS_MS])
         name, amount = random.choice(["app_open", "deposit"]) if user else "app_open", 7
         more = {"transaction_id": f"t{number}"} | money(amount) if name == "deposit" else {}
-        sent = event(name, user or "", AT + number, text, platform="ios", **more | {
+        sent = event(name, user or "", occurred, text, platform="ios", **more | {
             "currency": "USD"})  # fmt: skip
         if user is None:
             del sent["identity"]["client_user_id"]
         if device is not None:
             sent["identity"]["anonymous_id"] = device
         value = amount * 1_000_000 if name == "deposit" else 0
-        happened.append(Happened("casino", name, at, user, device, text, value))
+        happened.append(Happened("casino", name, occurred, at, user, device, text, value))
         pending.append((sent, at))
         await bench.accept(sent, at=at)
         if random.random() < 0.3:  # again, amid later ones

@@ -16,9 +16,9 @@ from snapbid.events.catalog import EVENTS
 from snapbid.events.examine import MOST_UNKNOWN
 from snapbid.events.fields import PRESETS, Level
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
-from snapbid.events.rulebook import RefusedRequest
+from snapbid.events.rulebook import AHEAD_MS, RefusedRequest
 from snapbid.events.strict_json import MAX_DEPTH
-from snapbid.events.validate import AHEAD_MS, read_batch, read_single
+from snapbid.events.validate import read_batch, read_single
 
 PRODUCT = Product("demo", frozenset(PRESETS))
 LATEST_MS = NOW_MS + AHEAD_MS

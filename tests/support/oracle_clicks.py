@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 DAY_MS = 86_400_000
 NOBODYS = ("null", "11111111-1111-1111-1111-111111111111")
-INVALID, EXPIRED = "click_invalid", "click_expired"
+CLOCKS_MS = 3_600_000  # by which a partner's clock may differ
+INVALID, EXPIRED, LATER = "click_invalid", "click_expired", "click_later"
 
 
 class Issued(NamedTuple):
@@ -25,12 +26,16 @@ class Issued(NamedTuple):
     def counts_at(self, ms: int) -> bool:
         return ms <= self.clicked_ms + self.days * DAY_MS
 
+    def precedes(self, event: "Happened") -> bool:
+        return self.clicked_ms <= event.occurred_ms + CLOCKS_MS
+
 
 class Happened(NamedTuple):
     """A stored event; `click_id` as it came."""
 
     product: str
     event: str
+    occurred_ms: int
     received_ms: int
     user: str | None
     device: str | None
@@ -81,6 +86,8 @@ def attribute(events: Iterable[Happened], issued: Mapping[str, Issued]) -> Attri
                 flag = INVALID
             elif not own.counts_at(event.received_ms):
                 own, flag = None, EXPIRED
+            elif not own.precedes(event):
+                own, flag = None, LATER
         made.flags.append(flag)
         named, shown = (None if id in NOBODYS else id for id in (event.user, event.device))
         device = (event.product, "device", shown or "")
@@ -121,7 +128,8 @@ def _count(
         if known.click is None or own.clicked_ms >= known.click.clicked_ms:
             person.click = own
     elif event.click_id is None and known.click is not None:
-        click = known.click if known.click.clicked_ms <= event.received_ms else None
+        is_later = known.click.clicked_ms > event.received_ms or not known.click.precedes(event)
+        click = None if is_later else known.click
     else:
         click = None
     is_first = click is not None and event.event == "deposit" and not person.has_deposited

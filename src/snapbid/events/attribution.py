@@ -1,12 +1,12 @@
 """Attribution: which events count for which click (contract 12).
 
-An event with a click id of ours counts for its click, if it is accepted within the
-campaign's window of days after it; it is flagged `click_expired` if it is not, and `click_invalid`
-if the id is not one of ours, or its campaign advertises another product: no partner counts for
-another's campaign. An event without a click id counts for its person's last click before it. The
-person is the `client_user_id`, or the `anonymous_id` until an event has both: from then on the
-anonymous id, and its click, are the user's (as in audiences.py). Events of placeholders are
-nobody's: they count for the click that they name alone.
+An event with a click id of ours counts for its click, if it is accepted within the campaign's
+window of days after it; it is flagged `click_expired` if it is not, `click_later` if it happened
+before the click, and `click_invalid` if the id is not one of ours, or its campaign advertises
+another product: no partner counts for another's campaign. An event without a click id counts for
+its person's last click before it. The person is the `client_user_id`, or the `anonymous_id` until
+an event has both: from then on the anonymous id, and its click, are the user's (as in
+audiences.py). Events of placeholders are nobody's: they count for the click that they name alone.
 
 The drain counts in the transaction that stores the events. It passes new ones only, and their
 products are locked. So each event counts once, and the drain that stores a person's next event sees
@@ -22,12 +22,15 @@ import asyncpg
 from snapbid.campaigns.click_id import Click, read
 from snapbid.campaigns.persons import PersonKey
 from snapbid.events.outcomes import AcceptedEvent
+from snapbid.events.rulebook import AHEAD_MS
 from snapbid.warehouse import audiences, conversions, persons
 from snapbid.warehouse.conversions import ClickLink, ConversionKey, ConversionSum
 from snapbid.warehouse.events import EventRow
 
 INVALID: Final = "click_invalid"
 EXPIRED: Final = "click_expired"
+LATER: Final = "click_later"
+CLOCKS: Final = timedelta(milliseconds=AHEAD_MS)  # by which a partner's clock may differ from ours
 DEPOSIT: Final = "deposit"
 
 
@@ -96,7 +99,9 @@ def _flag(row: EventRow, links: Mapping[str, Issued]) -> str:
     issued = links.get(row.click_id)
     if issued is None or issued.product not in (None, row.product):
         return INVALID
-    return EXPIRED if row.received_at > issued.link.expires_at else ""
+    if row.received_at > issued.link.expires_at:
+        return EXPIRED
+    return LATER if issued.link.clicked_at > row.occurred_at + CLOCKS else ""
 
 
 async def count(
@@ -187,9 +192,10 @@ class Attribution:
             if is_later:
                 self.last[person] = latest
             return self._add(row, own, person)
-        if row.click_id is None and before is not None and before.clicked_at <= row.received_at:
-            return self._add(row, before, person)
-        return None
+        if row.click_id is not None or before is None:
+            return None
+        is_later = before.clicked_at > min(row.received_at, row.occurred_at + CLOCKS)
+        return None if is_later else self._add(row, before, person)
 
     def _person(self, row: EventRow, key: PersonKey) -> int | None:
         """Return the person of an event; one with both ids makes the anonymous one the user's."""

@@ -62,7 +62,11 @@ WARNINGS: Final[dict[str, str]] = {
     "rate_missing": "has no exchange rate for that day",
     "click_invalid": "is no click id of this service",
     "click_expired": "is of a click too long ago to count",
+    "click_later": "is of a click after the event",
 }
+
+AHEAD_MS: Final = 3_600_000
+"""How far in the future an event may be dated, since clocks differ."""
 
 VALIDATION_ERROR: Final = "VALIDATION_ERROR"
 UNKNOWN_EVENT_TYPE: Final = "UNKNOWN_EVENT_TYPE"

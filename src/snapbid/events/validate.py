@@ -5,7 +5,7 @@ independent of HTTP: values of `outcomes`, or a `RefusedRequest`.
 """
 
 from collections.abc import Generator
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Raw
 
@@ -14,6 +14,7 @@ from snapbid.events.examine import Examination
 from snapbid.events.fields import CORE
 from snapbid.events.outcomes import AcceptedEvent, BatchResult, Product, SingleResult
 from snapbid.events.rulebook import (
+    AHEAD_MS,
     BATCH_TOO_LARGE,
     MAX_EVENTS,
     VALIDATION_ERROR,
@@ -35,9 +36,6 @@ from snapbid.events.strict_json import (
     elements,
     locate,
 )
-
-AHEAD_MS: Final = 3_600_000
-"""How far in the future an event may be dated."""
 
 Steps: TypeAlias = Generator[None, None, BatchResult | RefusedRequest]
 

@@ -13,13 +13,14 @@ from typing import Any, Final, NamedTuple
 
 from snapbid.campaigns.click_id import Click, ClickKey, creative_digest
 from snapbid.warehouse import conversions
-from support.oracle_clicks import EXPIRED, INVALID, NOBODYS, Happened, Issued, Sum, attribute
+from support.oracle_clicks import EXPIRED, INVALID, LATER, NOBODYS, Happened, Issued, Sum, attribute
 from support.simulator.servers import PostgresServer
 from support.simulator.snapshot import CPMS, SSPS
 
 LIKELY: Final = 0.7  # that a run with events has clicks
 FORGED: Final = "EQAAAAdhYmNkAAAACWVT8QBhdWN0aW9uLsMAAAAAAAAAAAAAAAAAAAAAAAAA"
 AGES_S: Final = (0, 5, 3600, 28 * 86_400, 40 * 86_400)  # of clicks: the last counts no more
+BACKFILLED_MS: Final = 2 * 86_400_000
 CREATIVE: Final = "k"
 _KINDS: Final = (
     "register",
@@ -61,12 +62,16 @@ def draw_rotations(seed: str, seconds: float) -> list[float]:
 
 
 class Sent(NamedTuple):
-    """A server event; `click` is the number of its click, -1 for a forged one, None without."""
+    """A server event; `click` is the number of its click, -1 for a forged one, None without.
+
+    `age_ms`: how long before the run it happened.
+    """
 
     event: str
     identity: dict[str, str]
     click: int | None
     context: dict[str, Any]
+    age_ms: int = 0
 
 
 def event_of(number: int, variant: int) -> Sent:
@@ -90,7 +95,7 @@ def event_of(number: int, variant: int) -> Sent:
         context |= {"game_type": "slot", "game_provider": "p", "bet_result": "win",
                     "bet_result_amount": number % 5 - 2.5, "is_free": number % 4 == 0}  # fmt: skip
     click = rng.choice((None, None, None, -1, *(rng.randrange(12) for _ in range(3))))
-    return Sent(kind, identity, click, context)
+    return Sent(kind, identity, click, context, BACKFILLED_MS if number % 11 == 3 else 0)
 
 
 class ClickBooks:
@@ -182,7 +187,7 @@ class ClickBooks:
 
 
 def _flag(row: Mapping[str, Any]) -> str:
-    return next((flag for flag in row["flags"] if flag in (INVALID, EXPIRED)), "")
+    return next((flag for flag in row["flags"] if flag in (INVALID, EXPIRED, LATER)), "")
 
 
 def _happened(row: Mapping[str, Any], gone: set[str]) -> Happened:
@@ -195,8 +200,8 @@ def _happened(row: Mapping[str, Any], gone: set[str]) -> Happened:
     }.get(row["event"], 0)
     micros = round(value * 1_000_000) if context.get("currency") == "USD" else 0
     return Happened(
-        row["product"], row["event"], row["received"], row["client_user_id"], row["anonymous_id"],
-        FORGED if row["event_id"] in gone else row["click_id"], micros,
+        row["product"], row["event"], row["occurred"], row["received"], row["client_user_id"],
+        row["anonymous_id"], FORGED if row["event_id"] in gone else row["click_id"], micros,
     )  # fmt: skip
 
 
@@ -207,7 +212,8 @@ select c.number as campaign, s.number as ssp from campaign_number c, ssp_number 
 where c.id = $1 and s.descriptor = $2
 """
 _EVENTS: Final = """
-select event_id, product, event, round(extract(epoch from received_at) * 1000)::bigint as received,
+select event_id, product, event, round(extract(epoch from occurred_at) * 1000)::bigint as occurred,
+    round(extract(epoch from received_at) * 1000)::bigint as received,
     client_user_id, anonymous_id, click_id, flags, context::text as context
 from events order by arrival
 """

@@ -190,7 +190,8 @@ def read(name: str, now_ms: int, click_id: Callable[[int], str]) -> AcceptedEven
         sent = clicks.event_of(number, variant)
         if sent.click is not None:
             sent.identity["click_id"] = click_id(sent.click)
-        return _read(sent.event, sent.context, START_S * 1000 + number, sent.identity, now_ms)
+        at_ms = START_S * 1000 + number - sent.age_ms
+        return _read(sent.event, sent.context, at_ms, sent.identity, now_ms)
     if name[0] == "c":
         at_ms, identity = START_S * 1000 + variant, {"client_user_id": f"b{number}"}
         return _read(*_of_bonus(number, variant), at_ms, identity, now_ms)

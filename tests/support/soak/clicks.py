@@ -19,7 +19,8 @@ _CLICK: Final = re.compile(r"click=([A-Za-z0-9_-]{60})")
 _TIME: Final = slice(13, 17)  # of a click id's bytes
 _SIGNS: Final = {"deposit": 1, "withdraw": -1}
 _EVENTS: Final = """
-select product, event, round(extract(epoch from received_at) * 1000)::bigint as received,
+select product, event, round(extract(epoch from occurred_at) * 1000)::bigint as occurred,
+    round(extract(epoch from received_at) * 1000)::bigint as received,
     client_user_id, anonymous_id, click_id, enrichment::text as enrichment, flags
 from events order by arrival
 """
@@ -76,4 +77,5 @@ def _happened(row: Mapping[str, Any]) -> Happened:
     sign = _SIGNS.get(row["event"], 0)
     usd = sign * amounts["amount"]["usd"] if sign else 0
     ids = row["client_user_id"], row["anonymous_id"], row["click_id"]
-    return Happened(row["product"], row["event"], row["received"], *ids, round(usd * 1_000_000))
+    times = row["occurred"], row["received"]
+    return Happened(row["product"], row["event"], *times, *ids, round(usd * 1_000_000))
