@@ -383,13 +383,35 @@ async def test_no_id_is_stored_in_the_clear(bench: Bench) -> None:
 
 
 async def test_a_person_keeps_the_last_devices(bench: Bench) -> None:
+    await define(bench, AUDIENCES[0])
     for first in (0, 60):
         await bench.accept(*(said("login", NOW - n, device_id=device(n))
-                             for n in range(first, first + 60)), blocked())  # fmt: skip
+                             for n in range(first, first + 60)))  # fmt: skip
         await bench.round()
-    found = (await members(bench))["casino"]
+    found = (await members(bench))["logged-in"]
     assert len(found) == audiences.LINKS
     assert found > await hashed(bench, *map(device, range(60, 120)))
+
+
+@pytest.mark.parametrize("restricting", [blocked(), consents(NOW)])
+async def test_who_is_excluded_keeps_his_devices(bench: Bench, restricting: dict[str, Any]) -> None:
+    """However many follow; beyond a bound, none that is new is linked."""
+    await bench.accept(restricting, said("login", device_id=device(0)))
+    await bench.round()
+    for first in range(1, audiences.KEPT_LINKS + 50, 50):
+        many = range(first, first + 50)
+        await bench.accept(*(said("login", NOW - n, device_id=device(n)) for n in many),
+                           said("email_verified", NOW - first, device_id=device(0)))  # fmt: skip
+        await bench.round()
+    found = (await members(bench))["casino"]
+    assert len(found) == audiences.KEPT_LINKS
+    assert found >= await hashed(bench, *map(device, range(audiences.KEPT_LINKS - 50)))
+    lifted = said("account_unblocked", NOW + 1, unblock_reason="other")
+    more = consents(NOW + 1, *CHANNELS), said("login", device_id=device(999))
+    await bench.accept(lifted, *more, at=NOW + 1)
+    await bench.round()
+    assert await members(bench) == {}
+    assert len(await bench.rows("select from person_link")) == audiences.LINKS
 
 
 async def test_ended_rows_are_discarded(bench: Bench) -> None:

@@ -17,6 +17,7 @@ from snapbid.warehouse import conversions, events
 from snapbid.warehouse.events import EventRow
 
 LINKS: Final = 64  # members kept of a person, the last ones seen
+KEPT_LINKS: Final = 256  # of one whom the product must not advertise to, the first ones
 PERSONS: Final = 1_000  # of a product, considered for its audiences behind a member: the last seen
 KEPT_DAYS: Final = 2  # for which ended memberships are kept, for readers that have not seen the end
 DISCARDED: Final = 5_000  # rows deleted at once
@@ -282,12 +283,21 @@ where a.seen_at < excluded.seen_at - interval '1 day' or a.anonymous = any($3) o
         and other.seen_at > a.seen_at)
 returning anonymous, person, xmax = 0 as is_new
 """
+# No id of a restricted person is unlinked for another one, so it is new ones that are left out.
 _LINK: Final = """
 insert into person_link as l (person, member, product, restricted)
-select person, member, i.product, coalesce(r.holds, false)
-from unnest($1::bigint[], $2::bigint[], $3::text[]) as i (person, member, product)
-left join person_restriction r using (person)
-where not exists (select from suppressed_member s where s.member = i.member) order by 1, 2
+select person, member, product, restricted from (
+    select i.*, coalesce(r.holds, false) as restricted, known.member is null as is_new,
+        count(*) filter (where known.member is null) over (
+            partition by i.person order by i.member) as place
+    from unnest($1::bigint[], $2::bigint[], $3::text[]) as i (person, member, product)
+    left join person_restriction r using (person)
+    left join person_link known using (person, member)
+    where not exists (select from suppressed_member s where s.member = i.member)
+) as n
+where not (restricted and is_new)
+    or place + (select count(*) from person_link k where k.person = n.person) <= $4
+order by 1, 2
 on conflict (person, member) do update set seen_at = now()
 where l.seen_at < now() - interval '1 hour'
 returning person
@@ -297,7 +307,7 @@ delete from person_link where (person, member) in (
     select person, member from (
         select person, member, row_number() over (
             partition by person order by seen_at desc, member) as place
-        from person_link where person = any($1)
+        from person_link where person = any($1) and not restricted
     ) as placed where place > $2
 ) returning member
 """
@@ -416,7 +426,7 @@ async def link(
     connection: asyncpg.Connection, links: Collection[Link]
 ) -> tuple[set[int], set[int]]:
     """Link persons with members; return the persons with new links, and members they have lost."""
-    rows = await connection.fetch(_LINK, *map(list, zip(*links, strict=True)))
+    rows = await connection.fetch(_LINK, *map(list, zip(*links, strict=True)), KEPT_LINKS)
     persons = {row["person"] for row in rows}
     lost = await connection.fetch(_UNLINK, list(persons), LINKS) if persons else []
     return persons, {row["member"] for row in lost}
