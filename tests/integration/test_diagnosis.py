@@ -187,6 +187,7 @@ def test_what_an_ssp_did_not_mean(stack: Stack) -> None:
         """Send what is counted only where there is time to look at it."""
         small = {"id": "1", "banner": {"w": 9, "h": 9}}
         assert send(stack, "luna", request("small", imp=[small])) == 204
+        assert send(stack, "luna", request("bare", imp=[{"id": "1", "banner": {}}])) == 204
         dear = {"id": "1", "banner": {"w": 300, "h": 250}, "bidfloor": 900}
         assert send(stack, "luna", request("dear", imp=[dear])) == 204
         assert send(stack, "luna", request("bad", badv=["shop.example"])) == 204
@@ -204,9 +205,10 @@ def test_what_an_ssp_did_not_mean(stack: Stack) -> None:
     assert send(stack, "luna", request("untyped"), "")["impid"] == "1"
     rule = "is required, and its name is written in other letters"
     wanted = {
-        "rules": {"floor", "size", "blocked advertiser", "format"},
+        "rules": {"floor", "size", "size missing", "blocked advertiser", "format"},
         "unused": {
             ("device.geo.country", "is no country of ISO 3166-1"): True,
+            ("imp[].banner", "states no size, neither w and h nor format"): True,
             ("imp[].native.request.assets[].id", "is missing"): True,
             ("site", "is not read, since its name is written in other letters"): True,
         },

@@ -72,6 +72,7 @@ CAUSES = {
     "creative.delivery": "delivery",
     "creative.player": "player",
 }
+NOT_TAKEN = {"size", "size missing", "native request", "format"}
 OF_FORMAT = {"creative.media", "creative.size", "creative.native"}
 
 
@@ -129,7 +130,7 @@ def compare(
             for creative, plain in zip(parsed.creatives, campaign["creatives"], strict=True):
                 named = set(causes(creative, decoded, imp, situation, parsed.cpm_micros))
                 misfits = {*oracle.misfits(slot, campaign, plain)} - {"creative.suspended"}
-                if named & {"size", "format"}:
+                if named & NOT_TAKEN:
                     assert len(named) == 1
                     assert misfits & OF_FORMAT
                 else:

@@ -2,25 +2,35 @@
 
 The matcher returns the first rule that refuses a campaign, in its own order. The campaign that
 passed the most rules shows what the request lacks: had it passed that rule too, it might have bid.
-This examines every campaign, so it runs on samples, off the bid path.
+This examines every campaign, so it runs on samples, off the bid path. Where the matcher's rule is
+several in one (a creative's limits, a deal's terms), it is asked again with fewer of them.
 """
 
-from collections.abc import Iterator
-from typing import Final
+import json
+from collections.abc import Container, Iterator
+from typing import Any, Final, NamedTuple
 
-from snapbid.bidding.lookups import NO_RATE
+from msgspec.structs import replace
+
+from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.native_request import NATIVE_REQUESTS
 from snapbid.bidding.request import BidRequest, Imp
 from snapbid.bidding.snapshot import CatalogSnapshot
-from snapbid.catalog.catalog import Index
-from snapbid.catalog.payload import decode_payload
+from snapbid.catalog.catalog import Query
+from snapbid.catalog.payload import MEDIA, decode_payload
 from snapbid.catalog.single import DIMENSION_NAMES, FORMAT_NAME, Refusal, dimension_name
 
 MOST_CAMPAIGNS: Final = 1_000  # examined per impression: of more, a sample across all prices
 MOST_IMPRESSIONS: Final = 4
 MOST_REFUSED: Final = 50
-BANNER: Final = 1  # as in OpenRTB 2.6, 4.2.3, mtype
+MOST_NAMED: Final = 20  # campaigns, with the highest prices, that are asked again
 
 SIZE: Final = "size"
+SIZE_MISSING: Final = "size missing"
+NATIVE_REQUEST: Final = "native request"
+FLOOR: Final = "floor"
+LANGUAGE: Final = "language"
+PRICE: Final = "price"
 DEAL_FLOOR: Final = "deal floor"
 BUDGET: Final = "budget"
 NO_CAMPAIGNS: Final = "no campaigns"
@@ -31,7 +41,7 @@ LABELS: Final = {  # in the order of the matcher (catalog/_index), after targeti
     Refusal.REFUSED_USER: "no recognised user",
     Refusal.REFUSED_DEAL: "deal terms",
     Refusal.REFUSED_PRIVATE_AUCTION: "private auction",
-    Refusal.REFUSED_FLOOR: "floor",
+    Refusal.REFUSED_FLOOR: FLOOR,
     Refusal.REFUSED_SEAT: "seat",
     Refusal.REFUSED_BLOCKED_APP: "blocked app",
     Refusal.REFUSED_BLOCKED_ADVERTISER: "blocked advertiser",
@@ -43,10 +53,46 @@ LABELS: Final = {  # in the order of the matcher (catalog/_index), after targeti
     Refusal.REFUSED_SUSPENDED: "creative suspended",
 }
 """Labels of the refusals other than targeting."""
+CREATIVE_LIMITS: Final = {
+    "secure": ("secure",),
+    "attributes": ("battr",),
+    "mimes": ("mimes",),
+    "protocols": ("protocols", "protocol"),
+    "duration": ("minduration", "maxduration", "rqddurs", "poddur"),
+    "linear": ("linearity",),
+    "skippable": ("skip",),
+    "bitrate": ("minbitrate", "maxbitrate"),
+    "delivery": ("delivery",),
+    "player": ("boxingallowed",),
+    "apis": ("api",),
+    "type": ("btype",),
+    LANGUAGE: (),  # the request says so
+    "native": ("request", "ver"),
+    PRICE: ("mincpmpersec", "durfloors"),
+}
+"""Limits that may refuse a creative whose format the impression takes, with their fields."""
 RULES: Final = frozenset(
-    {NO_CAMPAIGNS, BUDGET, *LABELS.values(), SIZE, DEAL_FLOOR, *DIMENSION_NAMES}
-) - {"paused", "product"}
+    {
+        *(NO_CAMPAIGNS, BUDGET, SIZE, SIZE_MISSING, NATIVE_REQUEST, DEAL_FLOOR),
+        *LABELS.values(),
+        *DIMENSION_NAMES,
+        *(f"creative {limit}" for limit in CREATIVE_LIMITS),
+    }
+) - {"paused", "product", "creative", f"creative {PRICE}"}
 """All values that `last_rule` may return."""
+ANY_ASSETS: Final = json.dumps(
+    {
+        "assets": [
+            {"id": id_, kind: asked}
+            for id_, (kind, asked) in enumerate(
+                [("title", {}), ("img", {}), ("video", {})]
+                + [("data", {"type": number}) for number in range(1, 13)]
+            )
+        ]
+    }
+)
+"""A native request that takes whatever there is."""
+_UNLIMITED: Final = {"api": list(range(32)), "request": ANY_ASSETS}  # where absence is a limit, too
 
 _Verdict = tuple[Refusal, int]
 _ORDER: Final = {refusal: 100 + number for number, refusal in enumerate(LABELS)}
@@ -57,9 +103,8 @@ _ELIGIBLE: Final = (Refusal.NOT_REFUSED, -1)
 
 def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: int) -> str:
     """Return the rule that kept the closest campaign from bidding on a request: one of RULES."""
-    catalog = snapshot.catalog
-    lookups = snapshot.lookups.bidding_in(request.cur) or snapshot.lookups
-    query = catalog.index.query(lookups, request, ssp, catalog.ssps[ssp], now_ms)
+    asking = _Asking(request, ssp, snapshot, now_ms)
+    query = asking.query(request)
     furthest, rule = _furthest(_NOTHING), NO_CAMPAIGNS
     for imp in (request.imp or ())[:MOST_IMPRESSIONS]:
         if not query.impression(imp):
@@ -67,14 +112,31 @@ def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: 
         if any(query.explain(rank) == _ELIGIBLE for rank in _refused(snapshot)):
             return BUDGET
         found: dict[_Verdict, list[int]] = {}
-        for rank in _some(len(catalog.index)):
+        for rank in _some(len(snapshot.catalog.index)):
             if not _is_refused(snapshot, rank):
                 found.setdefault(query.explain(rank), []).append(rank)
         found.pop(_ELIGIBLE, None)  # reactivated since
         verdict = max(found, key=_furthest, default=_NOTHING)
         if _furthest(verdict) > furthest:
-            furthest, rule = _furthest(verdict), _named(verdict, found[verdict], imp, snapshot)
+            furthest = _furthest(verdict)
+            rule = _named(verdict, found[verdict][:MOST_NAMED], imp, asking)
     return rule
+
+
+class _Asking(NamedTuple):
+    """What the matcher is asked about."""
+
+    request: BidRequest
+    ssp: str
+    snapshot: CatalogSnapshot
+    now_ms: int
+
+    def query(self, request: BidRequest) -> Query:
+        """Start a search for the request, or a changed one."""
+        snapshot = self.snapshot
+        lookups: Lookups = snapshot.lookups.bidding_in(request.cur) or snapshot.lookups
+        canonical = snapshot.catalog.ssps[self.ssp]
+        return snapshot.catalog.index.query(lookups, request, self.ssp, canonical, self.now_ms)
 
 
 def _furthest(verdict: _Verdict) -> int:
@@ -83,31 +145,100 @@ def _furthest(verdict: _Verdict) -> int:
     return dimension if refusal == Refusal.REFUSED_TARGETING else _ORDER[refusal]
 
 
-def _named(verdict: _Verdict, ranks: list[int], imp: Imp, snapshot: CatalogSnapshot) -> str:
+def _named(verdict: _Verdict, ranks: list[int], imp: Imp, asking: _Asking) -> str:
+    """Name the rule that refused these campaigns."""
     refusal, dimension = verdict
-    index = snapshot.catalog.index
     if refusal == Refusal.REFUSED_TARGETING:
         name = dimension_name(dimension)
         if name == "product":  # that somebody excluded himself is nobody else's business
             return "audience"
-        has_size = imp.banner is not None and (imp.banner.w or imp.banner.format)
-        if (
-            name == FORMAT_NAME
-            and has_size
-            and any(_has_banner(index, rank) for rank in ranks[:20])
-        ):
-            return SIZE
-        return name
-    deals = (imp.pmp.deals if imp.pmp is not None else None) or ()
-    floors = [snapshot.lookups.floor_micros(deal.bidfloor, deal.bidfloorcur) for deal in deals]
-    lowest = min((floor for floor in floors if floor != NO_RATE), default=0)
-    if refusal == Refusal.REFUSED_DEAL and index.price(ranks[0]) < lowest:
-        return DEAL_FLOOR
+        return format_rule(imp, _media(ranks, asking)) if name == FORMAT_NAME else name
+    if refusal == Refusal.REFUSED_DEAL:
+        return _rule_of_deals(ranks, imp, asking)
+    if refusal == Refusal.REFUSED_CREATIVE:
+        return _rule_of_creatives(ranks, imp, asking)
     return LABELS[refusal]
 
 
-def _has_banner(index: Index, rank: int) -> bool:
-    return any(each.mtype == BANNER for each in decode_payload(index.payload(rank)).creatives)
+def _media(ranks: list[int], asking: _Asking) -> set[int]:
+    index = asking.snapshot.catalog.index
+    return {one.mtype for rank in ranks for one in decode_payload(index.payload(rank)).creatives}
+
+
+def format_rule(imp: Imp, media: Container[int]) -> str:
+    """Return why an impression takes no creative of these media (`mtype`)."""
+    if MEDIA["banner"] in media and imp.banner is not None:
+        return SIZE if sizes_of(imp) else SIZE_MISSING
+    if (
+        MEDIA["native"] in media and imp.native is not None
+    ):  # a request that can be read would take it
+        return NATIVE_REQUEST
+    return FORMAT_NAME
+
+
+def sizes_of(imp: Imp) -> list[str]:
+    """Return the distinct banner sizes of an impression."""
+    banner = imp.banner
+    if banner is None:
+        return []
+    pairs = [(format.w, format.h) for format in (*(banner.format or ()), banner)]
+    return list(dict.fromkeys(f"{w}x{h}" for w, h in pairs if w and h))
+
+
+def _rule_of_deals(ranks: list[int], imp: Imp, asking: _Asking) -> str:
+    """Return the rule of campaigns that the deals refuse: the deals' prices, if they refuse all of
+    them in any case.
+    """
+    query = asking.query(asking.request)
+    query.impression(with_open_deals(imp))
+    verdicts = {query.explain(rank)[0] for rank in ranks}
+    return DEAL_FLOOR if verdicts == {Refusal.REFUSED_DEAL} else LABELS[Refusal.REFUSED_DEAL]
+
+
+def with_open_deals(imp: Imp) -> Imp:
+    """Return an impression whose deals are open to all seats and advertisers."""
+    if imp.pmp is None:
+        return imp
+    deals = [replace(deal, wseat=None, wadomain=None) for deal in imp.pmp.deals or ()]
+    return replace(imp, pmp=replace(imp.pmp, deals=deals))
+
+
+def _rule_of_creatives(ranks: list[int], imp: Imp, asking: _Asking) -> str:
+    """Return the limit that keeps the last of the campaigns' creatives from the impression, if they
+    are applied one after the other.
+    """
+    query = asking.query(replace(asking.request, wlang=None, wlangb=None))
+    if imp.native and NATIVE_REQUESTS.read(imp.native.request, imp.native.ver) is None:
+        imp = replace(imp, native=None)  # it takes none, whatever its other limits
+    applied: list[str] = []
+    for limit in CREATIVE_LIMITS:
+        if limit != LANGUAGE:
+            applied.append(limit)
+            query.impression(with_limits(imp, applied))
+            ranks = [rank for rank in ranks if query.explain(rank)[0] != Refusal.REFUSED_CREATIVE]
+            if not ranks:
+                return FLOOR if limit == PRICE else f"creative {limit}"
+    return f"creative {LANGUAGE}"
+
+
+def with_limits(imp: Imp, kept: Container[str]) -> Imp:
+    """Return an impression without the limits on creatives other than these (CREATIVE_LIMITS)."""
+    dropped = {
+        field: _UNLIMITED.get(field)
+        for limit, fields in CREATIVE_LIMITS.items()
+        if limit not in kept
+        for field in fields
+    }
+    limited: Imp = _without(imp, dropped)
+    for medium in MEDIA:
+        if (given := getattr(limited, medium)) is not None:
+            setattr(limited, medium, _without(given, dropped))
+    return limited
+
+
+def _without(limited: Any, dropped: dict[str, Any]) -> Any:
+    own = {name: value for name, value in dropped.items() if hasattr(limited, name)}
+    return replace(limited, **own)
 
 
 def _some(campaigns: int) -> range:

@@ -5,11 +5,12 @@ import msgspec
 from snapbid.campaigns.campaign import Budget, Campaign, Creative, Declaration, FrequencyCap
 from snapbid.campaigns.domains import line_of
 from snapbid.campaigns.native import NativeAd
-from snapbid.catalog._builder import MEDIA
+from snapbid.catalog._builder import MEDIA as MEDIA
 from snapbid.catalog._builder import Builder as Builder
 from snapbid.reference.taxonomies import categories_of
 
 __all__ = [
+    "MEDIA",
     "Builder",
     "CampaignPayload",
     "CreativePayload",

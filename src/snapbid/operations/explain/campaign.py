@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from snapbid.bidding.refusals import ANY_ASSETS
 from snapbid.bidding.request import BidRequest, Dsa, Imp, Native, Pmp
 from snapbid.campaigns.campaign import Campaign, Creative, Values
 from snapbid.campaigns.native import NativeAd, NativeLink
@@ -18,7 +19,6 @@ from snapbid.operations.explain import words
 from snapbid.operations.explain.carried import Carried, known_by, unrecognised
 from snapbid.operations.explain.codes import Code, RuleCheck, code_of
 from snapbid.operations.explain.creatives import (
-    ANY_ASSETS,
     ANY_PRICE,
     causes,
     creative_rows,

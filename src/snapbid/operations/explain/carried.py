@@ -7,6 +7,7 @@ from snapbid.bidding.identity import recognise
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.native_request import NATIVE_REQUESTS
 from snapbid.bidding.privacy import Objection
+from snapbid.bidding.refusals import sizes_of
 from snapbid.bidding.request import BidRequest, Device, Imp, User
 from snapbid.campaigns import codes
 
@@ -81,12 +82,3 @@ def asked(imp: Imp) -> str:
         readable = NATIVE_REQUESTS.read(imp.native.request, imp.native.ver) is not None
         parts.append("native" if readable else "native, whose request cannot be read")
     return "; ".join(parts) or "no media"
-
-
-def sizes_of(imp: Imp) -> list[str]:
-    """Return the distinct banner sizes of an impression."""
-    banner = imp.banner
-    if banner is None:
-        return []
-    pairs = [(format.w, format.h) for format in (*(banner.format or ()), banner)]
-    return list(dict.fromkeys(f"{w}x{h}" for w, h in pairs if w and h))

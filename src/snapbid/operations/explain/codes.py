@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from snapbid.bidding.refusals import NATIVE_REQUEST, SIZE, SIZE_MISSING
 from snapbid.campaigns.suspensions import REASONS
 from snapbid.catalog.single import FORMAT_NAME, Refusal
 
@@ -51,7 +52,7 @@ BELOW_FLOOR: Final = _loss(100, "Bid was Below Auction Floor")
 BELOW_DEAL_FLOOR: Final = _loss(101, "Bid was Below Deal Floor")
 HIGHER_BID: Final = _loss(102, "Lost to Higher Bid")
 DEAL_BID: Final = _loss(103, "Lost to a Bid for a PMP Deal")
-SIZE: Final = filtered(203)
+_SIZE: Final = filtered(203)
 FORMAT: Final = filtered(204)
 
 _BLOCKED_PLACE: Final = _no_bid(7, "Blocked Publisher or Site")
@@ -79,9 +80,11 @@ _REFUSALS: Final = {
     Refusal.REFUSED_USER: UNMATCHED_USER,
 }
 CREATIVE: Final = {
-    "size": SIZE,
-    "player": SIZE,
+    SIZE: _SIZE,
+    SIZE_MISSING: _SIZE,
+    "player": _SIZE,
     FORMAT_NAME: FORMAT,
+    NATIVE_REQUEST: FORMAT,
     "linear": FORMAT,
     "price": BELOW_FLOOR,
     "secure": filtered(207),

@@ -3,56 +3,25 @@
 As in `campaign.py`, each verdict is the matcher's, on one creative and one kind of limit.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from snapbid.bidding.refusals import CREATIVE_LIMITS, LANGUAGE, PRICE, format_rule, with_limits
 from snapbid.bidding.request import BidRequest, Deal, Imp
 from snapbid.campaigns.campaign import Campaign, Creative, Values
 from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.catalog.payload import MEDIA
 from snapbid.catalog.single import FORMAT_NAME, Refusal
 from snapbid.operations.explain import words
-from snapbid.operations.explain.carried import asked, sizes_of
+from snapbid.operations.explain.carried import asked
 from snapbid.operations.explain.codes import BELOW_DEAL_FLOOR, CREATIVE, RuleCheck, filtered
 from snapbid.operations.explain.search import Situation, ask, deals_of
 
 ANY_PRICE: Final = 10**9  # micro-USD; even without a floor a price may round down to nothing
 _replace = msgspec.structs.replace
-ANY_ASSETS: Final = json.dumps(
-    {
-        "assets": [
-            {"id": id_, kind: asked}
-            for id_, (kind, asked) in enumerate(
-                [("title", {}), ("img", {}), ("video", {})]
-                + [("data", {"type": number}) for number in range(1, 13)]
-            )
-        ]
-    }
-)
-"""A native request that takes whatever there is."""
-
-# Limits that may refuse a creative of the impression's format, with their fields.
-_LIMITS: Final = {
-    "secure": ("secure",),
-    "attributes": ("battr",),
-    "mimes": ("mimes",),
-    "protocols": ("protocols", "protocol"),
-    "duration": ("minduration", "maxduration", "rqddurs", "poddur"),
-    "linear": ("linearity",),
-    "skippable": ("skip",),
-    "bitrate": ("minbitrate", "maxbitrate"),
-    "delivery": ("delivery",),
-    "player": ("boxingallowed",),
-    "apis": ("api",),
-    "type": ("btype",),
-    "language": (),  # the request says so
-    "native": ("request", "ver"),
-    "price": ("mincpmpersec", "durfloors"),
-}
 SUSPENDED: Final = "suspended"
-_SHAPE: Final = ("w", "h", "format")  # of a banner, or of a player
 _FITS: Final = (Refusal.NOT_REFUSED, None)
 _ROUNDED_OFF: Final = (Refusal.REFUSED_FLOOR, None)  # no price at all in the bids' currency
 
@@ -66,35 +35,33 @@ def causes(
     plain = BidRequest(id=request.id)
     speaking = _replace(plain, wlang=request.wlang, wlangb=request.wlangb)
     bare = Campaign(id="c", advertiser="c", cpm_micros=ANY_PRICE, creatives=(creative,))
-    alone = _replace(bare, creatives=(_replace(creative, apis=()),))
     priced = _replace(bare, cpm_micros=price_micros)
     answer = ask(priced, speaking, _replace(imp, pmp=None, bidfloor=None), situation)
     if answer == _FITS:
         return []
     if answer == (Refusal.REFUSED_TARGETING, FORMAT_NAME):
-        return ["size" if creative.media == "banner" and sizes_of(imp) else FORMAT_NAME]
+        return [format_rule(imp, {MEDIA[creative.media]})]
     return [
-        cause
-        for cause, fields in _LIMITS.items()
+        limit
+        for limit in CREATIVE_LIMITS
         if ask(
-            {"apis": bare, "price": _replace(alone, cpm_micros=price_micros)}.get(cause, alone),
-            speaking if cause == "language" else plain,
-            _with_only(imp, creative.media, fields),
+            priced if limit == PRICE else bare,
+            speaking if limit == LANGUAGE else plain,
+            _with_only(imp, creative.media, limit),
             situation,
         )
         not in (_FITS, _ROUNDED_OFF)
     ]
 
 
-def _with_only(imp: Imp, media: str, fields: tuple[str, ...]) -> Imp:
-    """Return the impression with one format, and with only the limits in these fields."""
-    given: Any = getattr(imp, media)
-    kept = {name: getattr(given, name) for name in (*_SHAPE, *fields) if hasattr(given, name)}
-    if media == "native" and "request" not in fields:
-        kept["request"] = ANY_ASSETS
-    secure = imp.secure if "secure" in fields else None
+def _with_only(imp: Imp, media: str, limit: str) -> Imp:
+    """Return the impression with one format, and with only this limit."""
+    limited = with_limits(imp, {limit})
     return Imp(
-        id=imp.id, secure=secure, bidfloorcur=imp.bidfloorcur, **{media: type(given)(**kept)}
+        id=imp.id,
+        secure=limited.secure,
+        bidfloorcur=imp.bidfloorcur,
+        **{media: getattr(limited, media)},
     )
 
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from snapbid.bidding.refusals import BANNER, DEAL_FLOOR, LABELS
-from snapbid.bidding.refusals import SIZE as SIZE_LABEL
+from snapbid.bidding.refusals import DEAL_FLOOR, LABELS, format_rule
 from snapbid.bidding.request import BidRequest, Deal, Imp
 from snapbid.campaigns.campaign import Campaign
 from snapbid.catalog.catalog import Index
@@ -13,8 +12,8 @@ from snapbid.catalog.payload import CampaignPayload, decode_payload
 from snapbid.catalog.single import FORMAT_NAME, Refusal
 from snapbid.ledger.bids.records import BidVerdict
 from snapbid.operations.explain import words
-from snapbid.operations.explain.carried import Carried, asked, sizes_of
-from snapbid.operations.explain.codes import BELOW_DEAL_FLOOR, CAP_MET, SIZE, Code, code_of
+from snapbid.operations.explain.carried import Carried, asked
+from snapbid.operations.explain.codes import BELOW_DEAL_FLOOR, CAP_MET, CREATIVE, Code, code_of
 from snapbid.operations.explain.search import NO_RATE
 
 SAMPLE = 20  # campaigns named per group: those with the highest prices
@@ -72,7 +71,6 @@ class Groups:
         self._deals = deals
         self._rivals = rivals
         self._lowest = min((floor for _, floor in deals if floor != NO_RATE), default=0)
-        self._sizes = set(sizes_of(imp))
         self._found: dict[str, _GroupTally] = {}
         self._ids: dict[int, str] = {}
 
@@ -81,8 +79,9 @@ class Groups:
         if refusal == Refusal.NOT_REFUSED:
             return
         label, code = name or LABELS[refusal], code_of(refusal, name)
-        if name == FORMAT_NAME and self._sizes and self._has_banner(rank):
-            label, code = SIZE_LABEL, SIZE
+        if name == FORMAT_NAME:
+            label = format_rule(self._imp, self._media(rank))
+            code = CREATIVE[label]
         elif refusal == Refusal.REFUSED_DEAL and self._index.price(rank) < self._lowest:
             label, code = DEAL_FLOOR, BELOW_DEAL_FLOOR
         self._add(rank, label, code, name)
@@ -111,9 +110,9 @@ class Groups:
         if len(group.ranks) < SAMPLE:
             group.ranks.append(rank)
 
-    def _has_banner(self, rank: int) -> bool:
+    def _media(self, rank: int) -> set[int]:
         document = decode_payload(self._index.payload(rank))
-        return any(creative.mtype == BANNER for creative in document.creatives)
+        return {creative.mtype for creative in document.creatives}
 
     def samples(self) -> list[str]:
         """Return the ids of the campaigns to name."""

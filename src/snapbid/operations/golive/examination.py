@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from snapbid.bidding.bid import Reason
 from snapbid.bidding.native_request import NATIVE_REQUESTS, fault_of
-from snapbid.bidding.refusals import last_rule
+from snapbid.bidding.refusals import last_rule, sizes_of
 from snapbid.bidding.request import BidRequest
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.bidding.spelling import misspelt_in
@@ -45,6 +45,8 @@ def examine(sample: Sample) -> Iterator[str]:
 def _faults(sample: Sample) -> Iterator[str]:
     """Yield paths (without indices) and rules of what cannot be used, as in a refusal's detail."""
     for imp in sample.request.imp or ():
+        if imp.banner is not None and not sizes_of(imp):
+            yield "imp[].banner: states no size, neither w and h nor format"
         native = imp.native
         if native is not None and NATIVE_REQUESTS.read(native.request, native.ver) is None:
             yield f"imp[].native.request{fault_of(native.request)}"

@@ -9,7 +9,15 @@ import msgspec
 from msgspec import Struct
 
 from snapbid.bidding.bid import Reason
-from snapbid.bidding.refusals import BUDGET, DEAL_FLOOR, NO_CAMPAIGNS, SIZE
+from snapbid.bidding.refusals import (
+    BUDGET,
+    DEAL_FLOOR,
+    FLOOR,
+    NATIVE_REQUEST,
+    NO_CAMPAIGNS,
+    SIZE,
+    SIZE_MISSING,
+)
 from snapbid.operations.golive.checklist import NO_COUNTRY, REQUIRED, Item, judge
 from snapbid.operations.golive.examination import EXAMINED, RULE, UNMATCHED, UNUSED
 from snapbid.operations.golive.store import RecentRequestStats, SspRequestStats
@@ -38,10 +46,10 @@ RULES: Final = {
     BUDGET: "the budgets of the campaigns that match are used up for now",
     "flight": "the campaigns that match have not started yet, or are over",
     "no recognised user": "campaigns with frequency caps need a user: user.id, device.ifa, an eid",
-    "deal terms": "the deals' seats, domains or prices by duration exclude their campaigns",
-    DEAL_FLOOR: "the deals' floors are above the bids",
+    "deal terms": "the deals' wseat or wadomain excludes their campaigns",
+    DEAL_FLOOR: "the deals' floors, by duration, too, are above the bids or have no exchange rate",
     "private auction": "private_auction is 1, and no campaign has one of the deals",
-    "floor": "the floor is above the bids of all campaigns that match",
+    FLOOR: "the floor, or mincpmpersec or durfloors, is above the bids of the campaigns that match",
     "seat": "wseat or bseat excludes the campaigns that match",
     "blocked app": "bapp blocks the campaigns that match",
     "blocked advertiser": "badv blocks the campaigns that match",
@@ -49,9 +57,24 @@ RULES: Final = {
     "pod": "an advertiser has another impression of the pod already",
     "dsa": "dsarequired asks for what no campaign declares",
     "geo_radius": "lat and lon are outside the campaigns' areas, or missing",
-    "creative": "mimes, battr, api, duration or the like exclude the creatives",
+    "creative secure": "secure is 1, and the creatives are not secure",
+    "creative attributes": "battr blocks the creatives",
+    "creative mimes": "mimes has none of the creatives' media types",
+    "creative protocols": "protocols has none of the creatives'",
+    "creative duration": "minduration, maxduration, rqddurs or poddur excludes the creatives",
+    "creative linear": "linearity excludes the creatives",
+    "creative skippable": "skip is 0, and no creative is known not to be skippable",
+    "creative bitrate": "minbitrate or maxbitrate excludes the creatives",
+    "creative delivery": "delivery excludes the creatives",
+    "creative player": "boxingallowed is 0, and no creative has the player's shape",
+    "creative apis": "api lacks a framework that the creatives need",
+    "creative type": "btype blocks the creatives",
+    "creative language": "wlang or wlangb excludes the creatives' languages",
+    "creative native": "no creative has the assets that the native request requires",
     "creative suspended": "the creatives were rejected before, and are tried again later",
     SIZE: "no campaign has a creative of these banner sizes",
+    SIZE_MISSING: "the banner states no size: send w and h, or format",
+    NATIVE_REQUEST: "native.request cannot be read: see the values that could not be used",
     "format": "no campaign has a creative for this media type",
 }
 """The last rules that refused campaigns; see `rule_meaning` for the rest."""
