@@ -10,14 +10,14 @@ from typing import Final
 
 import msgspec
 
-from snapbid.bidding.refusals import ANY_ASSETS
+from snapbid.bidding.refusals import ANY_ASSETS, with_open_deals
 from snapbid.bidding.request import BidRequest, Dsa, Imp, Native, Pmp
 from snapbid.campaigns.campaign import Campaign, Creative, Values
 from snapbid.campaigns.native import NativeAd, NativeLink
 from snapbid.catalog.single import Refusal, index_of
 from snapbid.operations.explain import words
 from snapbid.operations.explain.carried import Carried, known_by, unrecognised
-from snapbid.operations.explain.codes import Code, RuleCheck, code_of
+from snapbid.operations.explain.codes import BELOW_DEAL_FLOOR, Code, RuleCheck, code_of
 from snapbid.operations.explain.creatives import (
     ANY_PRICE,
     causes,
@@ -88,6 +88,9 @@ def _refusals(
         if refusal == Refusal.NOT_REFUSED:
             return
         code = code_of(refusal, dimension)
+        if refusal == Refusal.REFUSED_DEAL:
+            is_priced = ask(campaign, request, with_open_deals(imp), situation) == answer
+            code = BELOW_DEAL_FLOOR if is_priced else code
         if dimension == PRODUCT:
             yield PRODUCT, code
             campaign = _replace(campaign, product=None)

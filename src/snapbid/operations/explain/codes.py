@@ -1,5 +1,6 @@
 """OpenRTB's codes for no bid (2.6, 5.24; AdCOM 1.0) and for a lost bid (2.5, 5.25), for those of
-our rules that have an equivalent. Most targeting has none.
+our rules that have an equivalent. Most targeting has none, nor have durations, bit rates, delivery,
+skipping and APIs.
 """
 
 from typing import Final, Literal
@@ -85,10 +86,15 @@ CREATIVE: Final = {
     "player": _SIZE,
     FORMAT_NAME: FORMAT,
     NATIVE_REQUEST: FORMAT,
+    "mimes": FORMAT,
+    "protocols": FORMAT,
     "linear": FORMAT,
+    "native": FORMAT,
     "price": BELOW_FLOOR,
     "secure": filtered(207),
+    "language": filtered(208),
     "attributes": filtered(210),
+    "type": filtered(211),
 }
 
 

@@ -14,7 +14,7 @@ from snapbid.ledger.bids.records import BidVerdict
 from snapbid.operations.explain import words
 from snapbid.operations.explain.carried import Carried, asked
 from snapbid.operations.explain.codes import BELOW_DEAL_FLOOR, CAP_MET, CREATIVE, Code, code_of
-from snapbid.operations.explain.search import NO_RATE
+from snapbid.operations.explain.search import Search
 
 SAMPLE = 20  # campaigns named per group: those with the highest prices
 
@@ -53,8 +53,8 @@ class _GroupTally(msgspec.Struct):
 class Groups:
     """Collects the campaigns (by rank, highest price first) that may not bid on an impression.
 
-    `floor` is in micro-USD; `deals` come with their floors; `rivals` are the advertisers that have
-    other impressions of its pod.
+    `floor` is in micro-USD; `deals` come with their floors; `opened` is the search for the
+    impression with open deals; `rivals` are the advertisers that have other impressions of its pod.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Groups:
         imp: Imp,
         floor: int,
         deals: Sequence[tuple[Deal, int]],
+        opened: Search,
         rivals: Sequence[str],
     ) -> None:
         self._index = index
@@ -70,7 +71,7 @@ class Groups:
         self._floor = floor
         self._deals = deals
         self._rivals = rivals
-        self._lowest = min((floor for _, floor in deals if floor != NO_RATE), default=0)
+        self._opened = opened
         self._found: dict[str, _GroupTally] = {}
         self._ids: dict[int, str] = {}
 
@@ -82,7 +83,7 @@ class Groups:
         if name == FORMAT_NAME:
             label = format_rule(self._imp, self._media(rank))
             code = CREATIVE[label]
-        elif refusal == Refusal.REFUSED_DEAL and self._index.price(rank) < self._lowest:
+        elif refusal == Refusal.REFUSED_DEAL and self._opened.explain(rank)[0] == refusal:
             label, code = DEAL_FLOOR, BELOW_DEAL_FLOOR
         self._add(rank, label, code, name)
 

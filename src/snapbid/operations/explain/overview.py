@@ -20,6 +20,7 @@ from snapbid.bidding.cost import MAX_COST, cost_of, quantity_of
 from snapbid.bidding.lookups import USD, Lookups
 from snapbid.bidding.pods import pods_of
 from snapbid.bidding.reasons import unanswered
+from snapbid.bidding.refusals import with_open_deals
 from snapbid.bidding.request import BidRequest, Imp, Text, decode
 from snapbid.bidding.snapshot import limits_of
 from snapbid.campaigns.campaign import Campaign
@@ -186,7 +187,10 @@ async def explain(
             f"{Reason.LONG_ID.value}: id is over 512 bytes, its notifications could not be taken"
         )
         return msgspec.structs.replace(base, reason=reason)
-    explainer = _ImpressionExplainer(snapshot, request, search, lookups, rivals, look, documents)
+    opened = Search(snapshot.catalog.index, request, situation)
+    explainer = _ImpressionExplainer(
+        snapshot, request, search, opened, lookups, rivals, look, documents
+    )
     impressions = [await explainer.explain(imp) for imp in request.imp or ()]
     cut_short = _cut_short(request, situation, snapshot, cpu_ms)
     if cut_short:
@@ -248,6 +252,7 @@ class _ImpressionExplainer:
         snapshot: CatalogSnapshot,
         request: BidRequest,
         search: Search,
+        opened: Search,
         lookups: Lookups,
         rivals: dict[Text, list[str]],
         look: Look,
@@ -257,6 +262,7 @@ class _ImpressionExplainer:
         self._index = snapshot.catalog.index
         self._request = request
         self._search = search
+        self._opened = opened  # for impressions with open deals
         self._lookups = lookups
         self._pods = pods_of(request.imp or ())
         self._rivals = rivals
@@ -283,7 +289,8 @@ class _ImpressionExplainer:
         if not can_be_notified(str(imp.id)):
             why = "imp.id is over 512 bytes, its notifications could not be taken"
             return msgspec.structs.replace(base, summary=why)
-        groups = Groups(self._index, imp, floor, deals_of(imp, lookups), rivals)
+        self._opened.impression(with_open_deals(imp))
+        groups = Groups(self._index, imp, floor, deals_of(imp, lookups), self._opened, rivals)
         for rank in self._ranks():
             refusal, dimension = self._search.explain(rank)
             if refusal == Refusal.REFUSED_INACTIVE and self._is_hidden(rank):
