@@ -149,19 +149,26 @@ static inline int sb_first(const char *text, size_t size) {
     return first < SB_MAX_FIRST && second < SB_MAX_SECOND ? first * SB_MAX_SECOND + second : -1;
 }
 
-/* Normalises a category with white space, in another case, with a dash after IAB or leading zeros
- * into `plain`; returns its length, 0 if it cannot be a category. */
-static inline size_t sb_spell_first(sb_slice entry, char plain[SB_FIRST_SIZE]) {
+static inline int sb_is_digit(char byte) { return byte >= '0' && byte <= '9'; }
+
+/* Normalises a category with white space, in another case, with a dash after IAB, an underscore for
+ * the other dash or leading zeros into `plain`, of `most` bytes; returns its length, 0 if it is
+ * longer. What does not begin with IAB keeps its dashes and zeros. */
+static inline size_t sb_spell_category(sb_slice entry, char *plain, size_t most) {
     size_t size = 0;
+    int is_iab = 0;
     for (size_t i = 0; i < entry.size; i++) {
-        unsigned char byte = (unsigned char)entry.at[i];
-        if (byte <= ' ') continue;
+        char byte = entry.at[i];
+        if ((unsigned char)byte <= ' ') continue;
         if (byte >= 'a' && byte <= 'z') byte -= 32;
-        if (size == 3 && byte == '-' && plain[2] == 'B') continue;
-        if (byte == '0' && size > 2 && !(plain[size - 1] >= '0' && plain[size - 1] <= '9')
-            && i + 1 < entry.size) continue;
-        if (size == SB_FIRST_SIZE) return 0;
-        plain[size++] = (char)byte;
+        if (is_iab) {
+            if (byte == '_') byte = '-';
+            if (size == 3 && byte == '-') continue;
+            if (sb_is_digit(byte) && plain[size - 1] == '0' && !sb_is_digit(plain[size - 2])) size--;
+        }
+        if (size == most) return 0;
+        plain[size++] = byte;
+        if (size == 3) is_iab = memcmp(plain, "IAB", 3) == 0;
     }
     return size;
 }

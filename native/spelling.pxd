@@ -13,4 +13,4 @@ cdef extern from "spelling.h" nogil:
     sb_slice sb_host_in(sb_slice entry)
     bint sb_is_todays(sb_slice tag)
     int sb_first(const char *text, size_t size)
-    size_t sb_spell_first(sb_slice entry, char *plain)
+    size_t sb_spell_category(sb_slice entry, char *plain, size_t most)

@@ -52,9 +52,7 @@ from support.oracle_values import (
 __all__ = ["Document", "Malformed", "Offer", "World", "micros", "offers", "refusal", "refusals"]
 
 EARTH_RADIUS_KM = 6371.0088
-EXACT_DIMENSIONS = (
-    *("ssp", "bundle", "publisher", "category", "segment", "audience", "deal", "placement"),
-)
+EXACT_DIMENSIONS = (*("ssp", "bundle", "publisher", "segment", "audience", "deal", "placement"),)
 FOLDED_DIMENSIONS = ("city", "postal", "carrier")
 NUMBER_DIMENSIONS = (
     *("device_type", "connection", "position", "rewarded", "interstitial", "hour"),
@@ -104,6 +102,8 @@ def entry(world: World, dimension: str, value: Any) -> str | int | None:
     if dimension == "region":
         prefix, _, code = value.partition("-")
         return f"{world.alpha3(prefix)}-{code}".casefold()
+    if dimension == "category":
+        return oracle_categories.plain(value)
     if dimension == "os":
         return world.fold_os(value)
     if dimension == "domain":

@@ -5,6 +5,8 @@ what a request lists is mapped forth, with all below it, where the product turns
 """
 
 import json
+import re
+import unicodedata
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -44,15 +46,20 @@ def tables() -> Tables:
 
 
 def spelled(family: int, category: str) -> str | None:
-    """Find a category of a family, without case, white space and a dash after IAB."""
-    plain = "".join(category.split()).lower()
-    if family == 1 and plain.startswith("iab-"):
-        plain = "iab" + plain[4:]
-    if family == 1 and plain.startswith("iab"):
-        numbers = plain[3:].split("-")
-        if all(number.isdecimal() and number.isascii() for number in numbers):
-            plain = "iab" + "-".join(number.lstrip("0") or "0" for number in numbers)
-    return next((id for id in parents().get(family, ()) if id.lower() == plain), None)
+    """Find a category of a family, however it is spelled."""
+    found = plain(category)
+    return next((id for id in parents().get(family, ()) if id.upper() == found), None)
+
+
+def plain(category: str) -> str:
+    """Give a category without case, white space and a dash after IAB."""
+    written = "".join(unicodedata.normalize("NFKC", category).split()).upper()
+    if not written.startswith("IAB"):
+        return written
+    numbers = [each for each in re.split("[-_]", written[3:]) if each] or [""]
+    if all(number.isdecimal() and number.isascii() for number in numbers):
+        numbers = [number.lstrip("0") or "0" for number in numbers]
+    return "IAB" + "-".join(numbers)
 
 
 def line(family: int, category: str) -> set[str]:
@@ -89,8 +96,7 @@ def refusing(cattax: int, categories: list[str], asked: Lists) -> set[str]:
 def blocked_by(family: int, entry: str) -> str | None:
     """What an entry of `bcat` blocks; an unknown one below a category is a part of that."""
     if family == 1 and spelled(1, entry) is None:
-        plain = "".join(entry.split()).lower().removeprefix("iab").removeprefix("-")
-        first, dash, rest = plain.partition("-")
+        first, dash, rest = plain(entry).removeprefix("IAB").partition("-")
         if dash and rest.isdecimal() and 0 < int(rest) < 64:
             return spelled(1, f"iab{first}")
     return spelled(family, entry)

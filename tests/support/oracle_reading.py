@@ -15,10 +15,12 @@ from fractions import Fraction
 from typing import Any
 
 from support import pools
-from support.oracle_categories import Lists
+from support.oracle_categories import Lists, plain
 from support.oracle_durations import Timed, read_timed
 from support.oracle_spending import quantity
 from support.oracle_values import (
+    MOST_BYTES,
+    MOST_ENTRIES,
     Document,
     counted,
     described,
@@ -28,6 +30,7 @@ from support.oracle_values import (
     host,
     ids,
     integer,
+    items,
     language,
     members,
     number,
@@ -246,9 +249,8 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     values["inventory"] = {kind for kind in kinds if members(request.get(kind)) is not None}
     publishers = (counted(part(room, "publisher").get("id")) for room in (site, app, dooh))
     values["publisher"] = {publisher for publisher in publishers if publisher}
-    lists = (described(room.get(name)) for room in (site, app) for name in CATEGORY_MEMBERS)
-    categories = (counted(category) for categories in lists for category in categories)
-    values["category"] = {category for category in categories if category}
+    lists = (room.get(name) for room in (site, app) for name in CATEGORY_MEMBERS)
+    values["category"] = {plain(category) for each in lists for category in apart(each)}
     values["segment"] = set().union(*segments(user)) if usable else set()
     known = list(persons(device, user, world.registry[descriptor])) if usable else []
     is_limited = flag(device.get("lmt")) or flag(device.get("dnt"))
@@ -332,6 +334,17 @@ def persons(
     for name in ids:
         if name in pools.MEMBERS:
             yield pools.MEMBERS[name]
+
+
+def apart(categories: Any) -> Iterator[str]:
+    """Yield the categories of a site or app. A comma between two may also be part of one."""
+    is_list = isinstance(categories, list)
+    left = MOST_ENTRIES
+    for item in items(categories if is_list else [categories]):
+        parts = entries([item])[:left]
+        left -= len(parts)
+        wholes = [str(text(item))] if is_list and parts else []
+        yield from (each for each in parts + wholes if len(each.encode()) <= MOST_BYTES)
 
 
 def segments(user: Document) -> Iterator[set[str | int]]:

@@ -36,6 +36,9 @@ BLOCKED_DOMAINS = (
 SEATS = ("seat-1", "seat-2", "7", "Seat-1")
 BUNDLES = ("com.example.game", "com.example.Game", "553834731", "com.example")
 CATEGORIES = ("IAB3", "IAB3-1", "IAB3-2", "IAB1", "IAB13", "iab13-1", "IAB-1-6", "503")
+PUBLISHED_CATEGORIES = (
+    *(*CATEGORIES, "IAB-3", " iab 3-1", "IAB03_2", "IAB13,IAB1", "iab-1, IAB3-9", "IAB3\xa0", 503),
+)
 BLOCKED_CATEGORIES = (
     *("IAB3", "IAB3-1", "IAB1", "IAB13", "IAB25", "IAB13-1"),
     *("iab3", "IAB-3", " IAB 3-1", "IAB1-1,iab13", "IAB3-63", "IAB03-2", "503"),

@@ -68,7 +68,7 @@ def inventory_of(choices: Choices) -> Document:
         if kind != "dooh":
             for key in ("cat", "sectioncat", "pagecat"):
                 if choices.chance(40):
-                    room[key] = ids(choices, choices.some(pools.CATEGORIES))
+                    room[key] = ids(choices, choices.some(pools.PUBLISHED_CATEGORIES))
         if kind == "site":
             room["domain"] = choices.pick(pools.DOMAINS)
             room["page"] = choices.pick(pools.PAGES)

@@ -367,6 +367,9 @@ cdef class RequestReading:
     cdef bint read_domain(self, object url) except -1
     cdef int read_publisher(self, object owner, int field) except -1
     cdef int read_categories(self, object categories) except -1
+    cdef int read_category_parts(self, sb_slice entry, uint32_t *left) except -1
+    cdef int push_spelled(self, sb_slice category) except -1
+    cdef int push_category(self, sb_slice category) except -1
 
 
 # -- an impression ---------------------------------------------------------------------------------

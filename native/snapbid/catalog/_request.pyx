@@ -582,7 +582,7 @@ cdef class RequestReading:
     cdef int push_first(self, sb_slice entry, str where) except -1:
         """Add a term for a category of the Content Taxonomy 1.0, however it is spelled."""
         cdef char[SB_FIRST_SIZE] plain
-        cdef Py_ssize_t size = sb_spell_first(entry, plain)
+        cdef Py_ssize_t size = sb_spell_category(entry, plain, SB_FIRST_SIZE)
         cdef int number = sb_first(plain, size)
         cdef uint32_t flags = self.reader.flags_of_first(number)
         if flags == 0:
@@ -1027,26 +1027,65 @@ cdef class RequestReading:
         return 0
 
     cdef int read_categories(self, object categories) except -1:
-        """Read each category and its IAB parent."""
+        """Read each category and its IAB parent, however it is spelled (vocabulary.category)."""
         cdef Terms terms = self.terms
+        cdef sb_slice entry
         cdef Py_ssize_t size
-        cdef const char *raw
-        cdef const char *dash
-        cdef uint32_t count = 0
+        cdef uint32_t left = MAX_ENTRIES
         if not filled(categories):
             return 0
         for category in <list>categories:
+            if left == 0:
+                break
             if not is_given(category):
                 continue
-            count += 1
-            if count > MAX_ENTRIES:
-                break
-            terms.text(SB_CATEGORY, category, False)
-            if PyUnicode_Check(category) and not is_too_long(category):
-                raw = terms.encoded(category, &size)
-                dash = <const char *>memchr(raw, c'-', size)
-                if dash is not NULL and size <= SB_KEY_MAX:
-                    terms.push_text(SB_CATEGORY, raw, dash - raw, False)
+            if PyUnicode_CheckExact(category) and PyUnicode_IS_COMPACT_ASCII(category):
+                entry.at = <const char *>PyUnicode_DATA(category)
+                entry.size = PyUnicode_GET_LENGTH(category)
+                if sb_first(entry.at, entry.size) >= 0:
+                    self.push_category(entry)
+                    left -= 1
+                    continue
+            else:
+                if PyUnicode_Check(category):
+                    category = mapped(category).upper()
+                    terms.keep(category)
+                    entry.at = terms.encoded(category, &size)
+                else:
+                    entry.at = terms.foreign(category, &size)
+                entry.size = size
+            self.read_category_parts(entry, &left)
+        return 0
+
+    cdef int read_category_parts(self, sb_slice entry, uint32_t *left) except -1:
+        """Read the categories of a comma-separated entry; a comma may be part of one, too."""
+        cdef const char *end = entry.at + entry.size
+        cdef const char *at = entry.at
+        cdef sb_slice part
+        if memchr(at, c',', entry.size) is not NULL:
+            self.push_spelled(entry)
+        while at <= end and left[0]:
+            part = sb_next_part(&at, end)
+            if part.size:
+                self.push_spelled(part)
+                left[0] -= 1
+        return 0
+
+    cdef int push_spelled(self, sb_slice category) except -1:
+        cdef Terms terms = self.terms
+        if category.size > SB_KEY_MAX:
+            return 0
+        terms.need_ink(category.size)
+        category.size = sb_spell_category(category, terms.ink, category.size)
+        category.at = terms.written(category.size)
+        return self.push_category(category) if category.size else 0
+
+    cdef int push_category(self, sb_slice category) except -1:
+        """Add terms for a category in its normal form, and for its parent."""
+        cdef const char *dash = <const char *>memchr(category.at, c'-', category.size)
+        self.terms.push_text(SB_CATEGORY, category.at, category.size, False)
+        if dash is not NULL:
+            self.terms.push_text(SB_CATEGORY, category.at, dash - category.at, False)
         return 0
 
 

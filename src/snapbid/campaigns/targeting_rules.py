@@ -28,6 +28,7 @@ _ENTRY_RULES: Final = {
     "os": "is not one of ios, android, windows, macos, linux, chromeos, tizen, webos, other",
     "browser": "is not one of chrome, safari, firefox, edge, samsung, opera, other",
     "language": "is not a language",
+    "category": "is not one category, such as IAB3-1",
     "inventory": "is not one of site, app, dooh",
     "domain": "is not a domain",
     "placement": "is not a placement of video, an integer, or of native, such as n1, nor one of "

@@ -17,8 +17,8 @@ from typing import Final, Literal
 import msgspec
 
 from snapbid.campaigns import codes
-from snapbid.campaigns.domains import MAX_TEXT, host
-from snapbid.reference import agents, countries
+from snapbid.campaigns.domains import MAX_TEXT, host, mapped
+from snapbid.reference import agents, countries, taxonomies
 from snapbid.reference.languages import TODAY
 
 MAX_INTEGER = 2**31 - 1
@@ -60,7 +60,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension("domain", "text", "lower", multi=True),
     Dimension("bundle", "text", "exact"),
     Dimension("publisher", "text", "exact", multi=True),
-    Dimension("category", "text", "exact", multi=True),
+    Dimension("category", "text", "upper", multi=True),
     Dimension("segment", "text", "exact", multi=True),
     Dimension("audience", "text", "exact", multi=True),
     Dimension("deal", "text", "exact", multi=True, scope="impression"),
@@ -103,6 +103,15 @@ def region(country: str, code: str) -> str | None:
     if dash and countries.alpha3(prefix) == country:
         code = rest
     return f"{country}-{code}".casefold() if code else None
+
+
+def category(written: str) -> str | None:
+    """Normalise a category of a site or app: `IAB3-1` for `iab-3-1`, ` IAB 3-1` and `IAB03_1`.
+
+    Other taxonomies' are compared without case and white space. None for several in one text.
+    """
+    normal = taxonomies.spelled(written if written.isascii() else mapped(written))
+    return _short(normal) if normal and normal.count("IAB") < 2 else None
 
 
 def primary_subtag(language: str) -> str | None:
@@ -170,6 +179,11 @@ def _domain(value: object) -> str | None:
     return host(admitted) if admitted is not None else None
 
 
+def _category(value: object) -> str | None:
+    admitted = text(value)
+    return category(admitted) if admitted is not None else None
+
+
 def _audience(value: object) -> str | None:
     return value if isinstance(value, str) and AUDIENCE_NAME.fullmatch(value) else None
 
@@ -218,6 +232,7 @@ NORMALISE: Final[dict[str, Callable[[object], str | int | None]]] = {
     "language": _language,
     "inventory": _one_of(INVENTORIES),
     "domain": _domain,
+    "category": _category,
     "audience": _audience,
     "placement": _placement,
     "rewarded": _integer_below(2),

@@ -49,7 +49,8 @@ MAX_SECOND: Final = 64
 """Categories of the Content Taxonomy 1.0 are numbered below these: IAB26, IAB17-44."""
 
 _CACHED: Final = 100_000
-_FIRST: Final = re.compile(r"IAB-?0*(\d{1,2})(?:-0*(\d{1,2}))?", re.ASCII)
+_IAB: Final = "IAB"
+_ZEROS: Final = re.compile(r"(?<!\d)0+(?=\d)", re.ASCII)  # leading ones
 
 Line = tuple[str, ...]  # the key of a category, then those of its ancestors
 
@@ -99,16 +100,22 @@ def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
 def normal(cattax: int, category: str) -> str | None:
     """Return a category in its taxonomy's spelling; None if it is unknown there.
 
-    Case and white space are ignored, and in the Content Taxonomy 1.0 a dash after IAB. Vendors'
-    categories are returned unchanged.
+    Case and white space are ignored, and what else `spelled` ignores. Vendors' categories keep
+    their case.
     """
-    written = "".join(category.split())
     if cattax >= VENDORS:
-        return written or None
-    family = FAMILIES.get(cattax)
-    if family == 1 and (found := _FIRST.fullmatch(written.upper())) is not None:
-        written = f"IAB{found[1]}-{found[2]}" if found[2] is not None else f"IAB{found[1]}"
-    return _spellings().get(family or 0, {}).get(written.lower())
+        return "".join(category.split()) or None
+    return _spellings().get(FAMILIES.get(cattax, 0), {}).get(spelled(category).lower())
+
+
+def spelled(category: str) -> str:
+    """Return a category in upper case and without white space; one that begins with `IAB`, also
+    without a dash after that, leading zeros, and an underscore for the other dash: `IAB3-1`.
+    """
+    written = "".join(category.split()).upper()
+    if not written.startswith(_IAB):
+        return written
+    return _IAB + _ZEROS.sub("", written.removeprefix(_IAB).replace("_", "-").lstrip("-"))
 
 
 @cache
