@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "spelling.h"
+
 #define SB_PERSON_KEY 16 /* bytes */
 
 static inline uint64_t sb_turned(uint64_t word, int bits) { return word << bits | word >> (64 - bits); }
@@ -43,7 +45,6 @@ static inline uint64_t sb_person(const char *key, const char *name, size_t size)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-static inline int sb_is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 static inline int sb_is_alphanumeric(char byte) {
     return sb_is_digit(byte) || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
 }
