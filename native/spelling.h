@@ -20,10 +20,12 @@ static inline uint64_t sb_from_to(uint64_t word, uint64_t first, uint64_t last) 
 static inline uint64_t sb_marks(uint64_t word, enum sb_kind kind) {
     uint64_t marks = sb_below(word, '-');
     if (kind == SB_HOSTS)
-        marks |= sb_from_to(word, '/', '/') | sb_from_to(word, ':', '@') | sb_from_to(word, '[', '^')
+        marks |= sb_from_to(word, '/', '/') | sb_from_to(word, ':', '@') | sb_from_to(word, '[', '`')
             | (word + SB_EACH(0x80 - '{'));
     else if (kind == SB_TYPES)
         marks |= sb_from_to(word, ';', ';');
+    else
+        marks |= sb_from_to(word, ';', '>') | (word + SB_EACH(0x80 - '{'));
     return marks & SB_EACH(0x80);
 }
 
@@ -61,13 +63,44 @@ static inline sb_slice sb_trimmed(const char *at, const char *end) {
     return (sb_slice){at, (size_t)(end - at)};
 }
 
-/* The next part of a comma-separated entry; `at` is moved past its comma, and past `end` after the
- * last part. */
-static inline sb_slice sb_next_part(const char **at, const char *end) {
-    const char *from = *at, *comma = (const char *)memchr(from, ',', (size_t)(end - from));
-    if (!comma) comma = end;
-    *at = comma + 1;
-    return sb_trimmed(from, comma);
+/* How the parts of an entry are separated: by commas; as somebody may have pasted them, by white
+ * space, semicolons, bars or quotes, too; or as categories, which may have blanks in them. */
+enum sb_separators { SB_COMMAS, SB_PASTED, SB_CATEGORIES };
+
+static inline int sb_separates(const char *at, const char *end, enum sb_separators separators) {
+    if (*at == ',' || separators == SB_COMMAS) return *at == ',';
+    if (*at == ' ') return separators == SB_PASTED || (at + 1 < end && (at[1] | 32) == 'i');
+    return (unsigned char)*at < ' ' || *at == ';' || *at == '|' || *at == '"' || *at == '\''
+        || *at == '<' || *at == '>';
+}
+
+/* The next part of an entry; `at` is moved past its separator, and past `end` after the last
+ * part. */
+static inline sb_slice sb_next_part(const char **at, const char *end,
+                                    enum sb_separators separators) {
+    const char *from = *at, *to = from;
+    while (to < end && !sb_separates(to, end, separators)) to++;
+    *at = to + 1;
+    return sb_trimmed(from, to);
+}
+
+static inline int sb_hex(char byte) {
+    char letter = byte | 32;
+    return byte >= '0' && byte <= '9' ? byte - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
+}
+
+/* Writes a text without its percent-encoding, however often it was encoded; returns its length. */
+static inline size_t sb_unescape(sb_slice text, char *out) {
+    size_t size = 0;
+    for (size_t i = 0; i < text.size; i++) {
+        out[size++] = text.at[i];
+        while (size >= 3 && out[size - 3] == '%' && sb_hex(out[size - 2]) >= 0
+               && sb_hex(out[size - 1]) >= 0) {
+            out[size - 3] = (char)(sb_hex(out[size - 2]) << 4 | sb_hex(out[size - 1]));
+            size -= 2;
+        }
+    }
+    return size;
 }
 
 /* A media type without its parameters. */
@@ -75,6 +108,8 @@ static inline sb_slice sb_type_in(sb_slice entry) {
     const char *end = (const char *)memchr(entry.at, ';', entry.size);
     return end ? sb_trimmed(entry.at, end) : entry;
 }
+
+static inline int sb_is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 
 static inline int sb_is_of_host(unsigned char byte) {
     unsigned char letter = byte | 32;
@@ -90,12 +125,17 @@ static inline const char *sb_end_of_host(const char *at, const char *end) {
     return at;
 }
 
+static inline int sb_has_dot(const char *at, const char *end) {
+    return memchr(at, '.', (size_t)(end - at)) != NULL;
+}
+
 /* The host of a domain or URL: without scheme, user, port, path, a leading *. or www. and the
  * root's dot. Empty if there is none. */
 static inline sb_slice sb_host_in(sb_slice entry) {
     const char *at = entry.at, *end = at + entry.size, *slash = sb_end_of_host(at, end), *one;
-    if (slash + 1 < end && sb_is_slash(slash[0]) && sb_is_slash(slash[1])
-        && (slash == at || slash[-1] == ':')) { /* a scheme */
+    if (slash + 1 < end && sb_is_slash(slash[0])
+        && (slash == at ? sb_is_slash(slash[1])
+            : slash[-1] == ':' && (sb_is_slash(slash[1]) || !sb_has_dot(at, slash)))) { /* a scheme */
         while (slash < end && sb_is_slash(*slash)) slash++;
         at = slash;
         slash = sb_end_of_host(at, end);
@@ -104,15 +144,31 @@ static inline sb_slice sb_host_in(sb_slice entry) {
     for (one = end; one > at; one--)
         if (one[-1] == '@') { at = one; break; }
     one = (const char *)memchr(at, ':', (size_t)(end - at));
-    if (one) end = one;
-    while (end - at > 1 && at[0] == '*' && at[1] == '.') at += 2;
-    while (at < end && *at == '.') at++;
+    if (one && !sb_has_dot(at, one) && sb_has_dot(one, end)) { /* a scheme without slashes */
+        at = one + 1;
+        one = (const char *)memchr(at, ':', (size_t)(end - at));
+    }
+    while (one && --end > one) /* a port */
+        if (!sb_is_digit(*end)) return (sb_slice){at, 0};
+    while (at < end && (*at == '.' || *at == '*')) at++;
     while (end > at && end[-1] == '.') end--;
     while (sb_has_www(at, (size_t)(end - at))) at += 4;
     for (one = at; one < end; one++)
         if (!sb_is_of_host((unsigned char)*one) && (*one != '.' || one[-1] == '.'))
             return (sb_slice){at, 0};
     return (sb_slice){at, (size_t)(end - at)};
+}
+
+/* The next part of a text that could be a host; `at` is moved behind it. */
+static inline sb_slice sb_next_host(const char **at, const char *end) {
+    const char *from = *at, *to;
+    while (from < end && !sb_is_of_host((unsigned char)*from)) from++;
+    for (to = from; to < end; to++)
+        if (!sb_is_of_host((unsigned char)*to)
+            && (*to != '.' || to + 1 == end || !sb_is_of_host((unsigned char)to[1]))) break;
+    *at = to;
+    while (sb_has_www(from, (size_t)(to - from))) from += 4;
+    return (sb_slice){from, (size_t)(to - from)};
 }
 
 /* Whether a language tag begins with a two-letter code that has not been replaced: the withdrawn
@@ -148,8 +204,6 @@ static inline int sb_first(const char *text, size_t size) {
     }
     return first < SB_MAX_FIRST && second < SB_MAX_SECOND ? first * SB_MAX_SECOND + second : -1;
 }
-
-static inline int sb_is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 
 /* Normalises a category with white space, in another case, with a dash after IAB, an underscore for
  * the other dash or leading zeros into `plain`, of `most` bytes; returns its length, 0 if it is

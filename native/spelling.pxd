@@ -1,6 +1,7 @@
 """spelling.h for Cython. Only declarations: nothing is imported at run time."""
 
 cdef extern from "spelling.h" nogil:
+    enum: SB_COMMAS, SB_PASTED, SB_CATEGORIES
     enum: SB_IDS, SB_HOSTS, SB_TYPES, SB_MAX_FIRST, SB_MAX_SECOND, SB_FIRST_SIZE
     ctypedef struct sb_slice:
         const char *at
@@ -8,7 +9,10 @@ cdef extern from "spelling.h" nogil:
     bint sb_is_plain(const char *text, size_t size, int kind)
     bint sb_has_www(const char *text, size_t size)
     sb_slice sb_trimmed(const char *at, const char *end)
-    sb_slice sb_next_part(const char **at, const char *end)
+    sb_slice sb_next_part(const char **at, const char *end, int separators)
+    sb_slice sb_next_host(const char **at, const char *end)
+    size_t sb_unescape(sb_slice text, char *out)
+    bint sb_has_dot(const char *at, const char *end)
     sb_slice sb_type_in(sb_slice entry)
     sb_slice sb_host_in(sb_slice entry)
     bint sb_is_todays(sb_slice tag)

@@ -89,6 +89,13 @@ ATTACKS: dict[str, dict[str, Any]] = {
         "imp": imps(1),
         "badv": ["a" + "\u0301\uff9e" * 21_000],
     },
+    "65,000 blocked domains in one entry": {"imp": imps(1), "badv": ["a.b " * 65_000]},
+    "130,000 bars in one entry": {"imp": imps(1), "badv": ["a.b" + "|" * 130_000]},
+    "60,000 domains in what is none": {"imp": imps(1), "badv": ["a.b=" * 60_000]},
+    "80,000 percent signs": {"imp": imps(1), "badv": ["%25" * 80_000 + "2F"]},
+    "20,000 blocked domains that are percent-encoded": {"imp": imps(1), "badv": ["b%2Eo"] * 20_000},
+    "40,000 quotes and dashes of a seat": {"imp": imps(1), "bseat": ["\u2018\u2010" * 20_000]},
+    "a category of 40,000 ligatures": {"imp": imps(1), "site": {"cat": ["\ufdfa" * 40_000]}},
     "a blocked domain of 40,000 ligatures": {"imp": imps(1), "badv": ["\ufdfa" * 40_000]},
 }
 

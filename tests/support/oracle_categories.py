@@ -15,6 +15,9 @@ DATA = Path(__file__).parents[2] / "src" / "snapbid" / "reference" / "data" / "t
 FAMILY = {1: 1, 2: 2, 5: 2, 6: 2, 3: 3, 4: 4, 7: 7, 9: 7, 8: 8}
 VENDORS = 500
 
+# What stands between pasted categories, which may have blanks in them.
+BETWEEN = re.compile(r"""[\t\n\r;|"'<>\u2018-\u201e]| (?=[iI])""")
+
 Tables = dict[tuple[int, int], dict[str, str]]
 
 
@@ -51,9 +54,15 @@ def spelled(family: int, category: str) -> str | None:
     return next((id for id in parents().get(family, ()) if id.upper() == found), None)
 
 
+def pasted(entries: list[str]) -> list[str]:
+    """Take lists apart that somebody pasted into one entry."""
+    return [part for entry in entries for part in BETWEEN.split(entry) if part.strip()]
+
+
 def plain(category: str) -> str:
     """Give a category without case, white space and a dash after IAB."""
-    written = "".join(unicodedata.normalize("NFKC", category).split()).upper()
+    written = unicodedata.normalize("NFKC", re.sub("[\u2010-\u2015]", "-", category))
+    written = "".join(written.split()).upper()
     if not written.startswith("IAB"):
         return written
     numbers = [each for each in re.split("[-_]", written[3:]) if each] or [""]

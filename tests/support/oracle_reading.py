@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from support import pools
-from support.oracle_categories import Lists, plain
+from support.oracle_categories import VENDORS, Lists, pasted, plain
 from support.oracle_durations import Timed, read_timed
 from support.oracle_spending import quantity
 from support.oracle_values import (
@@ -264,11 +264,11 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
         currency=currency_of(world, currencies),
         dsa=dsa_of(part(request, "regs")),
         **{name: ids(request.get(name)) for name in ID_LISTS},
-        badv=domains(request.get("badv")),
+        badv=domains(request.get("badv"), blocks=True),
         categories=Lists(
             integer(request.get("cattax"), 1) or 1,
-            entries(request.get("bcat")),
-            entries(request.get("acat")),
+            categories_of(request, "bcat"),
+            categories_of(request, "acat"),
         ),
         languages={
             language(tag) for name in ("wlang", "wlangb") for tag in entries(request.get(name))
@@ -341,10 +341,17 @@ def apart(categories: Any) -> Iterator[str]:
     is_list = isinstance(categories, list)
     left = MOST_ENTRIES
     for item in items(categories if is_list else [categories]):
-        parts = entries([item])[:left]
+        parts = pasted(entries([item]))[:left]
         left -= len(parts)
-        wholes = [str(text(item))] if is_list and parts else []
+        wholes = [str(text(item)).strip()] if is_list and parts else []
         yield from (each for each in parts + wholes if len(each.encode()) <= MOST_BYTES)
+
+
+def categories_of(request: Document, name: str) -> list[str]:
+    """Read a list that limits categories; a vendor's may have any characters."""
+    listed = entries(request.get(name))
+    wholes = listed if (integer(request.get("cattax"), 1) or 1) >= VENDORS else []
+    return pasted(listed) + wholes
 
 
 def segments(user: Document) -> Iterator[set[str | int]]:

@@ -8,11 +8,13 @@ import functools
 import re
 from fractions import Fraction
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 Document = dict[str, Any]
 MOST_ENTRIES = 1000
 MOST_BYTES = 512
+# What stands between the names of a pasted list.
+PASTED = re.compile(r"""[\s,;|"'<>\u2022\u2039\u203a\xab\xbb\u201c-\u201e]+""")
 # Codes of languages that stand in `pools`.
 TODAY = {"in": "id", "iw": "he", "ji": "yi", "eng": "en", "deu": "de", "ger": "de", "ind": "id"} | {
     **{"por": "pt", "chi": "zh", "jw": "jv", "mo": "ro"}
@@ -133,15 +135,40 @@ def entries(value: Any) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
+def pasted(entry: str) -> list[str]:
+    """Take a list apart that somebody pasted into one entry."""
+    return [part for part in PASTED.split(entry) if part]
+
+
 def ids(value: Any) -> set[str]:
-    """Read an array of ids that limits. Commas may also be a part of an id."""
+    """Read an array of ids that limits. What separates them may also be a part of an id."""
     whole = items(value) if isinstance(value, list) else []
-    return {*entries(value), *(name for item in whole if (name := str(text(item))).strip(" ,"))}
+    names = {*entries(value), *(name for item in whole if (name := str(text(item))).strip(" ,"))}
+    return names | {part for name in names for part in pasted(name)}
 
 
-def domains(value: Any) -> set[str]:
-    """Read an array of domains that limits; an entry that is none stands for one that none has."""
-    return {domain(entry) for entry in entries(value)}
+def domains(value: Any, *, blocks: bool = False) -> set[str]:
+    """Read an array of domains that limits; an entry that is none stands for one that none has,
+    and blocks those that occur in it.
+    """
+    found = set()
+    for item in items(value if isinstance(value, list) else [value]):
+        for entry in entries(unescaped(str(text(item)))):
+            for part in pasted(entry) or [""]:
+                name = domain(part)
+                is_domain = part == entry or "." in name
+                found.add(name if is_domain else "")
+                if blocks and not (name and is_domain):
+                    occurring = re.findall(r"[\w-]+(?:\.[\w-]+)+", part.lower())
+                    found |= {re.sub(r"^(www\.)+(?=.*\.)", "", each) for each in occurring}
+    return found
+
+
+def unescaped(entry: str) -> str:
+    """Take percent-encoding off, however often it was put on."""
+    while (plain := unquote(entry)) != entry:
+        entry = plain
+    return entry
 
 
 def media_types(value: Any) -> set[str]:
@@ -200,8 +227,12 @@ def host(value: Any) -> str | None:
 def domain(value: str) -> str:
     """Give a domain in the form in which domains compare; empty where it is none."""
     name = re.sub(r"^([a-z][a-z0-9+.-]*:)?[/\\]{2,}", "", value.strip().lower())
-    name = re.split(r"[/?#\\]", name)[0].rpartition("@")[2].partition(":")[0]
-    name = re.sub(r"^(\*\.)+", "", name).strip(".")
+    name = re.sub(r"^[^./?#\\]*:[/\\]+", "", name)
+    name = re.split(r"[/?#\\]", name)[0].rpartition("@")[2]
+    name, _, port = re.sub(r"^[^.:]*:(?=.*\.)", "", name).partition(":")
+    if port.strip("0123456789"):
+        return ""
+    name = name.lstrip("*.").rstrip(".")
     try:
         name = name.encode("idna").decode()
     except UnicodeError:

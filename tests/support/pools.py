@@ -32,12 +32,31 @@ BLOCKED_DOMAINS = (
     *("shop.example", "SHOP.example", "sub.shop.example", "brand.example.", "example"),
     *("https://shop.example:443/a?b=c", "*.brand.example", "www.Brand.example", " other.test "),
     *("other.test/*, brand.example", "B\u00fccher.example", "xn--bcher-kva.example", "no domain"),
+    *("other.test\nbrand.example", "shop.example other.test", "brand.example;x|sub.shop.example"),
+    *(
+        "\u2039shop.example\u203a",
+        '"other.test"',
+        "https%3A%2F%2Fbrand.example",
+        "http:shop.example:80",
+    ),
+    *("*shop.example", "domain=other.test", "(brand.example)", "b%C3%BCcher.example", "com;test"),
 )
 SEATS = ("seat-1", "seat-2", "7", "Seat-1")
+PASTED_SEATS = (
+    *SEATS,
+    "seat-1, 7",
+    "seat-2;x",
+    '"Seat-1"',
+    "7|seat-2",
+    "x\nseat-1",
+    "Seat-1,seat-2 ",
+)
 BUNDLES = ("com.example.game", "com.example.Game", "553834731", "com.example")
+PASTED_BUNDLES = (*BUNDLES, "com.example.game x", "553834731;com.example", "'com.example.Game'")
 CATEGORIES = ("IAB3", "IAB3-1", "IAB3-2", "IAB1", "IAB13", "iab13-1", "IAB-1-6", "503")
 PUBLISHED_CATEGORIES = (
     *(*CATEGORIES, "IAB-3", " iab 3-1", "IAB03_2", "IAB13,IAB1", "iab-1, IAB3-9", "IAB3\xa0", 503),
+    *("IAB1;IAB3-1", "IAB13 IAB3-2", "IAB3\nIAB1", "\u201cIAB1\u201d", "IAB3\u20132"),
 )
 BLOCKED_CATEGORIES = (
     *("IAB3", "IAB3-1", "IAB1", "IAB13", "IAB25", "IAB13-1"),

@@ -29,9 +29,9 @@ def request_of(choices: Choices) -> Document:
     for key, percent, pool in (
         ("bcat", 20, pools.BLOCKED_CATEGORIES),
         ("badv", 20, pools.BLOCKED_DOMAINS),
-        ("bapp", 20, pools.BUNDLES),
-        ("bseat", 15, (*pools.SEATS, "seat-1, 7")),
-        ("wseat", 15, (*pools.SEATS, "Seat-1,seat-2 ")),
+        ("bapp", 20, pools.PASTED_BUNDLES),
+        ("bseat", 15, pools.PASTED_SEATS),
+        ("wseat", 15, pools.PASTED_SEATS),
     ):
         if choices.chance(percent):
             request[key] = joined(choices, ids(choices, choices.some(pool, 2)))

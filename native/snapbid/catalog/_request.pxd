@@ -235,7 +235,13 @@ cdef class Terms:
     cdef const char *foreign(self, object text, Py_ssize_t *size) except? NULL
     # Steps of `entries`.
     cdef bint parts(self, Reader reader, uint32_t space, sb_slice entry, str where) except -1
-    cdef bint push_entry(self, Reader reader, uint32_t space, sb_slice entry) except -1
+    cdef bint push_entry(self, Reader reader, uint32_t space, sb_slice entry,
+                         str where) except -1
+    cdef bint push_short(self, uint32_t space, sb_slice entry, bint fold) except -1
+    cdef bint push_ids(self, uint32_t space, sb_slice entry) except -1
+    cdef bint push_domains(self, sb_slice entry, bint blocks) except -1
+    cdef int push_hosts(self, sb_slice text) except -1
+    cdef sb_slice unescaped(self, sb_slice entry) except *
     # Steps of `text`.
     cdef const char *unusual(self, object text, bint *fold, Py_ssize_t *size) except? NULL
     cdef const char *digits(self, int64_t number, Py_ssize_t *size) except NULL

@@ -32,7 +32,7 @@ from memory cimport grow
 from search cimport SB_FOLDED, SB_NUMBER, sb_digits, sb_sort
 from spelling cimport *
 
-from snapbid.campaigns.domains import mapped
+from snapbid.campaigns.domains import apart, mapped
 
 cdef extern from "persons.h" nogil:
     uint64_t sb_person(const char *key, const char *name, size_t size)
@@ -181,10 +181,10 @@ cdef class Terms:
     cdef int need_ink(self, Py_ssize_t size) except -1:
         """Reserve `size` bytes at `ink`."""
         if self.ink_left < size:
-            more = PyBytes_FromStringAndSize(NULL, INK)
+            more = PyBytes_FromStringAndSize(NULL, max(size, INK))
             self.keep(more)
             self.ink = PyBytes_AS_STRING(more)
-            self.ink_left = INK
+            self.ink_left = max(size, INK)
         return 0
 
     cdef inline const char *written(self, Py_ssize_t size) noexcept:
@@ -225,11 +225,16 @@ cdef class Terms:
             elif text is None:
                 continue
             elif kind == SB_IDS:  # case counts
+                if PyUnicode_Check(text):
+                    self.text(space, text, False)
+                    text = apart(text)
                 entry.at = self.unusual(text, &folds, &size)
                 entry.size = size
             else:
                 entry.at = self.foreign(text, &size)
                 entry.size = size
+            if kind == SB_HOSTS and memchr(entry.at, c'%', entry.size) is not NULL:
+                entry = self.unescaped(entry)
             any |= self.parts(reader, space, entry, where)
         return any
 
@@ -239,30 +244,91 @@ cdef class Terms:
         cdef const char *at = entry.at
         cdef sb_slice part
         cdef bint any = False
-        if (space == SB_AD_BUNDLE or space == SB_SEAT) and entry.size <= SB_KEY_MAX:
-            self.push_text(space, entry.at, entry.size, False)  # a comma may be part of an id
+        if space == SB_AD_BUNDLE or space == SB_SEAT:
+            self.push_short(space, entry, False)  # a comma may be part of an id
         while at <= end:
-            part = sb_next_part(&at, end)
+            part = sb_next_part(&at, end, SB_COMMAS)
             if part.size:
                 any = True
-                if not self.push_entry(reader, space, part):
+                if not self.push_entry(reader, space, part, where):
                     self.note(where)
         return any
 
-    cdef bint push_entry(self, Reader reader, uint32_t space, sb_slice entry) except -1:
-        """Add a term for an entry; return whether it has a meaning."""
-        cdef bint is_id = space == SB_AD_BUNDLE or space == SB_SEAT
+    cdef bint push_entry(self, Reader reader, uint32_t space, sb_slice entry,
+                         str where) except -1:
+        """Add terms for an entry; return whether it has a meaning."""
         if space == SB_AD_LANGUAGE:
             return self.push_language(reader, space, entry)
         if space == SB_AD_DOMAIN:
-            entry = sb_host_in(entry)
-        elif not is_id:
-            entry = sb_type_in(entry)
-        if entry.size == 0:
-            return False
-        if entry.size <= SB_KEY_MAX:
-            self.push_text(space, entry.at, entry.size, not is_id)
+            return self.push_domains(entry, where is BADV)
+        if space == SB_AD_BUNDLE or space == SB_SEAT:
+            return self.push_ids(space, entry)
+        return self.push_short(space, sb_type_in(entry), True)
+
+    cdef bint push_short(self, uint32_t space, sb_slice entry, bint fold) except -1:
+        """Add a term for an entry, unless no campaign could have it; return if it is not empty."""
+        if 0 < entry.size <= SB_KEY_MAX:
+            self.push_text(space, entry.at, entry.size, fold)
+        return entry.size != 0
+
+    cdef bint push_ids(self, uint32_t space, sb_slice entry) except -1:
+        """Add terms for an id, and for each that it may consist of."""
+        cdef const char *end = entry.at + entry.size
+        cdef const char *at = entry.at
+        cdef sb_slice part
+        self.push_short(space, entry, False)
+        while at <= end:
+            part = sb_next_part(&at, end, SB_PASTED)
+            if part.size < entry.size:
+                self.push_short(space, part, False)
         return True
+
+    cdef bint push_domains(self, sb_slice entry, bint blocks) except -1:
+        """Add terms for a domain, or each of a pasted list; return whether these are all it has.
+
+        If it blocks, anything else blocks the domains that occur in it.
+        """
+        cdef const char *end = entry.at + entry.size
+        cdef const char *at = entry.at
+        cdef sb_slice part, host
+        cdef bint any = False, all = True
+        while at <= end:
+            part = sb_next_part(&at, end, SB_PASTED)
+            if part.size == 0:
+                continue
+            any = True
+            host = sb_host_in(part)
+            if host.size and (part.size == entry.size or sb_has_dot(host.at, host.at + host.size)):
+                self.push_short(SB_AD_DOMAIN, host, True)
+                continue
+            all = False
+            if blocks:
+                self.push_hosts(part)
+        return any and all
+
+    cdef int push_hosts(self, sb_slice text) except -1:
+        """Add terms for the domains that occur in a text."""
+        cdef const char *end = text.at + text.size
+        cdef const char *at = text.at
+        cdef sb_slice host
+        while at < end:
+            host = sb_next_host(&at, end)
+            if sb_has_dot(host.at, host.at + host.size):
+                self.push_short(SB_AD_DOMAIN, host, True)
+        return 0
+
+    cdef sb_slice unescaped(self, sb_slice entry) except *:
+        """Return a restricting list's percent-encoded entry without that."""
+        cdef Py_ssize_t size
+        cdef str text
+        self.need_ink(entry.size)
+        entry.size = sb_unescape(entry, self.ink)
+        entry.at = self.written(entry.size)
+        text = PyUnicode_DecodeUTF8(entry.at, entry.size, "replace")
+        if not PyUnicode_IS_COMPACT_ASCII(text):
+            entry.at = self.foreign(text, &size)
+            entry.size = size
+        return entry
 
     cdef bint push_language(self, Reader reader, uint32_t space, sb_slice tag) except -1:
         """Add a term for a language tag, or its primary subtag, in current codes
@@ -348,7 +414,7 @@ cdef enum:
 
 cdef uint32_t PERSONAL = 1u << SB_AUDIENCE | 1u << SB_PRODUCT
 
-cdef str BCAT = "bcat"  # the list that blocks categories
+cdef str BCAT = "bcat", BADV = "badv"  # the lists that block categories and advertisers
 
 # Number of a taxonomy in AdCOM's list -> its family, as in reference.taxonomies.
 cdef uint8_t[10] FAMILIES = [0, 1, 2, 3, 4, 2, 2, 7, 8, 7]
@@ -452,7 +518,7 @@ cdef class RequestReading:
         self.read_categories_of_ads(request)
         terms.begin(BLOCKED)
         self.asker.has_bcat = self.ad_categories(reader.get(request, BIDREQUEST_BCAT), BCAT)
-        terms.entries(reader, SB_AD_DOMAIN, reader.get(request, BIDREQUEST_BADV), "badv")
+        terms.entries(reader, SB_AD_DOMAIN, reader.get(request, BIDREQUEST_BADV), BADV)
         terms.entries(reader, SB_AD_BUNDLE, reader.get(request, BIDREQUEST_BAPP), "bapp")
         terms.entries(reader, SB_SEAT, reader.get(request, BIDREQUEST_BSEAT), "bseat")
         terms.end(BLOCKED)
@@ -569,8 +635,13 @@ cdef class RequestReading:
         cdef const char *at = entry.at
         cdef sb_slice part
         cdef bint any = False
+        if self.asker.family == 0:  # a vendor's may have any characters
+            part = sb_trimmed(at, end)
+            if part.size:
+                any = True
+                self.push_other(part, where)
         while at <= end:
-            part = sb_next_part(&at, end)
+            part = sb_next_part(&at, end, SB_CATEGORIES)
             if part.size:
                 any = True
                 if self.asker.family == 1:
@@ -1058,17 +1129,17 @@ cdef class RequestReading:
         return 0
 
     cdef int read_category_parts(self, sb_slice entry, uint32_t *left) except -1:
-        """Read the categories of a comma-separated entry; a comma may be part of one, too."""
+        """Read the categories of an entry that may have several; it may be one as a whole, too."""
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
-        cdef sb_slice part
-        if memchr(at, c',', entry.size) is not NULL:
-            self.push_spelled(entry)
+        cdef sb_slice part, whole = sb_trimmed(at, end)
+        self.push_spelled(whole)
         while at <= end and left[0]:
-            part = sb_next_part(&at, end)
+            part = sb_next_part(&at, end, SB_CATEGORIES)
             if part.size:
-                self.push_spelled(part)
                 left[0] -= 1
+                if part.size < whole.size:
+                    self.push_spelled(part)
         return 0
 
     cdef int push_spelled(self, sb_slice category) except -1:

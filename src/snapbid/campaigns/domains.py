@@ -38,6 +38,12 @@ _NOT_IN_HOST: Final = re.compile(r"[\x00-\x20\x7f-\xa0\s!\"#$%&'()*+,/:;<=>?@\[\
 _EXCESSIVE: Final = re.compile(
     "(?:[^\\w\x00-\x7f]|[\uff9e\uff9f]){9,}|[\u3300-\u33ff\ufdf0-\ufdfc]"
 )
+_BLANK: Final = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_DASH: Final = re.compile("[\u2010-\u2015\u2212]")
+# What else separates names: ends of lines, commas, quotes, bullets, marks of the writing direction.
+_BETWEEN: Final = re.compile(
+    "[\x85\xab\xbb\u060c\u200e\u200f\u2016-\u2023\u2027-\u202e\u2030-\u205e\u2061-\u206f\u3001\u3008-\u300f]"
+)
 _IGNORED: Final = re.compile("[\u00ad\u034f\u180b-\u180d\u200b\u2060\ufe00-\ufe0f\ufeff]")
 
 
@@ -62,8 +68,15 @@ def mapped(text: str) -> str:
 
     In linear time: what no domain has becomes a `^`.
     """
-    text = _EXCESSIVE.sub("^", _IGNORED.sub("", text.lower()))
+    text = _EXCESSIVE.sub("^", _IGNORED.sub("", apart(text).lower()))
     return unicodedata.normalize("NFKC", text).lower().replace("\u3002", ".")
+
+
+def apart(text: str) -> str:
+    """Put ASCII for blanks, dashes, and what separates the names of a pasted list beyond it."""
+    if text.isascii():
+        return text
+    return _BETWEEN.sub(",", _DASH.sub("-", _BLANK.sub(" ", text)))
 
 
 def line_of(domain: str) -> tuple[str, ...]:
