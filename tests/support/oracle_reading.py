@@ -36,6 +36,7 @@ from support.oracle_values import (
     number,
     numbers,
     part,
+    placed,
     text,
     within,
 )
@@ -215,7 +216,8 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     usable = world.may_use_user_data(**privacy_inputs(request), gvl_id=world.gvl_id)
     agent = text(device.get("ua"))
     system, browser = world.agent(agent) if agent else (None, None)
-    hints = part(device, "sua")
+    in_26 = members(device.get("sua")) is not None
+    hints = part(device, "sua") if in_26 else part(device, "ext", "sua")
     if named := text(part(hints, "platform").get("brand")) or text(device.get("os")):
         system = world.fold_os(named)
     listed = described(hints.get("browsers"))
@@ -371,6 +373,12 @@ def placements(media: dict[str, Document]) -> Iterator[str | int]:
         yield f"n{native}"
 
 
+def rewarded(imp: Document) -> Any:
+    """Give the flag of a reward from its OpenRTB 2.6 place, else that of 2.5, else Prebid's."""
+    flags = (placed(imp, "rwdd"), part(imp, "ext", "prebid").get("is_rewarded_inventory"))
+    return next((each for each in flags if each not in (None, "", [])), None)
+
+
 def timed_of(world: World, place: Document, currency: Any, bid_in: str) -> Timed:
     """Read the floors by duration of a video, audio or deal, in the currency of its other floor."""
     return read_timed(place, lambda amount: converted(world, amount, currency, bid_in))
@@ -402,7 +410,7 @@ def read_impression(world: World, imp: Document, facts: Facts) -> Slot:
             "position": {position for position in positions if position is not None},
             "placement": set(placements(media)),
             # The specification's default of both is 0.
-            "rewarded": {int(flag(imp.get("rwdd")))},
+            "rewarded": {int(flag(rewarded(imp)))},
             "interstitial": {int(flag(imp.get("instl")))},
         },
         media=media,

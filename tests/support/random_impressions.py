@@ -29,6 +29,9 @@ def imp_of(choices: Choices, name: Any) -> Document:
     for key in ("rwdd", "instl"):
         if choices.chance(40):
             imp[key] = switch(choices, choices.pick((0, 1, 1)))
+    if choices.chance(15):
+        flag = switch(choices, choices.pick((0, 1, 1)))
+        imp["ext"] = choices.pick(({"rwdd": flag}, {"prebid": {"is_rewarded_inventory": flag}}))
     return imp
 
 

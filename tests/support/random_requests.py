@@ -98,6 +98,8 @@ def device_of(choices: Choices) -> Document:
     }
     if choices.chance(30):
         device["sua"] = hints_of(choices)
+    if choices.chance(15):
+        device["ext"] = choices.pick(({"sua": hints_of(choices)}, {"sua": None, "atts": 3}, "x"))
     if choices.chance(60):
         device["geo"] = geo_of(choices)
     return filled(choices, device)

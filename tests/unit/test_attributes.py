@@ -24,7 +24,10 @@ TABLE = {(entry.object.lower(), entry.name): entry for entry in ATTRIBUTES}
 BEYOND = {("video", "protocol"), ("native", "plcmttype"), ("regs", "gpc"), ("regs", "dsa")}
 OTHER_DOCUMENTS = ("dsa", "native")
 # Structs of OpenRTB 2.5's `ext`: their fields count as those of the object itself.
-PLACES = {"regsext": "regs", "userext": "user"}
+PLACES = {"regsext": "regs", "userext": "user", "deviceext": "device", "impext": "imp"} | {
+    "prebidext": "imp"
+}
+OF_OTHERS = {("imp", "prebid")}  # within such an `ext`
 # What Python reads: consent, users and what takes a standard to read; the matcher reads all else.
 READ_IN_PYTHON = {
     ("user", "consent"), ("useragent", "browsers"), ("useragent", "platform"),
@@ -40,7 +43,7 @@ def fields() -> set[tuple[str, str]]:
         if isinstance(struct, type) and issubclass(struct, msgspec.Struct):
             owner = PLACES.get(name.lower(), name.lower())
             decoded |= {(owner, field) for field in struct.__struct_fields__}
-    return decoded - {("struct", field) for _, field in decoded}
+    return decoded - {("struct", field) for _, field in decoded} - OF_OTHERS
 
 
 def read_by_the_matcher() -> set[tuple[str, str]]:

@@ -48,6 +48,7 @@ cdef extern from "Python.h":
 cpdef enum _Struct:
     BIDREQUEST, IMP, BANNER, FORMAT, VIDEO, AUDIO, NATIVE, PMP, DEAL, SITE, APP, DOOH, PUBLISHER, DEVICE
     GEO, USER, USEREXT, EID, UID, DATA, SEGMENT, REGS, REGSEXT, DSA, DURFLOORS
+    DEVICEEXT, IMPEXT, PREBIDEXT
     N_STRUCTS
 
 cpdef enum _Field:
@@ -56,7 +57,7 @@ cpdef enum _Field:
     BIDREQUEST_BSEAT, BIDREQUEST_WSEAT, BIDREQUEST_WLANG, BIDREQUEST_WLANGB
     BIDREQUEST_IMP, BIDREQUEST_TEST, BIDREQUEST_TMAX, BIDREQUEST_CUR
     IMP_BANNER, IMP_VIDEO, IMP_AUDIO, IMP_NATIVE, IMP_PMP, IMP_BIDFLOOR, IMP_BIDFLOORCUR, IMP_SECURE
-    IMP_RWDD, IMP_INSTL, IMP_ID, IMP_QTY
+    IMP_RWDD, IMP_INSTL, IMP_ID, IMP_QTY, IMP_EXT, IMPEXT_RWDD, IMPEXT_PREBID, PREBIDEXT_RWDD
     BANNER_W, BANNER_H, BANNER_FORMAT, BANNER_BATTR, BANNER_POS
     BANNER_BTYPE, BANNER_MIMES, BANNER_API
     FORMAT_W, FORMAT_H
@@ -82,6 +83,7 @@ cpdef enum _Field:
     DEVICE_UA, DEVICE_SUA, DEVICE_IP, DEVICE_IPV6, DEVICE_GEO, DEVICE_DEVICETYPE
     DEVICE_CONNECTIONTYPE
     DEVICE_OS, DEVICE_CARRIER, DEVICE_LANGUAGE, DEVICE_LANGB, DEVICE_IFA, DEVICE_LMT, DEVICE_DNT
+    DEVICE_EXT, DEVICEEXT_SUA
     GEO_COUNTRY, GEO_REGION, GEO_CITY, GEO_ZIP, GEO_LAT, GEO_LON
     USER_DATA, USER_GEO, USER_ID, USER_BUYERUID, USER_EIDS, USER_EXT, USEREXT_EIDS
     EID_SOURCE, EID_UIDS, UID_ID
@@ -485,6 +487,7 @@ cdef class ImpressionReading:
     # Steps of `read`.
     cdef void clear(self) noexcept
     cdef int read_placement(self, object imp, object video, object native) except -1
+    cdef object rewarded(self, object imp)
     cdef int read_sizes(self, object banner) except -1
     cdef int size(self, object w, object h) except -1
     cdef int read_video(self, object video) except -1

@@ -984,6 +984,9 @@ cdef class RequestReading:
             terms.end(SB_CONNECTION)
         if used & (1u << SB_OS | 1u << SB_BROWSER):
             hints = reader.get(device, DEVICE_SUA)
+            if hints is None:
+                ext = reader.child(device, DEVICE_EXT, DEVICEEXT)
+                hints = None if ext is None else reader.get(ext, DEVICEEXT_SUA)
             if hints is not None:
                 os, browser = self.lookups.hinted(hints)
             if os is None and used >> SB_OS & 1:
@@ -1302,12 +1305,25 @@ cdef class ImpressionReading:
                 terms.text(SB_PLACEMENT, placement, False)
         terms.end(SB_PLACEMENT)
         terms.begin(SB_REWARDED)
-        terms.push_number(SB_REWARDED, is_one(reader.get(imp, IMP_RWDD)))
+        terms.push_number(SB_REWARDED, is_one(self.rewarded(imp)))
         terms.end(SB_REWARDED)
         terms.begin(SB_INTERSTITIAL)
         terms.push_number(SB_INTERSTITIAL, is_one(reader.get(imp, IMP_INSTL)))
         terms.end(SB_INTERSTITIAL)
         return 0
+
+    cdef object rewarded(self, object imp):
+        """Return the flag of a reward, as OpenRTB 2.6, 2.5 or Prebid Server has it."""
+        cdef Reader reader = self.reader
+        flag = reader.get(imp, IMP_RWDD)
+        if flag is None:
+            ext = reader.child(imp, IMP_EXT, IMPEXT)
+            if ext is not None:
+                flag = reader.get(ext, IMPEXT_RWDD)
+                prebid = reader.child(ext, IMPEXT_PREBID, PREBIDEXT)
+                if flag is None and prebid is not None:
+                    flag = reader.get(prebid, PREBIDEXT_RWDD)
+        return flag
 
     cdef int read_sizes(self, object banner) except -1:
         cdef Reader reader = self.reader

@@ -136,6 +136,19 @@ class Qty(Struct, gc=False):
     multiplier: float | None = None
 
 
+class PrebidExt(Struct, gc=False):
+    """`imp.ext.prebid` of Prebid Server; the field is `rwdd` under its name there."""
+
+    rwdd: Flag = msgspec.field(default=None, name="is_rewarded_inventory")
+
+
+class ImpExt(Struct, gc=False):
+    """`imp.ext` of OpenRTB 2.5: a field that 2.6 moved into `imp`."""
+
+    rwdd: Flag = None
+    prebid: PrebidExt | None = None
+
+
 class Imp(Struct, gc=False):
     """OpenRTB 2.6, 3.2.4."""
 
@@ -151,6 +164,7 @@ class Imp(Struct, gc=False):
     rwdd: Flag = None
     instl: Flag = None
     qty: Qty | None = None
+    ext: ImpExt | None = None
 
 
 class Publisher(Struct, gc=False):
@@ -210,6 +224,12 @@ class UserAgent(Struct, gc=False):
     platform: BrandVersion | None = None
 
 
+class DeviceExt(Struct, gc=False):
+    """`device.ext` of OpenRTB 2.5: a field that 2.6 moved into `device`."""
+
+    sua: UserAgent | None = None
+
+
 class Device(Struct, gc=False):
     """OpenRTB 2.6, 3.2.18."""
 
@@ -227,6 +247,7 @@ class Device(Struct, gc=False):
     ifa: Text = None
     lmt: Flag = None
     dnt: Flag = None
+    ext: DeviceExt | None = None
 
 
 class Segment(Struct, gc=False):

@@ -129,7 +129,7 @@ class Scrubber:
         if isinstance(given, dict):
             for name, field in _fields(struct).items():
                 value = self._value(given.get(name), field, struct.__name__, name)
-                if value is not None:
+                if value is not None and (value or name != "ext"):
                     kept[name] = value
         return kept
 
