@@ -300,7 +300,7 @@ def recognised(device: Document, user: Document) -> tuple[str, str] | None:
             continue
         for uid in reversed(described(eid.get("uids"))):
             if value := somebody(uid.get("id")):
-                identity = ("eid", f"{text(eid.get('source')) or ''} {value}")
+                identity = ("eid", f"{source_of(eid)} {value}")
     if value := somebody(device.get("ifa")):
         identity = ("ifa", value.lower())
     if value := somebody(user.get("buyeruid")):
@@ -308,6 +308,11 @@ def recognised(device: Document, user: Document) -> tuple[str, str] | None:
     if value := somebody(user.get("id")):
         identity = ("user", value)
     return None if flag(device.get("lmt")) or flag(device.get("dnt")) else identity
+
+
+def source_of(eid: Document) -> str:
+    """Read a domain, which compares without case."""
+    return (text(eid.get("source")) or "").lower()
 
 
 def somebody(value: Any) -> str | None:
@@ -330,9 +335,8 @@ def persons(
     ids += [("buyeruid", "", counted(user.get("buyeruid")) or "")]
     for place in (user, part(user, "ext")):
         for eid in described(place.get("eids")):
-            source = text(eid.get("source")) or ""
             for uid in described(eid.get("uids")):
-                ids.append(("eid", source, counted(uid.get("id")) or ""))
+                ids.append(("eid", source_of(eid), counted(uid.get("id")) or ""))
     for name in ids:
         if name in pools.MEMBERS:
             yield pools.MEMBERS[name]

@@ -263,6 +263,7 @@ MEMBERS: dict[tuple[str, str, str], tuple[set[str], set[str]]] = {
     ("user", "acme", "17"): (set(), {"casino", "shop"}),
     ("buyeruid", "", "b-1"): ({"buyers"}, {"shop"}),
     ("eid", "a.example", "x"): (set(), {"casino"}),
+    ("eid", "ä.example", "x"): ({"buyers"}, set()),
     ("eid", "31", "x"): ({"visitors"}, set()),
     ("eid", "", "y"): ({"own-list"}, set()),
 }

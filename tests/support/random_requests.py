@@ -144,7 +144,9 @@ def user_of(choices: Choices) -> Document:
         user["buyeruid"] = choices.pick(("b-1", 18, "", None, "NULL", " "))
     if choices.chance(15):
         uids = choices.pick(([{"id": "x"}], [{"id": "unknown"}, {"id": 5}], []))
-        named = [{"source": choices.pick(("a.example", 31)), "uids": uids}]
+        named = [
+            {"source": choices.pick(("a.example", 31, "A.Example", "Ä.example")), "uids": uids}
+        ]
         put(choices, user, "eids", [named, [{"uids": [{"id": "y"}]}]])
     return user
 

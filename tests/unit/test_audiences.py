@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from snapbid.base.suppression import Suppression, event_name, hash_of
+from snapbid.base.suppression import Suppression, event_name, hash_of, user_names
+from snapbid.bidding.identity import recognise
+from snapbid.bidding.request import Device, Eid, Uid, User
 from snapbid.campaigns._persons import siphash
 from snapbid.campaigns.audiences import Audience, parse, rule_of
 from snapbid.campaigns.campaign import CampaignError
@@ -86,9 +88,20 @@ def test_spellings_of_an_advertising_id(spelt: str) -> None:
     assert Suppression(b"key", frozenset({name})).has_id(spelt)
 
 
+@pytest.mark.parametrize("source", ["adserver.org", "Adserver.Org", "ÄDSERVER.example"])
+def test_the_source_of_an_extended_id_is_in_any_case(source: str) -> None:
+    for spelt in (source.upper(), source.lower(), source.title()):
+        assert KEY.member("eid", "Ab", spelt) == KEY.member("eid", "Ab", source)
+        (named,) = {name for name in user_names(f"{spelt} Ab") if name.startswith("eid ")}
+        assert named == f"eid {source.lower()} Ab"
+        user = User(eids=[Eid(source=spelt, uids=[Uid(id="Ab")])])
+        assert recognise(Device(), user) == named
+    assert KEY.member("eid", "Ab", source) != KEY.member("eid", "ab", source)
+
+
 def test_a_file_of_ids() -> None:
     lines = (
-        f"\ufeff{IFA}\n# a comment\n\n ifa {IFA.upper()}\r\nbuyeruid 4711\nuser acme 4 7\neid s x\n"
+        f"\ufeff{IFA}\n# a comment\n\n ifa {IFA.upper()}\r\nbuyeruid 4711\nuser acme 4 7\neid S x\n"
     )
     expected = [
         KEY.member("ifa", IFA), KEY.member("ifa", IFA), KEY.member("buyeruid", "4711"),

@@ -166,7 +166,7 @@ def clicked(tmp_path: Path) -> Callable[..., Click]:
         ({"user": {"id": "ärger"}}, ("user", "ärger", "acme")),
         ({"user": {"id": "null", "ext": {"eids": [{"uids": [{"id": "x"}]}]}}}, ("eid", "x", "")),
         (
-            {"user": {"eids": [{"source": "id.example", "uids": [{"id": "x y"}]}]}},
+            {"user": {"eids": [{"source": "Id.Example", "uids": [{"id": "x y"}]}]}},
             ("eid", "x y", "id.example"),
         ),
         ({"user": {"eids": [{"uids": [{"id": "x"}]}]}}, ("eid", "x", "")),
@@ -210,7 +210,7 @@ def test_a_click_without_a_person(clicked: Callable[..., Click]) -> None:
         ("user u", {"user": {"id": "u"}}),
         ("buyeruid u", {"user": {"buyeruid": "u"}}),
         ("ifa u-1", {"device": {"ifa": "U-1"}, "user": {"id": "v"}}),
-        ("eid s.example u", {"user": {"eids": [{"source": "s.example", "uids": [{"id": "u"}]}]}}),
+        ("eid s.example u", {"user": {"eids": [{"source": "S.Example", "uids": [{"id": "u"}]}]}}),
     ],
 )
 def test_who_is_forgotten_clicks_as_nobody(

@@ -871,6 +871,8 @@ cdef class RequestReading:
         memcpy(name, kind, start)
         if scope is not None:
             scope = text_of(scope)  # which may be a new text, that owns what is copied
+            if kind[0] == c'e':
+                scope = scope.lower()  # a domain
             text = self.terms.encoded(scope, &size)
             if size > SB_KEY_MAX:
                 return False

@@ -36,8 +36,13 @@ def hash_of(key: bytes, name: str) -> bytes:
 
 
 def user_names(id: str) -> list[str]:
-    """Return the names of users with an id in frequency caps; for an eid, the id is `SOURCE ID`."""
-    return [f"user {id}", f"buyeruid {id}", f"ifa {id}".lower(), f"eid {id}"]
+    """Return the names of users with an id in frequency caps.
+
+    For an eid, the id is `SOURCE ID`, whose source may be in any case.
+    """
+    source, space, rest = id.partition(" ")
+    eid = f"eid {source.lower()}{space}{rest}"
+    return [f"user {id}", f"buyeruid {id}", f"ifa {id}".lower(), eid]
 
 
 def event_name(id: str) -> str:

@@ -49,7 +49,7 @@ def _eid(eids: list[Eid] | None) -> str | None:
     for eid in (eids or [])[:MAX_ENTRIES]:
         for uid in (eid.uids or [])[:MAX_ENTRIES]:
             if _is_id(uid.id) and (not eid.source or _counts(eid.source)):
-                return f"eid {eid.source or ''} {uid.id}"
+                return f"eid {str(eid.source or '').lower()} {uid.id}"
     return None
 
 

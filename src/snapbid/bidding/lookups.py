@@ -238,7 +238,7 @@ class Lookups:
 
     def has_forgotten(self, kind: str, scope: str | None, id: str) -> bool:
         """Whether the person of an id is forgotten; see campaigns.persons for kind and scope."""
-        name = f"{kind} {id}" if kind != "eid" else f"eid {scope or ''} {id}"
+        name = f"{kind} {id}" if kind != "eid" else f"eid {str(scope or '').lower()} {id}"
         return self._suppression.has(name.lower() if kind == "ifa" else name)
 
     def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:

@@ -43,7 +43,11 @@ class PersonKey:
         self.key = blake2b(secret, digest_size=16, person=b"snapbid persons").digest()
 
     def member(self, kind: str, id: str, scope: str = "") -> int:
-        """Return the hash of an id in bid requests; an `ifa` may be spelt in any way."""
+        """Return the hash of an id in bid requests.
+
+        An `ifa` may be spelt in any way; the source of an `eid` is a domain, in any case.
+        """
+        scope = scope.lower() if kind == "eid" else scope
         return self._hash(kind, scope, _folded(id) if kind == "ifa" else id)
 
     def of_event(
