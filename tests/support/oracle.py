@@ -93,6 +93,7 @@ def entry(world: World, dimension: str, value: Any) -> str | int | None:
     """Bring one entry of a campaign's targeting to the form of the request's values."""
     if dimension in CODES and isinstance(value, str) and not re.fullmatch(r"n\d+", value):
         return CODES[dimension][re.sub("[ -]", "_", value.lower())]
+    value = value.strip() if isinstance(value, str) else value
     if dimension in EXACT_DIMENSIONS or dimension in NUMBER_DIMENSIONS:
         return value  # type: ignore[no-any-return]
     if dimension in FOLDED_DIMENSIONS:

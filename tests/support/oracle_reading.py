@@ -38,6 +38,7 @@ from support.oracle_values import (
     part,
     placed,
     text,
+    trimmed,
     within,
 )
 
@@ -151,7 +152,7 @@ def floor_micros(world: World, amount: Any, currency: Any, bid_in: str = "USD") 
 
 def converted(world: World, floor: Fraction | None, currency: Any, bid_in: str) -> int | None:
     """The same of an exact amount."""
-    rate = world.usd.get((text(currency) or "USD").upper())
+    rate = world.usd.get((trimmed(currency) or "USD").upper())
     if floor is None or floor <= 0:
         floor, rate = Fraction(0), Fraction(1)
     if rate is None:
@@ -189,10 +190,10 @@ def place(world: World, request: Document) -> tuple[str | None, Document]:
     """Name the country (alpha-3) and give the one geo object that serves all geo values."""
     device = part(request, "device")
     for geo in (part(device, "geo"), part(request, "user", "geo")):
-        code = text(geo.get("country"))
+        code = trimmed(geo.get("country"))
         if code is not None and (country := world.alpha3(code)) is not None:
             return country, geo
-    for address in (text(device.get("ip")), text(device.get("ipv6"))):
+    for address in (trimmed(device.get("ip")), trimmed(device.get("ipv6"))):
         if address is not None and (country := world.country_of_ip(address)) is not None:
             return country, part(device, "geo")
     return None, part(device, "geo")
@@ -218,29 +219,29 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     system, browser = world.agent(agent) if agent else (None, None)
     in_26 = members(device.get("sua")) is not None
     hints = part(device, "sua") if in_26 else part(device, "ext", "sua")
-    if named := text(part(hints, "platform").get("brand")) or text(device.get("os")):
-        system = world.fold_os(named)
+    if named := somebody(part(hints, "platform").get("brand")) or somebody(device.get("os")):
+        system = world.fold_os(named.strip())
     listed = described(hints.get("browsers"))
-    written = (text((members(each) or {}).get("brand")) for each in listed)
+    written = (somebody((members(each) or {}).get("brand")) for each in listed)
     if brands := [brand for brand in written if brand]:
         browser = browser_of(world, brands)
     spoken = counted(device.get("language")) or counted(device.get("langb"))
-    folded = {name: counted(value) for name, value in (
+    folded = {name: trimmed(value) for name, value in (
         ("city", geo.get("city")),
         ("postal", geo.get("zip") if usable else None),
         ("carrier", device.get("carrier")),
     )}  # fmt: skip
     single: dict[str, str | int | None] = {
         "country": country,
-        "region": region_of(world, country, counted(geo.get("region"))),
+        "region": region_of(world, country, trimmed(geo.get("region"))),
         **{name: value.casefold() if value else None for name, value in folded.items()},
         "device_type": integer(device.get("devicetype")),
         "connection": integer(device.get("connectiontype")),
         "os": system,
         "browser": browser,
-        "language": language(spoken).partition("-")[0] if spoken else None,
+        "language": language(spoken.strip()).partition("-")[0] if spoken else None,
         "domain": host(site.get("domain")) or host(site.get("page")),
-        "bundle": counted(app.get("bundle")),
+        "bundle": trimmed(app.get("bundle")),
         "hour": world.now.weekday() * 24 + world.now.hour,
     }
     values: dict[str, set[str | int]] = {
@@ -249,7 +250,7 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     values["ssp"] = {descriptor, world.registry[descriptor]}
     kinds = ("site", "app", "dooh")
     values["inventory"] = {kind for kind in kinds if members(request.get(kind)) is not None}
-    publishers = (counted(part(room, "publisher").get("id")) for room in (site, app, dooh))
+    publishers = (trimmed(part(room, "publisher").get("id")) for room in (site, app, dooh))
     values["publisher"] = {publisher for publisher in publishers if publisher}
     lists = (room.get(name) for room in (site, app) for name in CATEGORY_MEMBERS)
     values["category"] = {plain(category) for each in lists for category in apart(each)}
@@ -364,7 +365,7 @@ def segments(user: Document) -> Iterator[set[str | int]]:
     """Yield the segment ids of every `user.data`."""
     for data in described(user.get("data")):
         for segment in described(data.get("segment")):
-            if name := counted(segment.get("id")):
+            if name := trimmed(segment.get("id")):
                 yield {name}
 
 
@@ -405,7 +406,7 @@ def read_impression(world: World, imp: Document, facts: Facts) -> Slot:
             timed=timed_of(world, deal, deal.get("bidfloorcur"), bid_in),
         )
         for deal in described(pmp.get("deals"))
-        if (name := counted(deal.get("id"))) is not None
+        if (name := trimmed(deal.get("id"))) is not None
     ]
     return Slot(
         id=str(text(imp.get("id"))),

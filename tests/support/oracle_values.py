@@ -123,6 +123,11 @@ def counted(value: Any) -> str | None:
     return written if written is None or len(written.encode()) <= MOST_BYTES else None
 
 
+def trimmed(value: Any) -> str | None:
+    """Read text that counts up to its limit, without the white space around it."""
+    return counted((text(value) or "").strip())
+
+
 def described(value: Any) -> list[Any]:
     """Read an array that describes, of which the first entries are looked at."""
     return items(value)[:MOST_ENTRIES]

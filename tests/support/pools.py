@@ -75,7 +75,7 @@ PUBLISHERS = ("pub-1", "pub-2", "44", "Pub-1")
 CPMS = (1.0, 0.5, 1.25, 1.5, 2, 2.000001, 2.5, 3.75, 5.0, 12.34, 50, 0.000001)
 FLOORS: tuple[Any, ...] = (0, 0.5, 1, 1.5, 2.000001, 1e-07, 12.34, 0.1, 1.1, 150, -1, 1e15)
 PER_SECOND: tuple[Any, ...] = (0.1, 0.05, 0.083333333, 1e-07, 0.2, 1, 0, -1, 1e15)
-CURRENCIES = ("USD", "EUR", "eur", "JPY", "GBP", "usd", "VND", "XXX", "", None)
+CURRENCIES = ("USD", "EUR", " EUR ", "USD\n", "eur", "JPY", "GBP", "usd", "VND", "XXX", "", None)
 CUR: tuple[Any, ...] = (
     *(["USD"], ["usd"], ["EUR", "USD"], ["EUR"], [], None, ["JPY", "GBP"]),
     *(["XXX"], ["XXX", "gbp"], ["VND", "XXX"]),
@@ -107,7 +107,7 @@ POSITIONS = (0, 1, 3, 7, -1)
 PLACEMENTS = (1, 2, 3, 4, -1)
 DEVICE_TYPES = (2, 4, 5, 0, 9, -1, 2**40)
 CONNECTIONS = (2, 0, 6, 7, -1)
-CARRIERS = ("verizon", "Verizon", "T-Mobile", "46001", "310-410")
+CARRIERS = (" Verizon ", "verizon", "Verizon", "T-Mobile", "46001", "310-410")
 LANGUAGES = ("en", "EN-us", "de", "de-AT", "pt-BR", "eng", "in", "ger_at")
 
 DOMAINS = (
@@ -137,6 +137,7 @@ COUNTRY_CODES = (
     "ca",
     "DEU",
     "de",
+    "GBR ",
     "GBR",
     "UK",
     "TST",

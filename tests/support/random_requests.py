@@ -88,7 +88,7 @@ def device_of(choices: Choices) -> Document:
         "ipv6": choices.pick(list(pools.ADDRESSES)),
         "devicetype": alone(choices, choices.pick(pools.DEVICE_TYPES)),
         "connectiontype": alone(choices, choices.pick(pools.CONNECTIONS)),
-        "os": choices.pick(list(pools.SYSTEMS)) if choices.chance(50) else "",
+        "os": choices.pick([*pools.SYSTEMS, "unknown", "null"]) if choices.chance(50) else "",
         "carrier": ids(choices, [choices.pick(pools.CARRIERS)])[0],
         "language": choices.pick(pools.LANGUAGES),
         "langb": choices.pick(pools.LANGUAGES),

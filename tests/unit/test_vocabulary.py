@@ -54,7 +54,7 @@ VALID = [
     ("bundle", "com.Example.App", "com.Example.App"),
     ("publisher", "0042", "0042"),
     ("category", "IAB3-1", "IAB3-1"),
-    ("segment", " s ", " s "),
+    ("segment", " s ", "s"),
     ("audience", "depositors-30d", "depositors-30d"),
     ("deal", "Deal-1", "Deal-1"),
     ("position", 7, 7),

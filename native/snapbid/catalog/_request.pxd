@@ -228,6 +228,7 @@ cdef class Terms:
     cdef int note(self, str where) except -1
     cdef const char *encoded(self, object text, Py_ssize_t *size) except? NULL
     cdef int texts(self, uint32_t space, list texts) except -1
+    cdef int trimmed(self, uint32_t space, object text, bint fold) except -1
     cdef bint entries(self, Reader reader, uint32_t space, object texts, str where) except -1
     cdef uint32_t masked(self, uint32_t space, object numbers, bint *any, str where) except? 0
     cdef dict by_dimension(self)

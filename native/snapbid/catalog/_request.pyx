@@ -199,6 +199,18 @@ cdef class Terms:
             self.text(space, text, False)
         return 0
 
+    cdef int trimmed(self, uint32_t space, object text, bint fold) except -1:
+        """Add a term for a text without the white space around it, if a campaign could have it."""
+        cdef const char *raw
+        if PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text):
+            raw = <const char *>PyUnicode_DATA(text)
+            self.push_short(space, sb_trimmed(raw, raw + PyUnicode_GET_LENGTH(text)), fold)
+            return 0
+        if PyUnicode_Check(text):
+            text = text.strip()
+            self.keep(text)
+        return self.text(space, text, fold)
+
     cdef bint entries(self, Reader reader, uint32_t space, object texts, str where) except -1:
         """Add terms for the entries of a restricting list; return whether there is any.
 
@@ -722,7 +734,7 @@ cdef class RequestReading:
         terms.end(SB_REGION)
         terms.begin(SB_CITY)
         if geo is not None and used >> SB_CITY & 1:
-            terms.text(SB_CITY, reader.get(geo, GEO_CITY), True)
+            terms.trimmed(SB_CITY, reader.get(geo, GEO_CITY), True)
         terms.end(SB_CITY)
         return geo
 
@@ -738,20 +750,23 @@ cdef class RequestReading:
     cdef int read_region(self, str country, object code) except -1:
         """Read a region, `usa-ca`; campaigns.vocabulary.region has its normal form."""
         cdef Terms terms = self.terms
-        cdef Py_ssize_t size, length
+        cdef Py_ssize_t length
         cdef const char *raw
+        cdef sb_slice part
         if not is_given(code) or is_too_long(code):
             return 0
         if PyUnicode_CheckExact(code) and PyUnicode_IS_COMPACT_ASCII(code):
             raw = <const char *>PyUnicode_DATA(code)
-            size = PyUnicode_GET_LENGTH(code)
+            part = sb_trimmed(raw, raw + PyUnicode_GET_LENGTH(code))
             length = PyUnicode_GET_LENGTH(country)
-            if (size + length + 1 <= <Py_ssize_t>sizeof(self.region_key)
-                    and memchr(raw, c'-', size) is NULL):
+            if part.size == 0:
+                return 0
+            if (part.size + length + 1 <= sizeof(self.region_key)
+                    and memchr(part.at, c'-', part.size) is NULL):
                 memcpy(self.region_key, PyUnicode_DATA(country), length)
                 self.region_key[length] = c'-'
-                memcpy(self.region_key + length + 1, raw, size)
-                terms.push_text(SB_REGION, self.region_key, length + 1 + size, True)
+                memcpy(self.region_key + length + 1, part.at, part.size)
+                terms.push_text(SB_REGION, self.region_key, length + 1 + part.size, True)
                 return 0
         region = self.lookups.region(country, str(code))
         if region is not None:
@@ -798,13 +813,13 @@ cdef class RequestReading:
                 self.asker.lon = at_lon
         if postal is not None:
             terms.begin(SB_POSTAL)
-            terms.text(SB_POSTAL, postal, True)
+            terms.trimmed(SB_POSTAL, postal, True)
             terms.end(SB_POSTAL)
         terms.begin(SB_SEGMENT)
         for item in first(data, MAX_ENTRIES):
             segments = reader.get(reader.checked(item, DATA), DATA_SEGMENT)
             for segment in first(segments, MAX_ENTRIES):
-                terms.text(SB_SEGMENT, reader.get(
+                terms.trimmed(SB_SEGMENT, reader.get(
                     reader.checked(segment, SEGMENT), SEGMENT_ID), False)
         terms.end(SB_SEGMENT)
         return 0
@@ -1011,7 +1026,7 @@ cdef class RequestReading:
             terms.end(SB_BROWSER)
         if used >> SB_CARRIER & 1:
             terms.begin(SB_CARRIER)
-            terms.text(SB_CARRIER, reader.get(device, DEVICE_CARRIER), True)
+            terms.trimmed(SB_CARRIER, reader.get(device, DEVICE_CARRIER), True)
             terms.end(SB_CARRIER)
         if used >> SB_LANGUAGE & 1:
             terms.begin(SB_LANGUAGE)
@@ -1049,7 +1064,7 @@ cdef class RequestReading:
         terms.end(SB_DOMAIN)
         terms.begin(SB_BUNDLE)
         if app is not None and used >> SB_BUNDLE & 1:
-            terms.text(SB_BUNDLE, reader.get(app, APP_BUNDLE), False)
+            terms.trimmed(SB_BUNDLE, reader.get(app, APP_BUNDLE), False)
         terms.end(SB_BUNDLE)
         terms.begin(SB_PUBLISHER)
         if used >> SB_PUBLISHER & 1:
@@ -1099,7 +1114,7 @@ cdef class RequestReading:
         cdef Terms terms = self.terms
         publisher = self.reader.child(owner, field, PUBLISHER)
         if publisher is not None:
-            terms.text(SB_PUBLISHER, self.reader.get(publisher, PUBLISHER_ID), False)
+            terms.trimmed(SB_PUBLISHER, self.reader.get(publisher, PUBLISHER_ID), False)
         return 0
 
     cdef int read_categories(self, object categories) except -1:
@@ -1518,7 +1533,7 @@ cdef class ImpressionReading:
                              reader.get(deal, DEAL_DURFLOORS), reader.get(deal, DEAL_BIDFLOORCUR))
             asked.deals_are_timed |= offered.prices.limited
             offered.id = terms.count
-            terms.text(SB_DEAL, reader.get(deal, DEAL_ID), False)
+            terms.trimmed(SB_DEAL, reader.get(deal, DEAL_ID), False)
             if terms.count == offered.id:
                 offered.id = NO_TERM
         terms.end(SB_DEAL)

@@ -353,16 +353,20 @@ def accepts_gzip(header: bytes) -> bool:
 
 
 def _weights(header: bytes) -> dict[str, float]:
-    """Parse the accepted encodings and their weights (RFC 9110, 12.5.3)."""
+    """Parse the accepted encodings and their weights (RFC 9110, 12.5.3). `*` stands for gzip, or
+    for zstd if gzip is listed.
+    """
     weights: dict[str, float] = {}
     for item in header.lower().split(b","):
         name, _, parameter = item.partition(b";")
-        if encoding := _NAMES.get(name.strip()):
+        if encoding := _ACCEPTED.get(name.strip()):
             try:
                 weight = float(parameter.replace(b" ", b"").removeprefix(b"q=") or 1)
             except ValueError:
                 weight = 1.0
             weights.setdefault(encoding, weight)
+    if _ANY in weights:
+        weights.setdefault(ZSTD if GZIP in weights else GZIP, weights.pop(_ANY))
     return {encoding: weight for encoding, weight in weights.items() if weight > 0}
 
 
@@ -387,6 +391,8 @@ def encoding_of(header: bytes | None) -> str | None:
 
 
 _NAMES: Final = {b"gzip": GZIP, b"x-gzip": GZIP, b"zstd": ZSTD}
+_ANY: Final = "*"
+_ACCEPTED: Final = _NAMES | {b"*": _ANY}
 
 
 def _too_large(limit: int) -> TooLarge:

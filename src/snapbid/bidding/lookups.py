@@ -89,11 +89,20 @@ class Memo(dict[str, T]):
         return result
 
 
+def _country(code: str) -> str | None:
+    return countries.alpha3(code.strip())
+
+
+def _system(spelling: str) -> str | None:
+    """Return an operating system; None for what stands for none."""
+    return None if is_placeholder(spelling) else agents.fold_os(spelling)
+
+
 # The matcher reads these memos itself: countries by code, operating systems by spelling,
 # (system, browser) by user agent, and whether a US Privacy string opts out.
 MEMOS: Final = (
-    Memo(countries.alpha3, 4_096),
-    Memo(agents.fold_os, 4_096),
+    Memo(_country, 4_096),
+    Memo(_system, 4_096),
     Memo(agents.parse, 16_384),
     Memo(gpp.usp_opts_out, 4_096),
 )
@@ -180,7 +189,7 @@ class Lookups:
     def country_of_address(self, ip: Text, ipv6: Text) -> str | None:
         """Return the country (alpha-3) of the first address that the geo database knows."""
         for address in (ip, ipv6):
-            if address and (country := self._geo.country(str(address))):
+            if address and (country := self._geo.country(str(address).strip())):
                 return country
         return None
 
@@ -196,9 +205,10 @@ class Lookups:
         """Return the operating system and the browser that a structured user agent names."""
         platform = agent.platform.brand if agent.platform is not None else None
         browsers = (agent.browsers or [])[:MAX_ENTRIES]
-        brands = [str(each.brand) for each in browsers if each.brand not in (None, "")]
+        brands = [str(each.brand) for each in browsers if each.brand is not None]
+        brands = [brand for brand in brands if not is_placeholder(brand)]
         return (
-            agents.fold_os(str(platform)) if platform not in (None, "") else None,
+            _system(str(platform)) if platform is not None else None,
             agents.browser_of(brands) if brands else None,
         )
 
@@ -252,7 +262,7 @@ class Lookups:
             amount = 0
         elif not amount < math.inf:
             return UNREACHABLE
-        rates, currency = self._rates, currency or USD
+        rates, currency = self._rates, (currency or "").strip() or USD
         if self.currency == USD:
             micros = rates.floor_micros(amount, currency, seconds)
         else:

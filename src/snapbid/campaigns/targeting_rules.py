@@ -63,6 +63,8 @@ def _entry_rule(dimension: Dimension, value: object) -> str:
     if dimension.kind != "text":
         return f"{rule}: {shown(value)}"
     if not rule and text_rule(value) is None:
+        if not str(value).strip():
+            return f"must not be blank, found {shown(value)}"
         return f"must have at most {MAX_TEXT} bytes in lower case: {shown(value)}"
     return text_rule(value) or f"{rule}: {shown(value)}"
 

@@ -94,11 +94,17 @@ def text(value: object) -> str | None:
         return None
 
 
+def trimmed(written: str) -> str:
+    """Return a text without the white space and control characters around it."""
+    return written.strip().strip(BLANKS)
+
+
 def region(country: str, code: str) -> str | None:
     """Normalise a region: `usa-ca` for country `USA` and `CA`, `us-ca` or `USA-CA`.
 
     `country` is alpha-3. A prefix of the region that names the same country is dropped.
     """
+    code = trimmed(code)
     prefix, dash, rest = code.partition("-")
     if dash and countries.alpha3(prefix) == country:
         code = rest
@@ -130,17 +136,22 @@ def media_type(written: str) -> str:
     return written.partition(";")[0].strip().lower()
 
 
-def _folded(value: object) -> str | None:
+def _trimmed(value: object) -> str | None:
     admitted = text(value)
+    return trimmed(admitted) or None if admitted is not None else None
+
+
+def _folded(value: object) -> str | None:
+    admitted = _trimmed(value)
     return _short(admitted.casefold()) if admitted is not None else None
 
 
 def _country(value: object) -> str | None:
-    return countries.alpha3(value) if isinstance(value, str) else None
+    return countries.alpha3(value.strip()) if isinstance(value, str) else None
 
 
 def _region(value: object) -> str | None:
-    admitted = text(value)
+    admitted = _trimmed(value)
     if admitted is None:
         return None
     prefix, _, code = admitted.partition("-")
@@ -220,7 +231,7 @@ def _named(dimension: str) -> Callable[[object], str | int | None]:
 _video_or_named = _named("placement")
 
 NORMALISE: Final[dict[str, Callable[[object], str | int | None]]] = {
-    **{d.name: text for d in DIMENSIONS if d.case == "exact"},
+    **{d.name: _trimmed for d in DIMENSIONS if d.case == "exact"},
     **{d.name: _named(d.name) for d in DIMENSIONS if d.kind == "int"},
     "country": _country,
     "region": _region,

@@ -17,7 +17,7 @@ class Reader:
         self,
         structs: tuple[type, ...],
         countries: dict[str, str | None],
-        systems: dict[str, str],
+        systems: dict[str, str | None],
         agents: dict[str, tuple[str, str]],
         opt_outs: dict[str, bool],
         languages: dict[str, str],
