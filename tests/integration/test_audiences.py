@@ -44,11 +44,11 @@ class System:
         """Whether the campaign bids on a request with this device."""
         return self.click(of, device={"ifa": device}, **more) is not None
 
-    def click(self, of: str, **request: Any) -> str | None:
+    def click(self, of: str, ssp: str = "acme", **request: Any) -> str | None:
         """The click id of the campaign's bid on a request; None without a bid."""
         body, media = self.request(of, **request), "application/json"
-        status, _, answer = ask(self.stack, "POST", "/api/v1/openrtb2/acme/bid", body,
-                                content_type=media)  # fmt: skip
+        path = f"/api/v1/openrtb2/{ssp}/bid"
+        status, _, answer = ask(self.stack, "POST", path, body, content_type=media)
         if status != 200:
             return None
         (bid,) = json.loads(answer)["seatbid"][0]["bid"]
@@ -74,7 +74,8 @@ class System:
 @pytest.fixture(scope="module")
 def system(module_database: str, module_stack: Callable[..., Stack]) -> Iterator[System]:
     environ = {"SNAPBID_DATABASE_URL": module_database}
-    succeed(environ, "ssp", "add", "acme")
+    for ssp in ("acme", "nova"):
+        succeed(environ, "ssp", "add", ssp)
     lines = "\n".join(map(json.dumps, CAMPAIGNS))
     succeed(environ, "campaign", "import", "-", input=lines)
     succeed(environ, "audience", "add", "-", input=json.dumps(BUYERS))
@@ -134,6 +135,17 @@ def test_who_excludes_himself_after_a_click(system: System, limit: dict[str, Any
     eventually(lambda: system.click("casino", device=limit, **asked) is None, "the bids end")
     assert system.click("casino", device={}, **asked) is None
     assert system.click("casino", device=limit, user={"id": "another"}) is not None
+
+
+def test_who_excludes_himself_after_a_click_does_so_at_every_ssp(system: System) -> None:
+    """By the device, where the request shows it: the SSP's own id means nothing to another."""
+    device = {"ifa": str(uuid.uuid4())}
+    click = system.click("casino", device=device, user={"id": "of-acme", "buyeruid": "b-1"})
+    system.send("account_blocked", f"clicked-{uuid.uuid4()}", click, block_reason="self_exclusion")
+    elsewhere: dict[str, Any] = {"ssp": "nova", "user": {"id": "of-nova"}}
+    eventually(lambda: system.click("casino", device=device, **elsewhere) is None, "the bids end")
+    assert system.click("casino", device=device) is None
+    assert system.click("casino", device={}, **elsewhere) is not None
 
 
 def test_who_wants_no_marketing_gets_none(system: System) -> None:

@@ -199,6 +199,6 @@ def test_no_id_is_kept_and_nothing_where_a_signal_forbids_it(
         if trace in everything
     }
     # Of whoever may be known, one hash: it is in the click id, and so in the tables of audiences.
-    assert {(name, kind) for name, kind, _ in shown} == {("permitted", "user"), ("lmt", "user")}
+    assert {(name, kind) for name, kind, _ in shown} == {("permitted", "ifa"), ("lmt", "ifa")}
     assert {place for _, _, place in shown} >= {1, 2}
     assert not {place for _, _, place in shown} & {0}
