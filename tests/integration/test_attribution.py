@@ -246,6 +246,20 @@ async def test_a_click_counts_for_the_product_of_its_campaign_alone(bench: Click
     assert await bench.counted() == {("own", "login"): 1}
 
 
+async def test_a_campaign_takes_its_clicks_to_another_product(bench: Clicks) -> None:
+    """A click id names the campaign; what was counted, and who came by it, stays."""
+    await campaigns.replace_many(bench.connection, [document("own", product=CASINO.name)])
+    click = await bench.click("own")
+    await bench.drain_all(event("register", "u", click=click))
+    await campaigns.replace_many(bench.connection, [document("own", product=SHOP.name)])
+    await bench.drain_all(event("register", "v", click=click))
+    await bench.drain_all(event("email_verified", "u"))
+    await bench.drain_all(event("login", "v", click=click), product=SHOP)
+    assert await bench.counted() == {
+        ("own", "register"): 1, ("own", "email_verified"): 1, ("own", "login"): 1,
+    }  # fmt: skip
+
+
 async def test_flags_of_clicks_and_sequences_stand_together(bench: Clicks) -> None:
     await bench.drain_all(event("deposit", click="foreign", transaction_id="t", **money(1)))
     assert await bench.flags() == {"deposit": ["click_invalid", "reference_missing"]}
