@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 from datetime import date
 from fractions import Fraction
 from itertools import product
@@ -246,6 +247,19 @@ def test_the_matcher_and_the_lookups_agree_on_all_signals() -> None:
         assert (started.point is not None) == allowed, regs
         judged.add(allowed)
     assert judged == {True, False}
+
+
+def test_an_overlong_source_of_eids_is_not_folded() -> None:
+    """Its case would cost as much for each of a thousand ids as the source is long."""
+    eid = {"source": "S" * 200_000, "uids": [{"id": str(number)} for number in range(1000)]}
+    made = decode(json.dumps({"id": "a", "imp": [{"id": "1"}], "user": {"eids": [eid]}}).encode())
+    lookups = Lookups(Addresses(), RATES, members=members_of_pools())
+    tracemalloc.start()
+    try:
+        EVERYTHING.query(lookups, made, "acme", "acme", 0)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 CAPS = [{"impressions": 1, "seconds": 60}]

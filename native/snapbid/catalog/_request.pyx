@@ -886,6 +886,8 @@ cdef class RequestReading:
         memcpy(name, kind, start)
         if scope is not None:
             scope = text_of(scope)  # which may be a new text, that owns what is copied
+            if PyUnicode_GET_LENGTH(scope) > SB_KEY_MAX:
+                return False
             if kind[0] == c'e':
                 scope = scope.lower()  # a domain
             text = self.terms.encoded(scope, &size)
