@@ -41,7 +41,7 @@ _NUMERIC: Final = frozenset("0123456789+-.nNiI \t\n\r\f\v")  # how a number in t
 _BEYOND: Final = math.inf  # stands for an integer beyond any range
 _NUMBERS: Final = frozenset({"enumeration", "integer"})
 _MAX_DIGITS: Final = 4300  # the typed decoder gives up beyond this, too
-_EXT: Final = "ext"  # specific to each exchange, so it may hold anything
+_EXTS: Final = frozenset({"ext", "prebid"})  # each sender's own, so they may hold anything
 _BETWEEN: Final = re.compile("[,_]")  # numbers of a list that is one text
 UNREADABLE: Final = -1  # stands for an entry of a list of numbers that is not a number
 _BOUNDS: Final = {  # how a fraction is rounded so that the bound holds
@@ -167,7 +167,7 @@ class _Conversion:
             elif kind is int and shape.kind == "text" and not shape.many:
                 self._left -= 2
                 value = str(value)
-            elif name == _EXT and kind is not dict:
+            elif name in _EXTS and kind is not dict:
                 continue
             else:
                 value = self._field(value, shape, (path, name))
