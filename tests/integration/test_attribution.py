@@ -26,6 +26,7 @@ from support.sending import event, money
 from snapbid.base.settings import load
 from snapbid.campaigns.click_id import Click, creative_digest
 from snapbid.campaigns.persons import PersonKey
+from snapbid.drain import forgetting
 from snapbid.drain.audit import Auditor
 from snapbid.drain.events import EventDrain
 from snapbid.drain.replay import replay
@@ -33,7 +34,7 @@ from snapbid.events.attribution import preview, row_of
 from snapbid.events.outcomes import BatchResult, Product
 from snapbid.events.validate import read_batch
 from snapbid.ledger.admin.audits import Difference
-from snapbid.warehouse import campaigns, conversions, persons, products, registry
+from snapbid.warehouse import campaigns, conversions, products, registry
 from snapbid.warehouse.comparison import compare_conversions
 
 DAY = 86_400_000
@@ -522,8 +523,10 @@ async def test_forget_removes_links_and_keeps_sums(bench: Clicks) -> None:
         event("register", "other", click=click),
     )  # fmt: skip
     async with bench.connection.transaction():
-        erased = await persons.erase(bench.connection, ["u", "x"])
-    assert (erased.events, erased.click_links) == (2, 2)
+        await products.add(bench.connection, "casino", ("igaming",))
+        asked = forgetting.Asked(["u", "x"])
+        done = await forgetting.forget(bench.connection, asked, consents=True)
+    assert (done.removed["events"], done.removed["click_links"]) == (2, 2)
     assert await bench.counted() == {("a", "register"): 2, ("a", "app_install"): 1}
     await bench.drain_all(event("login", "u"), event("login", "other"))
     assert (await bench.counted())["a", "login"] == 1

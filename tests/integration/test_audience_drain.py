@@ -499,7 +499,12 @@ async def test_the_forgotten_are_on_no_list_and_behind_no_click(bench: Bench) ->
         sent["identity"]["click_id"] = click
         await bench.accept(sent)
     await bench.round()
-    assert await members(bench) == {"own": {two}, "casino": {two}}
+    # What ends no self-exclusion: that a device was forgotten.
+    assert await members(bench) == {"own": {two}, "casino": {one, two}}
+    await define(bench, AUDIENCES[0])
+    await bench.accept(said("login", user="u"), said("login", user="v"))
+    await bench.round()
+    assert (await members(bench))["logged-in"] == {two}
 
 
 # -- definitions ----------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from support.event_bench import GEO, HISTORY, Bench
 from support.sending import cashed_out, claimed, event, money, offered
 from support.stack import connected
 
-from snapbid.base import suppression
+from snapbid.drain import forgetting
 from snapbid.drain.events import EventDrain
-from snapbid.warehouse import events, persons
+from snapbid.warehouse import events, products
 
 
 @pytest.fixture
@@ -129,20 +129,18 @@ async def test_a_person_is_forgotten_whatever_the_day(bench: Bench) -> None:
     keep(bench, 30)
     await bench.accept(event("login", "gone"), event("login", "stays"), at=ago(9))
     await bench.accept(
-        event("withdraw", "gone", transaction_id="t", **money(1)), offered("gone"), at=ago(2)
+        event("withdraw", "gone", transaction_id="t", **money(1)),
+        offered("b", user="gone"),
+        at=ago(2),
     )
     await bench.round()
     async with bench.connection.transaction():
-        assert (await persons.erase(bench.connection, ["gone"])).events == 3
+        await products.add(bench.connection, "casino", ("igaming",))
+        done = await forgetting.forget(bench.connection, forgetting.Asked(["gone"]))
+    assert done.removed["events"] == 3
     kept = await bench.rows("select client_user_id from events where context <> '{}'")
     assert kept == [("stays",)]
-    await persons.suppress(bench.connection, [await hash_of(bench, "gone")], [])
-    await bench.accept(claimed("gone"), event("login", "gone"), at=ago(0))
+    await bench.accept(claimed("b", user="gone"), event("login", "gone"), at=ago(0))
     await bench.round()
     assert len(await bench.rows("select from events where context = '{}'")) == 4
     assert not await bench.rows("select from event_ids where sequence is not null")
-
-
-async def hash_of(bench: Bench, id: str) -> bytes:
-    key = (await persons.fetch_suppression(bench.connection)).key
-    return suppression.hash_of(key, suppression.event_name(id))

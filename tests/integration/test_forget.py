@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,9 @@ from support.processes import eventually
 from support.stack import Stack
 
 USER, DEVICE, HASH = "user-81", "38400000-8cf0-11bd-b23e-10b96e40000d", "ab" * 32
+NOBODY = (
+    "00000000-0000-0000-0000-000000000000", "null", "unknown", " Undefined ", "none", "0", "${IFA}",
+)  # fmt: skip
 CAMPAIGN = {
     "id": "capped",
     "advertiser": "brand.example",
@@ -101,7 +105,8 @@ def test_a_person_is_forgotten(system: System) -> None:
 
     def forget(*more: str) -> Any:
         ids = ("--id", USER, "--id", DEVICE, "--id", HASH.upper())
-        return json.loads(succeed(system.stack.environ, "forget", *ids, *more))
+        where = ("--product", "shop", "--ssp", "acme", "--yes")
+        return json.loads(succeed(system.stack.environ, "forget", *ids, *where, *more))
 
     removed = {
         "events": 3, "event_conflicts": 0, "event_dead_letters": 0, "click_links": 0, "persons": 0,
@@ -144,7 +149,51 @@ def assert_no_trace(system: System, receipt: Any) -> None:
         assert not any(f'"{id}\\"' in told for id in (USER, DEVICE, HASH)), table
 
 
-def test_what_is_no_id(system: System) -> None:
-    for wrong in ("", "x" * 1025):
-        assert invoke(system.stack.environ, "forget", "--id", wrong).returncode == 2
-    assert invoke(system.stack.environ, "forget").returncode == 2
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("", "1 to 1024 characters"),
+        ("x" * 1025, "1 to 1024 characters"),
+        *((id, "nobody's") for id in NOBODY),
+        *((f"id.example {id}", "nobody's") for id in NOBODY),
+        ("192.0.2.1", "IP address"),
+        ("2001:db8::1", "IP address"),
+    ],
+)
+def test_what_is_no_person_is_refused(system: System, wrong: str, why: str) -> None:
+    refused = invoke(system.stack.environ, "forget", "--id", "fine", "--id", wrong, "--yes")
+    assert (refused.returncode, why in refused.stderr, refused.stdout) == (2, True, "")
+
+
+def test_what_is_asked_wrongly(system: System) -> None:
+    environ = system.stack.environ
+    assert invoke(environ, "forget").returncode == 2
+    both = invoke(environ, "forget", "--id", "x", "--everywhere", "--ssp", "acme")
+    assert (both.returncode, "excludes" in both.stderr) == (2, True)
+    unknown = invoke(environ, "forget", "--id", "x", "--product", "shpo", "--ssp", "acmee")
+    assert unknown.returncode == 1
+    assert unknown.stderr == "there is no product shpo\nthere is no ssp acmee\n"
+
+
+def test_several_users_want_consent(system: System) -> None:
+    """Nothing is removed, and nothing suppressed, before the operator has said so."""
+    shared = str(uuid.uuid4())
+    for number, user in enumerate(("p", "q")):
+        sent = system.send("login", 1_717_300_000_000 + number, {"client_user_id": user},
+                           device_id=shared)  # fmt: skip
+        assert sent == 202
+    stored = "select from events where client_user_id in ('p', 'q')"
+    eventually(lambda: len(system.rows(stored)) == 2, "both are stored")
+    before = system.rows("select count(*) from suppressed")
+    ids = ("--id", "p", "--id", shared)
+    refused = invoke(system.stack.environ, "forget", *ids)
+    assert refused.returncode == 1
+    assert "events of 2 users (client_user_id), 1 of whom are not named: 'q' of shop" in (
+        refused.stderr
+    )
+    assert len(system.rows(stored)) == 2
+    assert system.rows("select count(*) from suppressed") == before
+    dry = json.loads(succeed(system.stack.environ, "forget", *ids, "--dry-run"))
+    assert (dry["users"], dry["removed"]["events"]) == (2, 2)
+    succeed(system.stack.environ, "forget", *ids, "--yes")
+    assert system.rows(stored) == []

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from snapbid.base.suppression import Suppression, event_name, hash_of, user_names
 from snapbid.bidding.identity import recognise
 from snapbid.bidding.request import Device, Eid, Uid, User
 from snapbid.campaigns._persons import siphash
@@ -12,6 +11,7 @@ from snapbid.campaigns.audiences import Audience, parse, rule_of
 from snapbid.campaigns.campaign import CampaignError
 from snapbid.campaigns.member_file import MemberError, in_hex, read_members
 from snapbid.campaigns.persons import PersonKey
+from snapbid.campaigns.suppression import Suppression, cap_names, event_name, hash_of
 
 CHECK = rule_of(["login", "deposit"], ["deposit"])
 DEPOSITORS = {"id": "d", "product": "demo-casino", "event": "deposit", "within_days": 30}
@@ -85,14 +85,14 @@ def test_hashes_tell_ids_apart() -> None:
 def test_spellings_of_an_advertising_id(spelt: str) -> None:
     assert KEY.member("ifa", spelt) == KEY.member("ifa", IFA)
     name = hash_of(b"key", event_name(IFA))
-    assert Suppression(b"key", frozenset({name})).has_id(spelt)
+    assert Suppression(b"key", frozenset({name})).has_id("shop", "person", spelt)
 
 
 @pytest.mark.parametrize("source", ["adserver.org", "Adserver.Org", "ÄDSERVER.example"])
 def test_the_source_of_an_extended_id_is_in_any_case(source: str) -> None:
     for spelt in (source.upper(), source.lower(), source.title()):
         assert KEY.member("eid", "Ab", spelt) == KEY.member("eid", "Ab", source)
-        (named,) = {name for name in user_names(f"{spelt} Ab") if name.startswith("eid ")}
+        (named,) = {name for name in cap_names(f"{spelt} Ab") if name.startswith("eid ")}
         assert named == f"eid {source.lower()} Ab"
         user = User(eids=[Eid(source=spelt, uids=[Uid(id="Ab")])])
         assert recognise(Device(), user) == named

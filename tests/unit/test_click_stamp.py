@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from support.snapshot import catalog_of
 
 from snapbid.base.http import Answer
-from snapbid.base.suppression import Suppression, hash_of
 from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.request import decode
 from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import Bid, ClickStamp, Template, adapted, response_writer, template
 from snapbid.campaigns.click_id import NO_AUCTION, Click, ClickKey, creative_digest, read
 from snapbid.campaigns.persons import NOBODY, PersonKey, is_member_id
+from snapbid.campaigns.suppression import Suppression, hash_of, user_name
 from snapbid.catalog.payload import CampaignPayload, CreativePayload
 from snapbid.ledger.bids.records import BidVerdict, bid_digest
 from snapbid.metrics import Metrics
@@ -207,18 +208,22 @@ def test_a_click_without_a_person(clicked: Callable[..., Click]) -> None:
 @pytest.mark.parametrize(
     ("name", "request_"),
     [
-        ("user u", {"user": {"id": "u"}}),
+        (user_name("user u", "acme"), {"user": {"id": "u"}}),
         ("buyeruid u", {"user": {"buyeruid": "u"}}),
-        ("ifa u-1", {"device": {"ifa": "U-1"}, "user": {"id": "v"}}),
+        ("ifa u1", {"device": {"ifa": "U-1"}}),
         ("eid s.example u", {"user": {"eids": [{"source": "S.Example", "uids": [{"id": "u"}]}]}}),
     ],
 )
-def test_who_is_forgotten_clicks_as_nobody(
+def test_who_is_forgotten_has_no_caps_and_may_exclude_himself(
     clicked: Callable[..., Click], name: str, request_: dict[str, Any]
 ) -> None:
+    """At the SSP at which he was forgotten; a user of that id elsewhere is another person."""
     forgotten = Suppression(SECRET, frozenset({hash_of(SECRET, name)}))
-    assert clicked(request_, forgotten).person == 0
-    assert clicked(request_, Suppression(SECRET, frozenset({bytes(16)}))).person
+    lookups = Lookups(Nowhere(), rates.load(), suppression=forgotten)
+    request = decode(json.dumps({"id": "a", "imp": [{"id": "1"}], **request_}).encode())
+    assert lookups.person(request, "acme") is None
+    assert (lookups.person(request, "nova") is None) == ("user u" not in name)
+    assert clicked(request_, forgotten).person == clicked(request_).person != 0
 
 
 @pytest.mark.parametrize("limit", ["lmt", "dnt"])

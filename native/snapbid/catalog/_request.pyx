@@ -433,7 +433,7 @@ cdef uint8_t[10] FAMILIES = [0, 1, 2, 3, 4, 2, 2, 7, 8, 7]
 
 
 cdef inline Py_ssize_t folded(char *out, const char *text, Py_ssize_t size) noexcept:
-    """Write an advertising id as campaigns.persons does, and return its length."""
+    """Write an advertising id as campaigns.persons.folded does, and return its length."""
     cdef Py_ssize_t i, n = 0
     cdef char letter
     for i in range(size):
@@ -802,7 +802,7 @@ cdef class RequestReading:
         if self.members is not None:
             self.read_persons(device, user)
         if self.interest.has_caps:
-            self.user = self.lookups.person(self.request)
+            self.user = self.lookups.person(self.request, self.canonical)
             self.asker.recognised = self.user is not None
         if PyFloat_CheckExact(lat) and PyFloat_CheckExact(lon):
             at_lat = PyFloat_AS_DOUBLE(lat)
@@ -912,9 +912,10 @@ cdef class RequestReading:
 
     cdef uint64_t clicker(self, bytes key) except? 0:
         """Return the member by whom a click id knows its person: the first id that is somebody's,
-        the device's first, since it is the same at every SSP. 0 for nobody, and for who is forgotten.
+        the device's first, since it is the same at every SSP. 0 for nobody.
 
-        Limited tracking hides nobody: who clicked may exclude himself.
+        Neither limited tracking nor a request to forget hides anybody: who clicked may exclude
+        himself, and what the click of who was forgotten says counts for that alone.
         """
         cdef Reader reader = self.reader
         cdef uint64_t found = 0
@@ -934,7 +935,7 @@ cdef class RequestReading:
 
     cdef bint is_clicker(self, bytes key, const char *kind, object scope, object id,
                          uint64_t *found) except -1:
-        """Hash an id that is somebody's, unless he is forgotten; return whether it is."""
+        """Hash an id that is somebody's; return whether it is."""
         if not self.member(key, kind, scope, id, found):
             return False
         written = text_of(id)
@@ -943,8 +944,6 @@ cdef class RequestReading:
                 and self.lookups.is_placeholder(written):
             found[0] = 0
             return False
-        if self.lookups.forgets and self.lookups.has_forgotten(kind.decode(), scope, written):
-            found[0] = 0
         return True
 
     cdef bint is_among(self, bytes key, object eids, uint64_t *found) except -1:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from snapbid.bidding.bounds import MAX_ENTRIES, MAX_TEXT
 from snapbid.bidding.request import Device, Eid, Text, User
-from snapbid.campaigns.persons import is_placeholder
+from snapbid.campaigns.persons import folded, is_placeholder
 
 
 def recognise(device: Device, user: User) -> str | None:
@@ -21,7 +21,7 @@ def recognise(device: Device, user: User) -> str | None:
     if _is_id(user.buyeruid):
         return f"buyeruid {user.buyeruid}"
     if _is_id(device.ifa):
-        return f"ifa {device.ifa}".lower()
+        return f"ifa {folded(str(device.ifa))}"
     if user.eids or (user.ext is not None and user.ext.eids):
         return _eid(user.eids) or (_eid(user.ext.eids) if user.ext is not None else None)
     return None

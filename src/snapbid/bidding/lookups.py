@@ -12,7 +12,6 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from snapbid.base.suppression import Suppression
 from snapbid.bidding import gpp, native_answer, privacy, request
 from snapbid.bidding.bounds import MAX_ENTRIES
 from snapbid.bidding.cost import MAX_QUANTITY
@@ -34,6 +33,7 @@ from snapbid.campaigns import vocabulary
 from snapbid.campaigns.click_id import ClickKey
 from snapbid.campaigns.domains import host
 from snapbid.campaigns.persons import PersonKey, is_placeholder
+from snapbid.campaigns.suppression import Suppression
 from snapbid.catalog._members import MemberBook
 from snapbid.catalog.catalog import Index, Reader
 from snapbid.catalog.payload import decode_payload
@@ -145,7 +145,6 @@ class Lookups:
         self._rates = rates
         self._gvl_id = gvl_id
         self._suppression = suppression or Suppression()
-        self.forgets = bool(self._suppression.hashes)
         self._click_key = click_key
         self.click_signer = click_key and ClickSigner(
             click_key.number, click_key.keys, PersonKey(self._suppression.key).key
@@ -237,19 +236,14 @@ class Lookups:
                 self._fits_native[key] = fits
         return fits
 
-    def person(self, request: BidRequest) -> str | None:
-        """Return the user for whom frequency caps count, or None."""
+    def person(self, request: BidRequest, family: str) -> str | None:
+        """Return the user of an SSP's family for whom frequency caps count, or None."""
         user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
-        return None if user is not None and self._suppression.has(user) else user
+        return None if user is not None and self._suppression.has_user(user, family) else user
 
     def is_placeholder(self, id: str) -> bool:
         """Whether an id is nobody's."""
         return is_placeholder(id)
-
-    def has_forgotten(self, kind: str, scope: str | None, id: str) -> bool:
-        """Whether the person of an id is forgotten; see campaigns.persons for kind and scope."""
-        name = f"{kind} {id}" if kind != "eid" else f"eid {str(scope or '').lower()} {id}"
-        return self._suppression.has(name.lower() if kind == "ifa" else name)
 
     def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.

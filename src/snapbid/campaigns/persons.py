@@ -48,15 +48,15 @@ class PersonKey:
         An `ifa` may be spelt in any way; the source of an `eid` is a domain, in any case.
         """
         scope = scope.lower() if kind == "eid" else scope
-        return self._hash(kind, scope, _folded(id) if kind == "ifa" else id)
+        return self._hash(kind, scope, folded(id) if kind == "ifa" else id)
 
     def of_event(
         self, product: str, client_user_id: str | None, anonymous_id: str | None
     ) -> tuple[int | None, int | None]:
         """Return the hashes of an event's user and anonymous user; None for an id of nobody."""
         return (
-            self.user(product, client_user_id) if _is_somebody(client_user_id) else None,
-            self.visitor(product, anonymous_id) if _is_somebody(anonymous_id) else None,
+            self.user(product, client_user_id) if is_somebody(client_user_id) else None,
+            self.visitor(product, anonymous_id) if is_somebody(anonymous_id) else None,
         )
 
     def user(self, product: str, client_user_id: str) -> int:
@@ -71,7 +71,7 @@ class PersonKey:
         return siphash(self.key, f"{kind}\0{scope}\0{id}".encode(errors="surrogatepass"))
 
 
-def _folded(id: str) -> str:
+def folded(id: str) -> str:
     """Return an advertising id in lower case, without dashes, braces and white space."""
     return id.lower().translate(_SPELLING)
 
@@ -85,7 +85,7 @@ def is_member_id(id: object) -> bool:
     )
 
 
-def _is_somebody(id: str | None) -> TypeGuard[str]:
+def is_somebody(id: str | None) -> TypeGuard[str]:
     """Return whether an id in server events is a person's: no placeholder.
 
     A number is, whatever its digits, since customers are numbered; zero is not.

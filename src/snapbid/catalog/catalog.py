@@ -20,8 +20,8 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from snapbid.base.access import SspAccess
-from snapbid.base.suppression import Suppression
 from snapbid.campaigns.click_id import ClickKey
+from snapbid.campaigns.suppression import Suppression
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.catalog._builder import DIMENSIONS
 from snapbid.catalog._index import Index as Index

@@ -130,6 +130,28 @@ async def absorb(
         await audiences.refresh(connection, changed, lost)
 
 
+async def exclude(
+    connection: asyncpg.Connection,
+    key: PersonKey,
+    rows: Sequence[EventRow],
+    member_of_click: Callable[[str], int | None],
+) -> None:
+    """Take from the events of forgotten persons whom the product must not advertise to, and by
+    which members these are known; nothing else.
+    """
+    found = Persons(key, rows, member_of_click)
+    restrictions = _restrictions(rows, found.of_row)
+    await audiences.restrict(connection, restrictions)
+    held = await audiences.fetch_restricted(connection, {link.person for link in found.links})
+    links = [link for link in found.links if link.person in held]
+    changed, lost = set[int](), set[int]()
+    if links:
+        changed, lost = await audiences.link(connection, links)
+    changed.update(each.person for each in restrictions)
+    if changed:
+        await audiences.refresh(connection, changed, lost)
+
+
 async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_000) -> bool:
     """Define an audience and count the stored events; return False if it is unchanged.
 
@@ -178,7 +200,10 @@ async def _fill(
     kept = [
         row
         for row in rows
-        if not any(id and suppression.has_id(id) for id in (row.client_user_id, row.anonymous_id))
+        if not any(
+            id and suppression.has_id(row.product, "user", id)
+            for id in (row.client_user_id, row.anonymous_id)
+        )
     ]
     found = Persons(PersonKey(suppression.key), kept)
     found.resolve(await audiences.fetch_aliases(connection, found.anonymous))

@@ -28,9 +28,9 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from snapbid.base.suppression import Suppression, texts
 from snapbid.campaigns.persons import PersonKey
-from snapbid.drain import audiences, sequences
+from snapbid.campaigns.suppression import Suppression
+from snapbid.drain import audiences, forgetting, sequences
 from snapbid.drain.event_days import EventDays
 from snapbid.drain.lags import LAGS
 from snapbid.drain.streams import EventStream, EventStreams, Waiting
@@ -269,8 +269,11 @@ class EventDrain:
 
     async def _suppress(
         self, connection: asyncpg.Connection, rows: Sequence[EventRow]
-    ) -> list[EventRow]:
-        """Empty the events of forgotten persons; holds off `forget` until the transaction ends."""
+    ) -> tuple[list[EventRow], dict[str, EventRow]]:
+        """Empty the events of forgotten persons; return all events, and these as they were, by id.
+
+        Holds off `forget` until the transaction ends.
+        """
         await persons.hold_erasure(connection)
         mark = await persons.fetch_mark(connection)
         if mark != self._suppression_mark:
@@ -278,8 +281,10 @@ class EventDrain:
             self._suppression_mark = mark
             self._persons = PersonKey(self._suppression.key)
         if not self._suppression.hashes:
-            return list(rows)
-        return [_emptied(row) if _is_of(row, self._suppression) else row for row in rows]
+            return list(rows), {}
+        theirs = {row.event_id: row for row in rows if forgetting.is_of(row, self._suppression)}
+        known = [forgetting.emptied(row) if row.event_id in theirs else row for row in rows]
+        return known, theirs
 
     async def _store(
         self,
@@ -326,7 +331,7 @@ class EventDrain:
         self, connection: asyncpg.Connection, rows: Sequence[EventRow]
     ) -> list[EventRow]:
         async with connection.transaction():
-            known = await self._suppress(connection, rows)
+            known, theirs = await self._suppress(connection, rows)
             await events.hold_products(connection, {row.product for row in known})
             await events.limit_statements(connection, STATEMENT_S)
             known, clicks = await attribution.read_clicks(connection, known)
@@ -335,6 +340,10 @@ class EventDrain:
             conflicts = await events.store(connection, new, known)
             await sequences.check(connection, new)
             await audiences.absorb(connection, self._persons, new, clicks.members.get)
+            forgotten = [theirs[row.event_id] for row in new if row.event_id in theirs]
+            if forgotten:
+                _, clicks = await attribution.read_clicks(connection, forgotten)
+                await audiences.exclude(connection, self._persons, forgotten, clicks.members.get)
         self._stored.inc(len(new))
         self._conflicts.inc(conflicts)
         return new
@@ -403,25 +412,6 @@ def _row(event: Queued, enricher: Enricher) -> EventRow:
 
 def _minute(row: EventRow) -> str:
     return queue.name_minute(round(row.received_at.timestamp() * 1000), row.product)
-
-
-def _is_of(row: EventRow, suppression: Suppression) -> bool:
-    """Whether any id of the event, or any text in its context, belongs to a forgotten person."""
-    ids = (row.client_user_id, row.anonymous_id, row.click_id)
-    named = (*filter(None, ids), *texts(msgspec.json.decode(row.context)))
-    return any(map(suppression.has_id, named))
-
-
-def _emptied(row: EventRow) -> EventRow:
-    return row._replace(
-        client_user_id=None,
-        anonymous_id=None,
-        click_id=None,
-        context="{}",
-        enrichment="{}",
-        sequence=None,
-        value_micros=0,
-    )
 
 
 def _json(value: object) -> str:

@@ -6,6 +6,7 @@ to add an event: README.md.
 
 from typing import Final, Literal
 
+from snapbid.campaigns.suppression import Identifies
 from snapbid.events.fields import CORE, IGAMING, Event, Field, Kind, Level, Unit
 
 Strictness = Literal["R", "S"]
@@ -59,12 +60,17 @@ TIER_TRIGGERS: Final = _words(
 )
 
 
-def _field(name: str, kind: Kind, level: Strictness, note: str) -> Field:
-    return Field(path=f"context.{name}", kind=kind, level=Level(level), note=note)
+def _field(
+    name: str, kind: Kind, level: Strictness, note: str, identifies: Identifies | None = None
+) -> Field:
+    path = f"context.{name}"
+    return Field(path=path, kind=kind, level=Level(level), note=note, identifies=identifies)
 
 
-def text(name: str, level: Strictness, note: str = "") -> Field:
-    return _field(name, Kind.TEXT, level, note)
+def text(
+    name: str, level: Strictness, note: str = "", identifies: Identifies | None = None
+) -> Field:
+    return _field(name, Kind.TEXT, level, note, identifies)
 
 
 def flag(name: str, level: Strictness, note: str = "") -> Field:
@@ -72,7 +78,8 @@ def flag(name: str, level: Strictness, note: str = "") -> Field:
 
 
 def digest(name: str, of: str) -> Field:
-    return _field(name, Kind.HASH, "S", f"SHA-256 of {of}, 64 hexadecimal digits")
+    note = f"SHA-256 of {of}, 64 hexadecimal digits"
+    return _field(name, Kind.HASH, "S", note, "person")
 
 
 def number(name: str, level: Strictness, note: str = "", unit: Unit | None = None) -> Field:
@@ -188,7 +195,7 @@ _CORE_EVENTS: Final = (
     _core(
         "referral_register",
         "registration attributed to a referral",
-        text("referral_client_user_id", "S", "the referrer's client_user_id"),
+        text("referral_client_user_id", "S", "the referrer's client_user_id", "user"),
     ),
     _core("login", "a user authenticates", USER_AGENT),
     _core(
@@ -219,7 +226,7 @@ _CORE_EVENTS: Final = (
         "app_install",
         "the app is first installed and opened",
         INSTALL_SOURCE,
-        text("device_id", "S"),
+        text("device_id", "S", identifies="person"),
         choice("store", "S", ("app_store", "google_play", "apk_direct"), stored=STORES),
         text("campaign_id", "S"),
         flag("is_reattribution", "S", "true for reinstall or reattribution"),

@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from snapbid.campaigns.suppression import Identifies
+
 CORE: Final = "general.core"
 IGAMING: Final = "igaming"
 PRESETS: Final = (CORE, IGAMING)
@@ -55,7 +57,8 @@ class Field(Struct, frozen=True, kw_only=True):
     """A field of an event; `path` is its full path, such as `context.privacy.email_hash`.
 
     `values` are the accepted spellings of a choice, `stored` maps aliases among them to the
-    spelling that is stored, `deprecated` ones are accepted with a warning.
+    spelling that is stored, `deprecated` ones are accepted with a warning. `identifies`: whose id
+    the value is, by which a person can be forgotten.
     """
 
     path: str
@@ -67,6 +70,7 @@ class Field(Struct, frozen=True, kw_only=True):
     signed: bool = False
     monetary: bool = False
     unit: Unit | None = None
+    identifies: Identifies | None = None
     note: str = ""
 
     @property
@@ -110,9 +114,13 @@ class Event(Struct, frozen=True, kw_only=True):
         """The fields of `identity`, with this event's requirement levels."""
         user = Level.SUGGESTED if self.lifecycle else Level.REQUIRED
         return (
-            _text("identity.client_user_id", user, "unique user id in the partner's system"),
-            _text("identity.anonymous_id", Level.OPTIONAL, "anonymous id before registration"),
-            _text("identity.click_id", Level.SUGGESTED, "ad click id for attribution"),
+            _text(
+                "identity.client_user_id", user, "unique user id in the partner's system", "user"
+            ),
+            _text(
+                "identity.anonymous_id", Level.OPTIONAL, "anonymous id before registration", "user"
+            ),
+            _text("identity.click_id", Level.SUGGESTED, "ad click id for attribution", "person"),
         )
 
     def context_fields(self) -> tuple[Field, ...]:
@@ -132,8 +140,8 @@ class Event(Struct, frozen=True, kw_only=True):
         return objects
 
 
-def _text(path: str, level: Level, note: str) -> Field:
-    return Field(path=path, kind=Kind.TEXT, level=level, note=note)
+def _text(path: str, level: Level, note: str, identifies: Identifies) -> Field:
+    return Field(path=path, kind=Kind.TEXT, level=level, note=note, identifies=identifies)
 
 
 # Personal data is sent as hashes under `context.privacy`, with any event (document 3, envelope).
@@ -142,6 +150,7 @@ PRIVACY_HASHES: Final = tuple(
         path=f"context.privacy.{name}_hash",
         kind=Kind.HASH,
         level=Level.OPTIONAL,
+        identifies="person",
         note=f"SHA-256 of the {name}, 64 hexadecimal digits",
     )
     for name in ("email", "phone")

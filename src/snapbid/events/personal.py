@@ -3,12 +3,17 @@
 It is recognised by its key, in any of the spellings that partners use (`phoneNumber`,
 `email_address`, `user.e-mail`), or by a value or key that is an email address. Flags under such a
 key (`email: true`, a channel's consent) reveal nothing about a person, and are kept.
+
+Also the ids by which a person is known in an event, and can be forgotten.
 """
 
 import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
+
+from snapbid.campaigns.suppression import Identifies
+from snapbid.events.catalog import EVENTS
 
 _PLAINTEXT: Final = """
 email phone phone_number first_name last_name full_name date_of_birth dob passport ssn
@@ -28,6 +33,9 @@ _SPELLINGS: Final = re.compile(
     f"|passport{_NUMBER}|ssn|socialsecurity(number|no)|national(id|identity){_NUMBER}"
     ")"
 )
+_IDENTIFIES: Final = {
+    field.path: field.identifies for event in EVENTS.values() for field in event.context_fields()
+}
 _LONGEST: Final = 64  # characters; longer keys are not checked
 _SEPARATORS: Final = re.compile(r"[^a-z0-9]")
 _EMAIL: Final = re.compile(
@@ -72,6 +80,24 @@ def is_unhashed(text: str) -> bool:
         return True
     digits = sum(letter.isdigit() for letter in text)
     return digits >= _MIN_PHONE_DIGITS and _PHONE.fullmatch(text) is not None
+
+
+def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | None, str]]:
+    """Yield the ids of persons in a context, with what each identifies.
+
+    These are the catalog's fields that hold one, in any event, and every text that is in no field
+    of the catalog, of which nobody knows what it identifies (None).
+    """
+    if isinstance(value, dict):
+        for key, member in value.items():
+            yield from ids_in(member, f"{path}.{key}")
+    elif isinstance(value, list):
+        for member in value:
+            yield from ids_in(member, path)
+    elif isinstance(value, str):
+        identifies = _IDENTIFIES.get(path)
+        if identifies is not None or path not in _IDENTIFIES:
+            yield identifies, value
 
 
 def is_plaintext(key: str, value: Any) -> bool:

@@ -293,7 +293,8 @@ select person, member, product, restricted from (
     from unnest($1::bigint[], $2::bigint[], $3::text[]) as i (person, member, product)
     left join person_restriction r using (person)
     left join person_link known using (person, member)
-    where not exists (select from suppressed_member s where s.member = i.member)
+    where coalesce(r.holds, false)
+        or not exists (select from suppressed_member s where s.member = i.member)
 ) as n
 where not (restricted and is_new)
     or place + (select count(*) from person_link k where k.person = n.person) <= $4
@@ -352,6 +353,21 @@ _EXCLUSIONS: Final = """
 insert into audience (product) select distinct unnest($1::text[])
 on conflict (product) where id is null do nothing
 """
+_KNOWN: Final = """
+select hash from unnest($1::bigint[]) as h (hash)
+where exists (select from person_link where person = hash)
+    or exists (select from person_link where member = hash)
+    or exists (select from person_alias where anonymous = hash or person = hash)
+    or exists (select from person_audience where person = hash)
+    or exists (select from person_restriction where person = hash)
+    or exists (select from click_link where person = hash)
+    or exists (select from audience_member where member = hash and until > now())
+"""
+_EXCLUDED: Final = """
+select count(*) from person_restriction r
+where holds and (person = any($1) or exists (
+    select from person_link l where l.person = r.person and l.member = any($2)))
+"""
 # By product, so that no other's persons crowd its own out; whoever is restricted always counts.
 _REFRESH: Final = """
 with counting as (
@@ -364,6 +380,7 @@ behind as (
         select person from person_link where member = m.member and product = c.product
         order by seen_at desc limit $2
     ) as l
+    where not exists (select from suppressed_member s where s.member = m.member)
 ),
 due as (
     select b.member, p.audience, max(p.until) as until
@@ -456,6 +473,14 @@ async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restri
         await connection.execute(_RESTRICT_LINKS, columns[0])
 
 
+async def fetch_restricted(connection: asyncpg.Connection, persons: Iterable[int]) -> set[int]:
+    """Fetch to whom of these persons their product must not advertise."""
+    rows = await connection.fetch(
+        "select person from person_restriction where person = any($1) and holds", list(persons)
+    )
+    return {row["person"] for row in rows}
+
+
 async def hold(connection: asyncpg.Connection) -> None:
     """Take the lock on members until the transaction ends; always the last lock taken."""
     await connection.execute("select audience_lock()")
@@ -469,6 +494,20 @@ async def refresh(
     if affected := sorted(linked.union(members)):
         await hold(connection)
         await connection.execute(_REFRESH, affected, PERSONS)
+
+
+async def fetch_known(connection: asyncpg.Connection, hashes: Iterable[int]) -> set[int]:
+    """Fetch which of these hashes of persons and members anything is stored of."""
+    rows = await connection.fetch(_KNOWN, list(hashes))
+    return {row["hash"] for row in rows}
+
+
+async def count_excluded(
+    connection: asyncpg.Connection, persons: Iterable[int], members: Iterable[int]
+) -> int:
+    """Count who is restricted of these persons, and of those known by these members."""
+    counted: int = await connection.fetchval(_EXCLUDED, list(persons), list(members))
+    return counted
 
 
 async def erase(

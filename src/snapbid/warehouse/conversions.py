@@ -1,6 +1,6 @@
 """Clicks and conversions: keys of click ids, last clicks, and sums by day (contract 12)."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Final, NamedTuple
@@ -9,7 +9,6 @@ import asyncpg
 import msgspec
 
 from snapbid.campaigns.click_id import Click, ClickKey
-from snapbid.campaigns.persons import PersonKey
 
 WINDOW_DAYS: Final = 30  # for which a click counts, unless its campaign says otherwise
 EXPIRED: Final = 5_000  # links deleted at once
@@ -219,9 +218,9 @@ async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> in
     return int(status.split()[1])
 
 
-async def forget(connection: asyncpg.Connection, key: PersonKey, ids: Iterable[str]) -> int:
-    """Delete the links of persons with any of the ids, in any product; return their number."""
-    products = [row["name"] for row in await connection.fetch("select name from product")]
-    persons = [of(name, id) for name in products for id in ids for of in (key.user, key.visitor)]
-    status: str = await connection.execute("delete from click_link where person = any($1)", persons)
+async def forget(connection: asyncpg.Connection, persons: Collection[int]) -> int:
+    """Delete the links of persons; return their number."""
+    status: str = await connection.execute(
+        "delete from click_link where person = any($1)", list(persons)
+    )
     return int(status.split()[1])

@@ -1,27 +1,81 @@
 """Forgotten persons: erasure of their data in the warehouse, and their suppression."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final, NamedTuple
 
 import asyncpg
 
-from snapbid.base.suppression import Suppression
 from snapbid.campaigns.persons import PersonKey
+from snapbid.campaigns.suppression import Suppression
 from snapbid.warehouse import conversions
 
-# Whether the context contains one of the ids ($1) anywhere.
-_HAS: Final = """
-exists (
-    select from unnest($1::text[]) as i (id)
-    where jsonb_path_exists(
-        e.context, '$.** ? (@.type() == "string" && @ == $id)', jsonb_build_object('id', i.id))
-)
+# Rows of which a text contains, in quotes, one of the ids ($1) as it is, or one of those that may
+# be spelt in any way ($2). The caller compares them exactly.
+_MENTIONS: Final = r"""
+(exists (select from unnest($1::text[]) as i (id) where strpos({text}, {quoted}) > 0)
+    or exists (select from unnest($2::text[]) as i (id) where strpos(
+        case when strpos({text}, '\') > 0
+            then regexp_replace(lower({text} collate "C"),
+                '\\+[bfnrt]|\\+u00[01][0-9a-f]|[-{{}} ]', '', 'g')
+            else replace(replace(replace(replace(
+                lower({text} collate "C"), '-', ''), ' ', ''), '{{', ''), '}}', '') end,
+        '"' || i.id || '"') > 0))
 """
+_PLAIN: Final = {"quoted": "to_jsonb(i.id)::text"}
 _EVENTS: Final = f"""
-select event_id, received_at from events e
-where client_user_id = any($1) or anonymous_id = any($1) or click_id = any($1) or {_HAS}
+select event_id, received_at, product, client_user_id, anonymous_id, click_id, context from (
+    select *, concat(
+        to_jsonb(client_user_id), to_jsonb(anonymous_id), to_jsonb(click_id), context) as texts
+    from events
+) as e where {_MENTIONS.format(text="texts", **_PLAIN)}
 """
+_CONFLICTS: Final = f"""
+select event_id, digest, product, context from event_conflicts
+where {_MENTIONS.format(text="context::text", **_PLAIN)}
+"""
+_LETTERS: Final = f"""
+select number, event_id, product, payload from event_dead_letters
+where {
+    _MENTIONS.format(
+        text="encode(payload, 'escape')",
+        quoted="encode(convert_to(to_jsonb(i.id)::text, 'UTF8'), 'escape')",
+    )
+}
+"""
+
+
+class Mention(NamedTuple):
+    """A stored event that mentions an id, perhaps in a field that is no person's.
+
+    `context` is JSON.
+    """
+
+    event_id: str
+    received_at: datetime
+    product: str
+    client_user_id: str | None
+    anonymous_id: str | None
+    click_id: str | None
+    context: str
+
+
+class Conflict(NamedTuple):
+    """A conflicting payload that mentions an id."""
+
+    event_id: str
+    digest: bytes
+    product: str
+    context: str
+
+
+class Letter(NamedTuple):
+    """A dead letter that mentions an id; without event and product if it cannot be read."""
+
+    number: int
+    event_id: str | None
+    product: str | None
+    payload: bytes
 
 
 class Erased(NamedTuple):
@@ -72,37 +126,65 @@ async def hold_erasure(connection: asyncpg.Connection) -> None:
     await connection.execute("lock table only events in row exclusive mode")
 
 
-async def erase(connection: asyncpg.Connection, ids: Sequence[str]) -> Erased:
-    """Empty the events that have any of the ids; remove their conflicts, dead letters and clicks.
-
-    An emptied event keeps its id, product, name and times, and for which click it counted: it still
-    counts, and is recognised when it is sent again. Needs a transaction, and blocks the storing of
-    events until it ends.
-    """
+async def hold_events(connection: asyncpg.Connection) -> None:
+    """Let nobody store events until this transaction ends, which erases some."""
     await connection.execute("lock table only events in share row exclusive mode")
-    listed = list(ids)
-    rows = await connection.fetch(_EVENTS, listed)
-    events = [row["event_id"] for row in rows]
+
+
+async def fetch_mentions(
+    connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
+) -> AsyncIterator[Mention]:
+    """Fetch the events that mention an id, or one of `folded` in any spelling."""
+    async for row in connection.cursor(_EVENTS, ids, folded):
+        yield Mention(*row)
+
+
+async def fetch_conflicts(
+    connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
+) -> list[Conflict]:
+    """Fetch the conflicting payloads that mention an id."""
+    return [Conflict(*row) for row in await connection.fetch(_CONFLICTS, ids, folded)]
+
+
+async def fetch_letters(
+    connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
+) -> list[Letter]:
+    """Fetch the dead letters that mention an id."""
+    return [Letter(*row) for row in await connection.fetch(_LETTERS, ids, folded)]
+
+
+async def erase(
+    connection: asyncpg.Connection,
+    events: Mapping[str, datetime],
+    conflicts: Collection[bytes],
+    letters: Collection[int],
+    users: Collection[int],
+) -> Erased:
+    """Empty events (id -> when it was received), remove their conflicts and dead letters.
+
+    conflicts, letters: digests and numbers of those to remove as well; users: persons whose last
+    click is removed. An emptied event keeps its id, product, name and times, and for which
+    click it counted: it still counts, and is recognised when it is sent again. Needs a
+    transaction with `hold_events`.
+    """
+    ids = list(events)
     await connection.execute(
         "update events set client_user_id = null, anonymous_id = null, click_id = null,"
         " context = '{}', enrichment = '{}' where event_id = any($1) and received_at = any($2)",
-        events,
-        list({row["received_at"] for row in rows}),
+        ids,
+        list(set(events.values())),
     )
-    await connection.execute(
-        "update event_ids set sequence = null where event_id = any($1)", events
-    )
-    conflicts = await connection.fetch(
-        f"delete from event_conflicts e where event_id = any($2) or {_HAS} returning 1",
-        listed,
-        events,
-    )
-    payloads = [json.dumps(id, ensure_ascii=ascii)[1:-1] for id in ids for ascii in (False, True)]
-    letters = await connection.fetch(
-        "delete from event_dead_letters where exists (select from unnest($1::bytea[]) as i (id)"
-        " where position(i.id in payload) > 0) or event_id = any($2) returning 1",
-        [text.encode(errors="surrogatepass") for text in payloads],
-        events,
-    )
-    links = await conversions.forget(connection, await fetch_key(connection), listed)
-    return Erased(len(events), len(conflicts), len(letters), links)
+    await connection.execute("update event_ids set sequence = null where event_id = any($1)", ids)
+    removed = [
+        await connection.fetch(
+            f"delete from {table} where {column} = any($1) or event_id = any($2) returning 1",
+            list(of),
+            ids,
+        )
+        for table, column, of in (
+            ("event_conflicts", "digest", conflicts),
+            ("event_dead_letters", "number", letters),
+        )
+    ]
+    links = await conversions.forget(connection, users)
+    return Erased(len(events), len(removed[0]), len(removed[1]), links)

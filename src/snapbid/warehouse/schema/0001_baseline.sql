@@ -792,7 +792,7 @@ create table suppression_key (
 insert into suppression_key default values;
 
 create table suppressed (
-    hash bytea primary key,                -- see base/suppression.py
+    hash bytea primary key,                -- see campaigns/suppression.py
     since timestamptz not null default now()
 );
 -- The ids of forgotten persons in bid requests, as hashes (campaigns/persons.py), which no list and no

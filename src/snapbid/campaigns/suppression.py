@@ -1,0 +1,99 @@
+"""The suppression list: persons to forget, stored only as keyed hashes of their ids.
+
+The key belongs to the warehouse. A hash is of an id in server events (`event_name`), or of a user
+as named for frequency caps (`user_name`). Who is a user of one product is another person in the
+next; so is a user of one family of SSPs. Ids of devices, clicks, addresses and numbers are the same
+person's everywhere.
+"""
+
+import hmac
+import re
+import uuid
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+from snapbid.campaigns.persons import folded
+
+Identifies = Literal["user", "person"]
+"""Whose id a value is: a product's user's, or the same person's in all products."""
+
+_UNIQUE: Final = re.compile(r"[0-9a-f]{32,64}", re.ASCII)  # UUIDs and SHA-256 hashes, folded
+_UUID_DIGITS: Final = 32
+
+
+class Suppression(msgspec.Struct, frozen=True):
+    """The key and the hashes of all suppressed persons."""
+
+    key: bytes = b""
+    hashes: frozenset[bytes] = frozenset()
+
+    def has_user(self, user: str, family: str) -> bool:
+        """Return whether a user in bid requests of an SSP's family is suppressed."""
+        return self._has(user_name(user, family))
+
+    def has_id(self, product: str, identifies: Identifies | None, id: str) -> bool:
+        """Return whether an id of a product's event is suppressed; see `event_names`."""
+        return any(map(self._has, event_names(product, identifies, id)))
+
+    def _has(self, name: str) -> bool:
+        return bool(self.hashes) and hash_of(self.key, name) in self.hashes
+
+
+def hash_of(key: bytes, name: str) -> bytes:
+    """Return the keyed hash of a name (16 bytes)."""
+    return hmac.digest(key, name.encode(errors="surrogatepass"), "sha256")[:16]
+
+
+def cap_names(id: str, *, is_users: bool = True) -> list[str]:
+    """Return the users in frequency caps that an id may be.
+
+    For an eid, the id is `SOURCE ID`, whose source may be in any case. is_users: whether it may be
+    a `user.id`.
+    """
+    users = [f"user {id}"] if is_users else []
+    source, space, rest = id.partition(" ")
+    eid = f"eid {source.lower()}{space}{rest}"
+    return [*users, f"buyeruid {id}", f"ifa {folded(id)}", eid]
+
+
+def user_name(user: str, family: str) -> str:
+    """Return the name of a user in frequency caps; a `user.id` is one of an SSP's family."""
+    return f"{family}\0{user}" if user.startswith("user ") else user
+
+
+def event_name(id: str, product: str = "") -> str:
+    """Return the name of an id in events of a product, or of all products."""
+    return f"id {product}\0{folded(id) if is_unique(id) else id}"
+
+
+def event_names(product: str, identifies: Identifies | None, id: str) -> tuple[str, ...]:
+    """Return the names of which one must be suppressed for an id in a product's event to be.
+
+    What a field outside of the catalog identifies is unknown (None): it is taken for an id of the
+    product, and for one of all products if no two persons can share it.
+    """
+    own, everywhere = event_name(id, product), event_name(id)
+    if identifies is not None:
+        return (own,) if identifies == "user" else (everywhere,)
+    return (own, everywhere) if is_unique(id) else (own,)
+
+
+def is_unique(id: str) -> bool:
+    """Return whether an id is a UUID or a hash, in any spelling."""
+    return _UNIQUE.fullmatch(folded(id)) is not None
+
+
+def spellings(ids: Iterable[str]) -> set[str]:
+    """Return ids in each spelling by which keyed hashes may know them."""
+    found = set()
+    for id in ids:
+        found.add(id)
+        if is_unique(id):
+            plain = folded(id)
+            forms = {id, plain}
+            if len(plain) == _UUID_DIGITS:
+                forms.add(str(uuid.UUID(plain)))
+            found |= {cased for form in forms for cased in (form.lower(), form.upper())}
+    return found

@@ -1,0 +1,377 @@
+"""Forget persons: what is stored of them, in the warehouse, and what is to come.
+
+An id is a person's only where it is one: `1001` is one user of a product, another of the next, and
+a third at an SSP. So a request says where, or the warehouse knows of one place alone. Ids of
+devices, clicks, addresses and numbers are the same person's everywhere.
+
+Events that come after it are emptied before they are stored. Only a self-exclusion is taken from
+them: it must hold for a forgotten person as for any other, and needs no id, only its hash.
+"""
+
+import ipaddress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import asyncpg
+import msgspec
+
+from snapbid.campaigns.persons import PersonKey, folded, is_somebody
+from snapbid.campaigns.suppression import (
+    Identifies,
+    Suppression,
+    cap_names,
+    event_name,
+    event_names,
+    hash_of,
+    is_unique,
+    spellings,
+    user_name,
+)
+from snapbid.events.personal import ids_in
+from snapbid.queues import queue
+from snapbid.warehouse import audiences, persons, products, registry
+from snapbid.warehouse.events import EventRow
+
+MAX_ID = 1024
+
+Id = tuple[Identifies | None, str]
+
+
+class ForgetError(ValueError):
+    """A request was refused; the message names the rule."""
+
+
+class ConsentError(ForgetError):
+    """A request concerns more than one person would expect."""
+
+
+class Asked(NamedTuple):
+    """Whom to forget: ids, and where they are a user's.
+
+    Of a `user.id` that is at an SSP, and of a user's id in a product's events. If nothing is
+    named, that is where the warehouse knows the id.
+    """
+
+    ids: Sequence[str]
+    products: Collection[str] = ()
+    ssps: Collection[str] = ()
+    everywhere: bool = False
+
+
+class Forgotten(NamedTuple):
+    """What was removed, where, of how many users, and the names of users in frequency caps."""
+
+    removed: dict[str, int]
+    places: list[str]
+    users: int
+    excluded: int
+    caps: list[str]
+
+
+class Place(NamedTuple):
+    """A product or a family of SSPs, where an id may be a user's."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    def hashes(self, key: PersonKey, ids: Iterable[str]) -> set[int]:
+        """Return the hashes of an id's spellings, as a person or as a member."""
+        if self.kind == "ssp":
+            return {key.member("user", id, self.name) for id in ids}
+        return {of(self.name, id) for id in ids for of in (key.user, key.visitor)}
+
+
+class Match(NamedTuple):
+    """An event with some of the ids, by their names in events."""
+
+    event_id: str
+    received_at: datetime
+    user: tuple[str, str] | None
+    names: frozenset[str]
+
+
+def check(ids: Iterable[str]) -> None:
+    """Refuse ids that are nobody's, or many persons'. Raises ForgetError."""
+    wrong = [why for id in ids if (why := _refusal(id)) is not None]
+    if wrong:
+        raise ForgetError("\n".join(wrong))
+
+
+def _refusal(id: str) -> str | None:
+    if not id or len(id) > MAX_ID:
+        return f"--id must have 1 to {MAX_ID} characters"
+    if _is_address(id):
+        return f"--id {id[:60]!a} is an IP address, which many share: name the person's own ids"
+    if not (is_somebody(id) and is_somebody(id.rpartition(" ")[2])):
+        return f"--id {id[:60]!a} is nobody's: senders write it when they have no id"
+    return None
+
+
+def _is_address(id: str) -> bool:
+    try:
+        ipaddress.ip_address(id.strip())
+    except ValueError:
+        return False
+    return True
+
+
+# -- where ids are ---------------------------------------------------------------------------------
+
+
+def ids_of(row: EventRow | persons.Mention) -> Iterator[Id]:
+    """Yield the ids of persons in an event."""
+    for identifies, id in (
+        ("user", row.client_user_id), ("user", row.anonymous_id), ("person", row.click_id),
+    ):  # fmt: skip
+        if id is not None:
+            yield identifies, id  # type: ignore[misc]
+    yield from ids_in(msgspec.json.decode(row.context))
+
+
+def is_of(row: EventRow, suppression: Suppression) -> bool:
+    """Return whether any id of the event is a forgotten person's."""
+    return any(suppression.has_id(row.product, *id) for id in ids_of(row))
+
+
+def _names(product: str, ids: Iterable[Id], wanted: Collection[str]) -> frozenset[str]:
+    named = (name for identifies, id in ids for name in event_names(product, identifies, id))
+    return frozenset(name for name in named if name in wanted)
+
+
+async def _matches(
+    connection: asyncpg.Connection, ids: Sequence[str], wanted: Collection[str]
+) -> list[Match]:
+    found = []
+    async for row in persons.fetch_mentions(connection, *_sought(ids)):
+        if names := _names(row.product, ids_of(row), wanted):
+            user = None if row.client_user_id is None else (row.product, row.client_user_id)
+            found.append(Match(row.event_id, row.received_at, user, names))
+    return found
+
+
+def _sought(ids: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Divide ids into those that are spelt in one way, and folded ones."""
+    return [id for id in ids if not is_unique(id)], [folded(id) for id in ids if is_unique(id)]
+
+
+def _letter_names(letter: persons.Letter, wanted: Collection[str]) -> bool:
+    """Return whether a dead letter has one of the ids; one that cannot be read may have it."""
+    try:
+        read = queue.decode(letter.payload)
+        documents = [msgspec.json.decode(envelope) for _, envelope in read.events]
+        return any(_names(read.product, _ids_of(document), wanted) for document in documents)
+    except (msgspec.DecodeError, AttributeError):
+        return True
+
+
+def _ids_of(document: dict[str, Any]) -> Iterator[Id]:
+    for name, id in document.get("identity", {}).items():
+        if isinstance(id, str):
+            yield ("person" if name == "click_id" else "user"), id
+    yield from ids_in(document.get("context"))
+
+
+# -- which of them are the person's ---------------------------------------------------------------
+
+
+async def _places(connection: asyncpg.Connection) -> list[Place]:
+    families = {canonical for canonical, _ in (await registry.fetch_numbered(connection)).values()}
+    names = sorted(await products.fetch_names(connection))
+    return [
+        *(Place("product", each) for each in names),
+        *(Place("ssp", f) for f in sorted(families)),
+    ]
+
+
+async def _named(
+    connection: asyncpg.Connection, asked: Asked, every: Sequence[Place]
+) -> list[Place]:
+    """Return the places that a request names. Raises ForgetError for those that do not exist."""
+    if asked.everywhere:
+        return list(every)
+    canonical = {ssp: of for ssp, (of, _) in (await registry.fetch_numbered(connection)).items()}
+    found = [Place("product", name) for name in asked.products]
+    found += [Place("ssp", canonical.get(name, name)) for name in asked.ssps]
+    if unknown := [f"there is no {place}" for place in found if place not in every]:
+        raise ForgetError("\n".join(unknown))
+    return found
+
+
+async def _resolve(
+    connection: asyncpg.Connection,
+    key: PersonKey,
+    ids: Sequence[str],
+    every: Sequence[Place],
+    matches: Sequence[Match],
+) -> dict[str, list[Place]]:
+    """Return where each id is a user's, as far as the warehouse knows.
+
+    An id that it does not know is one wherever it can be in one place alone. Raises ForgetError for
+    ids that are known in several.
+    """
+    names = frozenset[str]().union(*(match.names for match in matches))
+    found, wrong = {}, []
+    for id in ids:
+        hashes = {place: place.hashes(key, spellings([id])) for place in every}
+        stored = await audiences.fetch_known(connection, set[int]().union(*hashes.values()))
+        known = [
+            place
+            for place in every
+            if hashes[place] & stored or (place.kind == "product"
+                                          and event_name(id, place.name) in names)
+        ]  # fmt: skip
+        if len(known) > 1:
+            wrong.append(
+                f"--id {id[:60]!a} is known as a user of {', '.join(map(str, known))}, which may be"
+                " different persons: name where with --product and --ssp, or --everywhere"
+            )
+        found[id] = known or _only(every, "product") + _only(every, "ssp")
+    if wrong:
+        raise ForgetError("\n".join(wrong))
+    return found
+
+
+def _only(every: Iterable[Place], kind: str) -> list[Place]:
+    places = [place for place in every if place.kind == kind]
+    return places if len(places) == 1 else []
+
+
+# -- forgetting ------------------------------------------------------------------------------------
+
+
+async def forget(
+    connection: asyncpg.Connection, asked: Asked, *, consents: bool = False
+) -> Forgotten:
+    """Remove all that the warehouse stores of a person, and suppress the ids.
+
+    consents: whether it may concern several users, and end a self-exclusion. Needs a transaction,
+    and blocks the storing of events until it ends. Raises ForgetError.
+    """
+    check(asked.ids)
+    secret = (await persons.fetch_suppression(connection)).key
+    key, every = PersonKey(secret), await _places(connection)
+    named = await _named(connection, asked, every)
+    await persons.hold_events(connection)
+    possible = _event_names(dict.fromkeys(asked.ids, every))
+    matches = await _matches(connection, asked.ids, possible)
+    where = (
+        dict.fromkeys(asked.ids, named)
+        if named or asked.everywhere
+        else await _resolve(connection, key, asked.ids, every, matches)
+    )
+    wanted = _event_names(where)
+    matches = [match for match in matches if match.names & wanted]
+    users, members = _hashes(key, where)
+    excluded = await audiences.count_excluded(connection, users, members)
+    others = {match.user for match in matches if match.user is not None}
+    if not consents:
+        _require_consent(others, asked.ids, excluded)
+    await persons.suppress(
+        connection, {hash_of(secret, name) for name in wanted | _cap_names(where)}, members
+    )
+    removed = await _erase(connection, asked.ids, wanted, matches, users)
+    removed["persons"] = await audiences.erase(connection, users, members)
+    places = sorted({str(place) for each in where.values() for place in each})
+    return Forgotten(removed, places, len(others), excluded, _in_caps(where))
+
+
+def _event_names(where: Mapping[str, Iterable[Place]]) -> set[str]:
+    names = {event_name(id) for id in where}
+    for id, places in where.items():
+        names |= {event_name(id, place.name) for place in places if place.kind == "product"}
+    return names
+
+
+def _hashes(key: PersonKey, where: Mapping[str, Iterable[Place]]) -> tuple[set[int], set[int]]:
+    """Return the hashes of persons and of members that the ids may be."""
+    users, members = set[int](), set[int]()
+    for id, places in where.items():
+        spelt = spellings([id])
+        members |= {key.member(kind, each) for kind in ("ifa", "buyeruid", "eid") for each in spelt}
+        source, _, own = id.partition(" ")
+        if own:
+            members.add(key.member("eid", own, source))
+        for place in places:
+            (members if place.kind == "ssp" else users).update(place.hashes(key, spelt))
+    return users, members
+
+
+def _in_caps(where: Mapping[str, Iterable[Place]]) -> list[str]:
+    """Return the users in frequency caps, which know no family of SSPs."""
+    return sorted(
+        name
+        for id, places in where.items()
+        for spelt in spellings([id])
+        for name in cap_names(spelt, is_users=any(place.kind == "ssp" for place in places))
+    )
+
+
+def _cap_names(where: Mapping[str, Iterable[Place]]) -> set[str]:
+    return {
+        user_name(name, place.name)
+        for id, places in where.items()
+        for place in [*places, Place("", "")]
+        for name in _in_caps({id: [place]})
+    }
+
+
+def _require_consent(users: Collection[tuple[str, str]], ids: Sequence[str], excluded: int) -> None:
+    """Raise ConsentError if users who were not named are concerned, or a self-exclusion."""
+    why = []
+    unnamed = {user for user in users if user[1] not in spellings(ids)}
+    if len(users) > 1 and unnamed:
+        shown = ", ".join(sorted(f"{user!a} of {product}" for product, user in unnamed)[:10])
+        why.append(
+            f"the ids are in events of {len(users)} users (client_user_id), {len(unnamed)} of whom"
+            f" are not named: {shown}"
+        )
+    if excluded:
+        who = "1 person has" if excluded == 1 else f"{excluded} persons have"
+        why.append(
+            f"{who} self-excluded or refused marketing, which ends with it: campaigns would be"
+            " shown again until it is said anew"
+        )
+    if why:
+        raise ConsentError("\n".join(why))
+
+
+async def _erase(
+    connection: asyncpg.Connection,
+    ids: Sequence[str],
+    wanted: Collection[str],
+    matches: Iterable[Match],
+    users: Collection[int],
+) -> dict[str, int]:
+    sought = _sought(ids)
+    conflicts = [
+        each.digest
+        for each in await persons.fetch_conflicts(connection, *sought)
+        if _names(each.product, ids_in(msgspec.json.decode(each.context)), wanted)
+    ]
+    letters = [
+        each.number
+        for each in await persons.fetch_letters(connection, *sought)
+        if _letter_names(each, wanted)
+    ]
+    events = {match.event_id: match.received_at for match in matches}
+    return (await persons.erase(connection, events, conflicts, letters, users))._asdict()
+
+
+# -- afterwards ------------------------------------------------------------------------------------
+
+
+def emptied(row: EventRow) -> EventRow:
+    """Return an event as it is stored of a forgotten person."""
+    return row._replace(
+        client_user_id=None,
+        anonymous_id=None,
+        click_id=None,
+        context="{}",
+        enrichment="{}",
+        sequence=None,
+        value_micros=0,
+    )

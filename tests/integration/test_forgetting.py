@@ -1,0 +1,237 @@
+"""Whom `snapbid forget` means: a person in a product, and no namesake; in any spelling."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.event_bench import Bench, accepted
+from support.sending import NOW, event
+
+from snapbid.campaigns.click_id import Click
+from snapbid.campaigns.persons import PersonKey
+from snapbid.campaigns.suppression import cap_names, user_name
+from snapbid.drain import forgetting
+from snapbid.drain.forgetting import Asked, ConsentError, ForgetError, Forgotten
+from snapbid.events.catalog import EVENTS
+from snapbid.events.outcomes import Product
+from snapbid.queues import queue
+from snapbid.warehouse import audiences, conversions, events, persons, products, registry
+
+CASINO, SHOP = (Product(name, frozenset({"igaming"})) for name in ("casino", "shop"))
+DEVICE = "4906e7ca-29bd-4bb5-9f73-2f1d47f9b0ab"
+SPELLINGS = (
+    DEVICE, DEVICE.upper(), DEVICE.replace("-", ""), DEVICE.replace("-", "").upper(),
+    f"{{{DEVICE}}}", f"{{{DEVICE.upper()}}}", f" {DEVICE}\t",
+)  # fmt: skip
+AT = NOW - 1_000
+MONEY: dict[str, Any] = {"transaction_id": "t-1", "amount": 5, "currency": "USD"}
+
+
+@pytest.fixture
+async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with Bench.open(database, fresh_redis, tmp_path) as bench:
+        for product in (CASINO, SHOP):
+            await products.add(bench.connection, product.name, ("igaming",))
+        for ssp in ("acme", "nova"):
+            await registry.add(bench.connection, ssp)
+        yield bench
+
+
+async def carry(bench: Bench, product: Product, *documents: dict[str, Any]) -> None:
+    await bench.add(queue.encode(NOW, product.name, accepted(product, *documents)))
+    while await bench.drain.round(bench.connection):
+        pass
+
+
+async def forget(bench: Bench, *ids: str, consents: bool = False, **where: Any) -> Forgotten:
+    async with bench.connection.transaction():
+        return await forgetting.forget(bench.connection, Asked(ids, **where), consents=consents)
+
+
+async def kept(bench: Bench) -> list[tuple[str, str]]:
+    """The users whose events are not emptied, with their products."""
+    rows = await bench.rows(
+        "select product, client_user_id from events where context <> '{}' order by arrival"
+    )
+    return [(product, user) for product, user in rows]
+
+
+async def excluded(bench: Bench, device: str) -> set[str]:
+    key = PersonKey((await persons.fetch_suppression(bench.connection)).key)
+    rows = await bench.rows(
+        "select product from audience_member join audience on number = audience"
+        " where id is null and member = $1 and until > now()",
+        key.member("ifa", device),
+    )
+    return {product for (product,) in rows}
+
+
+def blocked(user: str, at: int = AT, **context: Any) -> dict[str, Any]:
+    return event("account_blocked", user, at=at, block_reason="self_exclusion", **context)
+
+
+# -- what identifies a person ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("id", ["USD", "t-1", "visa", "Mozilla/5.0"])
+async def test_what_the_catalog_knows_to_be_no_id_means_nobody(bench: Bench, id: str) -> None:
+    paid = event("deposit", "u", payment_method="visa", user_agent="Mozilla/5.0", **MONEY)
+    await carry(bench, CASINO, paid)
+    done = await forget(bench, id)
+    assert (done.removed["events"], await kept(bench)) == (0, [("casino", "u")])
+    await carry(bench, CASINO, event("deposit", "v", **MONEY | {"transaction_id": "t-2"}))
+    assert await kept(bench) == [("casino", "u"), ("casino", "v")]
+
+
+async def test_every_field_that_holds_an_id_is_one(bench: Bench) -> None:
+    """Of the catalog those that say so; outside of it all, however deep."""
+    fields = {field.path: field for name in EVENTS for field in EVENTS[name].context_fields()}
+    holds = {path for path, field in fields.items() if field.identifies is not None}
+    assert holds == {
+        "context.device_id", "context.referral_client_user_id", "context.email_hash",
+        "context.phone_hash", "context.privacy.email_hash", "context.privacy.phone_hash",
+    }  # fmt: skip
+    hashed = "ab" * 32
+    await carry(
+        bench, CASINO,
+        event("login", "a", device_id="d-1"),
+        event("referral_register", "b", referral_client_user_id="d-1"),
+        event("login", "c", privacy={"email_hash": hashed}),
+        event("phone_verified", "d", phone_hash=hashed.upper()),
+        event("login", "e", own={"ids": ["x", "d-1"]}),
+        event("login", "f", click="d-1"),
+        event("login", "g", note="d-12"),
+    )  # fmt: skip
+    assert (await forget(bench, "d-1", hashed, consents=True)).removed["events"] == 6
+    assert await kept(bench) == [("casino", "g")]
+
+
+@pytest.mark.parametrize("stored", SPELLINGS)
+async def test_an_id_is_forgotten_in_any_spelling(bench: Bench, stored: str) -> None:
+    """Stored and to come: of a device, of a user, in conflicting payloads and dead letters."""
+    sent = event("login", "u", device_id=stored)
+    await carry(bench, CASINO, sent, event("login", f"x{stored.strip()}", note="another's"))
+    await carry(bench, CASINO, event("login", stored.strip()))
+    envelope = json.dumps(event("login", "z", device_id=stored)).encode()
+    payload = queue.encode(NOW, "casino", [("dead", envelope)])
+    letters = [events.DeadLetter("dead", "casino", None, "poison", payload)]
+    await events.dead_letter(bench.connection, letters)
+    await bench.connection.execute(
+        "insert into event_conflicts (event_id, product, context, digest) values"
+        " ('other', 'casino', $1, 'd')", json.dumps({"device_id": stored}),
+    )  # fmt: skip
+    done = await forget(bench, DEVICE, consents=True)
+    assert [done.removed[each] for each in ("events", "event_conflicts", "event_dead_letters")] == [
+        2, 1, 1,
+    ]  # fmt: skip
+    assert await kept(bench) == [("casino", f"x{stored.strip()}")]
+    for number, spelt in enumerate(SPELLINGS):
+        await carry(bench, CASINO, event("login", f"later-{number}", device_id=spelt))
+    assert await kept(bench) == [("casino", f"x{stored.strip()}")]
+    assert f"ifa {DEVICE.replace('-', '')}" in done.caps
+
+
+async def test_dead_letters_of_others_stay(bench: Bench) -> None:
+    others = [event("login", user, note="1001 or so") for user in ("10010", "x", "USD", "1001")]
+    letters = []
+    for number, document in enumerate(others):
+        payload = queue.encode(NOW, "casino", [(f"e{number}", json.dumps(document).encode())])
+        letters.append(events.DeadLetter(f"e{number}", "casino", None, "poison", payload))
+    letters.append(events.DeadLetter(None, None, None, "unreadable", b'\xff\x00"1001"'))
+    letters.append(events.DeadLetter(None, None, None, "unreadable", b"\xff\x00 1001"))
+    await events.dead_letter(bench.connection, letters)
+    assert (await forget(bench, "1001", products=["shop"])).removed["event_dead_letters"] == 1
+    assert (await forget(bench, "1001", products=["casino"])).removed["event_dead_letters"] == 1
+    assert len(await bench.rows("select from event_dead_letters")) == 4
+
+
+# -- where ----------------------------------------------------------------------------------------
+
+
+async def test_a_namesake_in_another_product_is_another_person(bench: Bench) -> None:
+    mine, his = str(uuid.uuid4()), str(uuid.uuid4())
+    await carry(bench, CASINO, blocked("1001", device_id=mine))
+    await carry(bench, SHOP, blocked("1001", device_id=his))
+    with pytest.raises(ForgetError, match=r"user of product casino, product shop, which may be"):
+        await forget(bench, "1001", consents=True)
+    done = await forget(bench, "1001", products=["casino"], consents=True)
+    assert (done.places, done.removed["events"], done.excluded) == (["product casino"], 1, 1)
+    assert (await excluded(bench, mine), await excluded(bench, his)) == (set(), {"shop"})
+    await carry(bench, SHOP, event("account_unblocked", "1001", at=AT + 1,
+                                   unblock_reason="cooldown_ended"))  # fmt: skip
+    assert await excluded(bench, his) == set()
+    await carry(bench, SHOP, blocked("1001", AT + 2), event("login", "1001", note="1001"))
+    assert await excluded(bench, his) == {"shop"}
+    assert await kept(bench) == [("shop", "1001")] * 4
+
+
+async def test_a_namesake_is_seen_where_no_event_is_left(bench: Bench) -> None:
+    for product in (CASINO, SHOP):
+        await carry(bench, product, event("login", "1001", device_id=str(uuid.uuid4())))
+    await bench.connection.execute("delete from events")
+    with pytest.raises(ForgetError, match="--everywhere"):
+        await forget(bench, "1001")
+    done = await forget(bench, "1001", everywhere=True)
+    assert done.places == ["product casino", "product shop", "ssp acme", "ssp nova"]
+    assert await bench.rows("select from person_link") == []
+
+
+async def test_a_user_of_an_ssp_is_forgotten_there(bench: Bench) -> None:
+    key = PersonKey((await persons.fetch_suppression(bench.connection)).key)
+    at = {name: key.member("user", "1001", name) for name in ("acme", "nova")}
+    await audiences.add_list(bench.connection, "own", sorted(at.values()))
+    with pytest.raises(ForgetError, match=r"ssp acme, ssp nova"):
+        await forget(bench, "1001")
+    done = await forget(bench, "1001", ssps=["acme"])
+    assert "user 1001" in done.caps
+    rows = await bench.rows("select member from audience_member where until > now()")
+    assert rows == [(at["nova"],)]
+    suppression = await persons.fetch_suppression(bench.connection)
+    assert suppression.has_user("user 1001", "acme")
+    assert not suppression.has_user("user 1001", "nova")
+    assert "user 1001" not in (await forget(bench, "1001", products=["shop"])).caps
+
+
+def test_names_of_users_in_caps() -> None:
+    assert cap_names("{A-b}") == ["user {A-b}", "buyeruid {A-b}", "ifa ab", "eid {a-b}"]
+    assert user_name("user 7", "acme") != user_name("user 7", "nova")
+    assert user_name("eid s 7", "acme") == user_name("eid s 7", "nova")
+
+
+# -- self-exclusion -------------------------------------------------------------------------------
+
+
+async def test_who_was_forgotten_can_exclude_himself(bench: Bench) -> None:
+    """By every id that his events then show, forgotten ones too; nothing else is kept of them."""
+    old, new = str(uuid.uuid4()), str(uuid.uuid4())
+    await carry(bench, CASINO, blocked("u", device_id=old))
+    with pytest.raises(ConsentError, match="1 person has self-excluded"):
+        await forget(bench, "u", old)
+    assert await excluded(bench, old) == {"casino"}
+    assert (await forget(bench, "u", old, consents=True)).excluded == 1
+    assert await excluded(bench, old) == set()
+    await carry(bench, CASINO, event("login", "u", at=AT + 1, device_id=old))
+    assert await bench.rows("select from person_link") == []
+    await carry(bench, CASINO, blocked("u", AT + 2, device_id=old))
+    assert await excluded(bench, old) == {"casino"}
+    (key,) = (await conversions.fetch_keys(bench.connection)).values()
+    member = PersonKey((await persons.fetch_suppression(bench.connection)).key).member("ifa", new)
+    click = key.make(Click(7, b"abcd", 5, NOW // 1000, b"auction.", member))
+    await carry(bench, CASINO, event("login", "u", at=AT + 3, click=click))
+    assert await excluded(bench, new) == {"casino"}
+    assert await kept(bench) == []
+    assert await bench.rows("select from click_link") == []
+    await carry(bench, CASINO, event("account_unblocked", "u", at=AT + 4,
+                                     unblock_reason="cooldown_ended"))  # fmt: skip
+    assert (await excluded(bench, old), await excluded(bench, new)) == (set(), set())
+
+
+async def test_a_forgotten_device_shows_who_excluded_himself(bench: Bench) -> None:
+    device = str(uuid.uuid4())
+    await forget(bench, device)
+    await carry(bench, CASINO, blocked("u", device_id=device))
+    assert await excluded(bench, device) == {"casino"}
+    assert await kept(bench) == []
