@@ -180,7 +180,7 @@ def test_what_somebody_has_done_is_targeted(system: System) -> None:
     assert not system.bids("buyers", device, regs={"coppa": 1})
     listed = json.loads(succeed(system.stack.environ, "audience", "list", "--json"))
     assert [(each["id"], each["members"]) for each in listed] == [("buyers", 1)]
-    succeed(system.stack.environ, "audience", "remove", "buyers")
+    succeed(system.stack.environ, "audience", "remove", "buyers", "--yes")
     eventually(lambda: not system.bids("buyers", device), "the audience is gone")
     added = succeed(system.stack.environ, "audience", "add", "-", input=json.dumps(BUYERS))
     assert added == "buyers: added\n"
@@ -217,7 +217,7 @@ def test_mistakes_are_named(system: System) -> None:
     assert "[0].within_days: is required" in refused.stderr
     refused = invoke(environ, "audience", "import", "own", "-", input="ifa null\n")
     assert refused.returncode == 1
-    assert "line 1: expected ID" in refused.stderr
+    assert "line 1: is nobody's id" in refused.stderr
     refused = invoke(environ, "audience", "remove", "nothing")
     assert (refused.returncode, "no audience" in refused.stderr) == (1, True)
     assert invoke(environ, "audience", "add", "-", input="{").returncode == 1

@@ -1,11 +1,17 @@
 """Definitions of audiences, and files of ids (contract 12)."""
 
+import codecs
+import gzip
+import hashlib
+import io
+import uuid
 from typing import Any
 
 import pytest
 
 from snapbid.bidding.identity import recognise
 from snapbid.bidding.request import Device, Eid, Uid, User
+from snapbid.campaigns import member_file
 from snapbid.campaigns._persons import siphash
 from snapbid.campaigns.audiences import Audience, parse, rule_of
 from snapbid.campaigns.campaign import CampaignError
@@ -17,6 +23,7 @@ CHECK = rule_of(["login", "deposit"], ["deposit"])
 DEPOSITORS = {"id": "d", "product": "demo-casino", "event": "deposit", "within_days": 30}
 KEY = PersonKey(b"secret")
 IFA = "38400000-8cf0-11bd-b23e-10b96e40000d"
+FAMILIES = {"acme": "acme", "acme-eu": "acme"}
 
 
 def test_a_definition() -> None:
@@ -107,18 +114,83 @@ def test_a_file_of_ids() -> None:
         KEY.member("ifa", IFA), KEY.member("ifa", IFA), KEY.member("buyeruid", "4711"),
         KEY.member("user", "4 7", "acme"), KEY.member("eid", "x", "s"),
     ]  # fmt: skip
-    found = list(read_members(lines.encode().splitlines(), KEY))
+    found = list(read_members(lines.encode().splitlines(), KEY, FAMILIES))
     assert found == expected
     hashed = [f"hash {in_hex(member)}".encode() for member in found]
-    assert list(read_members(hashed, KEY)) == found
+    assert list(read_members(hashed, KEY, FAMILIES)) == found
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["null", "00000000-0000-0000-0000-000000000000", "user acme", "eid x", "hash 12", "ifa null",
-     "x" * 513, "mail a@b.example c"],
-)  # fmt: skip
-def test_a_line_that_is_no_id(line: str) -> None:
-    with pytest.raises(MemberError, match=r"^line 2: expected ID, ifa ID") as caught:
-        list(read_members([IFA.encode(), line.encode()], KEY))
-    assert line not in str(caught.value)
+    "spelt",
+    [
+        IFA,
+        IFA.upper(),
+        f"{{{IFA}}}",
+        "00000000-0010-0000-0000-00000000000a",
+        uuid.uuid4().hex,
+        uuid.uuid4().hex.upper(),
+    ],
+)
+def test_spellings_of_a_uuid_are_ids(spelt: str) -> None:
+    (found,) = read_members([spelt.encode()], KEY, FAMILIES)
+    assert found == KEY.member("ifa", spelt)
+
+
+def test_a_user_is_one_of_the_family() -> None:
+    lines = [b"user acme 1", b"user acme-eu 1"]
+    assert set(read_members(lines, KEY, FAMILIES)) == {KEY.member("user", "1", "acme")}
+
+
+def test_other_ids_are_named() -> None:
+    (found,) = read_members([b"ifa 4711"], KEY, FAMILIES)
+    assert found == KEY.member("ifa", "4711")
+
+
+MD5 = next(
+    digest
+    for number in range(99)
+    if (digest := hashlib.md5(b"%d" % number).hexdigest())[12] in "09abcdef"
+)
+WRONG = [
+    *((line, member_file.NOBODY) for line in ("null", "ifa null", "x" * 513, "buyeruid none",
+        "00000000-0000-0000-0000-000000000000", "user acme undefined")),
+    *((line, member_file.FORMS) for line in ("user acme", "eid x", "hash 12", "mail a@b.example c",
+        "ann@example.com", f'"{IFA}"', f"{IFA},US", f'"{IFA}",US', f"{IFA};x", f"{IFA}\tUS", "ifa",
+        "device_id", "4711", f"ifa: {IFA}")),
+    *((form.format(digest), member_file.NOT_COMPARABLE) for form in ("{}", "ifa {}")
+      for digest in (MD5, MD5.upper(), *(hashlib.new(name, IFA.encode()).hexdigest()
+                     for name in ("sha1", "sha224", "sha256", "sha384", "sha512")))),
+    *((line, member_file.NO_SSP) for line in ("user acmee 1", "user ACME 1", "user 1 acme")),
+    ("a\0b", member_file.NO_TEXT),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "rule"), WRONG)
+def test_a_line_that_is_no_id(line: str, rule: str) -> None:
+    with pytest.raises(MemberError) as caught:
+        list(read_members([IFA.encode(), line.encode()], KEY, FAMILIES))
+    assert str(caught.value) == f"line 2: {rule}"
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    """By rule, the first lines of each; a line is never quoted, since it may name a person."""
+    lines = [line.encode() for line, _ in WRONG] + [b"\xff"] + [b"ann@example.com"] * 20
+    with pytest.raises(MemberError) as caught:
+        list(read_members(lines, KEY, FAMILIES))
+    said = str(caught.value)
+    assert len(said.split("\n")) == len({rule for _, rule in WRONG})
+    assert "line 1, 2, 3, 4, 5, 6: is nobody's id" in said
+    assert " more: expected ID, ifa ID" in said
+    assert "ann@" not in said
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_file_in_utf_16_is_refused(encoding: str) -> None:
+    text = f"{IFA}\r\n{IFA}\r\n"
+    lines = io.BytesIO(text.encode(encoding))
+    with pytest.raises(MemberError, match=r"the file is UTF-16|line 1, 2(, 3)?: is not UTF-8"):
+        list(read_members(lines, KEY, FAMILIES))
+    with pytest.raises(MemberError, match="the file is UTF-16"):
+        list(read_members([codecs.BOM_UTF16_BE + text.encode("utf-16-be")], KEY, FAMILIES))
+    with pytest.raises(MemberError, match="compressed with gzip"):
+        list(read_members([gzip.compress(text.encode())], KEY, FAMILIES))

@@ -20,12 +20,14 @@ from snapbid.campaigns.rules import Mistakes, Path, path_text, report, shown
 
 _WHITESPACE: Final = " \t\r\n"
 _SPACE: Final = re.compile(f"[{_WHITESPACE}]*")
-_OTHERS: Final = {
+OTHERS: Final = {
     b"\x1f\x8b": "is compressed with gzip (zcat it, and import -)",
     b"PK\x03\x04": "is a ZIP file, as spreadsheets are",
     codecs.BOM_UTF16_LE: "is UTF-16, and has to be UTF-8",
     codecs.BOM_UTF16_BE: "is UTF-16, and has to be UTF-8",
 }
+"""Beginnings of files that are no text, and what these are."""
+
 COLUMNS: Final = 3  # from which on a line that is not JSON looks like a table's
 EXPECTED: Final = (
     "expected are campaigns in JSON: an array of them or one in a file named .json, "
@@ -141,7 +143,7 @@ def _syntax(error: json.JSONDecodeError) -> str:
 
 def _unlike(beginning: bytes) -> str | None:
     """Identify the kind of a file that is not JSON by its beginning; None if it may be JSON."""
-    for magic, name in _OTHERS.items():
+    for magic, name in OTHERS.items():
         if beginning.startswith(magic):
             return name
     line = beginning.strip(_WHITESPACE.encode()).partition(b"\n")[0]

@@ -1,7 +1,7 @@
 """Files of an operator's own audience: one id per line, as bid requests carry it (contract 12).
 
 38400000-8cf0-11bd-b23e-10b96e40000d        an advertising id (`device.ifa`)
-ifa 38400000-8cf0-11bd-b23e-10b96e40000d    the same
+ifa 38400000-8cf0-11bd-b23e-10b96e40000d    the same; an id that is no UUID only so
 buyeruid 4711                               `user.buyeruid`
 user acme 4711                              `user.id` of an SSP and its variants
 eid adserver.example 4711                   an extended id of a source
@@ -9,41 +9,76 @@ hash 0123456789abcdef                       what `snapbid audience hash` has pri
 """
 
 import re
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from snapbid.campaigns.persons import KINDS, SCOPED, PersonKey, is_member_id
+from snapbid.campaigns.campaign_file import OTHERS
+from snapbid.campaigns.persons import KINDS, SCOPED, PersonKey, folded, is_member_id
 
 FORMS: Final = (
-    "ID, ifa ID, buyeruid ID, user SSP ID, eid SOURCE ID, or hash and 16 hexadecimal digits"
+    "expected ID, ifa ID, buyeruid ID, user SSP ID, eid SOURCE ID, or hash and 16 hexadecimal "
+    "digits, where ID alone is a UUID"
 )
+NOBODY: Final = "is nobody's id, or longer than 512 bytes"
+NOT_COMPARABLE: Final = (
+    "is another hash (MD5, SHA-1, SHA-256 …): bid requests carry none to compare it with"
+)
+NO_SSP: Final = "names an SSP that does not exist"
+NO_TEXT: Final = "is not UTF-8, or has a control character"
+
+NAMED: Final = 10  # lines with the same mistake
 _HASH: Final = re.compile(r"[0-9a-fA-F]{16}", re.ASCII)
+_UUID: Final = re.compile(
+    r"\{?(?i:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\}?", re.ASCII
+)
+_DIGITS: Final = re.compile(r"[0-9a-f]{12}[1-8][0-9a-f]{3}[89ab][0-9a-f]{15}", re.ASCII)
+"""A UUID without dashes: its version and variant tell it from an MD5."""
+
+_DIGEST: Final = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|"
+                            r"[0-9a-f]{128})", re.ASCII)  # fmt: skip
 
 
 class MemberError(ValueError):
     """Lines that are not ids; the message names them, without quoting any."""
 
 
-def read_members(lines: Iterable[bytes], key: PersonKey) -> Iterator[int]:
+class _LineError(ValueError):
+    """Why a line is not an id."""
+
+
+def read_members(
+    lines: Iterable[bytes], key: PersonKey, families: Mapping[str, str]
+) -> Iterator[int]:
     """Yield the hash of each line; blank lines and what begins with # are skipped.
 
-    Raises MemberError at the end if any line is not an id.
+    families: the canonical id of each SSP. Raises MemberError at the end if any line is not an id,
+    at once if the file is of another kind.
     """
-    wrong: list[int] = []
-    count = 0
+    wrong: dict[str, list[int]] = {}
     for number, line in enumerate(lines, 1):
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors="replace").strip()
-        if not text or text[0] == "#":
-            continue
-        member = _member(text, key)
-        if member is None:
-            count += 1
-            wrong += [number] if len(wrong) < 10 else []
+        if number == 1:
+            _refuse_others(line)
+        try:
+            member = _member(line, key, families)
+        except _LineError as error:
+            wrong.setdefault(str(error), []).append(number)
         else:
-            yield member
-    if count:
-        named = ", ".join(map(str, wrong)) + (f" and {count - 10:,} more" if count > 10 else "")
-        raise MemberError(f"line {named}: expected {FORMS}")
+            if member is not None:
+                yield member
+    if wrong:
+        raise MemberError("\n".join(f"line {_numbers(of)}: {rule}" for rule, of in wrong.items()))
+
+
+def _refuse_others(beginning: bytes) -> None:
+    for magic, name in OTHERS.items():
+        if beginning.startswith(magic):
+            raise MemberError(f"the file {name}")
+
+
+def _numbers(numbers: list[int]) -> str:
+    more = len(numbers) - NAMED
+    return ", ".join(map(str, numbers[:NAMED])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def in_hex(member: int) -> str:
@@ -51,16 +86,55 @@ def in_hex(member: int) -> str:
     return f"{member % 2**64:016x}"
 
 
-def _member(text: str, key: PersonKey) -> int | None:
+def _member(line: bytes, key: PersonKey, families: Mapping[str, str]) -> int | None:
+    """Return the hash of a line, None if it is blank or a comment. Raises _LineError."""
+    text = _text(line)
+    if not text or text[0] == "#":
+        return None
     kind, _, rest = text.partition(" ")
     if not rest:
-        return key.member("ifa", text) if is_member_id(text) else None
-    if kind == "hash":
-        return _signed(int(rest, 16)) if _HASH.fullmatch(rest) else None
+        return key.member("ifa", _advertising_id(text, FORMS))
+    if kind == "hash" and _HASH.fullmatch(rest):
+        return _signed(int(rest, 16))
     if kind not in KINDS:
-        return None
+        raise _LineError(FORMS)
     scope, _, id = rest.partition(" ") if kind in SCOPED else ("", "", rest)
-    return key.member(kind, id, scope) if is_member_id(id) else None
+    if not id:
+        raise _LineError(FORMS)
+    if kind == "ifa":
+        return key.member("ifa", _advertising_id(id, None))
+    if not is_member_id(id):
+        raise _LineError(NOBODY)
+    return key.member(kind, id, _family(scope, families) if kind == "user" else scope)
+
+
+def _text(line: bytes) -> str:
+    try:
+        text = line.decode("utf-8-sig").strip()
+    except UnicodeDecodeError:
+        raise _LineError(NO_TEXT) from None
+    if any(unicodedata.category(letter) == "Cc" for letter in text.replace("\t", "")):
+        raise _LineError(NO_TEXT)
+    return text
+
+
+def _advertising_id(id: str, otherwise: str | None) -> str:
+    """Return an advertising id that a bid request may carry; `otherwise`: why only UUIDs may be."""
+    if not is_member_id(id):
+        raise _LineError(NOBODY)
+    if not _UUID.fullmatch(id) and not _DIGITS.fullmatch(folded(id)):
+        if _DIGEST.fullmatch(folded(id)):
+            raise _LineError(NOT_COMPARABLE)
+        if otherwise is not None:
+            raise _LineError(otherwise)
+    return id
+
+
+def _family(ssp: str, families: Mapping[str, str]) -> str:
+    try:
+        return families[ssp]
+    except KeyError:
+        raise _LineError(NO_SSP) from None
 
 
 def _signed(number: int) -> int:

@@ -1,6 +1,6 @@
 """`snapbid audience`: define, list and remove audiences."""
 
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 import click
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from snapbid.campaigns.audiences import Audience
     from snapbid.warehouse.audiences import Listed
+
+
+SHOWN: Final = 10  # campaigns that name an audience
 
 
 @click.group(cls=ShellGroup)
@@ -29,25 +32,31 @@ def audience_add(file: str) -> None:
     Stored server events count from the beginning, where it is known who caused them.
     """
     from snapbid.drain import audiences
+    from snapbid.warehouse.audiences import fetch_listed
 
     added = _read(file)
 
-    async def work(connection: "asyncpg.Connection") -> list[bool]:
-        return [await audiences.add(connection, each) for each in added]
+    async def work(connection: "asyncpg.Connection") -> list[str]:
+        before = {each.id: each for each in await fetch_listed(connection)}
+        return [
+            _added(before.get(each.id), is_new=await audiences.add(connection, each))
+            for each in added
+        ]
 
-    for each, is_new in zip(added, console.in_warehouse(work), strict=True):
-        click.echo(f"{each.id}: {'added' if is_new else 'unchanged'}")
+    for each, what in zip(added, console.in_warehouse(work), strict=True):
+        click.echo(f"{each.id}: {what}")
 
 
 @audience.command("import", examples=["snapbid audience import newsletter ids.txt"])
 @click.argument("audience_id", metavar="ID")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-def audience_import(audience_id: str, file: str) -> None:
+@click.option("--empty", "may_be_empty", is_flag=True, help="Let the audience have no members.")
+def audience_import(audience_id: str, file: str, may_be_empty: bool) -> None:
     """Create an audience from a file of ids, replacing the one with this ID.
 
-    FILE has an id per line: an advertising id (device.ifa), or `ifa ID`, `buyeruid ID`,
-    `user SSP ID`, `eid SOURCE ID`, or `hash DIGITS` from `snapbid audience hash`. Only keyed hashes
-    of the ids are stored.
+    FILE has an id per line: an advertising id that is a UUID (device.ifa), or `ifa ID`,
+    `buyeruid ID`, `user SSP ID`, `eid SOURCE ID`, or `hash DIGITS` from `snapbid audience hash`.
+    Only keyed hashes of the ids are stored.
     """
     from snapbid.campaigns.value_rules import AUDIENCE_RULE
     from snapbid.campaigns.vocabulary import AUDIENCE_NAME
@@ -58,6 +67,11 @@ def audience_import(audience_id: str, file: str) -> None:
 
     async def work(connection: "asyncpg.Connection") -> int:
         members = sorted(set(await _hashes(connection, file)))
+        if not members and not may_be_empty:
+            raise console.Refused(
+                f"{file} has no ids: campaigns that exclude the audience would be shown to"
+                " everybody; --empty means that"
+            )
         return await audiences.add_list(connection, audience_id, members)
 
     click.echo(f"{audience_id}: {console.counted(console.in_warehouse(work), 'member')}")
@@ -94,16 +108,41 @@ def audience_list(as_json: bool) -> None:
 
 @audience.command("remove", examples=["snapbid audience remove depositors-30d"])
 @click.argument("audience_id", metavar="ID")
-def audience_remove(audience_id: str) -> None:
-    """Remove an audience; campaigns that include it no longer bid."""
+@click.option("--yes", is_flag=True, help="Remove it even if campaigns name it.")
+def audience_remove(audience_id: str, yes: bool) -> None:
+    """Remove an audience; campaigns that include it no longer bid.
+
+    One that campaigns name is removed with --yes alone: who is in it would be shown the campaigns
+    that exclude it.
+    """
     from snapbid.drain import audiences
+    from snapbid.warehouse import campaigns
 
     async def work(connection: "asyncpg.Connection") -> bool:
+        naming = await campaigns.fetch_naming(connection, audience_id)
+        if naming and not yes:
+            more = len(naming) - SHOWN
+            listed = ", ".join(naming[:SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+            raise console.Refused(
+                f"the audience {audience_id} is named by {console.counted(len(naming), 'campaign')}"
+                f" ({listed}): those that include it would bid no more, those that exclude it"
+                " would be shown to everybody; --yes removes it"
+            )
         return await audiences.remove(connection, audience_id)
 
     if not console.in_warehouse(work):
         raise console.Refused(f"there is no audience with the id {audience_id[:60]!a}")
     click.echo(f"{audience_id}: removed")
+
+
+def _added(before: "Listed | None", *, is_new: bool) -> str:
+    if not is_new:
+        return "unchanged"
+    if before is None:
+        return "added"
+    if before.event is not None:
+        return f"added, in place of one of {before.product}'s {before.event} events"
+    return f"added, in place of a list of {console.counted(before.members, 'member')}"
 
 
 def _read(file: str) -> "tuple[Audience, ...]":
@@ -131,14 +170,17 @@ async def _hashes(connection: "asyncpg.Connection", file: str) -> list[int]:
     """Read a file of ids. Raises Refused, naming the lines that are not ids."""
     from snapbid.campaigns.member_file import MemberError, read_members
     from snapbid.campaigns.persons import PersonKey
-    from snapbid.warehouse import persons
+    from snapbid.warehouse import persons, registry
 
+    families = await registry.fetch_families(connection)
     key = PersonKey((await persons.fetch_suppression(connection)).key)
     try:
         with click.open_file(file, "rb") as opened:
-            return list(read_members(cast("BinaryIO", opened), key))
+            return list(read_members(cast("BinaryIO", opened), key, families))
     except MemberError as error:
-        raise console.Refused(f"{file}: {error}") from error
+        raise console.Refused(
+            "\n".join(f"{file}: {each}" for each in str(error).split("\n"))
+        ) from error
     except OSError as error:
         raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
 

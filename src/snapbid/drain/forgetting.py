@@ -179,7 +179,7 @@ def _ids_of(document: dict[str, Any]) -> Iterator[Id]:
 
 
 async def _places(connection: asyncpg.Connection) -> list[Place]:
-    families = {canonical for canonical, _ in (await registry.fetch_numbered(connection)).values()}
+    families = set((await registry.fetch_families(connection)).values())
     names = sorted(await products.fetch_names(connection))
     return [
         *(Place("product", each) for each in names),
@@ -193,7 +193,7 @@ async def _named(
     """Return the places that a request names. Raises ForgetError for those that do not exist."""
     if asked.everywhere:
         return list(every)
-    canonical = {ssp: of for ssp, (of, _) in (await registry.fetch_numbered(connection)).items()}
+    canonical = await registry.fetch_families(connection)
     found = [Place("product", name) for name in asked.products]
     found += [Place("ssp", canonical.get(name, name)) for name in asked.ssps]
     if unknown := [f"there is no {place}" for place in found if place not in every]:

@@ -257,6 +257,17 @@ async def fetch_some(connection: asyncpg.Connection, ids: Sequence[str]) -> list
     return [StoredCampaign(*row) for row in rows]
 
 
+async def fetch_naming(connection: asyncpg.Connection, audience: str) -> list[str]:
+    """Fetch the ids of the campaigns that name an audience."""
+    rows = await connection.fetch(
+        "select id from campaign where jsonb_path_exists("
+        "document, '$.targeting.audience.*[*] ? (@ == $id)', jsonb_build_object('id', $1::text))"
+        " order by id",
+        audience,
+    )
+    return [row["id"] for row in rows]
+
+
 async def fetch_since(connection: asyncpg.Connection, revision: int) -> Changes:
     """Fetch the changes after a revision, in order; revision 0 returns everything."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):

@@ -136,6 +136,12 @@ async def fetch_all(connection: asyncpg.Connection) -> dict[str, str]:
     return {row["descriptor"]: row["canonical"] for row in rows}
 
 
+async def fetch_families(connection: asyncpg.Connection) -> dict[str, str]:
+    """Fetch the canonical id of each descriptor, and of canonical ids themselves."""
+    known = await fetch_all(connection)
+    return {canonical: canonical for canonical in known.values()} | known
+
+
 async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str, int]]:
     """Fetch descriptor -> (canonical id, number), ordered by descriptor.
 
