@@ -420,6 +420,7 @@ def test_an_import_warns_of_what_can_never_bid(cli: Cli, tmp_path: Path) -> None
 def test_an_import_warns_of_unknown_audiences(cli: Cli, tmp_path: Path) -> None:
     """A misspelt name would exclude nobody."""
     definition = {"id": "buyers", "product": "shop", "event": "deposit", "within_days": 30}
+    assert cli("key", "issue", "shop").returncode == 0
     done(cli("audience", "add", write(tmp_path / "audience.json", definition)))
     targeting = {"audience": {"include": ["buyers", "byers"], "exclude": ["buyer"]}}
     file = write(tmp_path / "a.jsonl", {**CAMPAIGN, "targeting": targeting})
@@ -428,8 +429,39 @@ def test_an_import_warns_of_unknown_audiences(cli: Cli, tmp_path: Path) -> None:
         for verb, name in (("includes", "byers"), ("excludes", "buyer"))
     ]
     assert refused(cli("campaign", "import", "--strict", file))[1:] == said
-    result = cli("campaign", "import", file)
-    assert (result.returncode, result.stderr.splitlines()) == (0, said)
+    for command in ("check", "import"):
+        result = cli("campaign", command, file)
+        assert (result.returncode, result.stderr.splitlines()) == (0, said)
+
+
+@pytest.mark.parametrize("misspelt", ["demo-casnio", "Demo-Casino"])
+def test_a_product_that_does_not_exist_is_named(cli: Cli, tmp_path: Path, misspelt: str) -> None:
+    """A misspelt name would switch self-exclusion off, or count nobody's events."""
+    issued = cli("key", "issue", "demo-casino")
+    assert issued.stderr == "created the product demo-casino\n"
+    assert issued.stdout.startswith("sbk_")
+    again = cli("key", "issue", "demo-casino", "--preset", "igaming")
+    assert (again.returncode, again.stderr) == (0, "")
+    right = write(tmp_path / "right.jsonl", {**CAMPAIGN, "product": "demo-casino"})
+    wrong = write(tmp_path / "wrong.jsonl", {**CAMPAIGN, "product": misspelt})
+    said = [
+        f"warning: campaign c1 names the product {misspelt!r}, which does not exist (letter case"
+        " matters): nobody has excluded himself from it"
+    ]
+    for command in ("check", "import"):
+        assert cli("campaign", command, "--strict", right).stderr == ""
+        strict = cli("campaign", command, "--strict", wrong)
+        warned = [line for line in strict.stderr.splitlines() if line.startswith("warning: c")]
+        assert (strict.returncode, warned) == (1, said)
+        result = cli("campaign", command, wrong)
+        assert (result.returncode, result.stderr.splitlines()) == (0, said)
+    definition = {"id": "buyers", "product": misspelt, "event": "deposit", "within_days": 30}
+    added = cli("audience", "add", write(tmp_path / "audience.json", definition))
+    assert added.returncode == 0
+    assert added.stderr == (
+        f"warning: the product {misspelt!r} does not exist (letter case matters): nobody is in an"
+        " audience of its events\n"
+    )
 
 
 def test_an_import_warns_of_markup_and_strictly_refuses_it(cli: Cli, tmp_path: Path) -> None:

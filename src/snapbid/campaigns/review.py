@@ -77,12 +77,26 @@ def warning_of(campaign: Campaign, now_ms: int) -> str | None:
     return None if why is None else f"campaign {campaign.id} can never bid: {why}"
 
 
-def warnings_of_audiences(campaign: Campaign, known: Container[str]) -> Iterator[str]:
-    """Yield a warning for each audience that a campaign names and nobody has defined."""
+class Known(NamedTuple):
+    """The names of all audiences and products."""
+
+    audiences: Container[str]
+    products: Container[str]
+
+
+def warnings_of_names(campaign: Campaign, known: Known) -> Iterator[str]:
+    """Yield a warning for each audience, and for the product, that a campaign names and that does
+    not exist.
+    """
+    if campaign.product is not None and campaign.product not in known.products:
+        yield (
+            f"campaign {campaign.id} names the product {campaign.product!r}, which does not exist "
+            "(letter case matters): nobody has excluded himself from it"
+        )
     values = campaign.targeting.get("audience", Values())
     for verb, names in (("includes", values.include), ("excludes", values.exclude)):
         for name in names:
-            if name not in known:
+            if name not in known.audiences:
                 yield (
                     f"campaign {campaign.id} {verb} the audience {name!r}, which does not exist: "
                     "nobody is in it"

@@ -32,11 +32,19 @@ def audience_add(file: str) -> None:
     Stored server events count from the beginning, where it is known who caused them.
     """
     from snapbid.drain import audiences
+    from snapbid.warehouse import products
     from snapbid.warehouse.audiences import fetch_listed
 
     added = _read(file)
 
     async def work(connection: "asyncpg.Connection") -> list[str]:
+        known = await products.fetch_names(connection)
+        for name in sorted({each.product for each in added}.difference(known)):
+            click.echo(
+                f"warning: the product {name!r} does not exist (letter case matters): nobody is in"
+                " an audience of its events",
+                err=True,
+            )
         before = {each.id: each for each in await fetch_listed(connection)}
         return [
             _added(before.get(each.id), is_new=await audiences.add(connection, each))

@@ -13,6 +13,7 @@ from snapbid.cli.shell import ShellCommand
 
 if TYPE_CHECKING:
     from snapbid.campaigns.campaign import CampaignMistake
+    from snapbid.campaigns.review import Known
     from snapbid.operations.preview import Preview
 
 COLUMNS = ("campaign", "creative", "media", "markup", "says")
@@ -38,12 +39,14 @@ def check_campaigns(file: str, as_json: bool, strict: bool, folder: Path | None)
     """Check campaigns as `campaign import` does, without storing them, and list their creatives.
 
     One line per creative: campaign, creative, media, kind of markup, and the fields derived from
-    it. Mistakes and warnings go to stderr, one per line, also for campaigns that can never bid. The
+    it. Mistakes and warnings go to stderr, one per line, also for campaigns that can never bid, and
+    for audiences and products that do not exist, if a warehouse is set or an embedded one runs. The
     exit status is 1 if there is a mistake.
     """
     from time import time
 
-    check = _Check(file, int(time() * 1000))
+    known = console.in_warehouse(console.known_names) if console.has_warehouse() else None
+    check = _Check(file, int(time() * 1000), known)
     try:
         with click.open_file(file, "rb") as opened, _previewed(folder) as page:
             _print(check.creatives(cast("BinaryIO", opened), page), check, as_json=as_json)
@@ -68,23 +71,26 @@ def _previewed(folder: Path | None) -> "contextlib.AbstractContextManager[Previe
 class _Check:
     """Reads a file and collects its mistakes and warnings."""
 
-    def __init__(self, file: str, now_ms: int) -> None:
+    def __init__(self, file: str, now_ms: int, known: "Known | None") -> None:
         self.mistakes: list[CampaignMistake] = []
         self.warnings: list[CampaignMistake] = []
         self.warned = False
         self._file = file
         self._now_ms = now_ms
+        self._known = known
 
     def creatives(self, source: BinaryIO, page: "Preview | None") -> Iterator[dict[str, Any]]:
         """Yield the creatives one by one, with their warnings."""
         from snapbid.campaigns.campaign import CampaignError
         from snapbid.campaigns.campaign_file import read_file
-        from snapbid.campaigns.review import derived_of, warning_of
+        from snapbid.campaigns.review import derived_of, warning_of, warnings_of_names
 
         found: list[CampaignMistake] = []
         try:
             for campaign, _ in read_file(self._file, source, found):
                 if warning := warning_of(campaign, self._now_ms):
+                    self._warn(warning)
+                for warning in warnings_of_names(campaign, self._known) if self._known else ():
                     self._warn(warning)
                 warned = self._by_creative(found)
                 for index, creative in enumerate(campaign.creatives):

@@ -1,7 +1,7 @@
 """`snapbid campaign import`: import the campaigns of a file, all or none."""
 
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 import click
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from snapbid.campaigns.campaign import CampaignMistake
+    from snapbid.campaigns.review import Known
     from snapbid.warehouse.campaigns import ImportCounts
 
 REPORT_EVERY_S: Final = 5.0
@@ -40,12 +41,13 @@ def import_campaigns(file: str, strict: bool) -> None:
     FILE: .json holds an array or one object, anything else (and - for stdin) is JSON Lines, which
     may have millions of lines. Each mistake names its line, field and rule. So does each warning,
     which does not prevent the import: markup that deviates from its standard or serves badly, or a
-    campaign that can never bid, such as one that has ended, or that names an unknown audience.
+    campaign that can never bid, such as one that has ended, or that names an audience or a product
+    that does not exist.
     """
     import gc
 
     from snapbid.campaigns.normalised import RULES
-    from snapbid.warehouse import audiences, campaigns
+    from snapbid.warehouse import campaigns
 
     warnings: list[str] = []
     gc.disable()  # a large file makes millions of objects and no cyclic garbage
@@ -55,7 +57,7 @@ def import_campaigns(file: str, strict: bool) -> None:
             source = cast("BinaryIO", opened)
 
             async def work(connection: "asyncpg.Connection") -> "ImportCounts":
-                known = set((await audiences.fetch_names(connection)).audiences.values())
+                known = await console.known_names(connection)
                 read = _read(file, source, warnings, known, strict=strict)
                 return await campaigns.replace_many(connection, read, RULES)
 
@@ -82,18 +84,15 @@ def _lines(warnings: list[str]) -> list[str]:
 
 
 def _read(
-    file: str, source: BinaryIO, warnings: list[str], known: Container[str], *, strict: bool
+    file: str, source: BinaryIO, warnings: list[str], known: "Known", *, strict: bool
 ) -> Iterator[tuple[str, str, bytes]]:
-    """Yield id, document and normalised form of each campaign; print progress to stderr.
-
-    known: the names of all audiences.
-    """
+    """Yield id, document and normalised form of each campaign; print progress to stderr."""
     from time import monotonic, time
 
     from snapbid.campaigns.campaign import CampaignError
     from snapbid.campaigns.campaign_file import read_file
     from snapbid.campaigns.normalised import encode
-    from snapbid.campaigns.review import warning_of, warnings_of_audiences
+    from snapbid.campaigns.review import warning_of, warnings_of_names
 
     now_ms = int(time() * 1000)
     reported_at, count = monotonic(), 0
@@ -104,7 +103,7 @@ def _read(
             found.clear()
             if warning := warning_of(campaign, now_ms):
                 warnings.append(warning)
-            warnings += warnings_of_audiences(campaign, known)
+            warnings += warnings_of_names(campaign, known)
             yield campaign.id, document, encode(campaign)
             if monotonic() - reported_at > REPORT_EVERY_S:
                 reported_at = monotonic()

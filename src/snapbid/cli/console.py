@@ -24,6 +24,7 @@ from snapbid.base.settings import (
 if TYPE_CHECKING:
     import asyncpg
 
+    from snapbid.campaigns.review import Known
     from snapbid.operations.spending import Spending
     from snapbid.warehouse.campaigns import StoredCampaign
 
@@ -166,6 +167,21 @@ def in_warehouse(work: Work[T]) -> T:
             await connection.close()
 
     return finish(session(), dsn)
+
+
+async def known_names(connection: "asyncpg.Connection") -> "Known":
+    """Return the names that campaigns may have of other things."""
+    from snapbid.campaigns.review import Known
+    from snapbid.warehouse import audiences, products
+
+    names = (await audiences.fetch_names(connection)).audiences.values()
+    return Known(set(names), set(await products.fetch_names(connection)))
+
+
+def has_warehouse() -> bool:
+    """Return whether a warehouse is set, or that of an embedded instance runs."""
+    settings = load(os.environ)
+    return settings.database_url is not None or running(settings) is not None
 
 
 def _full_name(context: click.Context) -> str:

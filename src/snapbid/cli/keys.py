@@ -31,18 +31,28 @@ def key() -> None:
 @click.option("--rate", metavar="N", type=int, help="Requests per minute (default: 6000).")
 @click.option("--events", metavar="N", type=int, help="Events per minute (default: 60000).")
 def key_issue(product: str, presets: tuple[str, ...], rate: int | None, events: int | None) -> None:
-    """Print a new API key of a product, and nothing else; it is shown only once."""
+    """Print a new API key of a product; it is shown only once.
+
+    A product that does not exist is created, which stderr says.
+    """
     from snapbid.warehouse import products
 
+    is_new = False
+
     async def work(connection: "asyncpg.Connection") -> str:
+        nonlocal is_new
+        is_new = product not in await products.fetch_names(connection)
         requests = products.RATE if rate is None else rate
         most = products.EVENTS if events is None else events
         return await products.issue(connection, product, presets, requests, most)
 
     try:
-        click.echo(console.in_warehouse(work))
+        issued = console.in_warehouse(work)
     except products.ProductError as error:
         raise console.Refused(str(error)) from error
+    if is_new:
+        click.echo(f"created the product {product}", err=True)
+    click.echo(issued)
 
 
 @key.command("list", examples=["snapbid key list"])
