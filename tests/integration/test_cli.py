@@ -493,3 +493,22 @@ def test_an_import_warns_of_markup_and_strictly_refuses_it(cli: Cli, tmp_path: P
     mistake = "line 3: cpm: must be more than 0, found 0"
     assert refused(cli("campaign", "import", wrong)) == [mistake, *said]
     done(cli("campaign", "delete", "warned"))
+
+
+def test_own_rates_are_listed_and_removed(cli: Cli, tmp_path: Path) -> None:
+    entries = [
+        {"currency": "BTC", "date": "2026-01-01", "usd": "87500"},
+        {"currency": "BTC", "date": "2026-01-02", "usd": "88912.45"},
+        {"currency": "EUR", "date": "2026-01-01", "usd": "1.05"},
+    ]
+    assert done(cli("rates", "import", write(tmp_path / "a.jsonl", *entries))) == (
+        "3 rates imported\n"
+    )
+    assert json.loads(done(cli("rates", "list", "--json"))) == entries
+    assert done(cli("rates", "list")).splitlines()[1] == "BTC\t2026-01-01\t87500"
+    assert done(cli("rates", "remove", "BTC", "--date", "2026-01-01")) == "BTC: 1 rate removed\n"
+    assert refused(cli("rates", "remove", "BTC", "--date", "2026-01-01")) == [
+        "there is no rate of yours for 'BTC'"
+    ]
+    assert done(cli("rates", "remove", "EUR")) == "EUR: 1 rate removed\n"
+    assert json.loads(done(cli("rates", "list", "--json"))) == entries[1:2]

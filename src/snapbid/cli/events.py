@@ -1,4 +1,4 @@
-"""`snapbid events` and `snapbid rates`: replay dead letters, import exchange rates."""
+"""`snapbid events` and `snapbid rates`: replay dead letters, keep exchange rates."""
 
 import os
 from typing import TYPE_CHECKING
@@ -10,6 +10,8 @@ from snapbid.cli import console
 from snapbid.cli.shell import ShellGroup
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import asyncpg
 
 
@@ -60,3 +62,43 @@ def rates_import(file: str) -> None:
 
     console.in_warehouse(work)
     click.echo(f"{console.counted(len(read), 'rate')} imported")
+
+
+@rates.command("list", examples=["snapbid rates list", "snapbid rates list --json"])
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+def rates_list(as_json: bool) -> None:
+    """List your own rates; each applies from its date until the currency's next one.
+
+    The last one of a currency applies to every later day. JSON has the entries as `import` reads
+    them.
+    """
+    from snapbid.warehouse import rates as table
+
+    found = console.in_warehouse(table.fetch_all)
+    rows = [(code, str(day), f"{usd:f}") for code, of in found.items() for day, usd in of]
+    columns = ("currency", "date", "usd")
+    if as_json:
+        console.print_json(dict(zip(columns, row, strict=True)) for row in rows)
+        return
+    console.print_table(columns, rows)
+
+
+@rates.command(
+    "remove", examples=["snapbid rates remove EUR", "snapbid rates remove BTC --date 2026-01-31"]
+)
+@click.argument("currency")
+@click.option("--date", "day", type=click.DateTime(["%Y-%m-%d"]), help="Only the rate of this day.")
+def rates_remove(currency: str, day: "datetime | None") -> None:
+    """Remove your own rates of a currency, all or one.
+
+    What is stored keeps its amounts. Without a rate of yours the European Central Bank's applies.
+    """
+    from snapbid.warehouse import rates as table
+
+    async def work(connection: "asyncpg.Connection") -> int:
+        return await table.remove(connection, currency, None if day is None else day.date())
+
+    removed = console.in_warehouse(work)
+    if not removed:
+        raise console.Refused(f"there is no rate of yours for {currency[:60]!a}")
+    click.echo(f"{currency}: {console.counted(removed, 'rate')} removed")

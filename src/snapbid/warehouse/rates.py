@@ -149,6 +149,14 @@ async def replace_many(connection: asyncpg.Connection, entries: list[RateEntry])
     )
 
 
+async def remove(connection: asyncpg.Connection, currency: str, day: date | None) -> int:
+    """Remove the rates of a currency, or the one of a day; return their number."""
+    status: str = await connection.execute(
+        "delete from operator_rate where currency = $1 and day = coalesce($2, day)", currency, day
+    )
+    return int(status.split()[1])
+
+
 async def revision(connection: asyncpg.Connection) -> int:
     """Fetch a number that changes with every change of the rates."""
     return int(await connection.fetchval("select revision from operator_rate_revision"))
