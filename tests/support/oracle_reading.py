@@ -380,7 +380,9 @@ def placements(media: dict[str, Document]) -> Iterator[str | int]:
 
 def rewarded(imp: Document) -> Any:
     """Give the flag of a reward from its OpenRTB 2.6 place, else that of 2.5, else Prebid's."""
-    flags = (placed(imp, "rwdd"), part(imp, "ext", "prebid").get("is_rewarded_inventory"))
+    own = part(imp, "ext").get("prebid")
+    prebid = own if isinstance(own, dict) else {}
+    flags = (placed(imp, "rwdd"), prebid.get("is_rewarded_inventory"))
     return next((each for each in flags if each not in (None, "", [])), None)
 
 
