@@ -65,16 +65,20 @@ def test_the_request_with_every_field_has_every_field() -> None:
         info = msgspec.inspect.type_info(struct)
         assert isinstance(info, msgspec.inspect.StructType)
         for field in info.fields:
-            values = [document[field.name] for document in documents if field.name in document]
+            values = [
+                document[field.encode_name]
+                for document in documents
+                if field.encode_name in document
+            ]
             if not values:
-                yield f"{path}{field.name}"
+                yield f"{path}{field.encode_name}"
             for inner in structs_in(field.type):
                 flat = [
                     item
                     for value in values
                     for item in (value if isinstance(value, list) else [value])
                 ]
-                yield from missing(inner, flat, f"{path}{field.name}.")
+                yield from missing(inner, flat, f"{path}{field.encode_name}.")
 
     def structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
         if isinstance(kind, msgspec.inspect.StructType):

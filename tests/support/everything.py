@@ -88,6 +88,7 @@ REQUEST: Document = {
             },
             "qty": {"multiplier": 1.5},
             "rwdd": 1,
+            "ext": {"rwdd": 1, "prebid": {"is_rewarded_inventory": 1}},
             "instl": 1,
             "pmp": {
                 "private_auction": 0,
@@ -125,6 +126,7 @@ REQUEST: Document = {
     "device": {
         "ua": "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
         "sua": {"browsers": [{"brand": "Firefox"}], "platform": {"brand": "iOS"}},
+        "ext": {"sua": {"browsers": [{"brand": "Firefox"}], "platform": {"brand": "iOS"}}},
         "ip": "8.8.8.8",
         "ipv6": "2001:4860:4860::8888",
         "geo": _GEO,

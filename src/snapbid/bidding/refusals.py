@@ -169,10 +169,8 @@ def format_rule(imp: Imp, media: Container[int]) -> str:
     """Return why an impression takes no creative of these media (`mtype`)."""
     if MEDIA["banner"] in media and imp.banner is not None:
         return SIZE if sizes_of(imp) else SIZE_MISSING
-    if (
-        MEDIA["native"] in media and imp.native is not None
-    ):  # a request that can be read would take it
-        return NATIVE_REQUEST
+    if MEDIA["native"] in media and imp.native is not None:
+        return NATIVE_REQUEST  # one that can be read would take it
     return FORMAT_NAME
 
 
