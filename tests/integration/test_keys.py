@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -34,8 +35,9 @@ def cli(database: str, fresh_redis: str) -> Cli:
 
 
 def issued(result: subprocess.CompletedProcess[str]) -> str:
-    """The key, which is all that was printed."""
-    assert (result.returncode, result.stderr) == (0, "")
+    """The key, which is all that was printed, but for the product if it is new."""
+    assert result.returncode == 0
+    assert result.stderr == "" or re.fullmatch(r"created the product \S+\n", result.stderr)
     (line,) = result.stdout.splitlines()
     assert line.isascii()
     assert line.isprintable()
