@@ -45,10 +45,6 @@ static inline uint64_t sb_person(const char *key, const char *name, size_t size)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-static inline int sb_is_alphanumeric(char byte) {
-    return sb_is_digit(byte) || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
-}
-
 /* Whether ASCII is certainly no placeholder (campaigns/persons.py): it begins with a letter or a digit,
  * which is not its only one, and has a digit, as no word for nobody has. Others need a closer look. */
 static inline int sb_is_plain_id(const char *id, size_t size) {

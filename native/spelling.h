@@ -84,9 +84,14 @@ static inline sb_slice sb_next_part(const char **at, const char *end,
     return sb_trimmed(from, to);
 }
 
+static inline int sb_is_digit(char byte) { return byte >= '0' && byte <= '9'; }
+static inline int sb_is_alphanumeric(char byte) {
+    return sb_is_digit(byte) || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
+}
+
 static inline int sb_hex(char byte) {
     char letter = byte | 32;
-    return byte >= '0' && byte <= '9' ? byte - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
+    return sb_is_digit(byte) ? byte - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
 /* Writes a text without its percent-encoding, however often it was encoded; returns its length. */
@@ -109,12 +114,8 @@ static inline sb_slice sb_type_in(sb_slice entry) {
     return end ? sb_trimmed(entry.at, end) : entry;
 }
 
-static inline int sb_is_digit(char byte) { return byte >= '0' && byte <= '9'; }
-
 static inline int sb_is_of_host(unsigned char byte) {
-    unsigned char letter = byte | 32;
-    return (letter >= 'a' && letter <= 'z') || (byte >= '0' && byte <= '9') || byte == '-'
-        || byte == '_' || byte >= 0x80;
+    return sb_is_alphanumeric((char)byte) || byte == '-' || byte == '_' || byte >= 0x80;
 }
 
 /* Browsers take a backslash in a URL for a slash, and any number of them before the host. */
