@@ -17,7 +17,7 @@ from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import decode
 from snapbid.bidding.request_stats import RequestStats
-from snapbid.bidding.response import Bid, ClickStamp, Template, adapted, response_writer, template
+from snapbid.bidding.response import Bid, ClickSigner, Template, adapted, response_writer, template
 from snapbid.campaigns.click_id import NO_AUCTION, Click, ClickKey, creative_digest, read
 from snapbid.campaigns.persons import NOBODY, PersonKey, is_member_id
 from snapbid.campaigns.suppression import Suppression, hash_of, user_name
@@ -27,6 +27,7 @@ from snapbid.metrics import Metrics
 from snapbid.reference import rates
 
 KEY = ClickKey(19, bytes(range(32)))
+SIGNER = ClickSigner(KEY.number, KEY.keys, bytes(16))
 WRITER = response_writer("https://bid.example")
 IDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 UINT = st.integers(0, 2**32 - 1)
@@ -50,7 +51,7 @@ def ids_in(body: bytes) -> list[str]:
 def test_a_click_id_in_markup_is_read(
     number: int, descriptor: int, time: int, person: int, auction: str, imp: str, named: bool
 ) -> None:
-    stamp = ClickStamp(KEY.number, KEY.keys, descriptor, time, named, person)
+    stamp = SIGNER.stamp(descriptor, time * 1000, named, person)
     body = WRITER.write(auction, [Bid(imp, made(number, crid=auction), None)], click=stamp)
     digest = bid_digest(auction.encode(), imp.encode())[:8] if named else NO_AUCTION
     click = Click(number, creative_digest(auction), descriptor, time, digest, person)
@@ -71,13 +72,13 @@ def test_without_a_stamp_there_are_dashes() -> None:
     bid = Bid("1", made(), None)
     body = WRITER.write("a", [bid])
     assert ids_in(body) == ["-" * 60] * 2
-    stamp = ClickStamp(KEY.number, KEY.keys, 1, 1, True, 1)
+    stamp = SIGNER.stamp(1, 1_000, True, 1)
     assert len(WRITER.write("a", [bid], click=stamp)) == len(body)
 
 
 def test_what_a_stamp_refuses() -> None:
     with pytest.raises(ValueError, match="3 keys"):
-        ClickStamp(1, b"short", 1, 1, True, 1)
+        ClickSigner(1, b"short", bytes(16))
     with pytest.raises(ValueError, match="name a campaign and a creative"):
         Template(7, 1, b"]}", (b"", b""), b"\5")
 

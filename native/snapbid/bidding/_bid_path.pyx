@@ -1111,7 +1111,7 @@ cdef class BidCall:
                     return None
                 permitted = reading.permits_user_data()
                 return signer.stamp(endpoint._number, endpoint.now_ms(), permitted,
-                                    reading.clicker(signer.persons) if permitted else 0)
+                                    <int64_t>reading.clicker(signer.persons) if permitted else 0)
         return None
 
     cdef int has_verdicts(self, object verdicts) except -1:

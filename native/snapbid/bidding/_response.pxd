@@ -57,8 +57,8 @@ cdef class ClickSigner:
     cdef int _number
     cdef bytes persons
 
-    cdef ClickStamp stamp(self, uint32_t descriptor, int64_t now_ms, bint names_auction,
-                          uint64_t person)
+    cpdef ClickStamp stamp(self, uint32_t descriptor, int64_t now_ms, bint names_auction,
+                           int64_t person)
 
 
 cdef struct Identifier:

@@ -91,14 +91,6 @@ def ledger_bids(bids):
 @cython.final
 cdef class ClickStamp:
 
-    def __init__(self, int key, bytes keys not None, uint32_t descriptor, uint32_t time_s,
-                 bint names_auction, int64_t person):
-        if len(keys) != 3 * SB_PERSON_KEY:
-            raise ValueError(f"there must be 3 keys of {SB_PERSON_KEY} bytes")
-        self._key, self._keys = key, keys
-        self._descriptor, self._time_s = descriptor, time_s
-        self._names_auction, self._person = names_auction, <uint64_t>person
-
     cdef int write(self, char *out, bytes bought, str auction_id, str imp_id) except -1:
         cdef bytes named = b"\0\0\0\0\0\0\0\0"
         if self._names_auction:
@@ -117,12 +109,12 @@ cdef class ClickSigner:
             raise ValueError(f"there must be 3 keys and 1 of {SB_PERSON_KEY} bytes")
         self._number, self._keys, self.persons = number, keys, persons
 
-    cdef ClickStamp stamp(self, uint32_t descriptor, int64_t now_ms, bint names_auction,
-                          uint64_t person):
+    cpdef ClickStamp stamp(self, uint32_t descriptor, int64_t now_ms, bint names_auction,
+                           int64_t person):
         cdef ClickStamp stamp = ClickStamp.__new__(ClickStamp)
         stamp._key, stamp._keys = self._number, self._keys
         stamp._descriptor, stamp._time_s = descriptor, <uint32_t>(now_ms // 1000)
-        stamp._names_auction, stamp._person = names_auction, person
+        stamp._names_auction, stamp._person = names_auction, <uint64_t>person
         return stamp
 
 

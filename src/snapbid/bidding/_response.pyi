@@ -75,21 +75,7 @@ def ledger_bids(bids: Iterable[Bid]) -> list[LedgerBid]:
 
 @final
 class ClickStamp:
-    """What the click ids of an answer have in common (campaigns/click_id.py).
-
-    `key` and `keys` are the number and the keys of a `ClickKey`; `names_auction`: user data may be
-    used; `person` is 0 for nobody.
-    """
-
-    def __init__(
-        self,
-        key: int,
-        keys: bytes,
-        descriptor: int,
-        time_s: int,
-        names_auction: bool,
-        person: int,
-    ) -> None: ...
+    """What the click ids of an answer have in common (campaigns/click_id.py)."""
 
 @final
 class ClickSigner:
@@ -99,6 +85,11 @@ class ClickSigner:
     """
 
     def __init__(self, number: int, keys: bytes, persons: bytes) -> None: ...
+    def stamp(self, descriptor: int, now_ms: int, names_auction: bool, person: int) -> ClickStamp:
+        """Return the stamp of an answer, at a time (epoch ms).
+
+        `names_auction`: user data may be used; `person` is 0 for nobody.
+        """
 
 @final
 class BidIds:

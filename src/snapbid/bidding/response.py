@@ -15,7 +15,6 @@ import msgspec
 from snapbid.bidding._response import Bid as Bid
 from snapbid.bidding._response import BidIds
 from snapbid.bidding._response import ClickSigner as ClickSigner
-from snapbid.bidding._response import ClickStamp as ClickStamp
 from snapbid.bidding._response import ResponseWriter as ResponseWriter
 from snapbid.bidding._response import Template as Template
 from snapbid.bidding.routes import BILLING_PATH, LOSS_PATH, WIN_PATH
