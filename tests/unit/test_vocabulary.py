@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snapbid.campaigns import vocabulary
@@ -202,6 +202,7 @@ def test_host(url: str, host: str | None) -> None:
     assert host_of(url) == host
 
 
+@example("category", "¼")
 @given(st.sampled_from(NAMES), st.one_of(st.text(), st.integers(), st.floats(), st.booleans()))
 def test_the_normal_form_is_its_own_normal_form(dimension: str, value: object) -> None:
     normal = vocabulary.NORMALISE[dimension](value)

@@ -69,7 +69,7 @@ def mapped(text: str) -> str:
     In linear time: what no domain has becomes a `^`.
     """
     text = _EXCESSIVE.sub("^", _IGNORED.sub("", apart(text).lower()))
-    return unicodedata.normalize("NFKC", text).lower().replace("\u3002", ".")
+    return apart(unicodedata.normalize("NFKC", text).lower().replace("\u3002", "."))
 
 
 def apart(text: str) -> str:
