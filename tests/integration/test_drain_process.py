@@ -120,13 +120,13 @@ async def await_drained(ledger: Ledger, stores: Stores, *drains: Stack) -> None:
     assert await tables(stores) == ledger.tables()
 
 
-async def await_text(drain: Stack, text: str) -> None:
+async def await_text(drain: Stack, text: str, times: int = 1) -> None:
     try:
         async with asyncio.timeout(WAIT_S):
-            while text not in drain.output:
+            while drain.output.count(text) < times:
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        pytest.fail(f"{text!r} was never said:\n{drain.output}")
+        pytest.fail(f"{text!r} was not said {times} times:\n{drain.output}")
 
 
 @pytest.fixture
@@ -252,12 +252,14 @@ async def test_unavailable_stores_are_logged_once(
     await await_text(drain, "paused draining counters: the warehouse is unavailable")
     stores.postgres.start()
     await await_drained(ledger, stores, drain)
+    await await_text(drain, "resumed draining counters")  # that is said after the commit
     stores.kill(stores.redis)
     await await_text(drain, "paused draining counters: Redis is unavailable")
     stores.redis.start()
     await ledger.redis.connection_pool.disconnect()
     await ledger.count(DAY, {"b:1": 1})
     await await_drained(ledger, stores, drain)
+    await await_text(drain, "resumed draining counters", times=2)
     assert drain.stop() == 0
     assert len(re.findall("paused draining counters", drain.output)) == 2, drain.output
     assert len(re.findall("resumed draining counters", drain.output)) == 2, drain.output
