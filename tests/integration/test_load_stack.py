@@ -87,6 +87,25 @@ def test_the_report_agrees_to_the_unit(whole: Any, result: Document, stack: Stac
     assert result["events"]["events_accepted"] == 20 * result["events"]["batches"] >= 180
 
 
+def test_two_generators_agree_with_the_report_as_one(stack: Stack, folder: Path) -> None:
+    home = {"SNAPBID_HOME": str(folder / "home")}
+    given = ("--generators", "2", "--listen", "127.0.0.1:0", "--json", str(folder / "two.json"))
+    load = ("--ssp", "acme", "--ssp", "nova", "--rate", "40", "--duration", "3s", "--events", "4",
+            "--batch", "5", "--win-rate", "0.5", "--bill-delay", "50ms")  # fmt: skip
+    first = Stack(home, "load", *CALM, *load, *given)
+    with contextlib.closing(first):
+        first.launch()
+        eventually(lambda: "snapbid load --join " in first.output, "it listens")
+        (address,) = first.output.partition("--join ")[2].split()[:1]
+        assert run(home, "load", "--join", address).returncode == 0
+        assert first.process
+        assert first.process.wait(120) == 0, first.output
+    result = json.loads((folder / "two.json").read_text())
+    assert result["reconciliation"]["status"] == "exact"
+    assert result["notices"]["fired"]["win"] > 0
+    assert result["events"]["events_accepted"] == 5 * result["events"]["batches"] > 0
+
+
 def test_an_objective_that_cannot_hold(load: Any) -> None:
     process = load("--no-reconcile", "--rate", "30", "--duration", "1s", "--objective", "p50=1us")
     assert process.returncode == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from snapbid.base.reasons import reason
 from snapbid.base.settings import load as load_settings
@@ -73,6 +74,8 @@ class LoadCommand(ShellCommand):
     examples=[
         "snapbid load --rate 500 --duration 30s --html load.html",
         "snapbid load --find-capacity --objective p99=50ms",
+        "snapbid load --rate 20000 --generators 2 --listen 127.0.0.1:9700",
+        "snapbid load --join 127.0.0.1:9700",
         "snapbid load compare before.json after.json",
     ],
 )
@@ -133,6 +136,11 @@ class LoadCommand(ShellCommand):
 @click.option("--report-token", "tokens", multiple=True, envvar="SNAPBID_REPORT_TOKEN",
               metavar="TOKEN", help="One per canonical SSP. Default: issue them.")  # fmt: skip
 @click.option("--no-reconcile", is_flag=True, help="Do not compare the counts with the report.")
+@click.option("--generators", default=1, show_default=True, metavar="N",
+              help="Share the load among N generators that count as one.")  # fmt: skip
+@click.option("--listen", metavar="HOST:PORT", help="Where the other generators join.")
+@click.option("--join", metavar="HOST:PORT",
+              help="Be one of the generators of the run that listens there.")  # fmt: skip
 @click.option("--seed", default=1, show_default=True, help="Seed of all random choices.")
 @click.option("--json", "json_file", type=Out, metavar="FILE", help="Write the result as JSON.")
 @click.option(
@@ -154,6 +162,9 @@ def load(target: str | None, **raw: Any) -> None:
     from snapbid.loadtest.options import OptionError, refuse_misuse
 
     try:
+        if raw["join"]:
+            _join(raw["join"], raw["owned"])
+            return
         options = _options(target, raw)
         _check_files(*(raw[name] for name in OUTPUTS))
         refuse_misuse(options, raw["owned"])
@@ -174,7 +185,8 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
     for name, low, high in (("rate", 1e-3, options.MAX_RATE), ("max_rate", 1, options.MAX_RATE),
                             ("connections", 1, options.MAX_CONNECTIONS), ("events", 0, 1000),
                             ("batch", 1, 600), ("requests", 1, 200_000), ("win_rate", 0, 1),
-                            ("bill_rate", 0, 1), ("loss_rate", 0, 1)):  # fmt: skip
+                            ("bill_rate", 0, 1), ("loss_rate", 0, 1),
+                            ("generators", 1, options.MAX_GENERATORS)):  # fmt: skip
         if not low <= raw[name] <= high:
             flag = name.replace("_", "-")
             raise options.OptionError(
@@ -185,6 +197,8 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
               for kind in ("win", "bill", "loss")]  # fmt: skip
     if raw["corpus"] and raw["replay"]:
         raise options.OptionError("--corpus and --replay exclude each other")
+    if (raw["generators"] > 1) != (raw["listen"] is not None):
+        raise options.OptionError("--generators 2 and more, and --listen, need each other")
     mix = options.Mix(weights, raw["corpus"] or raw["replay"])
     phases: list[Phase] = []
     mixes = [mix]
@@ -212,6 +226,8 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
         events=None,
         tokens=None,
         seed=raw["seed"],
+        generators=raw["generators"],
+        listen=options.listener("--listen", raw["listen"]) if raw["listen"] else ("", 0),
     )
 
 
@@ -233,6 +249,7 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
     from msgspec.structs import replace
 
     from snapbid.loadtest import terminal
+    from snapbid.loadtest.joining import JoinError
     from snapbid.loadtest.reports import ReportError
     from snapbid.loadtest.run import execute, load_auctions
 
@@ -250,13 +267,57 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             result = runner.run(execute(options, auctions, progress))
-    except (OSError, ReportError) as error:
+    except (OSError, JoinError, ReportError) as error:
         why = reason(error, options.target.url) if isinstance(error, OSError) else error
         raise console.Refused(f"snapbid load: {options.target.url}: {why}") from error
     finally:
         progress.close()
     click.echo(terminal.summary(result))
     return result
+
+
+def _join(address: str, owned: bool) -> None:
+    """Send for another generator's run, with its options, on a new event loop."""
+    import asyncio
+
+    import uvloop
+
+    from snapbid.loadtest import joining, terminal
+    from snapbid.loadtest.generator import Generator
+    from snapbid.loadtest.options import Options, listener, refuse_misuse
+    from snapbid.loadtest.run import load_auctions
+
+    host, port = listener("--join", address)
+    _refuse_others("join", "owned")
+    progress = terminal.progress()
+    progress.say(f"joining the run at {address}")
+
+    def prepared(options: Options) -> Generator:
+        progress.say(f"target: {options.target.url}")
+        refuse_misuse(options, owned)
+        return Generator(options, load_auctions(options))
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(joining.join(host, port, prepared, progress.phase))
+    except (OSError, joining.JoinError) as error:
+        why = reason(error, address) if isinstance(error, OSError) else error
+        raise console.Refused(f"snapbid load --join {address}: {why}") from error
+    finally:
+        progress.close()
+
+
+def _refuse_others(*names: str) -> None:
+    """Raise OptionError if a parameter besides these is on the command line."""
+    from snapbid.loadtest.options import OptionError
+
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if parameter.name not in names and source is ParameterSource.COMMANDLINE:
+            raise OptionError(
+                f"--join takes the options of the run that it joins: leave out {parameter.opts[0]}"
+            )
 
 
 def _default_target() -> str:

@@ -22,6 +22,25 @@ class _BatchAccepted(msgspec.Struct):
     count: int
 
 
+class BatchCounts(msgspec.Struct):
+    """Batches sent and failed, with the first failure, and events accepted."""
+
+    sent: int = 0
+    accepted: int = 0
+    failed: int = 0
+    example: str = ""
+    histogram: LatencyHistogram = msgspec.field(default_factory=LatencyHistogram)
+
+    def __iadd__(self, other: "BatchCounts") -> "BatchCounts":
+        """Add those of another generator."""
+        self.sent += other.sent
+        self.accepted += other.accepted
+        self.failed += other.failed
+        self.example = self.example or other.example
+        self.histogram.add(other.histogram)
+        return self
+
+
 class EventSender:
     """Sends a batch of `size` events whenever one is due."""
 
@@ -32,12 +51,8 @@ class EventSender:
         self._gap = 1 / rate
         self._number = secrets.randbits(31)  # unique across runs
         self.due = float("inf")
-        self.sent = 0
-        self.accepted = 0
-        self.failed = 0
+        self.counts = BatchCounts()
         self.open = 0
-        self.example = ""
-        self.histogram = LatencyHistogram()
         now_ms = time.time_ns() // 1_000_000
         seeds = range(seed, seed + DISTINCT_BATCHES)
         self._wires = [_wire(host, key, size, batch_seed, now_ms) for batch_seed in seeds]
@@ -48,17 +63,17 @@ class EventSender:
             head, body = self._wires[self._number % DISTINCT_BATCHES]
             wire = head + body.replace(_IDS, _IDS + _NUMBER % self._number)
             self._number += 1
-            self.sent += 1
+            self.counts.sent += 1
             self.open += 1
             self._client.submit(Call(wire, self.due, self, None))
             self.due += self._gap
 
     def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
         self.open -= 1
-        self.histogram.record(now - call.due)
+        self.counts.histogram.record(now - call.due)
         try:
             if status == 202:
-                self.accepted += msgspec.json.decode(body, type=_BatchAccepted).count
+                self.counts.accepted += msgspec.json.decode(body, type=_BatchAccepted).count
                 return
         except msgspec.DecodeError:
             pass
@@ -72,12 +87,12 @@ class EventSender:
 
     def _end(self, call: Call, now: float, why: str) -> None:
         self.open -= 1
-        self.histogram.record(now - call.due)
+        self.counts.histogram.record(now - call.due)
         self._fail(why)
 
     def _fail(self, why: str) -> None:
-        self.failed += 1
-        self.example = self.example or why
+        self.counts.failed += 1
+        self.counts.example = self.counts.example or why
 
 
 def _wire(host: str, key: str, size: int, seed: int, now_ms: int) -> tuple[bytes, bytes]:

@@ -7,6 +7,8 @@ are stored, so that a histogram per second is cheap.
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec import Struct
+
 _DIGITS: Final = 11  # binary; 2**11 buckets before the first doubling
 _HALF: Final = 1 << (_DIGITS - 1)
 MAX_US: Final = 3_600_000_000
@@ -14,15 +16,12 @@ MAX_US: Final = 3_600_000_000
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9, 99.99)
 
 
-class LatencyHistogram:
+class LatencyHistogram(Struct):
     """Counts of values in µs; a value is represented by its bucket's upper end."""
 
-    __slots__ = ("buckets", "count", "max_us")
-
-    def __init__(self) -> None:
-        self.buckets: dict[int, int] = {}
-        self.count = 0
-        self.max_us = 0
+    buckets: dict[int, int] = {}
+    count: int = 0
+    max_us: int = 0
 
     def record(self, seconds: float) -> None:
         """Count a value, clamped to 0 and an hour."""

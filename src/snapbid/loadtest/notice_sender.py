@@ -11,6 +11,8 @@ from random import Random
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from msgspec import Struct, field
+
 from snapbid.loadtest.accounts import Account
 from snapbid.loadtest.check import ReceivedResponse, RequestLimits, cost_micros
 from snapbid.loadtest.client import Call, LoadClient
@@ -52,6 +54,30 @@ class PlannedNotice(NamedTuple):
     doubt_micros: int = 0
 
 
+class NoticeCounts(Struct):
+    """Notices fired and failed, by kind, with the first failure and the first URL."""
+
+    fired: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    histogram: LatencyHistogram = field(default_factory=LatencyHistogram)
+    example: str = ""
+    first_url: str = ""
+
+    def __iadd__(self, other: "NoticeCounts") -> "NoticeCounts":
+        """Add those of another generator."""
+        self.fired += other.fired
+        self.failed += other.failed
+        self.histogram.add(other.histogram)
+        self.example = self.example or other.example
+        self.first_url = self.first_url or other.first_url
+        return self
+
+    def elsewhere(self, authority: str) -> str:
+        """Return the host in the URLs if it differs from `authority`, else an empty string."""
+        host = urlsplit(self.first_url).netloc
+        return "" if host == authority else host
+
+
 class NoticeSender:
     """Plans and fires the notices of answered bids; `open` counts those not answered yet."""
 
@@ -63,12 +89,8 @@ class NoticeSender:
         self._random = Random(seed)
         self._waiting: list[tuple[float, int, PlannedNotice]] = []
         self._number = 0
-        self.fired: Counter[str] = Counter()
-        self.failed: Counter[str] = Counter()
-        self.example = ""
-        self.histogram = LatencyHistogram()
+        self.counts = NoticeCounts()
         self.open = 0
-        self._first_url = ""
 
     def plan(
         self, response: ReceivedResponse, limits: RequestLimits, account: Account, now: float
@@ -97,22 +119,17 @@ class NoticeSender:
     def _push(self, at: float, notice: PlannedNotice) -> None:
         if self._only and urlsplit(notice.url).netloc != self._only:
             return
-        self._first_url = self._first_url or notice.url
+        self.counts.first_url = self.counts.first_url or notice.url
         self._number += 1
         self.open += 1
         heapq.heappush(self._waiting, (at, self._number, notice))
-
-    def elsewhere(self, authority: str) -> str:
-        """Return the host in the URLs if it differs from `authority`, else an empty string."""
-        host = urlsplit(self._first_url).netloc
-        return "" if host == authority else host
 
     def fire(self, now: float, most: int) -> float | None:
         """Fire at most `most` notices that are due; return when the next one is due."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= now and most:
             due, _, notice = heapq.heappop(waiting)
-            self.fired[notice.kind] += 1
+            self.counts.fired[notice.kind] += 1
             self._client.submit(Call(_wire(notice.url), due, self, notice))
             most -= 1
         return waiting[0][0] if waiting else None
@@ -122,7 +139,7 @@ class NoticeSender:
     def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
         notice: PlannedNotice = call.context
         self.open -= 1
-        self.histogram.record(now - call.due)
+        self.counts.histogram.record(now - call.due)
         if status != 200 and not (self._only and 200 <= status < 300):
             self._fail(notice, f"status {status} to {notice.url}")
             return
@@ -138,13 +155,13 @@ class NoticeSender:
 
     def dropped(self, call: Call, now: float) -> None:
         self.open -= 1
-        self.histogram.record(now - call.due)
+        self.counts.histogram.record(now - call.due)
         self._fail(call.context, "no connection was free in time")
 
     def lost(self, call: Call, now: float) -> None:
         notice: PlannedNotice = call.context
         self.open -= 1
-        self.histogram.record(now - call.due)
+        self.counts.histogram.record(now - call.due)
         account = notice.account
         if notice.kind == WIN:
             account.maybe_wins += 1
@@ -154,8 +171,8 @@ class NoticeSender:
         self._fail(notice, f"no answer to {notice.url}")
 
     def _fail(self, notice: PlannedNotice, why: str) -> None:
-        self.failed[notice.kind] += 1
-        self.example = self.example or why
+        self.counts.failed[notice.kind] += 1
+        self.counts.example = self.counts.example or why
 
 
 def _wire(url: str) -> bytes:

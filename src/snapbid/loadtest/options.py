@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from snapbid.loadtest.auctions import BID_PATH
 from snapbid.loadtest.notice_sender import Delay, NoticeHabits
@@ -20,6 +21,7 @@ from snapbid.loadtest.plan import MAX_TRIALS, Phase
 MAX_RATE: Final = 50_000.0  # requests a second
 MAX_RUN_S: Final = 4 * 3600.0
 MAX_CONNECTIONS: Final = 4096
+MAX_GENERATORS: Final = 64
 _DURATION: Final = re.compile(r"([0-9]*\.?[0-9]+)(ms|s|m|h)?", re.ASCII)
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PATH: Final = re.compile(r"/[!-~]*", re.ASCII)
@@ -85,6 +87,18 @@ class Options(Struct, frozen=True, kw_only=True):
     events: EventLoad | None
     tokens: dict[str, str] | None  # by canonical id; None means no reconciliation
     seed: int
+    generators: int = 1
+    listen: tuple[str, int] = ("", 0)  # where the other generators join
+
+    def share(self, number: int, generators: int) -> "Options":
+        """Return the options of one generator of several: a seed of its own, a part of the events.
+
+        The report is the first one's business.
+        """
+        events = self.events
+        if events is not None:
+            events = events._replace(rate=events.rate / generators)
+        return replace(self, tokens=None, seed=self.seed + number, events=events)
 
     @property
     def ours(self) -> bool:
@@ -114,6 +128,14 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def listener(name: str, text: str) -> tuple[str, int]:
+    """Parse HOST:PORT, where generators meet."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise OptionError(f"{name} must be HOST:PORT, like 10.0.0.5:9700, found {text!r}")
+    return host.strip("[]"), int(port)
 
 
 def bid_path(text: str | None) -> str:

@@ -30,6 +30,13 @@ class Phase(NamedTuple):
     mix: int = 0
     faults: Faults = Faults()
 
+    def share(self, generators: int) -> "Phase":
+        """Return the phase at one generator's share of the rate."""
+        rate_from = self.rate_from
+        if rate_from is not None:
+            rate_from /= generators
+        return self._replace(rate=self.rate / generators, rate_from=rate_from)
+
 
 Plan: TypeAlias = Generator[Phase, PhaseResult, None]
 

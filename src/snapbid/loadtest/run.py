@@ -1,32 +1,23 @@
-"""Runs a load test, from options to result: phases, pacing, accounts, reconciliation, verdict."""
+"""Runs a load test, from options to result: phases, objectives, reconciliation, verdict."""
 
 import asyncio
-import gc
 import signal
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from random import Random
-from time import perf_counter
 from typing import Final, Protocol
 
 from snapbid.base.version import version
-from snapbid.loadtest import measure, plan, reports, traffic
-from snapbid.loadtest.accounts import Account, by_canonical
-from snapbid.loadtest.auctions import (
-    DEFAULT_SSP,
-    Auction,
-    AuctionSource,
-    prepare,
-    read_corpus,
-    read_recording,
-)
-from snapbid.loadtest.bid_sender import BidSender
-from snapbid.loadtest.client import GIVE_UP_S, LoadClient
-from snapbid.loadtest.event_sender import EventSender
-from snapbid.loadtest.notice_sender import NoticeSender
+from snapbid.loadtest import joining, measure, plan, reports, traffic
+from snapbid.loadtest.accounts import by_canonical
+from snapbid.loadtest.auctions import DEFAULT_SSP, Auction, prepare, read_corpus, read_recording
+from snapbid.loadtest.client import GIVE_UP_S
+from snapbid.loadtest.event_sender import BatchCounts
+from snapbid.loadtest.generator import SIDE_CONNECTIONS, Generator, RunCounts
+from snapbid.loadtest.joining import JoinedGenerator
+from snapbid.loadtest.notice_sender import NoticeCounts
 from snapbid.loadtest.objectives import steady
 from snapbid.loadtest.options import Mix, Options
-from snapbid.loadtest.pacer import Pacer
-from snapbid.loadtest.plan import Phase, Plan, Schedule
+from snapbid.loadtest.plan import Phase, Plan
 from snapbid.loadtest.result import (
     EventFigures,
     LoadResult,
@@ -39,12 +30,7 @@ from snapbid.loadtest.tally import Tally
 from snapbid.loadtest.verdict import judge
 from snapbid.reference import rates
 
-AT_ONCE: Final = 32  # sends before answers are read
-SWEEP_S: Final = 0.05
-PROGRESS_S: Final = 0.25
-JUDGE_S: Final = 1.0  # between checks of `--abort-on`
 LEAST: Final = 50  # completed requests before a run may be aborted
-SIDE_CONNECTIONS: Final = 16  # for notices and event batches
 
 
 class Progress(Protocol):
@@ -83,35 +69,34 @@ def _prepared(options: Options, mix: Mix) -> list[Auction]:
 async def execute(
     options: Options, auctions: list[list[Auction]], progress: Progress
 ) -> LoadResult:
-    """Run the test. Raises OSError if the target does not answer, and ReportError."""
-    return await LoadRun(options, auctions, progress).execute()
+    """Run the test, once all generators have joined.
+
+    Raises OSError if the target does not answer, JoinError and ReportError.
+    """
+    async with joining.gathered(options, progress.say) as joined:
+        return await LoadRun(options, auctions, progress, joined).execute()
 
 
 class LoadRun:
-    """A run; call `execute` once, on a dedicated event loop."""
+    """A run; call `execute` once, on a dedicated event loop.
 
-    def __init__(self, options: Options, auctions: list[list[Auction]], progress: Progress) -> None:
+    With `joined` generators each sends an equal share of the rate, and all count as one.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        auctions: list[list[Auction]],
+        progress: Progress,
+        joined: Sequence[JoinedGenerator] = (),
+    ) -> None:
         self._options = options
         self._progress = progress
-        target, patience_s = options.target, options.timeout_s
-        self._client = LoadClient(target.host, target.port, options.connections, patience_s)
-        self._side_client = LoadClient(target.host, target.port, SIDE_CONNECTIONS, patience_s)
-        only = "" if options.ours else target.authority
-        self._notices = NoticeSender(self._side_client, options.habits, options.seed, only)
-        self._batches: EventSender | None = None
-        if options.events is not None:
-            rate, size, key = options.events
-            self._batches = EventSender(
-                self._side_client, target.authority, key, size, rate, options.seed
-            )
-        self._sources = [AuctionSource(mix) for mix in auctions]
-        self._accounts = {auction.ssp: Account() for mix in auctions for auction in mix}
-        self._random = Random(options.seed)
-        self._bids: BidSender | None = None
-        self._schedule: Schedule | None = None
+        self._generator = Generator(options.share(0, 1 + len(joined)), auctions)
+        self._joined = joined
         self._objectives = list(options.objectives)
         self._outcomes: list[ObjectiveResult] = []
-        self._stopped = asyncio.Event()
+        self._judged_s = 0  # the second of the phase in which `--abort-on` was last looked at
         self._aborted = ""
 
     async def execute(self) -> LoadResult:
@@ -126,32 +111,31 @@ class LoadRun:
                 target.host, target.port, options.tokens, self._progress.say
             )
             before = await reader.fetch_all()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stopped.set)
-        results = await self._load()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop)
+        results, counts = await self._load()
         reconciliation = Reconciliation(reports.NOT_DONE, [], "--no-reconcile")
         if reader is not None:
             self._progress.say("comparing with the report")
-            accounts = by_canonical(self._accounts, options.canonical)
+            accounts = by_canonical(counts.accounts, options.canonical)
             reconciliation = await reports.reconcile(reader, before, accounts, self._progress.say)
-        return self._result(started, results, reconciliation)
+        return self._result(started, results, counts, reconciliation)
 
-    async def _load(self) -> list[PhaseResult]:
-        await self._client.open()
-        await self._side_client.open()
-        pacer = Pacer(self._tick)
-        sweeper = asyncio.create_task(self._sweep())
-        gc.collect()
-        gc.freeze()
-        gc.disable()  # requests make no cycles; collections would only delay some of them
+    def _stop(self) -> None:
+        """End the current phase on all generators; it is the last one."""
+        self._generator.stop()
+        for joined in self._joined:
+            joined.stop()
+
+    async def _load(self) -> tuple[list[PhaseResult], RunCounts]:
         try:
-            pacer.start()
-            return await self._phases(self._plan())
+            await self._generator.open()
+            results = await self._phases(self._plan())
+            counts = await self._generator.settle()
+            for joined in self._joined:
+                counts += await joined.settle()
+            return results, counts
         finally:
-            gc.enable()
-            sweeper.cancel()
-            pacer.close()
-            self._client.close()
-            self._side_client.close()
+            self._generator.close()
 
     def _plan(self) -> Plan:
         options = self._options
@@ -170,7 +154,7 @@ class LoadRun:
     async def _phases(self, phases: Plan) -> list[PhaseResult]:
         results: list[PhaseResult] = []
         phase = next(phases)
-        while not self._stopped.is_set():
+        while not self._generator.stopped:
             results.append(await self._phase(phase))
             self._progress.ended(results[-1])
             self._hold_to_first(results)
@@ -178,7 +162,6 @@ class LoadRun:
                 phase = phases.send(results[-1])
             except StopIteration:
                 break
-        await self._settle_side_traffic()
         return results
 
     def _hold_to_first(self, results: list[PhaseResult]) -> None:
@@ -189,108 +172,58 @@ class LoadRun:
                 self._objectives.append(bid_rate)
 
     async def _phase(self, phase: Phase) -> PhaseResult:
-        start = perf_counter() + SWEEP_S + 0.01  # by then the pacer has ticked again
-        before = measure.ClockReading.read()
-        tally = Tally(start, self._options.timeout_s)
-        self._bids = BidSender(
-            self._client,
-            self._sources[phase.mix],
-            tally,
-            self._accounts,
-            self._notices,
-            phase.faults,
-            self._random,
-            ours=self._options.ours,
+        """Run a phase on all generators, each at its share of the rate."""
+        share = phase.share(1 + len(self._joined))
+        self._judged_s = 0
+        counts, *others = await asyncio.gather(
+            self._generator.run(share, self._watch), *(each.run(share) for each in self._joined)
         )
-        self._schedule = Schedule(phase, start, self._random, self._options.even)
-        if self._batches is not None:
-            self._batches.due = start
-        judged_at = start
-        while (now := perf_counter()) < self._schedule.end and not self._stopped.is_set():
-            self._progress.phase(phase, tally, now - start)
-            if now - judged_at >= JUDGE_S:
-                judged_at = now
-                self._abort_if_missed(phase, tally, before)
-            await asyncio.sleep(min(PROGRESS_S, max(0.0, self._schedule.end - now)))
-        while self._schedule.due < float("inf") and not self._stopped.is_set():
-            await asyncio.sleep(SWEEP_S / 5)  # requests due before the end are still sent
-        self._schedule.due = float("inf")
-        if self._batches is not None:
-            self._batches.due = float("inf")
-        clocks = measure.ClockReading.read().since(before)
-        if self._stopped.is_set():
-            phase = phase._replace(seconds=min(phase.seconds, perf_counter() - start))
-        await self._settle(tally)
-        result, outcomes = measure.result(phase, tally, clocks, self._objectives)
+        for other in others:
+            counts += other
+        phase = phase._replace(seconds=counts.seconds)
+        result, outcomes = measure.result(phase, counts.tally, counts.clocks, self._objectives)
         self._outcomes += outcomes
         return result
 
-    def _abort_if_missed(self, phase: Phase, tally: Tally, before: measure.ClockReading) -> None:
-        """End the run if the completed requests miss an objective of `--abort-on`."""
+    def _watch(self, phase: Phase, tally: Tally, elapsed_s: float) -> None:
+        self._progress.phase(phase, tally, elapsed_s)
+        if int(elapsed_s) > self._judged_s:
+            self._judged_s = int(elapsed_s)
+            self._abort_if_missed(phase, tally, elapsed_s)
+
+    def _abort_if_missed(self, phase: Phase, tally: Tally, elapsed_s: float) -> None:
+        """End the run if this generator's completed requests miss an objective of `--abort-on`."""
         if not (self._options.abort_on and phase.measured) or tally.done < LEAST:
             return
-        clocks = measure.ClockReading.read().since(before)
+        clocks = measure.ClockReading(elapsed_s, 0.0, 0.0)  # no objective looks at them
         so_far, _ = measure.result(phase, tally, clocks, self._options.abort_on)
         if not so_far.held:
-            seconds = perf_counter() - tally.start
-            self._aborted = f"aborted in {phase.name} after {seconds:.0f} s: {so_far.missed}"
-            self._stopped.set()
-
-    async def _settle(self, tally: Tally) -> None:
-        """Wait until all offered requests have ended, at the latest by their timeouts."""
-        while tally.pending:
-            await asyncio.sleep(SWEEP_S / 5)
-
-    async def _settle_side_traffic(self) -> None:
-        """Wait until all notices and batches are answered; some are due after the last phase."""
-        batches = self._batches
-        while self._notices.open or (batches is not None and batches.open):
-            await asyncio.sleep(SWEEP_S)
-
-    def _tick(self, now: float) -> float:
-        """Send what is due; return when to be called again."""
-        next_at = now + SWEEP_S
-        schedule, bids = self._schedule, self._bids
-        if schedule is not None and bids is not None:
-            budget = AT_ONCE
-            while schedule.due <= now and budget:
-                bids.send(schedule.due, now)
-                schedule.advance()
-                budget -= 1
-            next_at = min(next_at, schedule.due)
-        notice_at = self._notices.fire(now, AT_ONCE)
-        if notice_at is not None:
-            next_at = min(next_at, notice_at)
-        if self._batches is not None:
-            self._batches.send(now)
-            next_at = min(next_at, self._batches.due)
-        return next_at
-
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_S)
-            now = perf_counter()
-            self._client.sweep(now)
-            self._side_client.sweep(now)
+            self._aborted = f"aborted in {phase.name} after {elapsed_s:.0f} s: {so_far.missed}"
+            self._stop()
 
     # -- the result ------------------------------------------------------------------------------
 
     def _result(
-        self, started: datetime, phases: list[PhaseResult], reconciliation: Reconciliation
+        self,
+        started: datetime,
+        phases: list[PhaseResult],
+        counts: RunCounts,
+        reconciliation: Reconciliation,
     ) -> LoadResult:
-        options, notices = self._options, self._notice_figures()
+        options = self._options
+        notices = _notice_figures(counts.notices, options.target.authority)
         capacity = None
         if options.find_capacity:
             capacity = max(
                 (phase.rate for phase in phases if phase.measured and phase.held), default=0.0
             )
-        events = self._event_figures()
+        events = None if counts.batches is None else _event_figures(counts.batches)
         return LoadResult(
             target=options.target.url,
             started=started.strftime("%Y-%m-%d %H:%M:%S UTC"),
             version=version(),
             seed=options.seed,
-            settings=described(options),
+            settings=described(options, 1 + len(self._joined)),
             phases=phases,
             objectives=self._outcomes,
             capacity=capacity,
@@ -302,7 +235,7 @@ class LoadRun:
         )
 
     def _ended_early(self) -> str:
-        return self._aborted or ("interrupted" if self._stopped.is_set() else "")
+        return self._aborted or ("interrupted" if self._generator.stopped else "")
 
     def _capacity_note(self, phases: list[PhaseResult]) -> str:
         last = phases[-1]
@@ -312,27 +245,25 @@ class LoadRun:
             return f"at {last.rate:g}/s {last.client.why}"
         return ""
 
-    def _notice_figures(self) -> NoticeFigures:
-        notices = self._notices
-        return NoticeFigures(
-            dict(notices.fired),
-            dict(notices.failed),
-            measure.latencies(notices.histogram),
-            notices.example,
-            notices.elsewhere(self._options.target.authority),
-        )
 
-    def _event_figures(self) -> EventFigures | None:
-        batches = self._batches
-        if batches is None:
-            return None
-        return EventFigures(
-            batches.sent,
-            batches.accepted,
-            batches.failed,
-            measure.latencies(batches.histogram),
-            batches.example,
-        )
+def _notice_figures(counts: NoticeCounts, authority: str) -> NoticeFigures:
+    return NoticeFigures(
+        dict(counts.fired),
+        dict(counts.failed),
+        measure.latencies(counts.histogram),
+        counts.example,
+        counts.elsewhere(authority),
+    )
+
+
+def _event_figures(counts: BatchCounts) -> EventFigures:
+    return EventFigures(
+        counts.sent,
+        counts.accepted,
+        counts.failed,
+        measure.latencies(counts.histogram),
+        counts.example,
+    )
 
 
 def _traffic(options: Options, mix: Mix) -> tuple[str, str]:
@@ -343,7 +274,7 @@ def _traffic(options: Options, mix: Mix) -> tuple[str, str]:
     return weights or DEFAULT_SSP, f"{options.requests} generated requests in turn"
 
 
-def described(options: Options) -> dict[str, str]:
+def described(options: Options, generators: int) -> dict[str, str]:
     """Return the options as listed in the result."""
     habits = options.habits
     traffic = [_traffic(options, mix) for mix in options.mixes]
@@ -356,6 +287,8 @@ def described(options: Options) -> dict[str, str]:
         "notices": f"win {habits.win:.1%} of bids, bill {habits.bill:.1%} of wins, "
         f"loss {habits.loss:.1%} of the others",
     }  # fmt: skip
+    if generators > 1:
+        settings["generators"] = f"{generators}, each with these connections"
     if options.events is not None:
         settings["events"] = f"{options.events.rate:g}/s of {options.events.size} events each"
     return settings

@@ -8,6 +8,8 @@ until it was given up on: missing answers never improve a percentile.
 from collections import Counter
 from typing import Final
 
+from msgspec import Struct, field
+
 from snapbid.loadtest.check import BrokenRule
 from snapbid.loadtest.histogram import LatencyHistogram, merged
 
@@ -20,30 +22,43 @@ VALID: Final = (BID, NO_BID, REFUSED, SLOW, HUNG_UP)
 MAX_EXAMPLE: Final = 300  # characters
 
 
-class SecondTally:
+class SecondTally(Struct):
     """The requests scheduled in one second of a phase."""
 
-    __slots__ = ("bad", "histogram", "offered")
+    offered: int = 0
+    bad: int = 0
+    histogram: LatencyHistogram = field(default_factory=LatencyHistogram)
 
-    def __init__(self) -> None:
-        self.offered = 0
-        self.bad = 0
-        self.histogram = LatencyHistogram()
+    def add(self, other: "SecondTally") -> None:
+        """Add the same second of another generator."""
+        self.offered += other.offered
+        self.bad += other.bad
+        self.histogram.add(other.histogram)
 
 
-class Tally:
+class Tally(Struct, kw_only=True):
     """The counts of a phase that starts at a given perf_counter time."""
 
-    def __init__(self, start: float, timeout_s: float) -> None:
-        self.start = start
-        self.timeout_s = timeout_s
-        self.offered = 0
-        self.done = 0
-        self.kinds: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
-        self.examples: dict[str, str] = {}
-        self.seconds: list[SecondTally] = []
-        self.lag = LatencyHistogram()  # how late the client sent
+    start: float
+    timeout_s: float
+    offered: int = 0
+    done: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = {}
+    seconds: list[SecondTally] = []
+    lag: LatencyHistogram = field(default_factory=LatencyHistogram)  # how late the client sent
+
+    def add(self, other: "Tally") -> None:
+        """Add the counts of another generator in the same phase."""
+        self.offered += other.offered
+        self.done += other.done
+        self.kinds += other.kinds
+        self.failures += other.failures
+        self.examples = other.examples | self.examples
+        for number, second in enumerate(other.seconds):
+            self._second(number).add(second)
+        self.lag.add(other.lag)
 
     @property
     def pending(self) -> int:
@@ -62,7 +77,7 @@ class Tally:
         """Count a request that was due and is now sent or waits for a connection."""
         self.offered += 1
         self.lag.record(now - due)
-        self._second(due).offered += 1
+        self._second(due - self.start).offered += 1
 
     def end(self, due: float, now: float, kind: str) -> None:
         """Count how a request ended; any answer after the timeout is a timeout."""
@@ -71,7 +86,7 @@ class Tally:
             kind = TIMEOUT
         self.done += 1
         self.kinds[kind] += 1
-        second = self._second(due)
+        second = self._second(due - self.start)
         second.histogram.record(took)
         if kind not in VALID:
             second.bad += 1
@@ -86,8 +101,8 @@ class Tally:
         self.failures[broken.rule] += 1
         self.examples.setdefault(broken.rule, broken.detail[:MAX_EXAMPLE])
 
-    def _second(self, due: float) -> SecondTally:
-        index = int(due - self.start)
+    def _second(self, since_start: float) -> SecondTally:
+        index = int(since_start)
         while len(self.seconds) <= index:
             self.seconds.append(SecondTally())
         return self.seconds[index]

@@ -1,0 +1,212 @@
+"""Several generators as one: the first plans, judges and reconciles, and tells the others.
+
+A generator that joins gets the options, then each phase, which it runs at once, and answers with
+its counts. Both sides send frames: the length in 4 bytes, big-endian, and MessagePack.
+"""
+
+import asyncio
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeAlias, TypeVar, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from snapbid.base.version import version
+from snapbid.loadtest.generator import Generator, PhaseCounts, RunCounts, Watcher
+from snapbid.loadtest.options import Options
+from snapbid.loadtest.plan import Phase
+
+MAX_FRAME: Final = 64 << 20  # an hour's histograms take some 10 MB
+T = TypeVar("T")
+Load: TypeAlias = Callable[[Options], Generator]
+
+
+class JoinError(Exception):
+    """The generators can't run as one; the message says why."""
+
+
+class Welcome(Struct, tag=True):
+    """The first generator's version, and what the other one sends."""
+
+    version: str
+    options: Options
+
+
+class Ready(Struct, tag=True):
+    """The answer to a welcome; `problem` says why the generator can't run, if it can't."""
+
+    problem: str = ""
+
+
+class RunPhase(Struct, tag=True):
+    """Run this phase; the answer is PhaseCounts."""
+
+    phase: Phase
+
+
+class StopPhase(Struct, tag=True):
+    """End the current phase; it has no answer of its own."""
+
+
+class Settle(Struct, tag=True):
+    """Await what is open; the answer is RunCounts, and the last."""
+
+
+Order: TypeAlias = RunPhase | StopPhase | Settle
+
+
+class Channel:
+    """A connection between two generators."""
+
+    def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.peer = "{}:{}".format(*writer.get_extra_info("peername")[:2])
+
+    def send(self, message: Struct) -> None:
+        frame = msgspec.msgpack.encode(message, enc_hook=str)
+        self._writer.write(len(frame).to_bytes(4, "big") + frame)
+
+    async def receive(self, kind: Any) -> Any:
+        """Return the next message. Raises JoinError if there is none, or it is another one."""
+        try:
+            length = int.from_bytes(await self._reader.readexactly(4), "big")
+            if length > MAX_FRAME:
+                raise JoinError(f"{self.peer} is no snapbid load")
+            frame = await self._reader.readexactly(length)
+            return msgspec.msgpack.decode(frame, type=kind, dec_hook=_rebuild)
+        except (asyncio.IncompleteReadError, OSError) as error:
+            raise JoinError(f"{self.peer} left") from error
+        except msgspec.DecodeError as error:
+            raise JoinError(f"{self.peer} is no snapbid load: {error}") from error
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _rebuild(kind: type[Any], value: Any) -> Any:
+    """Return a path or a counter, which MessagePack has as a text and as a map."""
+    return (get_origin(kind) or kind)(value)
+
+
+class JoinedGenerator:
+    """A generator that has joined, as the first one sees it. All methods raise JoinError."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def run(self, phase: Phase) -> PhaseCounts:
+        """Run a phase there."""
+        self._channel.send(RunPhase(phase))
+        counts: PhaseCounts = await self._channel.receive(PhaseCounts)
+        return counts
+
+    def stop(self) -> None:
+        """End the current phase there."""
+        self._channel.send(StopPhase())
+
+    async def settle(self) -> RunCounts:
+        """Await the notices and batches that are open there."""
+        self._channel.send(Settle())
+        counts: RunCounts = await self._channel.receive(RunCounts)
+        return counts
+
+
+@asynccontextmanager
+async def gathered(
+    options: Options, say: Callable[[str], None]
+) -> AsyncIterator[list[JoinedGenerator]]:
+    """Wait until all generators but this one have joined, and keep them connected.
+
+    Who connects and can't run is named and left out. Raises OSError if the address is taken.
+    """
+    if options.generators == 1:
+        yield []
+        return
+    ready: asyncio.Queue[Channel] = asyncio.Queue()
+    channels: list[Channel] = []
+
+    async def admit(reader: StreamReader, writer: StreamWriter) -> None:
+        channel = Channel(reader, writer)
+        channels.append(channel)
+        try:
+            await _welcome(channel, options.share(len(channels), options.generators))
+            ready.put_nowait(channel)
+        except JoinError as problem:
+            say(f"{channel.peer} did not join: {problem}")
+            channel.close()
+
+    server = await asyncio.start_server(admit, *options.listen)
+    try:
+        address = "{}:{}".format(*server.sockets[0].getsockname()[:2])
+        say(f"waiting for {options.generators - 1} more: snapbid load --join {address}")
+        joined = [await ready.get() for _ in range(options.generators - 1)]
+        server.close()
+        yield [JoinedGenerator(channel) for channel in joined]
+    finally:
+        server.close()
+        for channel in channels:
+            channel.close()
+
+
+async def _welcome(channel: Channel, options: Options) -> None:
+    """Send the options, and wait until the generator can run."""
+    channel.send(Welcome(version(), options))
+    ready: Ready = await channel.receive(Ready)
+    if ready.problem:
+        raise JoinError(ready.problem)
+
+
+async def join(host: str, port: int, load: Load, watch: Watcher) -> None:
+    """Send for the generator that listens there, until it has all counts.
+
+    `load` makes the generator of the options; its ValueErrors are told to both sides. Raises
+    JoinError, and OSError if the target or the other generator does not answer.
+    """
+    channel = Channel(*await asyncio.open_connection(host, port))
+    try:
+        generator = await _accept(channel, load)
+        try:
+            await generator.open()
+            channel.send(Ready())
+            await _obey(channel, generator, watch)
+        finally:
+            generator.close()
+    finally:
+        channel.close()
+
+
+async def _accept(channel: Channel, load: Load) -> Generator:
+    welcome: Welcome = await channel.receive(Welcome)
+    try:
+        if welcome.version != version():
+            raise JoinError(f"it is snapbid {version()}, the first one {welcome.version}")
+        return load(welcome.options)
+    except (JoinError, ValueError) as problem:
+        channel.send(Ready(str(problem)))
+        raise
+
+
+async def _obey(channel: Channel, generator: Generator, watch: Watcher) -> None:
+    """Run what the first generator orders, and stop at once when it leaves."""
+    running: asyncio.Task[None] | None = None
+    try:
+        while True:
+            order: Order = await channel.receive(Order)
+            if isinstance(order, RunPhase):
+                running = asyncio.create_task(_run(channel, generator, order.phase, watch))
+            elif isinstance(order, StopPhase):
+                generator.stop()
+            else:
+                channel.send(await generator.settle())
+                return
+    finally:
+        generator.stop()
+        if running is not None:
+            await running
+
+
+async def _run(channel: Channel, generator: Generator, phase: Phase, watch: Watcher) -> None:
+    channel.send(await generator.run(phase, watch))

@@ -1,0 +1,212 @@
+"""Several `snapbid load` as one: one plans, judges and reconciles, the others join it."""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.processes import eventually
+from support.stack import Stack, run
+from support.stub_bidder import StubBidder, bid
+
+from snapbid.loadtest import joining
+from snapbid.loadtest.accounts import Account
+from snapbid.loadtest.auctions import BID_PATH
+from snapbid.loadtest.event_sender import BatchCounts
+from snapbid.loadtest.generator import PhaseCounts, RunCounts
+from snapbid.loadtest.measure import ClockReading
+from snapbid.loadtest.notice_sender import Delay, NoticeCounts, NoticeHabits
+from snapbid.loadtest.options import Mix, Options, Target
+from snapbid.loadtest.tally import Tally
+
+END_S = 120.0
+PATIENT = ("--no-reconcile", "--warmup", "0s", "--timeout", "10s", "--objective", "p99=20s")
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> tuple[str, ...]:
+    """Replay a request that every bid of the stub fits."""
+    file = tmp_path / "plain.jsonl"
+    file.write_text('{"id":"1","imp":[{"id":"1","banner":{"w":300,"h":250}}]}\n')
+    return ("--replay", str(file))
+
+
+@pytest.fixture
+def lead(tmp_path: Path) -> Iterator[Any]:
+    """Start the first generator of a run; gives its process and where the others join."""
+    with contextlib.ExitStack() as ended:
+
+        def start(*arguments: str) -> tuple[Stack, str]:
+            environ = {"SNAPBID_HOME": str(tmp_path / "home")}
+            given = ("--listen", "127.0.0.1:0", "--json", str(tmp_path / "result.json"))
+            process = Stack(environ, "load", *given, *arguments)
+            ended.enter_context(contextlib.closing(process))
+            process.launch()
+            eventually(lambda: "snapbid load --join " in process.output, "it listens")
+            (address,) = process.output.partition("--join ")[2].split()[:1]
+            return process, address
+
+        yield start
+
+
+def ended(process: Stack) -> int:
+    """Wait for the end; returns the exit status."""
+    assert process.process
+    return process.process.wait(END_S)
+
+
+@contextlib.contextmanager
+def joined(address: str, tmp_path: Path) -> Iterator[Stack]:
+    process = Stack({"SNAPBID_HOME": str(tmp_path / "home")}, "load", "--join", address)
+    with contextlib.closing(process):
+        process.launch()
+        yield process
+
+
+def test_three_generators_count_as_one(lead: Any, plain: tuple[str, ...], tmp_path: Path) -> None:
+    stub = StubBidder(bid)
+    with stub.running():
+        first, address = lead(
+            stub.url, *PATIENT, *plain, "--generators", "3", "--steps", "60,90", "--duration", "1s",
+            "--arrivals", "even", "--win-rate", "1", "--bill-rate", "0", "--win-delay", "0s",
+        )  # fmt: skip
+        with joined(address, tmp_path) as second, joined(address, tmp_path) as third:
+            assert [ended(each) for each in (first, second, third)] == [0, 0, 0], first.output
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert [phase["rate"] for phase in result["phases"]] == [60, 90]
+    assert [phase["offered"] for phase in result["phases"]] == [60, 90]
+    assert [phase["kinds"] for phase in result["phases"]] == [{"bid": 60}, {"bid": 90}]
+    assert stub.asked["bid"] == 150
+    assert result["notices"]["fired"] == {"win": 150}
+    assert result["settings"]["generators"] == "3, each with these connections"
+
+
+def test_a_generator_that_leaves_ends_the_run(
+    lead: Any, plain: tuple[str, ...], tmp_path: Path
+) -> None:
+    stub = StubBidder(bid)
+    with stub.running():
+        first, address = lead(
+            stub.url, *PATIENT, *plain, "--generators", "2", "--rate", "20", "--duration", "60s"
+        )
+        with joined(address, tmp_path):
+            eventually(lambda: stub.asked["bid"] > 0, "bids are asked for")
+        assert ended(first) == 1
+    assert " left" in first.output.splitlines()[-1]
+    assert "Traceback" not in first.output
+
+
+def test_the_others_stop_when_the_first_one_ends(
+    lead: Any, plain: tuple[str, ...], tmp_path: Path
+) -> None:
+    stub = StubBidder(bid)
+    with stub.running():
+        first, address = lead(
+            stub.url, *PATIENT, *plain, "--generators", "2", "--rate", "20", "--duration", "60s"
+        )
+        with joined(address, tmp_path) as second:
+            eventually(lambda: stub.asked["bid"] > 0, "the second generator sends")
+            first.stop()
+            assert ended(second) == 1
+            assert second.output.endswith(f"\nsnapbid load --join {address}: {address} left\n")
+
+
+def test_what_is_no_generator_is_named_and_left_out(
+    lead: Any, plain: tuple[str, ...], tmp_path: Path
+) -> None:
+    stub = StubBidder(bid)
+    with stub.running():
+        first, address = lead(
+            stub.url, *PATIENT, *plain, "--generators", "2", "--rate", "20", "--duration", "1s"
+        )
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port))) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            eventually(lambda: "is no snapbid load" in first.output, "the stranger is named")
+        with joined(address, tmp_path) as second:
+            assert (ended(first), ended(second)) == (0, 0), first.output
+
+
+def test_a_target_that_is_not_this_machine_needs_every_operator(tmp_path: Path) -> None:
+    """The first one's word does not count for the machine that joins."""
+    first = Stack(
+        {"SNAPBID_HOME": str(tmp_path / "home")}, "load", "http://192.0.2.1:80", *PATIENT,
+        "--i-own-this-target", "--generators", "2", "--listen", "127.0.0.1:0",
+    )  # fmt: skip
+    with contextlib.closing(first):
+        first.launch()
+        eventually(lambda: "snapbid load --join " in first.output, "it listens")
+        (address,) = first.output.partition("--join ")[2].split()[:1]
+        refused = run({"SNAPBID_HOME": str(tmp_path / "home")}, "load", "--join", address)
+        assert refused.returncode == 2
+        assert "give --i-own-this-target if it is yours" in refused.stderr
+        words = "did not join: http://192.0.2.1:80 is not"
+        eventually(lambda: words in first.output, "the first one says so")
+
+
+SOME_OPTIONS = Options(
+    target=Target("http://127.0.0.1:8000", "127.0.0.1", 8000, True),
+    path=BID_PATH,
+    canonical={},
+    rates=[10.0],
+    find_capacity=False,
+    max_rate=10.0,
+    duration_s=1.0,
+    warmup_s=0.0,
+    ramp_s=0.0,
+    even=True,
+    connections=1,
+    timeout_s=1.0,
+    objectives=[],
+    abort_on=[],
+    phases=[],
+    mixes=[Mix({}, Path("plain.jsonl"))],
+    requests=1,
+    habits=NoticeHabits(0, 0, 0, Delay(0, 0), Delay(0, 0), Delay(0, 0)),
+    events=None,
+    tokens=None,
+    seed=1,
+)
+
+
+def test_counts_of_several_generators_add_up() -> None:
+    one, other = (Tally(start=start, timeout_s=1.0) for start in (0.0, 100.0))
+    for tally, due, kind in ((one, 0.5, "bid"), (other, 100.5, "bid"), (other, 102.0, "no bid")):
+        tally.offer(due, due)
+        tally.end(due, due + 0.01 * (due - tally.start), kind)
+    counts = PhaseCounts(one, ClockReading(3.0, 1.0, 0.0), 3.0)
+    counts += PhaseCounts(other, ClockReading(3.0, 2.0, 0.5), 2.5)
+    assert (counts.tally.kinds, counts.tally.offered) == ({"bid": 2, "no bid": 1}, 3)
+    assert [second.offered for second in counts.tally.seconds] == [2, 0, 1]
+    assert counts.tally.histogram.count == 3
+    assert (counts.clocks.processor_s, counts.seconds) == (2.0, 2.5)
+
+    whole = RunCounts({"acme": Account(bids=1)}, NoticeCounts(), BatchCounts(sent=1))
+    whole += RunCounts({"acme": Account(bids=2), "nova": Account(wins=1)},
+                       NoticeCounts(example="no"), BatchCounts(sent=2, example="late"))  # fmt: skip
+    assert whole.accounts == {"acme": Account(bids=3), "nova": Account(wins=1)}
+    assert whole.batches is not None
+    assert (whole.batches.sent, whole.batches.example, whole.notices.example) == (3, "late", "no")
+
+
+async def test_another_version_does_not_join() -> None:
+    async def first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel = joining.Channel(reader, writer)
+        channel.send(joining.Welcome("0.0.9", SOME_OPTIONS))
+        answers.put_nowait(await channel.receive(joining.Ready))
+        channel.close()
+
+    def never(options: Any) -> Any:
+        raise AssertionError
+
+    answers: asyncio.Queue[joining.Ready] = asyncio.Queue()
+    server = await asyncio.start_server(first, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        with pytest.raises(joining.JoinError, match=r"it is snapbid .*, the first one 0\.0\.9"):
+            await joining.join(host, port, never, lambda *_: None)
+        assert "the first one 0.0.9" in (await answers.get()).problem
