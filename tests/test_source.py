@@ -30,7 +30,7 @@ LAYERS = {
         "redisclient warehouse reference base",
         "server": "partners operations auctionlog bidding report events campaigns catalog ledger "
         "queues warehouse reference redisclient metrics base",
-        "drain": "operations events campaigns ledger queues warehouse reference "
+        "drain": "auctionlog operations events campaigns ledger queues warehouse reference "
         "redisclient metrics base",
         "embedded": "drain operations report warehouse redisclient base",
     },

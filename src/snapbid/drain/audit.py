@@ -7,6 +7,7 @@
     holds       open bids, and what their campaigns' budgets hold for them (holds.py)
     events      events that were accepted, and those that are stored (accepted.py)
     conversions the conversions of a day, and the stored events that count for them
+    auctions    what the auction log has as counted, and the report tables (logged.py)
 
 Counts in transit make figures differ for a while. So a difference is reported only once two audits
 in a row have found it, and no transit explains it: neither figure has meanwhile come up to the
@@ -33,6 +34,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from pathlib import Path
 from time import monotonic, time
 from typing import Any, Final
 
@@ -46,6 +48,7 @@ from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.repeats import RepeatedLog
 from snapbid.base.settings import StoreSettings, load, require_stores, to_environ
 from snapbid.drain.accepted import AcceptedEvents
+from snapbid.drain.logged import LoggedAuctions
 from snapbid.drain.names import CounterField, format_field, parse_field
 from snapbid.drain.tidy import KEPT_DAYS
 from snapbid.ledger.admin.audits import SHOWN, AuditReport, Difference, write_audit
@@ -60,7 +63,9 @@ from snapbid.warehouse.unavailable import UNAVAILABLE
 AFTER_S: Final = 10.0  # a drain that has just started has other work
 EVERY_S: Final = 60.0
 STOP_S: Final = 5.0
-SETTINGS: Final = frozenset({"redis_url", "redis_replicas", "database_url", "ledger_shards"})
+SETTINGS: Final = frozenset(
+    {"redis_url", "redis_replicas", "database_url", "ledger_shards", "auction_log"}
+)
 CONNECT_S: Final = 5.0
 COMMAND_S: Final = 30.0
 SCANNED: Final = 1_000  # fields of a hash in one command
@@ -70,7 +75,7 @@ NICE: Final = 10
 NO_SOURCE: Final = 0  # of a run of Redis of which nothing was absorbed
 DAY: Final = datetime.timedelta(days=1)
 COMPARISONS: Final = (
-    "counters", "reports", "campaigns", "budgets", "holds", "events", "conversions",
+    "counters", "reports", "campaigns", "budgets", "holds", "events", "conversions", "auctions",
 )  # fmt: skip
 
 logger = logging.getLogger("snapbid.drain.audit")  # not __main__
@@ -80,10 +85,12 @@ repeated = RepeatedLog(logger)
 class Auditor:
     """Audits the ledger's shards and the warehouse; call `audit` repeatedly.
 
-    `clock`: epoch seconds.
+    `log`: the directory of the auction log, if there is one; `clock`: epoch seconds.
     """
 
-    def __init__(self, redis: Redis, shards: int, clock: Callable[[], float] = time) -> None:
+    def __init__(
+        self, redis: Redis, shards: int, clock: Callable[[], float] = time, log: Path | None = None
+    ) -> None:
         self._redis = redis
         self._clock = clock
         self._shards = [ShardKeys(number) for number in range(shards)]
@@ -91,6 +98,7 @@ class Auditor:
         self._holds = Holds(redis, shards, clock)
         self._events = _Paced(AcceptedEvents(redis, shards, clock).compare)
         self._conversions = _Paced(self._compare_conversions)
+        self._auctions = None if log is None else _Paced(LoggedAuctions(log, clock).compare)
         self._before: dict[tuple[str, str], Difference] = {}
         self._next_campaign = 0
         self._differing: set[int] = set()  # campaigns
@@ -110,7 +118,11 @@ class Auditor:
         lasting = [each for each in found if _lasts(self._before.get(_key(each)), each)]
         self._before = {_key(each): each for each in found}
         lasting += await self._ended_holds(known)
-        return [*lasting, *await self._events(connection), *await self._conversions(connection)]
+        lasting += await self._events(connection)
+        lasting += await self._conversions(connection)
+        if self._auctions is not None:
+            lasting += await self._auctions(connection)
+        return lasting
 
     async def _counters(
         self, connection: asyncpg.Connection, today: datetime.date
@@ -252,7 +264,7 @@ def report_of(differences: Sequence[Difference], at: float) -> AuditReport:
 async def run(settings: StoreSettings, ended: asyncio.Event) -> None:
     """Audit each minute until `ended`, while this process has the lease and both stores answer."""
     redis = Connections(settings.redis_url, settings.redis_replicas).client()
-    auditor = Auditor(redis, settings.shards)
+    auditor = Auditor(redis, settings.shards, log=settings.auction_log)
     try:
         while not ended.is_set():
             try:

@@ -115,6 +115,11 @@ group by n.number
 """
 
 
+_CAMPAIGN_DAY: Final = """
+select campaign, bids, wins, imps from campaign_daily where counted and day = $1
+"""
+
+
 _EVENTS: Final = """
 select floor(extract(epoch from received_at) / 60)::bigint as minute, product, count(*) as count
 from events where received_at >= $1 and received_at < $2
@@ -161,6 +166,14 @@ class Spend(NamedTuple):
     may_be_late: bool
 
 
+class CampaignDay(NamedTuple):
+    """What the report has of a campaign on a day."""
+
+    bids: int
+    wins: int
+    imps: int
+
+
 class Differing(NamedTuple):
     """Two figures of a day that should be the same."""
 
@@ -193,6 +206,14 @@ async def fetch_absorbed(
     """Fetch the absorbed values of a run's day, by kind, number and reason."""
     rows = await connection.fetch(_ABSORBED, source, day, generation)
     return {(row["kind"], row["number"], row["reason"]): row["value"] for row in rows}
+
+
+async def fetch_campaigns(
+    connection: asyncpg.Connection, day: datetime.date
+) -> dict[str, CampaignDay]:
+    """Fetch the figures of a day by campaign."""
+    rows = await connection.fetch(_CAMPAIGN_DAY, day)
+    return {campaign: CampaignDay(*figures) for campaign, *figures in rows}
 
 
 async def count_events(connection: asyncpg.Connection, hour: int) -> dict[tuple[int, str], int]:

@@ -255,7 +255,8 @@ class Run:
             self._differs(f"the report tells {told} where {stored} are stored")
 
     def _balance_audit(self) -> None:
-        audit = audited(self._stage.redis_url, self._stage.dsn, self._patience_s)
+        redis_url, dsn, log = self._stage.redis_url, self._stage.dsn, self._stage.auctions[0]
+        audit = audited(redis_url, dsn, log, self._patience_s)
         for each in self._stage.wire.call(audit, 2 * SETTLED_S)[:SHOWN]:
             self._differs(f"the audit finds a difference: {each}")
 
@@ -298,13 +299,13 @@ class Run:
         tally.answered("report", self._traffic.reports)
 
 
-async def audited(redis_url: str, dsn: str, patience_s: float) -> list[Difference]:
+async def audited(redis_url: str, dsn: str, log: Path, patience_s: float) -> list[Difference]:
     """What the self-audit finds, and still finds after some time."""
     async with (
         contextlib.aclosing(Connections(redis_url).client()) as client,
         connected(dsn) as connection,
     ):
-        auditor = Auditor(client, await fetch_count(client))
+        auditor = Auditor(client, await fetch_count(client), log=log)
         await auditor.audit(connection)
         until = time.monotonic() + patience_s
         while found := await auditor.audit(connection):

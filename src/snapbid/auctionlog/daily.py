@@ -1,0 +1,86 @@
+"""Counts what the log's files have for a day, for the self-audit (contract 5.5 and 11)."""
+
+import datetime
+import glob
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import duckdb
+
+from snapbid.auctionlog.files import DAY_MS, as_os_error
+
+EDGE_MS: Final = 10_000  # around midnight, where worker and ledger may name different days
+CLOSED_MS: Final = 2 * 3_600_000  # after midnight: until then a notice counts on its bid's day
+MEMORY: Final = "256MB"
+
+_ROWS: Final = """
+CREATE VIEW rows AS
+SELECT kind, verdict, test, auction_id, imp_id, campaign_id, epoch_ms(time) AS ms
+FROM read_parquet(getvariable('paths'))
+"""
+_BIDS: Final = f"""
+SELECT campaign_id, count(*) FROM rows
+WHERE kind = 'bid' AND NOT test
+    AND ms BETWEEN $start + {EDGE_MS} AND $start + {DAY_MS - EDGE_MS}
+GROUP BY campaign_id
+"""
+# A notice that was counted in the first hours of a day counts on the day of its bid. Where there is
+# no such bid, or one on each day, or a spool has kept the ids, the notice is left out.
+_NOTICES: Final = f"""
+WITH notices AS MATERIALIZED (
+    SELECT kind, verdict, auction_id, imp_id, ms, ms % {DAY_MS} < {CLOSED_MS + EDGE_MS} AS is_early
+    FROM rows WHERE kind IN ('win', 'billing') AND verdict IN ('counted', 'late')
+),
+bids AS (
+    SELECT auction_id, imp_id, min(ms) AS first, max(ms) AS last FROM rows
+    SEMI JOIN (FROM notices WHERE is_early AND verdict = 'counted') AS early
+        USING (auction_id, imp_id)
+    WHERE kind = 'bid' AND NOT test
+    GROUP BY auction_id, imp_id
+)
+SELECT kind, count(*)
+FROM notices LEFT JOIN bids USING (auction_id, imp_id)
+WHERE CASE
+    WHEN verdict = 'counted' AND is_early THEN
+        first BETWEEN $start + {EDGE_MS} AND $start + {DAY_MS - EDGE_MS}
+        AND last BETWEEN $start + {EDGE_MS} AND $start + {DAY_MS - EDGE_MS}
+    ELSE ms BETWEEN $start + {EDGE_MS} AND $start + {DAY_MS - EDGE_MS}
+END
+GROUP BY kind
+"""
+
+
+class LoggedDay(NamedTuple):
+    """What certainly counts on a day: bids by campaign, wins and impressions.
+
+    Rows within seconds of midnight may count on either day, and are left out.
+    """
+
+    bids: Mapping[str, int]
+    wins: int
+    imps: int
+
+
+def files_of(directory: Path, day: datetime.date) -> list[Path]:
+    """Return the files of a day and the adjacent ones, whose bids and notices belong together."""
+    days = (day + datetime.timedelta(days=offset) for offset in (-1, 0, 1))
+    return [path for of in days for path in sorted((directory / f"date={of}").glob("*.parquet"))]
+
+
+def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
+    """Count the rows of these files. Raises OSError, which also says what DuckDB can't do."""
+    if not paths:
+        return LoggedDay({}, 0, 0)
+    start = datetime.datetime.combine(day, datetime.time(), datetime.UTC).timestamp() * 1000
+    with as_os_error(), tempfile.TemporaryDirectory(prefix="snapbid-audit-") as folder:
+        config: Any = {"threads": 1, "memory_limit": MEMORY, "temp_directory": folder}
+        with duckdb.connect(config=config) as database:
+            names = [glob.escape(str(path)) for path in paths]
+            database.execute("SET VARIABLE paths = $names", {"names": names})
+            database.execute(_ROWS)
+            values = {"start": int(start)}
+            bids = dict(database.execute(_BIDS, values).fetchall())
+            notices = dict(database.execute(_NOTICES, values).fetchall())
+    return LoggedDay(bids, notices.get("win", 0), notices.get("billing", 0))
