@@ -1,8 +1,6 @@
 """Runs all or the named benchmarks and compares them with the committed results.
 
     python -m bench [KIND ...] [--keep] [--long | --quick] [--all]
-    python -m bench pythons --python /usr/bin/python3.13 [--python ...]
-    python -m bench profile --perf /usr/bin/perf [--before CHECKOUT/.venv/bin/python]
 
 Results and the page are written to build/bench; with --keep they become bench/results and
 bench/README.md.
@@ -42,27 +40,17 @@ def main() -> None:
     pace.add_argument("--long", action="store_true", help="more rounds, for steadier figures")
     pace.add_argument("--quick", action="store_true", help="what a change moves, in three minutes")
     parser.add_argument("--all", action="store_true", help="also show what has not moved")
-    for needed in (each for run in RUNS.values() for each in run.needs):
-        parser.add_argument(needed, metavar="PATH", action="append", default=[])
     chosen = parser.parse_args()
-    given = {kind: _given(kind, chosen) for kind in RUNS}
     if unknown := set(chosen.kind) - set(RUNS):
         parser.error(f"no such run: {', '.join(unknown)} (there are {', '.join(RUNS)})")
-    for kind in chosen.kind:
-        if given[kind] is None:
-            parser.error(f"{kind} needs {' or '.join(RUNS[kind].needs)}")
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir(parents=True)
     os.chdir(ROOT)
     started = time.monotonic()
     kinds = chosen.kind or [
-        kind
-        for kind, run in RUNS.items()
-        if given[kind] is not None and (run.quick is not None or not chosen.quick)
+        kind for kind, run in RUNS.items() if run.quick is not None or not chosen.quick
     ]
-    failed = [
-        kind for kind in kinds if not _run(kind, (*_paced(kind, chosen), *(given[kind] or ())))
-    ]
+    failed = [kind for kind in kinds if not _run(kind, _paced(kind, chosen))]
     print(f"all runs: {time.monotonic() - started:.0f} s")
     _report(all=chosen.all)
     if failed:
@@ -72,24 +60,6 @@ def main() -> None:
             if path.is_file() and path.name != render.PAGE:
                 shutil.copy(path, render.RESULTS)
         render.main()
-
-
-def _given(kind: str, chosen: argparse.Namespace) -> tuple[str, ...] | None:
-    """The options that a run needs, as far as they are given; None if none of them is."""
-    needed = RUNS[kind].needs
-    given = [
-        part
-        for name in needed
-        for value in getattr(chosen, name.removeprefix("--").replace("-", "_"))
-        for part in (name, _absolute(value))
-    ]
-    return None if needed and not given else tuple(given)
-
-
-def _absolute(value: str) -> str:
-    """A path, perhaps with a name before it, from everywhere."""
-    name, equals, path = value.rpartition("=")
-    return name + equals + os.path.abspath(path)
 
 
 def _paced(kind: str, chosen: argparse.Namespace) -> tuple[str, ...]:

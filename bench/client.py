@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import uvloop
 
-from bench.ticks import Ticks
+from snapbid.loadtest.pacer import Pacer
 from workload.serving import LOOPBACK
 
 MAX_CONNECTIONS: Final = 512
@@ -216,15 +216,15 @@ class _Open:
     def is_gone(self, connection: _Connection) -> None:
         self._idle.remove(connection)
 
-    def tick(self) -> None:
+    def tick(self, now: float) -> float:
         """Send what is due while connections are free; close those no longer needed."""
-        now = perf_counter()
         while self._idle and self._next < self._count and (due := self._due()) <= now:
             self.lags.append(now - due)
             self._send(self._idle.pop(), due)
         if self._next == self._count:
             while self._idle:
                 self._idle.pop().finish()
+        return now + TICK_S
 
     def _due(self) -> float:
         return self._start + self._next / self._rate
@@ -272,8 +272,12 @@ async def schedule(
     assert 0 < seconds <= MAX_SECONDS
     assert 0 < rate <= MAX_RATE
     plan = _Open(as_new_auctions(requests), rate, max(1, round(rate * seconds)))
-    with Ticks(TICK_S, plan.tick):
+    pacer = Pacer(plan.tick)
+    pacer.start()
+    try:
         outcome = await _carry_out(port, plan, connections, seconds, each)
+    finally:
+        pacer.close()
     outcome.lags = sorted(plan.lags)
     return outcome
 

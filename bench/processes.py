@@ -56,7 +56,6 @@ class ServerProcess:
         *command: str | Path,
         forks: bool = True,
         ready: str = "/readyz",
-        python: str | Path = sys.executable,
     ) -> None:
         self._forks = forks
         self._ready = ready
@@ -68,7 +67,7 @@ class ServerProcess:
         is_program = isinstance(command[0], Path)
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                command if is_program else [python, "-m", *command],
+                command if is_program else [sys.executable, "-m", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -18,8 +18,6 @@ from bench.sections import (
     match,
     micro,
     primaries,
-    profile,
-    pythons,
     socket,
     together,
     workers,
@@ -33,13 +31,12 @@ class Run(NamedTuple):
     `options` are those of `make bench`, which must end within 10 minutes in all; without them a run
     takes longer and its figures are steadier. `quick` are those of a run of three minutes in all,
     None if it is no part of that. `reference` is a figure that does not depend on the product: if
-    it moved, the machine did. One that `needs` options runs where one of them is given.
+    it moved, the machine did.
     """
 
     section: Section
     options: tuple[str, ...] = ()
     reference: str | None = None
-    needs: tuple[str, ...] = ()
     quick: tuple[str, ...] | None = None
 
 
@@ -65,6 +62,4 @@ RUNS: Final = {
     "workers": Run(workers, ("--rounds=5", "--seconds=1.5")),
     "catalog": Run(catalog, ("--counts", "10000", "100000")),
     "match": Run(match, ("--most=100000", "--peers=10000", "--rounds=40")),
-    "profile": Run(profile, ("--rounds=5", "--seconds=1.5"), needs=("--perf", "--before")),
-    "pythons": Run(pythons, ("--rounds=5", "--seconds=1.5"), needs=("--python",)),
 }

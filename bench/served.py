@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,13 +27,12 @@ def product(
     store_core: int,
     snapshot: int | Sequence[dict[str, Any]],
     workers: int = 1,
-    python: str | Path = sys.executable,
 ) -> Iterator[ServerProcess]:
     """`snapbid serve` on embedded stores with so many campaigns imported, or with these."""
     own = {"SNAPBID_JWT_SECRET": SECRET, "SNAPBID_WORKERS": str(workers)}
     with (
         stores(scratch, store_core, snapshot) as environ,
-        _started(scratch, core, environ | own, "snapbid", "serve", python=python) as server,
+        _started(scratch, core, environ | own, "snapbid", "serve") as server,
     ):
         yield server
 
@@ -56,11 +54,9 @@ def stores(
 
 
 @contextmanager
-def constant(
-    scratch: Path, core: int, *kind: str, python: str | Path = sys.executable
-) -> Iterator[ServerProcess]:
+def constant(scratch: Path, core: int, *kind: str) -> Iterator[ServerProcess]:
     """One of the applications of `bench.constant`, as the product is served unless it says so."""
-    with _started(scratch, core, {}, "bench.constant", *kind, python=python) as server:
+    with _started(scratch, core, {}, "bench.constant", *kind) as server:
         yield server
 
 
@@ -86,7 +82,6 @@ def _started(
     environ: dict[str, str],
     *command: str,
     forks: bool = True,
-    python: str | Path = sys.executable,
 ) -> Iterator[ServerProcess]:
     port, ops_port = free_ports(2)
     own = {
@@ -96,7 +91,7 @@ def _started(
     }
     with pinned(core):
         log = scratch / f"{'-'.join(command)}.log"
-        server = ServerProcess(log, environ | own, port, *command, forks=forks, python=python)
+        server = ServerProcess(log, environ | own, port, *command, forks=forks)
     try:
         server.await_ready()
         yield server

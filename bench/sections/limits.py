@@ -33,7 +33,7 @@ Two simulated days of uneven traffic with a daily budget of {budget_usd} USD, ch
 ![Spend of paced and unpaced campaigns over two days](results/pacing.svg)
 """
 
-WHERE: Final = {  # results of before have no bids that come alone
+WHERE: Final = {
     "worker": "us_a_bid",
     "Redis": "redis_us_a_bid",
     "Redis, a bid alone": "redis_us_a_bid_alone",
@@ -44,10 +44,10 @@ def render(result: dict[str, Any]) -> str:
     rows = []
     cost = result["cost"]
     for title, own in cost["added"].items():
-        added = [own[name] for name in WHERE.values() if name in own]
+        added = (own[name] for name in WHERE.values())
         rows.append((title, *(f"{us:.1f} ({low:.1f} to {high:.1f})" for us, low, high in added)))
     batches = BATCHES.format(plain=cost["kinds"]["plain"], **cost)
-    costs = table(("", *list(WHERE)[: len(rows[0]) - 1]), rows)
+    costs = table(("", *WHERE), rows)
     refused = _refused(result["refused"])
     return TEXT + about(result) + costs + batches + refused + PACING.format(**result["pacing"])
 
@@ -64,5 +64,4 @@ def _refused(measured: list[dict[str, Any]]) -> str:
 def figures(result: dict[str, Any]) -> Iterator[Figure]:
     for title, own in result["cost"]["added"].items():
         for where, name in WHERE.items():
-            if name in own:
-                yield Figure(f"added by {title}, {where} µs", *own[name])
+            yield Figure(f"added by {title}, {where} µs", *own[name])
