@@ -14,7 +14,7 @@ from snapbid.operations.dashboard.counts import CountWindow
 from snapbid.operations.dashboard.disks import Disk
 from snapbid.operations.dashboard.guard import Answers, SspStanding
 from snapbid.operations.dashboard.ledger import Backlog, SilentProcesses, Standing
-from snapbid.operations.dashboard.trends import Trends
+from snapbid.operations.dashboard.trends import Rates, Trends
 from snapbid.operations.dashboard.verdict import Facts, Judge
 from snapbid.operations.dashboard.view import MEANINGS
 
@@ -234,6 +234,8 @@ def counts(requests: int, fast: int, slow: int, errors: int = 0) -> dict[str, in
         'snapbid_bid_seconds_bucket{le="0.002"}': slow,
         'snapbid_http_requests_total{route="bid",status="500"}': errors,
         'snapbid_http_requests_total{route="health",status="503"}': errors * 7,
+        'snapbid_notices_total{kind="win",outcome="counted"}': requests // 2,
+        "snapbid_events_accepted_total": requests * 3,
     }
 
 
@@ -258,3 +260,17 @@ def test_trends_are_rates_and_latency_and_survive_a_restart(tmp_path: Any) -> No
     assert again.points(1180.0 + 3601)["hour"] == []  # too long ago
     (tmp_path / "trends").write_bytes(b"rubbish")
     assert Trends(tmp_path).points(0.0)["hour"] == []
+
+
+def test_rates_of_the_last_seconds(tmp_path: Path) -> None:
+    trends = Trends(tmp_path)
+    trends.add(1000.0, counts(0, 0, 0))
+    assert trends.rates(10.0) is None
+    trends.add(1002.0, counts(200, 0, 0))
+    assert trends.rates(10.0) == Rates(100.0, 100.0, 50.0, 300.0, 1.0)
+    for second in range(4, 31, 2):
+        trends.add(1000.0 + second, counts(200 + second * 10, 0, 0))
+    assert trends.rates(10.0) == Rates(10.0, 10.0, 5.0, 30.0, 1.0)
+    trends.add(1021.9, counts(7, 0, 0))  # the clock was set back, and a slot began anew
+    assert trends.rates(10.0) == Rates(0.0, 0.0, 0.0, 0.0, None)
+    assert [point.age for point in trends.points(1021.9)["5 minutes"][-2:]] == [1.9, 0.0]

@@ -1,19 +1,17 @@
-"""The counters of all workers over the last minutes: rates, shares and percentiles.
+"""The growth of all workers' counters over the last minute: totals, shares and percentiles.
 
-Samples are taken every 2 s even if no page is open, so that a page just opened has a history. Their
-totals are kept for 5 minutes; every 10 s a complete sample is kept, for a minute.
+Samples are taken every 2 s even if no page is open, so that a page just opened has a history. Every
+10 s one is kept, for a minute.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from snapbid.metrics.keys import parse_key
 
 Counts = Mapping[str, int]
 
-POINTS: Final = 150
 WINDOW_S: Final = 60.0
 KEEP_EVERY_S: Final = 10.0
 FEW: Final = 20  # requests, below which a share is not meaningful
@@ -22,16 +20,6 @@ BIDS: Final = "snapbid_bid_requests_total"
 EVENTS: Final = "snapbid_events_accepted_total"
 NOTICES: Final = "snapbid_notices_total"
 WHOLE: Final = "snapbid_bid_seconds"
-
-
-class CountTotals(NamedTuple):
-    """Totals since the counters began, at a moment (epoch s)."""
-
-    at: float
-    requests: int
-    bids: int
-    notices: int
-    events: int
 
 
 class CountWindow:
@@ -96,26 +84,19 @@ def quantile(buckets: Sequence[tuple[float, int]], fraction: float) -> float | N
 
 
 class CountHistory:
-    """The samples of the last minutes. Written by one thread, read by others."""
+    """The samples of the last minute. Written by one thread, read by others."""
 
     def __init__(self) -> None:
-        self._points: deque[CountTotals] = deque(maxlen=POINTS)
         self._kept: deque[tuple[float, Counts]] = deque(maxlen=int(WINDOW_S / KEEP_EVERY_S) + 1)
         self._last: tuple[float, Counts] | None = None
 
     def add(self, at: float, counts: Counts) -> None:
         """Add a sample taken at `at` (epoch s); start over if the clock was set back."""
         if self._last is not None and at < self._last[0]:
-            self._points.clear()
             self._kept.clear()
-        self._points.append(_point(at, counts))
         if not self._kept or at - self._kept[-1][0] >= KEEP_EVERY_S:
             self._kept.append((at, counts))
         self._last = (at, counts)
-
-    def points(self) -> list[CountTotals]:
-        """Return the totals, oldest first."""
-        return list(self._points)
 
     def window(self) -> CountWindow | None:
         """Return the growth over the last minute at most; None before the second sample."""
@@ -123,24 +104,3 @@ class CountHistory:
         if last is None or not kept or last[0] <= kept[0][0]:
             return None
         return CountWindow(last[0] - kept[0][0], kept[0][1], last[1])
-
-
-def growth(points: Sequence[CountTotals]) -> Iterator[tuple[float, CountTotals]]:
-    """Yield seconds and growth between adjacent points; `at` is the later one."""
-    for before, now in pairwise(points):
-        changes = (max(b - a, 0) for a, b in zip(before[1:], now[1:], strict=True))
-        yield max(now.at - before.at, 0.001), CountTotals(now.at, *changes)
-
-
-def _point(at: float, counts: Counts) -> CountTotals:
-    requests = bids = notices = events = 0
-    for key, value in counts.items():
-        if key.startswith(BIDS):
-            requests += value
-            if 'outcome="bid"' in key:
-                bids += value
-        elif key.startswith(NOTICES):
-            notices += value
-        elif key.startswith(EVENTS):
-            events += value
-    return CountTotals(at, requests, bids, notices, events)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from snapbid.metrics.keys import parse_key
-from snapbid.operations.dashboard.counts import BIDS, WHOLE, Counts, quantile
+from snapbid.operations.dashboard.counts import BIDS, EVENTS, NOTICES, WHOLE, Counts, quantile
 
 SPANS: Final = {"5 minutes": (2.0, 150), "hour": (30.0, 120), "day": (600.0, 144)}
 """By name: seconds between two marks, and how many are kept besides the first."""
@@ -32,6 +32,8 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
     requests: int
     bids: int
     errors: int
+    notices: int
+    events: int
     buckets: dict[str, int]
 
 
@@ -44,6 +46,16 @@ class TrendPoint(NamedTuple):
     errors: float
     p50: float | None
     p99: float | None
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Rates a second; `bid_share`: share of requests answered with a bid."""
+
+    requests: float
+    bids: float
+    notices: float
+    events: float
+    bid_share: float | None
 
 
 class Trends:
@@ -62,11 +74,25 @@ class Trends:
         save = False
         for name, (every_s, _) in SPANS.items():
             marks = self._marks[name]
+            while marks and marks[-1].at > at:  # the clock was set back
+                marks.pop()
             if not marks or at - marks[-1].at >= every_s * SLACK:
                 marks.append(mark)
                 save = save or name in SAVED
         if save:
             self._save()
+
+    def rates(self, seconds: float) -> Rates | None:
+        """Return the rates of the last seconds; None before the second sample."""
+        marks = list(self._marks["5 minutes"])
+        if len(marks) < 2:
+            return None
+        last = marks[-1]
+        before = next((mark for mark in reversed(marks) if last.at - mark.at >= seconds), marks[0])
+        requests, bids = _rate(before, last, "requests"), _rate(before, last, "bids")
+        share = bids / requests if requests else None
+        notices, events = _rate(before, last, "notices"), _rate(before, last, "events")
+        return Rates(requests, bids, notices, events, share)
 
     def points(self, now: float) -> dict[str, list[TrendPoint]]:
         """Return the points of each span, oldest first."""
@@ -94,7 +120,7 @@ class Trends:
 
 
 def _mark(at: float, counts: Counts) -> Mark:
-    requests = bids = errors = 0
+    requests = bids = errors = notices = events = 0
     buckets = {}
     for key, value in counts.items():
         if key.startswith(BIDS):
@@ -105,22 +131,25 @@ def _mark(at: float, counts: Counts) -> Mark:
             buckets[parse_key(key)[1]["le"]] = value
         elif key.startswith(REQUESTS) and 'status="5' in key and 'route="health"' not in key:
             errors += value
-    return Mark(at, requests, bids, errors, buckets)
+        elif key.startswith(NOTICES):
+            notices += value
+        elif key.startswith(EVENTS):
+            events += value
+    return Mark(at, requests, bids, errors, notices, events, buckets)
+
+
+def _rate(before: Mark, mark: Mark, name: str) -> float:
+    """Return the growth a second of a count between two marks."""
+    grown = max(getattr(mark, name) - getattr(before, name), 0)
+    return float(grown / max(mark.at - before.at, 0.001))
 
 
 def _point(now: float, before: Mark, mark: Mark) -> TrendPoint:
-    seconds = max(mark.at - before.at, 0.001)
     grown = sorted(_growth(before.buckets, mark.buckets))
     p50, p99 = (quantile(grown, share) if grown else None for share in (0.5, 0.99))
-    rates = (
-        max(after - first, 0) / seconds
-        for first, after in (
-            (before.requests, mark.requests),
-            (before.bids, mark.bids),
-            (before.errors, mark.errors),
-        )
+    requests, bids, errors = (
+        round(_rate(before, mark, name), 2) for name in ("requests", "bids", "errors")
     )
-    requests, bids, errors = (round(rate, 2) for rate in rates)
     return TrendPoint(round(max(now - mark.at, 0.0), 1), requests, bids, errors, p50, p99)
 
 

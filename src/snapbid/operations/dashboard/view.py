@@ -17,11 +17,11 @@ from snapbid.base.risks import Risk
 from snapbid.base.version import version
 from snapbid.campaigns.suspensions import REASONS, CreativeSuspension
 from snapbid.ledger.admin.drains import DrainReport
-from snapbid.operations.dashboard.counts import BIDS, NOTICES, WHOLE, CountWindow, growth
+from snapbid.operations.dashboard.counts import BIDS, NOTICES, WHOLE, CountWindow
 from snapbid.operations.dashboard.gauges import NANO, state_of
 from snapbid.operations.dashboard.guard import SspStanding
 from snapbid.operations.dashboard.ledger import SspTraffic
-from snapbid.operations.dashboard.trends import SPANS, TrendPoint
+from snapbid.operations.dashboard.trends import SPANS, Rates, TrendPoint
 from snapbid.operations.dashboard.verdict import ServingVerdict
 from snapbid.operations.dashboard.watch import CampaignMoney, Watch
 
@@ -90,16 +90,6 @@ STEPS: Final = ("decode", "match", "commit")
 MICRO: Final = 1_000_000  # micro-USD per USD
 NOW_S: Final = 10.0  # window of the "now" averages
 MOST: Final = 50  # rows of a table
-
-
-class Now(Struct):
-    """Rates per second over NOW_S; `bid_share`: share of requests answered with a bid."""
-
-    requests: float
-    bids: float
-    notices: float
-    events: float
-    bid_share: float | None
 
 
 class Latency(Struct):
@@ -185,9 +175,9 @@ class About(Struct):
 class Page(Struct):
     """The operator's page as one document.
 
-    A point of `series` is its age (s), requests and bids per second; `trends` has the points of
-    each span, `spans` their lengths (s), `meanings` a text for each outcome of a request, `states`
-    one for each state of a budget. `drains` are those of all machines that reported recently.
+    `now` covers NOW_S; `trends` has the points of each span, `spans` their lengths (s). `meanings`
+    has a text for each outcome of a request, `states` one for each state of a budget. `drains` are
+    those of all machines that reported recently.
     `unavailable` are shards; sums over shards include their last known figures.
     """
 
@@ -201,10 +191,9 @@ class Page(Struct):
     shards: int
     unavailable: list[int]
     risks: list[Risk]
-    now: Now | None
+    now: Rates | None
     quantiles: tuple[float, ...]
     latency: list[Latency]
-    series: list[tuple[float, float, float]]
     spans: dict[str, float]
     trends: dict[str, list[TrendPoint]]
     meanings: dict[str, tuple[str, str]]
@@ -240,7 +229,6 @@ def page(watch: Watch) -> Page:
     """Build the document."""
     at, snapshot = time(), watch.snapshot
     window = watch.history.window()
-    points = [*growth(watch.history.points())]
     rows = _ssps(window, snapshot.ssps, watch.guard.standings)
     publisher, waiting, money = watch.publisher, snapshot.waiting, snapshot.money
     return Page(
@@ -254,13 +242,9 @@ def page(watch: Watch) -> Page:
         shards=watch.settings.shards,
         unavailable=[] if waiting is None else waiting.unavailable,
         risks=[risk for risks in snapshot.risks.values() for risk in risks],
-        now=_now(watch),
+        now=watch.trends.rates(NOW_S),
         quantiles=QUANTILES,
         latency=_latency(window),
-        series=[
-            (round(at - of.at, 1), round(of.requests / s, 2), round(of.bids / s, 2))
-            for s, of in points
-        ],
         spans={name: every_s * count for name, (every_s, count) in SPANS.items()},
         trends=watch.trends.points(at),
         meanings=MEANINGS,
@@ -311,20 +295,6 @@ def _about(watch: Watch) -> About:
 
 def _age(at: float, moment: float | None) -> float | None:
     return None if moment is None else max(at - moment, 0.0)
-
-
-def _now(watch: Watch) -> Now | None:
-    seconds = requests = bids = notices = events = 0.0
-    for passed, of in reversed([*growth(watch.history.points()[-12:])]):
-        seconds += passed
-        requests, bids = requests + of.requests, bids + of.bids
-        notices, events = notices + of.notices, events + of.events
-        if seconds >= NOW_S:
-            break
-    if not seconds:
-        return None
-    share = bids / requests if requests else None
-    return Now(requests / seconds, bids / seconds, notices / seconds, events / seconds, share)
 
 
 def _latency(window: CountWindow | None) -> list[Latency]:
