@@ -38,7 +38,7 @@ LAYERS = {
         "partners": "operations bidding report events campaigns queues warehouse reference base",
         "operations": "auctionlog bidding campaigns catalog ledger queues warehouse reference "
         "redisclient metrics base",
-        "loadtest": "bidding reference base",
+        "loadtest": "bidding events reference base",
         "auctionlog": "ledger metrics base",
     },
     "rooms": {

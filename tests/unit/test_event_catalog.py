@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from snapbid.events.catalog import EVENTS, GAME_TYPES
-from snapbid.events.fields import JSON_TYPES, Kind, Level
+from snapbid.events.fields import JSON_TYPES, PRESETS, Kind, Level
+from snapbid.events.outcomes import BatchResult, Product
+from snapbid.events.validate import read_batch
+from snapbid.loadtest.events import MIX, encode, generate
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases" / "events"
 DOCUMENT = json.loads((CASES / "document.json").read_text())
@@ -61,3 +64,11 @@ def test_amounts_have_a_currency() -> None:
     for event in EVENTS.values():
         kinds = {field.kind for field in event.fields}
         assert any(field.monetary for field in event.fields) is (Kind.CURRENCY in kinds), event.name
+
+
+def test_the_load_test_sends_every_event() -> None:
+    assert list(MIX.values) == list(EVENTS)
+    sent = encode(generate(600, seed=1, now_ms=1_790_000_000_000))
+    read = read_batch(sent, Product("casino", frozenset(PRESETS)), 1_790_000_000_000)
+    assert isinstance(read, BatchResult)
+    assert {event.event for event in read.accepted} == {*EVENTS}

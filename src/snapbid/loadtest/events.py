@@ -1,12 +1,16 @@
-"""Server events as a gaming partner sends them: a seeded mix of all 25 types, as JSON."""
+"""Server events as a gaming partner sends them: a seeded mix of all 25 types, as JSON.
+
+An event has the fields that the catalog requires or suggests, each with a value of its kind.
+"""
 
 import hashlib
 import json
-from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from snapbid.loadtest.pools import Pool
+from snapbid.events.catalog import EVENTS
+from snapbid.events.fields import Field, Kind, Level
+from snapbid.loadtest.pools import shares
 
 _AGENTS: Final = (
     "Mozilla/5.0 (iPhone; CPU iPhone OS 17_4 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like "
@@ -15,197 +19,70 @@ _AGENTS: Final = (
     "Chrome/124.0.0.0 Safari/537.36",
     "Mozilla/5.0 (X11; Linux x86_64; rv:125.0) Gecko/20100101 Firefox/125.0",
 )
-_GAMES: Final = ("slot", "live", "sportsbook", "roulette", "poker", "aviator", "table_games")
 _CURRENCIES: Final = ("EUR", "EUR", "USD", "BRL", "TRY", "INR", "eur")
-Context = dict[str, Any]
-
-
-class EventRandom(Random):
-    """The source of randomness, with the current time in epoch ms."""
-
-    now_ms = 0
-
-
-def _money(random: EventRandom, currency: str = "") -> Context:
-    if random.random() < 0.1:
-        return {"currency": "USDT", "is_crypto": True}
-    return {"currency": currency or random.choice(_CURRENCIES), "is_crypto": False}
-
-
-def _amount(random: EventRandom) -> float:
-    return round(random.uniform(0.1, 500), 2)
-
-
-def _id(random: EventRandom, prefix: str) -> str:
-    return f"{prefix}-{random.getrandbits(64):016x}"
-
-
-def _hash(random: EventRandom) -> str:
-    return hashlib.sha256(random.randbytes(8)).hexdigest()
-
-
-def _minutes(random: EventRandom, name: str) -> Context:
-    return {name: random.randrange(1, 4000)}
-
-
-def _bet(random: EventRandom) -> Context:
-    stake = _amount(random)
-    won = random.random() < 0.4
-    return {
-        "transaction_id": _id(random, "bet"),
-        "game_type": random.choice(_GAMES),
-        "game_provider": "Acme Games",
-        "game_name": "Book of Numbers",
-        "amount": stake,
-        "cash_bet_amount": stake,
-        "bonus_bet_amount": 0,
-        "bet_result": "win" if won else "loss",
-        "bet_result_amount": _amount(random) if won else -stake,
-        "is_live": False,
-        "is_free": False,
-        **_money(random),
-    }
-
-
-def _deposit(random: EventRandom) -> Context:
-    return {
-        "transaction_id": _id(random, "pay"),
-        "amount": _amount(random),
-        "payment_method": "card",
-        **_money(random),
-    }
-
-
-def _failed(random: EventRandom) -> Context:
-    context = _deposit(random)
-    context["attempted_amount"] = context.pop("amount")
-    return context | {"failure_reason": "declined_by_issuer"}
-
-
-def _withdraw(random: EventRandom) -> Context:
-    context = _deposit(random)
-    del context["payment_method"]
-    return context
-
-
-def _session(random: EventRandom) -> Context:
-    return {
-        "session_id": _id(random, "session"),
-        "session_start_at": random.now_ms - random.randrange(10**7),
-        "duration_minutes": round(random.uniform(1, 300), 1),
-        "total_wagered": _amount(random),
-        "total_won": _amount(random),
-        "bet_count": random.randrange(1, 400),
-        "end_reason": "user_logout",
-        **_money(random),
-    }
-
-
-def _bonus(**fields: Callable[[EventRandom], Any]) -> Callable[[EventRandom], Context]:
-    def context(random: EventRandom) -> Context:
-        values = {name: value(random) for name, value in fields.items()}
-        return {"bonus_id": _id(random, "bonus"), **values, **_money(random)}
-
-    return context
-
-
-def _count(random: EventRandom) -> int:
-    return random.randrange(1, 5000)
-
-
-def _register(random: EventRandom) -> Context:
-    return {
-        "user_agent": random.choice(_AGENTS),
-        "privacy": {
-            "email_hash": _hash(random),
-            "phone_hash": _hash(random),
-            "marketing_consent": True,
-        },
-        "attribution": {
-            "install_source": "search",
-            "utm_source": "newsletter",
-            "utm_medium": "email",
-            "utm_campaign": "spring",
-            "utm_content": "button",
-            "utm_term": "offer",
-        },
-        "phone_country_code": "+44",
-        "consent_timestamp": random.now_ms - random.randrange(10**7),
-    }
-
-
-def _app(**fields: Any) -> Callable[[EventRandom], Context]:
-    return lambda random: {
-        "platform": random.choice(("ios", "android")),
-        "app_version": "4.12.0",
-        **fields,
-    }
-
-
-def _fixed(**fields: Any) -> Callable[[EventRandom], Context]:
-    return lambda random: dict(fields)
-
-
-_KYC: Final = {"kyc_level": "enhanced", "jurisdiction": "MT", "verification_method": "video"}
-_CONSENTS: Final = {f"allow_{name}": True for name in ("email", "sms", "push", "chat_app")}
-_EVENTS: Final[dict[str, tuple[int, Callable[[EventRandom], Context]]]] = {  # name: weight, context
-    "register": (3, _register),
-    "referral_register": (1, _fixed(referral_client_user_id="user-000001")),
-    "login": (8, lambda random: {"user_agent": random.choice(_AGENTS)}),
-    "email_verified": (2, lambda random: {"email_hash": _hash(random),
-                                          "verification_method": "link"}),
-    "phone_verified": (1, lambda random: {"phone_hash": _hash(random), "phone_country_code": "55",
-                                          "verification_method": "sms_otp"}),
-    "marketing_consent_updated": (1, _fixed(**_CONSENTS, update_source="signup")),
-    "app_install": (2, _app(attribution={"install_source": "ads"}, device_id="device-1",
-                            store="google_play", campaign_id="c-17", is_reattribution=False)),
-    "app_open": (6, _app(session_id="s-1", is_first_open=False)),
-    "app_uninstall": (1, _app(days_since_install=12)),
-    "push_permission_updated": (1, _fixed(platform="ios", permission_status="granted",
-                                          push_enabled=True, update_source="settings")),
-    "session_ended": (5, _session),
-    "vip_tier_changed": (1, _fixed(new_tier="gold", previous_tier="silver", direction="upgrade",
-                                   trigger="loyalty_points")),
-    "kyc_completed": (1, lambda random: _KYC | _minutes(random, "time_to_complete_minutes")),
-    "kyc_rejected": (1, lambda random: _KYC | {"rejection_reason": "underage"}),
-    "account_blocked": (1, _fixed(block_reason="fraud", block_duration="under_review")),
-    "account_unblocked": (1, _fixed(unblock_reason="review_passed")),
-    "deposit_initiated": (8, _deposit),
-    "deposit": (7, _deposit),
-    "deposit_failed": (1, _failed),
-    "withdraw": (3, _withdraw),
-    "bet": (40, _bet),
-    "bonus_offered": (2, _bonus(bonus_type=lambda _: "reload", bonus_value_max=_amount,
-                                wagering_multiplier=lambda _: 30,
-                                valid_until=lambda random: random.now_ms + 10**9,
-                                delivery_channel=lambda _: "in_app")),
-    "bonus_claimed": (1, _bonus(bonus_value_granted=_amount, wagering_requirement=_amount)),
-    "bonus_completed": (1, _bonus(total_wagered=_amount, wagering_requirement=_amount,
-                                  time_to_complete_minutes=_count)),
-    "bonus_cashed_out": (1, _bonus(cashout_amount=_amount, original_bonus_value=_amount,
-                                   time_to_cashout_minutes=_count)),
-}  # fmt: skip
-_NAMES: Final = Pool([(name, weight) for name, (weight, _) in _EVENTS.items()])
+MIX: Final = shares(
+    "register 3 referral_register 1 login 8 email_verified 2 phone_verified 1"
+    " marketing_consent_updated 1 app_install 2 app_open 6 app_uninstall 1"
+    " push_permission_updated 1 session_ended 5 vip_tier_changed 1 kyc_completed 1 kyc_rejected 1"
+    " account_blocked 1 account_unblocked 1 deposit_initiated 8 deposit 7 deposit_failed 1"
+    " withdraw 3 bet 40 bonus_offered 2 bonus_claimed 1 bonus_completed 1 bonus_cashed_out 1"
+)
 
 
 def generate(count: int, seed: int, now_ms: int) -> list[dict[str, Any]]:
     """Generate valid envelopes from before `now_ms`, each event type at its share of traffic."""
-    random = EventRandom(seed)
-    random.now_ms = now_ms
-    return [_envelope(random) for _ in range(count)]
+    random = Random(seed)
+    return [_envelope(random, now_ms) for _ in range(count)]
 
 
-def _envelope(random: EventRandom) -> dict[str, Any]:
-    name = _NAMES.draw(random)
-    address = ".".join(str(random.randrange(1, 255)) for _ in range(4))
+def _envelope(random: Random, now_ms: int) -> dict[str, Any]:
+    event, is_crypto = EVENTS[MIX.draw(random)], random.random() < 0.1
+    made: dict[str, Any] = {"event": event.name, "timestamp": now_ms - random.randrange(10**6)}
+    for field in (*event.identity_fields(), *event.context_fields()):
+        if field.level is not Level.OPTIONAL:
+            owner = made
+            for part in field.parent.split("."):
+                owner = owner.setdefault(part, {})
+            owner[field.leaf] = _value(field, random, now_ms, is_crypto=is_crypto)
+    return made
+
+
+def _value(field: Field, random: Random, now_ms: int, *, is_crypto: bool) -> Any:
+    match field.kind:
+        case Kind.CHOICE:
+            return random.choice([value for value in field.values if value not in field.deprecated])
+        case Kind.NUMBER if field.monetary:
+            return round(random.uniform(-500 if field.signed else 0.1, 500), 2)
+        case Kind.NUMBER:
+            return random.randrange(1, 4000)
+        case Kind.FLAG:
+            return is_crypto if field.leaf == "is_crypto" else random.random() < 0.5
+        case Kind.TIME:
+            return now_ms - random.randrange(10**7)
+        case Kind.HASH:
+            return hashlib.sha256(random.randbytes(8)).hexdigest()
+        case Kind.IP:
+            return _address(random)
+        case Kind.CURRENCY:
+            return "USDT" if is_crypto else random.choice(_CURRENCIES)
+        case Kind.COUNTRY:
+            return random.choice(("MT", "GB", "DE"))
+        case Kind.CALLING_CODE:
+            return random.choice(("+44", "55"))
+    return _text(field.leaf, random)
+
+
+def _text(name: str, random: Random) -> str:
+    """Return a new id for a field of ids, and a text of the usual length for any other."""
+    if name == "user_agent":
+        return random.choice(_AGENTS)
+    return f"{name[:-3]}-{random.getrandbits(64):016x}" if name.endswith("_id") else f"a {name}"
+
+
+def _address(random: Random) -> str:
     if random.random() < 0.3:
-        address = f"2001:db8::{random.getrandbits(16):x}:{random.getrandbits(16):x}"
-    return {
-        "event": name,
-        "timestamp": random.now_ms - random.randrange(10**6),
-        "identity": {"client_user_id": _id(random, "user"), "click_id": _id(random, "click")},
-        "context": {"ip_address": address, **_EVENTS[name][1](random)},
-    }
+        return f"2001:db8::{random.getrandbits(16):x}:{random.getrandbits(16):x}"
+    return ".".join(str(random.randrange(1, 255)) for _ in range(4))
 
 
 def encode(events: Any) -> bytes:
