@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from snapbid.operations.export import examples
+from snapbid.operations.export.grafana import dashboard
 from snapbid.operations.export.program import check
 
 ALERTS: Final = "alerts.yml"
+DASHBOARD: Final = "snapbid-dashboard.json"
 FILES: Final = {
-    "grafana": ("snapbid-dashboard.json",),
+    "grafana": (DASHBOARD,),
     "alerts": (ALERTS,),
     "systemd": (
         "snapbid-serve.service",
@@ -39,6 +41,8 @@ def read(name: str, *, program: Path | None = None, runbook: str | None = None) 
     """
     if name in examples.NAMES:
         return examples.read_example(name)
+    if name == DASHBOARD:
+        return dashboard()
     text = _text(name)
     if name.endswith(".service"):
         text = text.replace("@HARDENING@", _text("hardening.conf").rstrip())
