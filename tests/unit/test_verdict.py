@@ -4,33 +4,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from snapbid.base import errors
-from snapbid.base.risks import Risk
+from snapbid.base.risks import Risk, StoreName
 from snapbid.bidding.bid import Reason
 from snapbid.ledger.admin.drains import DrainReport
 from snapbid.operations.dashboard.clocks import ClockDifference
 from snapbid.operations.dashboard.counts import CountWindow
-from snapbid.operations.dashboard.disks import Disk
 from snapbid.operations.dashboard.guard import Answers, SspStanding
 from snapbid.operations.dashboard.ledger import Backlog, SilentProcesses, Standing
+from snapbid.operations.dashboard.snapshot import Disk, OpsSnapshot
 from snapbid.operations.dashboard.trends import Rates, Trends
-from snapbid.operations.dashboard.verdict import Facts, Judge
+from snapbid.operations.dashboard.verdict import Judge
 from snapbid.operations.dashboard.view import MEANINGS
 
 OURS = Standing("w1", is_confirmed=True)
-GOOD = Facts(
+NOW = 1000.0
+GOOD = OpsSnapshot(
     redis=True,
     warehouse=True,
     identity="w1",
-    backlog=Backlog(0, 0.0, 0, 0.0, [OURS]),
-    window=None,
+    waiting=Backlog(0, 0.0, 0, 0.0, [OURS]),
     has_catalog=True,
     campaigns=1,
-    ssps=1,
-    catalog_checked_s=1.0,
-    spool_bytes=0,
-    risks=[],
+    registered=1,
+    checked_at=NOW - 1.0,
 )
 
 
@@ -46,8 +45,8 @@ def standing(late: int) -> SspStanding:
     return SspStanding("acme", {"1m": Answers(100, late // 10), "15m": Answers(1000, late)})
 
 
-def risk(store: Any, name: str, severity: Any) -> Risk:
-    return Risk(store, name, severity, "it is so", "stop it")
+def risks(store: Any, name: str, severity: Any) -> dict[StoreName, list[Risk]]:
+    return {store: [Risk(store, name, severity, "it is so", "stop it")]}
 
 
 def disk(free_mib: int, files: int | None) -> Disk:
@@ -66,19 +65,19 @@ def drain(*troubles: str) -> DrainReport:
         ({"redis": False}, "not bidding", ["redis"]),
         ({"warehouse": False}, "degraded", ["warehouse"]),
         ({"has_catalog": False}, "not bidding", ["catalog"]),
-        ({"ssps": 0}, "not bidding", ["ssps"]),
+        ({"registered": 0}, "not bidding", ["ssps"]),
         ({"campaigns": 0}, "not bidding", ["campaigns"]),
-        ({"catalog_checked_s": 121.0}, "degraded", ["stale"]),
-        ({"catalog_checked_s": 121.0, "warehouse": False}, "degraded", ["warehouse"]),
+        ({"checked_at": NOW - 121.0}, "degraded", ["stale"]),
+        ({"checked_at": NOW - 121.0, "warehouse": False}, "degraded", ["warehouse"]),
         ({"spool_bytes": 9}, "degraded", ["spool"]),
-        ({"risks": [risk("redis", "eviction", "volatile")]}, "degraded", ["risk eviction"]),
-        ({"risks": [risk("redis", "memory", "weak")]}, "degraded", ["risk memory"]),
-        ({"risks": [risk("redis", "memory", "readonly")]}, "not bidding", ["risk memory"]),
-        ({"risks": [risk("warehouse", "read_only", "readonly")]}, "degraded", ["risk read_only"]),
+        ({"risks": risks("redis", "eviction", "volatile")}, "degraded", ["risk eviction"]),
+        ({"risks": risks("redis", "memory", "weak")}, "degraded", ["risk memory"]),
+        ({"risks": risks("redis", "memory", "readonly")}, "not bidding", ["risk memory"]),
+        ({"risks": risks("warehouse", "read_only", "readonly")}, "degraded", ["risk read_only"]),
         (
             {
-                "risks": [risk("redis", "ledger", "unsupported")],
-                "backlog": Backlog(0, 0.0, 0, 0.0, [Standing("w1", is_confirmed=False)]),
+                "risks": risks("redis", "ledger", "unsupported"),
+                "waiting": Backlog(0, 0.0, 0, 0.0, [Standing("w1", is_confirmed=False)]),
             },
             "not bidding",
             ["risk ledger"],
@@ -88,39 +87,39 @@ def drain(*troubles: str) -> DrainReport:
         ({"disks": [disk(63, 1000)]}, "degraded", ["disk SNAPBID_HOME"]),
         ({"disks": [disk(64, 99)]}, "degraded", ["disk SNAPBID_HOME"]),
         (
-            {"clocks": [ClockDifference(("Redis",), 2.0, ("this machine",))]},
+            {"differences": [ClockDifference(("Redis",), 2.0, ("this machine",))]},
             "degraded",
             ["clock Redis"],
         ),
         ({"drains": [drain()]}, "bidding", []),
         ({"drains": [drain("it waits")]}, "degraded", ["drain east 0"]),
-        ({"backlog": Backlog(3, None, 0, 0.0, [OURS])}, "degraded", ["drain"]),
+        ({"waiting": Backlog(3, None, 0, 0.0, [OURS])}, "degraded", ["drain"]),
         (
-            {"backlog": Backlog(0, 0.0, 0, 0.0, [OURS], SilentProcesses(1, 90.0))},
+            {"waiting": Backlog(0, 0.0, 0, 0.0, [OURS], SilentProcesses(1, 90.0))},
             "degraded",
             ["silent"],
         ),
-        ({"backlog": Backlog(3, 59.0, 0, 0.0, [OURS])}, "bidding", []),
-        ({"backlog": Backlog(3, 61.0, 0, 0.0, [OURS])}, "degraded", ["drain"]),
-        ({"backlog": Backlog(0, 0.0, 5, 61.0, [OURS])}, "degraded", ["drain"]),
+        ({"waiting": Backlog(3, 59.0, 0, 0.0, [OURS])}, "bidding", []),
+        ({"waiting": Backlog(3, 61.0, 0, 0.0, [OURS])}, "degraded", ["drain"]),
+        ({"waiting": Backlog(0, 0.0, 5, 61.0, [OURS])}, "degraded", ["drain"]),
         (
-            {"backlog": Backlog(0, 0.0, 0, 0.0, [Standing("w1", is_confirmed=False)])},
+            {"waiting": Backlog(0, 0.0, 0, 0.0, [Standing("w1", is_confirmed=False)])},
             "degraded",
             ["unconfirmed"],
         ),
         (
-            {"backlog": Backlog(0, 0.0, 0, 0.0, [Standing("w2", is_confirmed=False)])},
+            {"waiting": Backlog(0, 0.0, 0, 0.0, [Standing("w2", is_confirmed=False)])},
             "not bidding",
             ["foreign"],
         ),
         (
-            {"backlog": Backlog(0, 0.0, 0, 0.0, [OURS, Standing("w2", is_confirmed=True)])},
+            {"waiting": Backlog(0, 0.0, 0, 0.0, [OURS, Standing("w2", is_confirmed=True)])},
             "degraded",
             ["foreign"],
         ),
-        ({"backlog": Backlog(0, 0.0, 0, 0.0, [None, OURS])}, "degraded", ["shards"]),
+        ({"waiting": Backlog(0, 0.0, 0, 0.0, [None, OURS])}, "degraded", ["shards"]),
         (
-            {"backlog": Backlog(0, 0.0, 0, 0.0, [None, Standing("w2", is_confirmed=True)])},
+            {"waiting": Backlog(0, 0.0, 0, 0.0, [None, Standing("w2", is_confirmed=True)])},
             "not bidding",
             ["foreign", "shards"],
         ),
@@ -135,7 +134,7 @@ def drain(*troubles: str) -> DrainReport:
     ],
 )
 def test_states(change: dict[str, Any], state: str, keys: list[str]) -> None:
-    verdict = Judge().judge(100.0, GOOD._replace(**change))
+    verdict = Judge().judge(NOW, replace(GOOD, **change))
     assert (verdict.state, [cause.key for cause in verdict.causes]) == (state, keys)
     assert all(cause.text and cause.remedy for cause in verdict.causes)
 
@@ -151,7 +150,7 @@ def test_states(change: dict[str, Any], state: str, keys: list[str]) -> None:
 )
 def test_what_is_to_be_done_fits_what_happens(answers: Answers, remedy: str) -> None:
     standing = SspStanding("acme", {"1m": answers, "15m": answers})
-    (cause,) = Judge().judge(1.0, GOOD._replace(standings=[standing])).causes
+    (cause,) = Judge().judge(1.0, replace(GOOD, standings=[standing])).causes
     assert remedy in cause.remedy
 
 
@@ -160,20 +159,20 @@ def test_an_outage_that_is_over_is_a_note() -> None:
     after = SspStanding("acme", {"1m": Answers(100), "15m": Answers(1000, store_down=120)})
     assert after.level == 2
     some = window(bid=100)
-    verdict = Judge().judge(1.0, GOOD._replace(standings=[after], window=some))
+    verdict = Judge().judge(1.0, replace(GOOD, standings=[after], window=some))
     assert (verdict.state, verdict.causes) == ("bidding", [])
     assert verdict.note == "12% of the requests of acme in 15 min were late or failed: it is over"
 
 
 def test_why_a_store_does_not_answer_is_told() -> None:
-    facts = GOOD._replace(redis=False, redis_why="LOADING", warehouse=False, warehouse_why="full")
+    facts = replace(GOOD, redis=False, redis_why="LOADING", warehouse=False, warehouse_why="full")
     redis, warehouse = Judge().judge(1.0, facts).causes
     assert redis.text.startswith("Redis does not answer (LOADING): ")
     assert warehouse.text.startswith("PostgreSQL does not answer (full): ")
 
 
 def test_a_closed_ledger_is_told_and_not_taken_for_a_redis_that_is_away() -> None:
-    facts = GOOD._replace(redis=False, redis_why="WRONGTYPE", closed="moved to 10.0.0.7 (3 shards)")
+    facts = replace(GOOD, redis=False, redis_why="WRONGTYPE", closed="moved to 10.0.0.7 (3 shards)")
     verdict = Judge().judge(1.0, facts)
     assert verdict.state == "not bidding"
     (closed,) = verdict.causes
@@ -186,9 +185,9 @@ def test_5xx_but_those_of_readiness() -> None:
     key = 'snapbid_http_requests_total{route="%s",status="%d"}'
     counts = {key % ("health", 503): 9, key % ("bid", 200): 9}
     judge = Judge()
-    assert judge.judge(1.0, GOOD._replace(window=CountWindow(60, {}, counts))).causes == []
+    assert judge.judge(1.0, replace(GOOD, window=CountWindow(60, {}, counts))).causes == []
     counts |= {key % ("report", 500): 2}
-    (cause,) = judge.judge(2.0, GOOD._replace(window=CountWindow(60, {}, counts))).causes
+    (cause,) = judge.judge(2.0, replace(GOOD, window=CountWindow(60, {}, counts))).causes
     assert cause.text.startswith("2 requests failed with a 5xx")
 
 
@@ -196,28 +195,28 @@ def test_since_when() -> None:
     judge = Judge()
     assert judge.judge(100.0, GOOD).since == 100.0
     assert judge.judge(110.0, GOOD).since == 100.0
-    unavailable = judge.judge(120.0, GOOD._replace(warehouse=False))
+    unavailable = judge.judge(120.0, replace(GOOD, warehouse=False))
     assert (unavailable.state, unavailable.since, unavailable.causes[0].since) == (
         "degraded",
         120.0,
         120.0,
     )
-    both = judge.judge(130.0, GOOD._replace(warehouse=False, redis=False))
+    both = judge.judge(130.0, replace(GOOD, warehouse=False, redis=False))
     assert (both.state, both.since) == ("not bidding", 130.0)
     assert [(cause.key, cause.since) for cause in both.causes] == [
         ("redis", 130.0), ("warehouse", 120.0),
     ]  # fmt: skip
     assert judge.judge(140.0, GOOD).since == 140.0
-    again = judge.judge(150.0, GOOD._replace(warehouse=False))
+    again = judge.judge(150.0, replace(GOOD, warehouse=False))
     assert again.causes[0].since == 150.0
-    assert judge.judge(151.0, GOOD._replace(window=window())).note is not None
+    assert judge.judge(151.0, replace(GOOD, window=window())).note is not None
 
 
 def test_what_a_drain_says_comes_after_its_cause() -> None:
     judge = Judge()
-    judge.judge(100.0, GOOD._replace(drains=[drain("it waits")]))
-    read_only = [risk("warehouse", "read_only", "readonly")]
-    found = judge.judge(110.0, GOOD._replace(drains=[drain("it waits")], risks=read_only))
+    judge.judge(100.0, replace(GOOD, drains=[drain("it waits")]))
+    read_only = risks("warehouse", "read_only", "readonly")
+    found = judge.judge(110.0, replace(GOOD, drains=[drain("it waits")], risks=read_only))
     assert [cause.key for cause in found.causes] == ["risk read_only", "drain east 0"]
 
 

@@ -1,4 +1,4 @@
-"""Turns the snapshot of a watch into series of the metrics page (`metrics.WATCHED`)."""
+"""Turns a snapshot into series of the metrics page (`metrics.WATCHED`)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,14 +8,13 @@ from snapbid.base.risks import NAMES
 from snapbid.metrics import Samples
 from snapbid.operations.dashboard.guard import SspStanding
 from snapbid.operations.dashboard.ledger import Standing, is_foreign
-from snapbid.operations.dashboard.watch import CampaignMoney, Watch
+from snapbid.operations.dashboard.snapshot import CampaignMoney, OpsSnapshot
 
 NANO = 1_000_000_000  # CPM in micro-USD, to USD an impression
 
 
-def gauges(watch: Watch) -> dict[str, Samples]:
+def gauges(snapshot: OpsSnapshot) -> dict[str, Samples]:
     """Return series by metric, leaving out what is unknown."""
-    snapshot = watch.snapshot
     series: dict[str, Samples] = {
         "snapbid_store_up": [
             ({"store": name}, float(up))
@@ -28,15 +27,15 @@ def gauges(watch: Watch) -> dict[str, Samples]:
             for name in NAMES[store]
         ],
         "snapbid_clock_difference_seconds": [
-            ({"clock": ", ".join(of.names)}, of.ahead_s) for of in watch.clocks.differences
+            ({"clock": ", ".join(of.names)}, of.ahead_s) for of in snapshot.differences
         ],
         "snapbid_disk_full": [
-            ({"setting": disk.setting}, float(disk.is_full)) for disk in watch.disks()
+            ({"setting": disk.setting}, float(disk.is_full)) for disk in snapshot.disks
         ],
-        "snapbid_spool_bytes": [({}, watch.spool_bytes())],
-        "snapbid_auction_log_spool_bytes": [({}, watch.auction_log_bytes())],
-        **_catalog(watch),
-        **_guard(watch.guard.standings),
+        "snapbid_spool_bytes": [({}, snapshot.spool_bytes)],
+        "snapbid_auction_log_spool_bytes": [({}, snapshot.auction_log_bytes or 0)],
+        **_catalog(snapshot),
+        **_guard(snapshot.standings),
     }
     if snapshot.waiting is not None:
         counters, behind_s, entries, oldest_s, shards, silent = snapshot.waiting
@@ -102,7 +101,7 @@ def state_of(money: CampaignMoney) -> str:
     return "paced" if lacks(figures.remaining_today) else "open"
 
 
-def _money(campaigns: list[CampaignMoney]) -> dict[str, Samples]:
+def _money(campaigns: Sequence[CampaignMoney]) -> dict[str, Samples]:
     spent, held, budgets = [], [], []
     states = Counter({"open": 0, "paced": 0, "spent": 0})
     for money in campaigns:
@@ -125,18 +124,19 @@ def _money(campaigns: list[CampaignMoney]) -> dict[str, Samples]:
     }
 
 
-def _catalog(watch: Watch) -> dict[str, Samples]:
-    publisher, now, campaigns = watch.publisher, time(), watch.snapshot.campaigns
-    series: dict[str, Samples] = {}
-    if campaigns is not None:
-        series["snapbid_catalog_campaigns"] = [({}, campaigns)]
-    if publisher.published_at is not None:
-        series["snapbid_catalog_age_seconds"] = [({}, max(now - publisher.published_at, 0.0))]
-    if publisher.checked_at is not None:
-        series["snapbid_catalog_checked_seconds"] = [({}, max(now - publisher.checked_at, 0.0))]
-    series["snapbid_catalog_bases_total"] = [
-        ({"source": source}, count) for source, count in publisher.bases.items()
-    ]
+def _catalog(snapshot: OpsSnapshot) -> dict[str, Samples]:
+    now = time()
+    series: dict[str, Samples] = {
+        "snapbid_catalog_bases_total": [
+            ({"source": source}, count) for source, count in snapshot.bases.items()
+        ]
+    }
+    if snapshot.campaigns is not None:
+        series["snapbid_catalog_campaigns"] = [({}, snapshot.campaigns)]
+    if snapshot.published_at is not None:
+        series["snapbid_catalog_age_seconds"] = [({}, max(now - snapshot.published_at, 0.0))]
+    if snapshot.checked_at is not None:
+        series["snapbid_catalog_checked_seconds"] = [({}, max(now - snapshot.checked_at, 0.0))]
     return series
 
 

@@ -167,7 +167,8 @@ class OpsServer(ThreadingHTTPServer):
 
     def _metrics(self) -> tuple[bytes, str]:
         watch = self._watch
-        return metrics.exposition(watch.paths.counts, gauges(watch)), metrics.CONTENT_TYPE
+        series = gauges(watch.snapshot)
+        return metrics.exposition(watch.paths.counts, series), metrics.CONTENT_TYPE
 
     def _data(self) -> tuple[bytes, str]:
         return msgspec.json.encode(page(self._watch)), JSON

@@ -5,20 +5,16 @@ It is judged from the figures of the private port. Each cause keeps the time it 
 
 from collections.abc import Iterator, Sequence
 from time import time
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from snapbid.base.risks import Risk
 from snapbid.ledger.admin.audits import STALE_S as AUDIT_STALE_S
-from snapbid.ledger.admin.audits import AuditReport
-from snapbid.ledger.admin.drains import DrainReport
 from snapbid.ledger.admin.parts import names
-from snapbid.operations.dashboard.clocks import ClockDifference
 from snapbid.operations.dashboard.counts import BIDS, FEW, CountWindow
-from snapbid.operations.dashboard.disks import Disk
 from snapbid.operations.dashboard.guard import LIMIT, WARNING, Answers, SspStanding
-from snapbid.operations.dashboard.ledger import Backlog, is_foreign
+from snapbid.operations.dashboard.ledger import is_foreign
+from snapbid.operations.dashboard.snapshot import OpsSnapshot
 from snapbid.operations.preflight import LEDGER
 from snapbid.redisclient.replicas import GRACE_S
 
@@ -67,31 +63,6 @@ class ServingVerdict(Struct, frozen=True):
     note: str | None = None
 
 
-class Facts(NamedTuple):
-    """The input of a verdict; None is unknown."""
-
-    redis: bool | None
-    warehouse: bool | None
-    identity: str | None
-    backlog: Backlog | None
-    window: CountWindow | None
-    has_catalog: bool
-    campaigns: int | None
-    ssps: int | None
-    catalog_checked_s: float | None
-    spool_bytes: int
-    risks: Sequence[Risk] = ()
-    standings: Sequence[SspStanding] = ()
-    disks: Sequence[Disk] = ()
-    clocks: Sequence[ClockDifference] = ()
-    drains: Sequence[DrainReport] = ()
-    audit: AuditReport | None = None
-    audit_age_s: float | None = None
-    redis_why: str = ""
-    closed: str = ""  # why the ledger is
-    warehouse_why: str = ""
-
-
 class Judge:
     """Judges repeatedly, and remembers since when each cause has lasted."""
 
@@ -99,9 +70,9 @@ class Judge:
         self._since: dict[str, float] = {}
         self.verdict = ServingVerdict("unknown", time(), [])
 
-    def judge(self, now: float, facts: Facts) -> ServingVerdict:
+    def judge(self, now: float, snapshot: OpsSnapshot) -> ServingVerdict:
         """Return the verdict at a moment (epoch s)."""
-        found = {cause.key: cause for cause in _causes(facts)}
+        found = {cause.key: cause for cause in _causes(snapshot, now)}
         self._since = {key: self._since.get(key, now) for key in found}
         causes = [
             Cause(cause.key, cause.stops, cause.text, cause.remedy, self._since[cause.key])
@@ -113,17 +84,17 @@ class Judge:
         state: State = "degraded" if causes else "bidding"
         if any(cause.stops for cause in causes):
             state = "not bidding"
-        elif facts.redis is None:
+        elif snapshot.redis is None:
             state = "unknown"
         since = self.verdict.since if state == self.verdict.state else now
-        self.verdict = ServingVerdict(state, since, causes, _note(facts))
+        self.verdict = ServingVerdict(state, since, causes, _note(snapshot))
         return self.verdict
 
 
-def _note(facts: Facts) -> str | None:
-    if facts.window is not None and not facts.window.total(BIDS):
-        return f"no bid request in the last {facts.window.seconds:.0f} s"
-    over = [each for each in facts.standings if each.level and not _is_troubled(each)]
+def _note(snapshot: OpsSnapshot) -> str | None:
+    if snapshot.window is not None and not snapshot.window.total(BIDS):
+        return f"no bid request in the last {snapshot.window.seconds:.0f} s"
+    over = [each for each in snapshot.standings if each.level and not _is_troubled(each)]
     if over:
         share = max(each.answers["15m"].share for each in over)
         ssps = ", ".join(each.ssp for each in over)
@@ -131,25 +102,25 @@ def _note(facts: Facts) -> str | None:
     return None
 
 
-def _causes(facts: Facts) -> Iterator[Cause]:
-    yield from _of_stores(facts)
-    yield from _of_ledger(facts)
-    yield from _of_audit(facts)
-    yield from _of_setup(facts)
-    if facts.window is not None:
-        for cause in _of_traffic(facts.window):
-            if facts.redis is not False or cause.key != "store_down":  # reported above
+def _causes(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
+    yield from _of_stores(snapshot)
+    yield from _of_ledger(snapshot)
+    yield from _of_audit(snapshot)
+    yield from _of_setup(snapshot, now)
+    if snapshot.window is not None:
+        for cause in _of_traffic(snapshot.window):
+            if snapshot.redis is not False or cause.key != "store_down":  # reported above
                 yield cause
-    yield from _of_ssps(facts.standings)
-    yield from _of_machines(facts)
-    for risk in facts.risks:
+    yield from _of_ssps(snapshot.standings)
+    yield from _of_machines(snapshot)
+    for risk in snapshot.all_risks():
         stops = risk.name == LEDGER or (risk.store == "redis" and risk.severity == "readonly")
         yield Cause(f"risk {risk.name}", stops, risk.text, risk.remedy)
 
 
-def _of_machines(facts: Facts) -> Iterator[Cause]:
+def _of_machines(snapshot: OpsSnapshot) -> Iterator[Cause]:
     """Yield causes in disks, clocks and drains."""
-    for disk in facts.disks:
+    for disk in snapshot.disks:
         if disk.is_full:
             yield Cause(
                 f"disk {disk.setting}",
@@ -160,14 +131,14 @@ def _of_machines(facts: Facts) -> Iterator[Cause]:
                 "free space there (df -h, df -i): notices cannot be spooled while Redis is "
                 "unavailable, and changed campaigns do not reach the workers",
             )
-    for difference in facts.clocks:
+    for difference in snapshot.differences:
         yield Cause(
             f"clock {', '.join(difference.names)}",
             False,
             f"{difference}: budgets, holds and days depend on them",
             "set the clock and synchronise it with a time service (timedatectl, chronyc tracking)",
         )
-    for drain in facts.drains:
+    for drain in snapshot.drains:
         for number, trouble in enumerate(drain.troubles):
             yield Cause(
                 f"drain {drain.host} {number}",
@@ -178,33 +149,33 @@ def _of_machines(facts: Facts) -> Iterator[Cause]:
             )
 
 
-def _of_stores(facts: Facts) -> Iterator[Cause]:
-    if facts.closed:
+def _of_stores(snapshot: OpsSnapshot) -> Iterator[Cause]:
+    if snapshot.closed:
         yield Cause(
             "closed",
             True,
-            f"the ledger of SNAPBID_REDIS_URL is closed, {facts.closed}: requests get a 204, "
+            f"the ledger of SNAPBID_REDIS_URL is closed, {snapshot.closed}: requests get a 204, "
             "events a 503, notices wait on disk",
             "when snapbid ledger move has ended, set SNAPBID_REDIS_URL to the new ledger, and "
             "restart the drain and serve; --undo opens the old one again",
         )
-    elif facts.redis is False:
+    elif snapshot.redis is False:
         yield Cause(
             "redis",
             True,
-            f"Redis does not answer{_because(facts.redis_why)}: requests get a 204, events a 503, "
-            "notices wait on disk",
+            f"Redis does not answer{_because(snapshot.redis_why)}: requests get a 204, events "
+            "a 503, notices wait on disk",
             "check Redis, its log and SNAPBID_REDIS_URL; bidding resumes by itself",
         )
-    if facts.warehouse is False:
+    if snapshot.warehouse is False:
         yield Cause(
             "warehouse",
             False,
-            f"PostgreSQL does not answer{_because(facts.warehouse_why)}: bidding continues, "
+            f"PostgreSQL does not answer{_because(snapshot.warehouse_why)}: bidding continues, "
             "reports fail, counts and events wait in Redis",
             "check PostgreSQL, its log and SNAPBID_DATABASE_URL",
         )
-    if facts.spool_bytes:
+    if snapshot.spool_bytes:
         yield Cause(
             "spool",
             False,
@@ -217,8 +188,8 @@ def _because(why: str) -> str:
     return f" ({why})" if why else ""
 
 
-def _of_ledger(facts: Facts) -> Iterator[Cause]:
-    backlog = facts.backlog
+def _of_ledger(snapshot: OpsSnapshot) -> Iterator[Cause]:
+    backlog = snapshot.waiting
     if backlog is None:
         return
     if backlog.unavailable:
@@ -240,7 +211,7 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
             "start the node that failed, or add a replica (redis-cli --cluster check); writes wait"
             " for it by themselves",
         )
-    foreign = sum(is_foreign(shard, facts.identity) for shard in backlog.shards)
+    foreign = sum(is_foreign(shard, snapshot.identity) for shard in backlog.shards)
     if foreign:
         yield Cause(
             "foreign",
@@ -248,7 +219,7 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
             "the ledger in Redis belongs to another warehouse",
             "correct SNAPBID_REDIS_URL or SNAPBID_DATABASE_URL, or run snapbid ledger adopt",
         )
-    elif any(risk.name == LEDGER for risk in facts.risks):
+    elif any(risk.name == LEDGER for risk in snapshot.all_risks()):
         pass  # reported as a risk
     elif not all(shard is None or shard.is_confirmed for shard in backlog.shards):
         yield Cause(
@@ -280,8 +251,8 @@ def _of_ledger(facts: Facts) -> Iterator[Cause]:
             )
 
 
-def _of_audit(facts: Facts) -> Iterator[Cause]:
-    audit, age_s = facts.audit, facts.audit_age_s
+def _of_audit(snapshot: OpsSnapshot) -> Iterator[Cause]:
+    audit, age_s = snapshot.audit, snapshot.audit_age_s
     if audit is None or age_s is None:
         return
     if found := sum(audit.counts.values()):
@@ -294,7 +265,7 @@ def _of_audit(facts: Facts) -> Iterator[Cause]:
             f"{first.second:,}{' …' if found > 1 else ''}",
             "see the runbook, SnapbidAuditDifference; the log of the drain has more of them",
         )
-    if age_s > AUDIT_STALE_S and facts.drains and facts.redis and facts.warehouse:
+    if age_s > AUDIT_STALE_S and snapshot.drains and snapshot.redis and snapshot.warehouse:
         yield Cause(
             "audit age",
             False,
@@ -303,24 +274,24 @@ def _of_audit(facts: Facts) -> Iterator[Cause]:
         )
 
 
-def _of_setup(facts: Facts) -> Iterator[Cause]:
-    if not facts.has_catalog:
+def _of_setup(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
+    if not snapshot.has_catalog:
         yield Cause(
             "catalog",
             True,
             "no campaigns are loaded yet",
             "check the log of serve: the warehouse is unavailable, or snapbid migrate has not run",
         )
-    if facts.ssps == 0:
+    if snapshot.registered == 0:
         yield Cause("ssps", True, "no SSP is registered", "run snapbid ssp add ID")
-    if facts.campaigns == 0:
+    if snapshot.campaigns == 0:
         yield Cause("campaigns", True, "there is no campaign", "run snapbid campaign import FILE")
-    checked = facts.catalog_checked_s
-    if facts.warehouse and checked is not None and checked > STALE_S:
+    checked_at = snapshot.checked_at
+    if snapshot.warehouse and checked_at is not None and now - checked_at > STALE_S:
         yield Cause(
             "stale",
             False,
-            f"campaigns are {checked / 60:.0f} min old",
+            f"campaigns are {(now - checked_at) / 60:.0f} min old",
             "check the log of serve",
         )
 

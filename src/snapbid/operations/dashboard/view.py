@@ -7,7 +7,7 @@ one.
 
 import platform
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import time
 from typing import Final
 
@@ -21,9 +21,10 @@ from snapbid.operations.dashboard.counts import BIDS, NOTICES, WHOLE, CountWindo
 from snapbid.operations.dashboard.gauges import NANO, state_of
 from snapbid.operations.dashboard.guard import SspStanding
 from snapbid.operations.dashboard.ledger import SspTraffic
+from snapbid.operations.dashboard.snapshot import CampaignMoney
 from snapbid.operations.dashboard.trends import SPANS, Rates, TrendPoint
 from snapbid.operations.dashboard.verdict import ServingVerdict
-from snapbid.operations.dashboard.watch import CampaignMoney, Watch
+from snapbid.operations.dashboard.watch import Watch
 
 EXPLAIN: Final = "snapbid explain SSP FILE names the first rule that refuses each campaign"
 CAPACITY: Final = "more workers, a faster Redis, or a longer tmax; the latency shows where it goes"
@@ -202,7 +203,7 @@ class Page(Struct):
     ssps_known: int | None
     notices: dict[str, dict[str, int]]
     event_codes: dict[str, int]
-    drains: list[DrainReport]
+    drains: Sequence[DrainReport]
     audit_differences: int | None  # of the last self-audit
     audit_age_s: float | None
     drain_waiting: int | None
@@ -228,9 +229,8 @@ class Page(Struct):
 def page(watch: Watch) -> Page:
     """Build the document."""
     at, snapshot = time(), watch.snapshot
-    window = watch.history.window()
-    rows = _ssps(window, snapshot.ssps, watch.guard.standings)
-    publisher, waiting, money = watch.publisher, snapshot.waiting, snapshot.money
+    window, waiting, money = snapshot.window, snapshot.waiting, snapshot.money
+    rows = _ssps(window, snapshot.ssps, snapshot.standings)
     return Page(
         at=at,
         about=_about(watch),
@@ -241,7 +241,7 @@ def page(watch: Watch) -> Page:
         warehouse=snapshot.warehouse,
         shards=watch.settings.shards,
         unavailable=[] if waiting is None else waiting.unavailable,
-        risks=[risk for risks in snapshot.risks.values() for risk in risks],
+        risks=snapshot.all_risks(),
         now=watch.trends.rates(NOW_S),
         quantiles=QUANTILES,
         latency=_latency(window),
@@ -260,8 +260,8 @@ def page(watch: Watch) -> Page:
         drain_behind_s=waiting and waiting.behind_s,
         event_queue=waiting and waiting.entries,
         event_queue_age_s=waiting and waiting.oldest_s,
-        spool_bytes=watch.spool_bytes(),
-        auction_log_bytes=None if watch.paths.auction_log is None else watch.auction_log_bytes(),
+        spool_bytes=snapshot.spool_bytes,
+        auction_log_bytes=snapshot.auction_log_bytes,
         auction_log_lost=0 if window is None else window.total("snapbid_auction_log_lost_total"),
         budgets=None
         if snapshot.money is None
@@ -283,8 +283,8 @@ def page(watch: Watch) -> Page:
         if snapshot.suspensions is None
         else [_suspension(each) for each in snapshot.suspensions[:MOST]],
         suspended=None if snapshot.suspensions is None else len(snapshot.suspensions),
-        catalog_age_s=_age(at, publisher.published_at),
-        catalog_checked_s=_age(at, publisher.checked_at),
+        catalog_age_s=_age(at, snapshot.published_at),
+        catalog_checked_s=_age(at, snapshot.checked_at),
     )
 
 
@@ -311,7 +311,7 @@ def _latency(window: CountWindow | None) -> list[Latency]:
 
 def _ssps(
     window: CountWindow | None,
-    known: dict[str, SspTraffic] | None,
+    known: Mapping[str, SspTraffic] | None,
     standings: Sequence[SspStanding],
 ) -> list[SspRow]:
     """Return the SSPs, those with most requests first."""

@@ -1,10 +1,11 @@
-"""The thread that reads the private port's figures beyond the workers' counters.
+"""The thread that reads the private port's figures into its snapshot.
 
-It reads every few seconds even if no page is open, so that the load does not depend on clients. A
-figure that cannot be read is None, shown as unknown; the others are still updated.
+It reads every few seconds even if no page is open, so that the load does not depend on clients. If
+a figure cannot be read, the others are still updated.
 """
 
 import asyncio
+import contextlib
 import datetime
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,22 +24,21 @@ from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.risks import Risk, RiskLog, StoreName
 from snapbid.base.settings import VARIABLES, StoreSettings
 from snapbid.base.tasks import LoopThread, end
-from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.ledger.admin import closing
-from snapbid.ledger.admin.audits import AuditReport, fetch_audit
-from snapbid.ledger.admin.drains import DrainReport, fetch_reports
+from snapbid.ledger.admin.audits import fetch_audit
+from snapbid.ledger.admin.drains import fetch_reports
 from snapbid.ledger.admin.parts import name, of_each
 from snapbid.ledger.bids.clock import OwnClock, compare
 from snapbid.operations import preflight
 from snapbid.operations.dashboard import ledger
 from snapbid.operations.dashboard.clocks import POSTGRES, REDIS, ClockWatch
 from snapbid.operations.dashboard.counts import CountHistory
-from snapbid.operations.dashboard.disks import Disk, look_at
 from snapbid.operations.dashboard.guard import Guard
-from snapbid.operations.dashboard.ledger import Backlog, SspTraffic, TrafficReader
+from snapbid.operations.dashboard.ledger import TrafficReader
+from snapbid.operations.dashboard.snapshot import CampaignMoney, Disk, OpsSnapshot
 from snapbid.operations.dashboard.trends import Trends
-from snapbid.operations.dashboard.verdict import Facts, Judge
-from snapbid.operations.spending import Spending, SpendingReader
+from snapbid.operations.dashboard.verdict import Judge
+from snapbid.operations.spending import SpendingReader
 from snapbid.redisclient import connection
 from snapbid.warehouse import fence, registry, suspensions, watching
 from snapbid.warehouse import risks as warehouse_risks
@@ -91,39 +91,8 @@ class WarehouseFacts(NamedTuple):
     budgeted: watching.Budgeted
 
 
-class CampaignMoney(NamedTuple):
-    """A budgeted campaign's money, and the cost of one of its bids in USD."""
-
-    of: Spending
-    cost: float
-
-
-class OpsSnapshot(msgspec.Struct, frozen=True):
-    """The latest figures; None is unknown: not read yet, or unreadable."""
-
-    redis: bool | None = None
-    redis_why: str = ""  # why it does not answer
-    closed: str = ""  # why the ledger is closed (admin/closing.py)
-    warehouse: bool | None = None
-    warehouse_why: str = ""
-    clocks: dict[str, OwnClock] = {}  # our clock compared with each other one, by its owner
-    drains: list[DrainReport] = []  # that reported recently
-    audit: AuditReport | None = None  # the last self-audit
-    audit_age_s: float | None = None
-    identity: str | None = None  # the warehouse's
-    risks: dict[StoreName, list[Risk]] = {}  # of the stores checked so far
-    waiting: Backlog | None = None
-    ssps: dict[str, SspTraffic] | None = None
-    campaigns: int | None = None  # as last read from the warehouse
-    budgeted: int | None = None
-    suspensions: list[CreativeSuspension] | None = None
-    money: list[CampaignMoney] | None = None
-    unlimited: list[watching.CampaignDay] | None = None
-    converted: list[watching.CampaignConversions] | None = None
-
-
 class Watch:
-    """Reads until stopped; other threads read `snapshot` and `history`."""
+    """Reads until stopped; other threads read `snapshot`, `trends` and the judge's verdict."""
 
     def __init__(
         self,
@@ -133,7 +102,11 @@ class Watch:
         risk_log: RiskLog,
     ) -> None:
         self._settings = settings
+        self._publisher = publisher
         self._risk_log = risk_log
+        self._history = CountHistory()
+        self._guard = Guard()
+        self._clocks = ClockWatch()
         self._ahead_s = 0.0  # how far our clock is ahead of that of Redis
         self._logged_clocks: frozenset[tuple[str, ...]] = frozenset()
         self._known: WarehouseFacts | None = None
@@ -141,14 +114,10 @@ class Watch:
         self._known_version: float | None = None  # when the catalog known then was published
         self._thread = LoopThread("watch", self._read_all)
         self.paths = paths
-        self.publisher = publisher
         self.settings = settings
         self.started_at = time()
-        self.history = CountHistory()
-        self.guard = Guard()
         self.trends = Trends(paths.counts)
         self.judge = Judge()
-        self.clocks = ClockWatch()
         self.snapshot = OpsSnapshot()
 
     def start(self) -> None:
@@ -156,15 +125,6 @@ class Watch:
 
     def stop(self) -> None:
         self._thread.stop()
-
-    def spool_bytes(self) -> int:
-        """Return the size of the notices spooled on this machine."""
-        return sum(map(_size, self.paths.spool.glob("*.spool")))
-
-    def auction_log_bytes(self) -> int:
-        """Return the size of this machine's unconverted chunks of the auction log."""
-        directory = self.paths.auction_log
-        return 0 if directory is None else sum(map(_size, directory.glob("*.rows")))
 
     async def _read_all(self) -> None:
         shards = self._settings.shards
@@ -192,24 +152,37 @@ class Watch:
 
     async def _read_counters(self) -> bool:
         now, counts = time(), await asyncio.to_thread(metrics.read, self.paths.counts)
-        self.history.add(now, counts)
-        self.guard.add(now, counts)
+        self._history.add(now, counts)
+        self._guard.add(now, counts)
         await asyncio.to_thread(self.trends.add, now, counts)
         self._look_at_clocks()
-        self.judge.judge(now, self._facts(now))
+        log, publisher = self.paths.auction_log, self._publisher
+        self._update(
+            window=self._history.window(),
+            standings=self._guard.standings,
+            differences=self._clocks.differences,
+            disks=self._disks(),
+            spool_bytes=_size(self.paths.spool, "*.spool"),
+            auction_log_bytes=None if log is None else _size(log, "*.rows"),
+            has_catalog=self._settings.catalog_path.exists(),
+            published_at=publisher.published_at,
+            checked_at=publisher.checked_at,
+            bases=dict(publisher.bases),
+        )
+        self.judge.judge(now, self.snapshot)
         return True
 
-    def disks(self) -> list[Disk]:
+    def _disks(self) -> list[Disk]:
         """Return how full the disks are on which this machine writes."""
         settings = self._settings
-        disks = [look_at(VARIABLES["home"], settings.home, settings.spool_max_bytes)]
+        disks = [Disk.of(VARIABLES["home"], settings.home, settings.spool_max_bytes)]
         if settings.auction_log is not None:
-            disks.append(look_at(VARIABLES["auction_log"], settings.auction_log, LOG_BYTES))
+            disks.append(Disk.of(VARIABLES["auction_log"], settings.auction_log, LOG_BYTES))
         return [disk for disk in disks if disk is not None]
 
     def _look_at_clocks(self) -> None:
-        self.clocks.look(self.snapshot.clocks, monotonic())
-        differences = {each.names: each for each in self.clocks.differences}
+        self._clocks.look(self.snapshot.clocks, monotonic())
+        differences = {each.names: each for each in self._clocks.differences}
         for names, difference in differences.items():
             if names not in self._logged_clocks:
                 logger.warning(
@@ -222,31 +195,6 @@ class Watch:
                 {"clocks": " and ".join(names)},
             )
         self._logged_clocks = frozenset(differences)
-
-    def _facts(self, now: float) -> Facts:
-        snapshot, checked_at = self.snapshot, self.publisher.checked_at
-        return Facts(
-            redis=snapshot.redis,
-            redis_why=snapshot.redis_why,
-            closed=snapshot.closed,
-            warehouse=snapshot.warehouse,
-            warehouse_why=snapshot.warehouse_why,
-            identity=snapshot.identity,
-            backlog=snapshot.waiting,
-            window=self.history.window(),
-            has_catalog=self._settings.catalog_path.exists(),
-            campaigns=snapshot.campaigns,
-            ssps=None if self._known is None else len(self._known.ssps),
-            catalog_checked_s=None if checked_at is None else now - checked_at,
-            spool_bytes=self.spool_bytes(),
-            risks=[risk for risks in snapshot.risks.values() for risk in risks],
-            disks=self.disks(),
-            clocks=self.clocks.differences,
-            drains=snapshot.drains,
-            audit=snapshot.audit,
-            audit_age_s=snapshot.audit_age_s,
-            standings=self.guard.standings,
-        )
 
     async def _read_redis(self) -> bool:
         try:
@@ -293,7 +241,7 @@ class Watch:
         return True
 
     async def _read_warehouse(self) -> bool:
-        published, started = self.publisher.published_at, monotonic()
+        published, started = self._publisher.published_at, monotonic()
         same = self._known is not None and published == self._known_version
         is_known = same and started - self._known_at < WAREHOUSE_S
         today = datetime.datetime.now(datetime.UTC).date()
@@ -328,6 +276,7 @@ class Watch:
         self._update(
             warehouse=True,
             identity=identity,
+            registered=len(ssps),
             campaigns=campaigns,
             budgeted=budgeted.known,
             unlimited=unlimited,
@@ -400,9 +349,10 @@ async def repeat(read: Callable[[], Awaitable[bool]], every_s: float) -> None:
         await asyncio.sleep(max(every_s, took_s * SHARE) if done else min(every_s, RETRY_S))
 
 
-def _size(path: Path) -> int:
-    """Return the size of a file in bytes, 0 once it is gone."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+def _size(folder: Path, pattern: str) -> int:
+    """Return the size in bytes of a folder's files that match."""
+    size = 0
+    for path in folder.glob(pattern):
+        with contextlib.suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size

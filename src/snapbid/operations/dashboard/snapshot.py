@@ -1,0 +1,102 @@
+"""What the private port knows at a moment: figures from the stores, the counters and this machine.
+
+A figure that could not be read is None, shown as unknown.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from snapbid.base.risks import Risk, StoreName
+from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.ledger.admin.audits import AuditReport
+from snapbid.ledger.admin.drains import DrainReport
+from snapbid.ledger.bids.clock import OwnClock
+from snapbid.operations.dashboard.clocks import ClockDifference
+from snapbid.operations.dashboard.counts import CountWindow
+from snapbid.operations.dashboard.guard import SspStanding
+from snapbid.operations.dashboard.ledger import Backlog, SspTraffic
+from snapbid.operations.spending import Spending
+from snapbid.warehouse import watching
+
+FEW_FILES: Final = 100
+
+
+class Disk(NamedTuple):
+    """The disk of a setting's directory: bytes that are free, and that may be needed at once."""
+
+    setting: str
+    path: Path
+    free: int
+    needed: int
+    files: int | None  # inodes left; None if there is no limit
+
+    @property
+    def is_full(self) -> bool:
+        return self.free < self.needed or (self.files is not None and self.files < FEW_FILES)
+
+    @classmethod
+    def of(cls, setting: str, path: Path, needed: int) -> "Disk | None":
+        """Return the disk of a directory; None if the directory does not exist."""
+        try:
+            found = os.statvfs(path)
+        except OSError:
+            return None
+        files = found.f_favail if found.f_files else None
+        return cls(setting, path, found.f_bavail * found.f_frsize, needed, files)
+
+
+class CampaignMoney(NamedTuple):
+    """A budgeted campaign's money, and the cost of one of its bids in USD."""
+
+    of: Spending
+    cost: float
+
+
+class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The latest figures."""
+
+    # Redis: the ledger, its drains and the audit.
+    redis: bool | None = None
+    redis_why: str = ""  # why it does not answer
+    closed: str = ""  # why the ledger is closed (admin/closing.py)
+    waiting: Backlog | None = None
+    drains: Sequence[DrainReport] = ()  # that reported recently
+    audit: AuditReport | None = None  # the last self-audit
+    audit_age_s: float | None = None
+    ssps: Mapping[str, SspTraffic] | None = None
+    money: Sequence[CampaignMoney] | None = None
+
+    # The warehouse, as last read.
+    warehouse: bool | None = None
+    warehouse_why: str = ""
+    identity: str | None = None
+    registered: int | None = None  # SSPs
+    campaigns: int | None = None
+    budgeted: int | None = None
+    suspensions: Sequence[CreativeSuspension] | None = None
+    unlimited: Sequence[watching.CampaignDay] | None = None
+    converted: Sequence[watching.CampaignConversions] | None = None
+
+    # Both stores.
+    risks: Mapping[StoreName, Sequence[Risk]] = {}  # of the stores checked so far
+    clocks: Mapping[str, OwnClock] = {}  # our clock compared with each other one, by its owner
+
+    # This machine.
+    window: CountWindow | None = None
+    standings: Sequence[SspStanding] = ()
+    differences: Sequence[ClockDifference] = ()
+    disks: Sequence[Disk] = ()
+    spool_bytes: int = 0
+    auction_log_bytes: int | None = None  # not yet converted; None without an auction log
+    has_catalog: bool = False
+    published_at: float | None = None  # epoch s
+    checked_at: float | None = None
+    bases: Mapping[str, int] = {}  # number of bases by source
+
+    def all_risks(self) -> list[Risk]:
+        """Return the risks of both stores."""
+        return [risk for risks in self.risks.values() for risk in risks]
