@@ -1,6 +1,6 @@
 """`snapbid audience`: define, list and remove audiences."""
 
-from typing import TYPE_CHECKING, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -94,10 +94,7 @@ def audience_hash(file: str) -> None:
     """
     from snapbid.campaigns.member_file import in_hex
 
-    async def work(connection: "asyncpg.Connection") -> list[int]:
-        return await _hashes(connection, file)
-
-    for member in console.in_warehouse(work):
+    for member in console.in_warehouse(_hashes, file):
         click.echo(f"hash {in_hex(member)}")
 
 
@@ -163,15 +160,13 @@ def _read(file: str) -> "tuple[Audience, ...]":
     from snapbid.drain.audiences import AUDIENCES
 
     try:
-        with click.open_file(file, "rb") as opened:
-            document = json.loads(opened.read(), parse_float=Decimal)
+        with console.opened(file) as source:
+            document = json.loads(source.read(), parse_float=Decimal)
         return parse(document, AUDIENCES)
     except CampaignError as error:
         raise console.Refused("\n".join(map(str, error.mistakes))) from error
     except (ValueError, RecursionError) as error:
         raise console.Refused(f"{file} is not JSON: {error}") from error
-    except OSError as error:
-        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
 
 
 async def _hashes(connection: "asyncpg.Connection", file: str) -> list[int]:
@@ -183,14 +178,12 @@ async def _hashes(connection: "asyncpg.Connection", file: str) -> list[int]:
     families = await registry.fetch_families(connection)
     key = PersonKey((await persons.fetch_suppression(connection)).key)
     try:
-        with click.open_file(file, "rb") as opened:
-            return list(read_members(cast("BinaryIO", opened), key, families))
+        with console.opened(file) as source:
+            return list(read_members(source, key, families))
     except MemberError as error:
         raise console.Refused(
             "\n".join(f"{file}: {each}" for each in str(error).split("\n"))
         ) from error
-    except OSError as error:
-        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _shown(listed: "Listed") -> dict[str, object]:

@@ -9,8 +9,6 @@ from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
 if TYPE_CHECKING:
-    import asyncpg
-
     from snapbid.warehouse.audit import AuditEntry, Kind
 
 KINDS = ("ssp", "campaign", "product", "key", "token", "creative", "person", "audience")
@@ -56,12 +54,9 @@ def audit(
     """
     from snapbid.warehouse import audit as trail
 
-    async def work(connection: "asyncpg.Connection") -> "list[AuditEntry]":
-        return await trail.fetch(
-            connection, object=object, kind=kind, since=since, until=until, most=limit
-        )
-
-    entries = console.in_warehouse(work)
+    entries = console.in_warehouse(
+        trail.fetch, object=object, kind=kind, since=since, until=until, most=limit
+    )
     if as_json:
         console.print_json(entries)
         return

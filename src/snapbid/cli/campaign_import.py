@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
@@ -53,8 +53,7 @@ def import_campaigns(file: str, strict: bool) -> None:
     gc.disable()  # a large file makes millions of objects and no cyclic garbage
 
     try:
-        with click.open_file(file, "rb") as opened:
-            source = cast("BinaryIO", opened)
+        with console.opened(file) as source:
 
             async def work(connection: "asyncpg.Connection") -> "ImportCounts":
                 known = await console.known_names(connection)
@@ -65,8 +64,6 @@ def import_campaigns(file: str, strict: bool) -> None:
     except _MistakesError as error:
         why = str(error.__cause__ or error)
         raise console.Refused("\n".join([why, *_lines(warnings)])) from error
-    except OSError as error:
-        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
     total = counts.added + counts.changed + counts.unchanged
     click.echo(
         f"{console.counted(total, 'campaign')} imported: {counts.added} added, "

@@ -3,7 +3,7 @@
 import csv
 import sys
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import date
 from typing import TYPE_CHECKING
 
 import click
@@ -12,15 +12,12 @@ from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
 if TYPE_CHECKING:
-    import asyncpg
-
     from snapbid.warehouse.conversions import Performance
 
 NARROW = (
     "campaign", "imps", "spend", "registrations", "first_deposits", "net_deposits",
     "gross_revenue", "return_on_spend",
 )  # fmt: skip
-DAY = click.DateTime(["%Y-%m-%d"])
 
 
 @click.command(
@@ -33,14 +30,14 @@ DAY = click.DateTime(["%Y-%m-%d"])
     ],
 )
 @click.argument("campaign_ids", metavar="[ID]...", nargs=-1)
-@click.option("--from", "first", type=DAY, help="The first UTC day; by default all.")
-@click.option("--to", "last", type=DAY, help="The last UTC day; by default all.")
+@click.option("--from", "first", type=console.day, help="The first UTC day; by default all.")
+@click.option("--to", "last", type=console.day, help="The last UTC day; by default all.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def campaign_performance(
     campaign_ids: tuple[str, ...],
-    first: datetime | None,
-    last: datetime | None,
+    first: date | None,
+    last: date | None,
     as_csv: bool,
     as_json: bool,
 ) -> None:
@@ -53,14 +50,10 @@ def campaign_performance(
 
     if as_csv and as_json:
         raise console.WrongInput("--csv and --json exclude each other")
-    days = (_day(first, date.min), _day(last, date.max))
+    days = (first or date.min, last or date.max)
     if days[0] > days[1]:
         raise console.WrongInput("--to must not be before --from")
-
-    async def work(connection: "asyncpg.Connection") -> "list[Performance]":
-        return await conversions.fetch_performance(connection, *days, campaign_ids or None)
-
-    rows = console.in_warehouse(work)
+    rows = console.in_warehouse(conversions.fetch_performance, *days, campaign_ids or None)
     if as_json:
         console.print_json(
             {name: _number(it) for name, it in row._asdict().items()} for row in rows
@@ -89,10 +82,6 @@ def _print_csv(rows: "Sequence[Performance]") -> None:
     for row in rows:
         numbers = [row.conversions.get(event, 0) for event in events]
         writer.writerow([*(getattr(row, name) for name in columns), *numbers])
-
-
-def _day(moment: datetime | None, otherwise: date) -> date:
-    return otherwise if moment is None else moment.date()
 
 
 def _number(value: object) -> object:

@@ -154,26 +154,16 @@ def campaign_delete(campaign_id: str) -> None:
     """
     from snapbid.warehouse import campaigns
 
-    async def work(connection: "asyncpg.Connection") -> None:
-        await campaigns.delete(connection, campaign_id)
-
-    try:
-        console.in_warehouse(work)
-    except campaigns.UnknownCampaignError as error:
-        raise console.Refused(str(error)) from error
+    with console.refusing(campaigns.UnknownCampaignError):
+        console.in_warehouse(campaigns.delete, campaign_id)
     click.echo(f"{console.one_line(campaign_id)}: deleted")
 
 
 def _set_status(campaign_id: str, status: Any) -> None:
     from snapbid.warehouse import campaigns
 
-    async def work(connection: "asyncpg.Connection") -> bool:
-        return await campaigns.set_status(connection, campaign_id, status)
-
-    try:
-        changed = console.in_warehouse(work)
-    except campaigns.UnknownCampaignError as error:
-        raise console.Refused(str(error)) from error
+    with console.refusing(campaigns.UnknownCampaignError):
+        changed = console.in_warehouse(campaigns.set_status, campaign_id, status)
     click.echo(f"{console.one_line(campaign_id)}: {status}{'' if changed else ' already'}")
 
 

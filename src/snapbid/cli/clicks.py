@@ -25,8 +25,6 @@ def click_show(click_id: str) -> None:
     `auction` is the beginning of the digest of auction and impression, null if the request's
     privacy signals did not permit it. About the person it only says whether the request named one.
     """
-    import msgspec
-
     from snapbid.campaigns.click_id import NO_AUCTION, Click, read
     from snapbid.warehouse import conversions
 
@@ -54,7 +52,7 @@ def click_show(click_id: str) -> None:
         "auction": None if found.auction == NO_AUCTION else found.auction.hex(),
         "person": found.person != 0,
     }
-    click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
+    console.print_object(shown)
 
 
 @clicks.command("rotate", examples=["snapbid click rotate"])

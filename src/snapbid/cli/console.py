@@ -3,11 +3,13 @@
 Commands import their dependencies when they run, so that `snapbid --help` is quick.
 """
 
+import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import click
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Settings)
 T = TypeVar("T")
-Work = Callable[["asyncpg.Connection"], Awaitable[T]]
+P = ParamSpec("P")
 
 
 class Refused(click.ClickException):
@@ -52,15 +54,42 @@ class WrongInput(Refused):
     exit_code = 2
 
 
+@contextlib.contextmanager
+def refusing(*errors: type[Exception]) -> Iterator[None]:
+    """Raise Refused, with the same message, in place of these errors."""
+    try:
+        yield
+    except errors as error:
+        raise Refused(str(error)) from error
+
+
+@contextlib.contextmanager
+def opened(file: str) -> Iterator[BinaryIO]:
+    """Open a file to read, stdin if it is `-`. Raises Refused, also if reading fails."""
+    try:
+        with click.open_file(file, "rb") as source:
+            yield cast("BinaryIO", source)
+    except OSError as error:
+        raise Refused(f"{file} cannot be read: {error.strerror}") from error
+
+
+def day(text: str) -> date:
+    """Read an option like 2026-01-31: a type of click's."""
+    try:
+        if len(text) != 10:  # Python reads other forms, too
+            raise ValueError
+        return date.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"must be a day like 2026-01-31, found {text[:40]!a}") from None
+
+
 def running(settings: Settings) -> dict[str, str] | None:
     """Return the settings of the embedded instance that runs in our home, or None."""
     from snapbid.embedded.home import running_env
     from snapbid.embedded.process import EmbeddedError
 
-    try:
+    with refusing(EmbeddedError):
         return running_env(settings.home)
-    except EmbeddedError as error:
-        raise Refused(str(error)) from error
 
 
 def database_url(settings: Settings) -> str:
@@ -126,10 +155,8 @@ def with_shards(settings: S) -> S:
 
     from snapbid.operations import preflight
 
-    try:
+    with refusing(preflight.VolatileStoreError):
         shards = asyncio.run(preflight.find_shards(settings))
-    except preflight.VolatileStoreError as error:
-        raise Refused(str(error)) from error
     if shards is None:
         raise Refused("no node of the cluster answers (SNAPBID_REDIS_URL)")
     return preflight.with_shards(settings, shards)
@@ -145,14 +172,16 @@ def check_ledger(settings: StoreSettings) -> StoreSettings:
     from snapbid.operations import preflight
 
     settings = with_shards(settings)
-    try:
+    with refusing(preflight.VolatileStoreError):
         asyncio.run(preflight.check_ledger(settings))
-    except preflight.VolatileStoreError as error:
-        raise Refused(str(error)) from error
     return settings
 
 
-def in_warehouse(work: Work[T]) -> T:
+def in_warehouse(
+    work: "Callable[Concatenate[asyncpg.Connection, P], Awaitable[T]]",
+    *args: P.args,
+    **more: P.kwargs,
+) -> T:
     """Run `work` on a connection to the warehouse; its changes are audited under this command."""
     dsn = database_url(load(os.environ))
     context = click.get_current_context()
@@ -162,7 +191,7 @@ def in_warehouse(work: Work[T]) -> T:
 
         connection = await audit.connect(dsn, _full_name(context))
         try:
-            return await work(connection)
+            return await work(connection, *args, **more)
         finally:
             await connection.close()
 
@@ -265,6 +294,13 @@ def print_json(values: Iterable[object]) -> None:
     import msgspec
 
     print_raw_json(msgspec.json.encode(value).decode() for value in values)
+
+
+def print_object(value: object) -> None:
+    """Print a value as a JSON object, indented."""
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def print_raw_json(texts: Iterable[str]) -> None:

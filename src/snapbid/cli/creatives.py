@@ -1,17 +1,11 @@
 """`snapbid creative`: list and resume creatives suspended at an SSP."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import click
 
 from snapbid.cli import console
 from snapbid.cli.shell import ShellGroup
-
-if TYPE_CHECKING:
-    import asyncpg
-
-    from snapbid.campaigns.suspensions import CreativeSuspension
 
 COLUMNS = ("campaign", "creative", "ssp", "reason", "losses", "since", "until")
 
@@ -33,10 +27,7 @@ def creative_list(ssp: str | None, as_json: bool) -> None:
     from snapbid.campaigns.suspensions import REASONS
     from snapbid.warehouse import suspensions
 
-    async def work(connection: "asyncpg.Connection") -> "list[CreativeSuspension]":
-        return await suspensions.fetch_suspended(connection, ssp)
-
-    suspended = console.in_warehouse(work)
+    suspended = console.in_warehouse(suspensions.fetch_suspended, ssp)
     if as_json:
         console.print_json(
             {name: getattr(each, name) for name in each.__struct_fields__} for each in suspended
@@ -64,10 +55,7 @@ def creative_resume(campaign_id: str, creative_id: str | None, ssp: str | None) 
     """Resume one or all suspended creatives of a campaign; their losses count from zero."""
     from snapbid.warehouse import suspensions
 
-    async def work(connection: "asyncpg.Connection") -> "list[CreativeSuspension]":
-        return await suspensions.resume(connection, campaign_id, creative_id, ssp)
-
-    resumed = console.in_warehouse(work)
+    resumed = console.in_warehouse(suspensions.resume, campaign_id, creative_id, ssp)
     if not resumed:
         named = f" {creative_id[:60]!a}" if creative_id is not None else ""
         where = f" at {ssp[:60]!a}" if ssp is not None else ""

@@ -1,18 +1,13 @@
 """`snapbid events` and `snapbid rates`: replay dead letters, keep exchange rates."""
 
 import os
-from typing import TYPE_CHECKING
+from datetime import date
 
 import click
 
 from snapbid.base.settings import load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellGroup
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    import asyncpg
 
 
 @click.group(cls=ShellGroup)
@@ -50,17 +45,11 @@ def rates_import(file: str) -> None:
     from snapbid.warehouse import rates as table
 
     try:
-        with click.open_file(file, "rb") as source:
+        with console.opened(file) as source:
             read = table.read_file(file, source.read())
     except table.RatesError as error:
         raise console.Refused("\n".join(map(str, error.mistakes))) from error
-    except OSError as error:
-        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
-
-    async def work(connection: "asyncpg.Connection") -> None:
-        await table.replace_many(connection, read)
-
-    console.in_warehouse(work)
+    console.in_warehouse(table.replace_many, read)
     click.echo(f"{console.counted(len(read), 'rate')} imported")
 
 
@@ -87,18 +76,15 @@ def rates_list(as_json: bool) -> None:
     "remove", examples=["snapbid rates remove EUR", "snapbid rates remove BTC --date 2026-01-31"]
 )
 @click.argument("currency")
-@click.option("--date", "day", type=click.DateTime(["%Y-%m-%d"]), help="Only the rate of this day.")
-def rates_remove(currency: str, day: "datetime | None") -> None:
+@click.option("--date", "day", type=console.day, help="Only the rate of this day.")
+def rates_remove(currency: str, day: date | None) -> None:
     """Remove your own rates of a currency, all or one.
 
     What is stored keeps its amounts. Without a rate of yours the European Central Bank's applies.
     """
     from snapbid.warehouse import rates as table
 
-    async def work(connection: "asyncpg.Connection") -> int:
-        return await table.remove(connection, currency, None if day is None else day.date())
-
-    removed = console.in_warehouse(work)
+    removed = console.in_warehouse(table.remove, currency, day)
     if not removed:
         raise console.Refused(f"there is no rate of yours for {currency[:60]!a}")
     click.echo(f"{currency}: {console.counted(removed, 'rate')} removed")

@@ -39,11 +39,8 @@ def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
     request that is refused with an error.
     """
     settings = console.with_shards(console.with_stores(load(os.environ)))
-    try:
-        with click.open_file(file, "rb") as source:
-            body = source.read()
-    except OSError as error:
-        raise console.Refused(f"{file} cannot be read: {error.strerror}") from error
+    with console.opened(file) as source:
+        body = source.read()
     answer, rows = console.finish(_explain(settings, ssp, body, campaign), settings.database_url)
     if as_json:
         import msgspec
@@ -51,7 +48,7 @@ def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
         document: dict[str, Any] = msgspec.to_builtins(answer)
         if campaign is not None:
             document["campaign"] = {"id": campaign, "impressions": msgspec.to_builtins(rows)}
-        click.echo(msgspec.json.format(msgspec.json.encode(document)).decode())
+        console.print_object(document)
     else:
         _print_answer(answer, rows)
     sys.exit(int(answer.status >= 400))

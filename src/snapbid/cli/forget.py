@@ -59,7 +59,6 @@ def forget(
     import asyncio
     import secrets
 
-    import msgspec
     from redis.exceptions import RedisError
 
     from snapbid.drain import forgetting
@@ -120,4 +119,4 @@ def forget(
     receipt |= {"ids": len(ids), "dryRun": dry_run, "suppressed": not dry_run}
     receipt |= {"usersOf": done.places, "users": done.users, "exclusionsEnded": done.excluded}
     receipt["removed"] = done.removed
-    click.echo(msgspec.json.format(msgspec.json.encode(receipt), indent=2).decode())
+    console.print_object(receipt)

@@ -80,11 +80,8 @@ def _read(settings: StoreSettings, number: int, minutes: int) -> "SspRequestStat
 
 
 def _print_json(ssp: str, seen: "SspRequestStats", items: "list[Item]") -> None:
-    import msgspec
-
     passed = all(item.state == "pass" for item in items)
-    document = {"ssp": ssp, "passed": passed, "items": items, "seen": seen}
-    click.echo(msgspec.json.format(msgspec.json.encode(document)).decode())
+    console.print_object({"ssp": ssp, "passed": passed, "items": items, "seen": seen})
 
 
 def _print(ssp: str, seen: "SspRequestStats", items: "list[Item]") -> None:

@@ -10,8 +10,6 @@ from snapbid.cli.shell import ShellGroup
 if TYPE_CHECKING:
     import asyncpg
 
-    from snapbid.warehouse.products import IssuedKey
-
 
 @click.group(cls=ShellGroup)
 def key() -> None:
@@ -46,10 +44,8 @@ def key_issue(product: str, presets: tuple[str, ...], rate: int | None, events: 
         most = products.EVENTS if events is None else events
         return await products.issue(connection, product, presets, requests, most)
 
-    try:
+    with console.refusing(products.ProductError):
         issued = console.in_warehouse(work)
-    except products.ProductError as error:
-        raise console.Refused(str(error)) from error
     if is_new:
         click.echo(f"created the product {product}", err=True)
     click.echo(issued)
@@ -75,11 +71,6 @@ def revoke(key_or_id: str) -> None:
     """Revoke a key, given the key or its id in `key list`; takes 2 s to reach every worker."""
     from snapbid.warehouse import products
 
-    async def work(connection: "asyncpg.Connection") -> "IssuedKey":
-        return await products.revoke(connection, key_or_id)
-
-    try:
-        ended = console.in_warehouse(work)
-    except products.ProductError as error:
-        raise console.Refused(str(error)) from error
+    with console.refusing(products.ProductError):
+        ended = console.in_warehouse(products.revoke, key_or_id)
     click.echo(f"{ended.id}: revoked (product {ended.product})")

@@ -16,8 +16,6 @@ from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
 if TYPE_CHECKING:
-    import asyncpg
-
     from snapbid.loadtest.objectives import Objective
     from snapbid.loadtest.options import Options
     from snapbid.loadtest.plan import Phase
@@ -385,10 +383,7 @@ def _issue_key() -> str:
 
     from snapbid.warehouse import products
 
-    async def work(connection: "asyncpg.Connection") -> str:
-        return await products.issue(connection, "load-test", ("igaming",), products.MAX_RATE)
-
-    key = console.in_warehouse(work)
+    key = console.in_warehouse(products.issue, "load-test", ("igaming",), products.MAX_RATE)
     click.echo("issued a key of product load-test")
     time.sleep(2.5)  # a new key reaches every worker within 2 s (contract 1)
     return key

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, date, tzinfo
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
@@ -21,17 +20,6 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 20
 FIELDS: Final = ("auction", "imp", "time", "price", "currency", "kind", "ssp")
-
-
-def _day(context: click.Context, option: click.Parameter, value: str | None) -> date | None:
-    if value is None:
-        return None
-    try:
-        if len(value) != 10:
-            raise ValueError
-        return date.fromisoformat(value)
-    except ValueError:
-        raise click.BadParameter(f"must be a day like 2026-01-31, found {value[:40]!a}") from None
 
 
 def _columns(
@@ -64,9 +52,9 @@ def _zone(context: click.Context, option: click.Parameter, value: str) -> tzinfo
 @click.argument("log", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--auctions", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="Directory of the auction log (default: SNAPBID_AUCTION_LOG).")  # fmt: skip
-@click.option("--date", "day", callback=_day, metavar="DAY", help="Only this day (UTC).")
-@click.option("--from", "first", callback=_day, metavar="DAY", help="The first day (UTC).")
-@click.option("--to", "last", callback=_day, metavar="DAY", help="The last day (UTC).")
+@click.option("--date", "day", type=console.day, help="Only this day (UTC).")
+@click.option("--from", "first", type=console.day, help="The first day (UTC).")
+@click.option("--to", "last", type=console.day, help="The last day (UTC).")
 @click.option("--column", "columns", multiple=True, callback=_columns, metavar="FIELD=NAME",
               help="Name of a field's column in LOG; common names are recognised, and an "
               "empty NAME ignores the column.")  # fmt: skip
@@ -136,7 +124,7 @@ def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "
     from snapbid.reference import history
     from snapbid.warehouse import rates, registry
 
-    family = console.in_warehouse(partial(registry.fetch_family, ssp=ssp))
+    family = console.in_warehouse(registry.fetch_family, ssp)
     if not family:
         raise console.WrongInput(f"{ssp[:60]!a} is not the canonical id of a registered SSP")
     descriptors = frozenset(span.descriptor for span in family)

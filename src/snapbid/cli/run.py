@@ -57,10 +57,8 @@ def migrate() -> None:
     from snapbid.warehouse import migrate as schema
 
     dsn = console.database_url(load(os.environ))
-    try:
+    with console.refusing(schema.MigrationError):
         applied = console.finish(schema.migrate(dsn), dsn)
-    except schema.MigrationError as error:
-        raise console.Refused(str(error)) from error
     for name in applied:
         click.echo(f"applied {name}")
     if not applied:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
@@ -13,8 +13,6 @@ from snapbid.cli.shell import ShellGroup
 
 if TYPE_CHECKING:
     import asyncpg
-
-T = TypeVar("T")
 
 ANY: Final = "any"
 
@@ -37,10 +35,8 @@ def ssp_add(descriptor: str, canonical: str | None, open_days: bool) -> None:
     """Register an SSP, or change the canonical id of a registered one from the next day on."""
     from snapbid.warehouse import registry
 
-    async def work(connection: "asyncpg.Connection") -> registry.Registered:
-        return await registry.add(connection, descriptor, canonical, open_days=open_days)
-
-    done = _registered(work)
+    with console.refusing(registry.RegistryError):
+        done = console.in_warehouse(registry.add, descriptor, canonical, open_days=open_days)
     change = f", was {done.before}" if done.outcome == "updated" else ""
     click.echo(f"{done.descriptor}: {done.outcome} (canonical {done.canonical}{change})")
     if done.until is not None:
@@ -91,12 +87,10 @@ def ssp_set(
     if mistakes:
         raise console.WrongInput("\n".join(mistakes))
 
-    async def work(connection: "asyncpg.Connection") -> SspAccess:
-        return await registry.set_access(
-            connection, descriptor, allow=allow, qps=qps, signed=signed
+    with console.refusing(registry.RegistryError):
+        access = console.in_warehouse(
+            registry.set_access, descriptor, allow=allow, qps=qps, signed=signed
         )
-
-    access = _registered(work)
     of, limit = ", ".join(access.allow) or "any", access.qps or "any"
     signs = ", notices signed" if access.signed else ""
     click.echo(f"{descriptor}: allow {of}, qps {limit}{signs}")
@@ -134,10 +128,8 @@ def ssp_remove(descriptor: str) -> None:
     """Remove an SSP: its bid requests get a 404. Its figures stay with its canonical id."""
     from snapbid.warehouse import registry
 
-    async def work(connection: "asyncpg.Connection") -> None:
-        await registry.remove(connection, descriptor)
-
-    _registered(work)
+    with console.refusing(registry.RegistryError):
+        console.in_warehouse(registry.remove, descriptor)
     click.echo(f"{descriptor}: removed")
 
 
@@ -165,16 +157,6 @@ def ssp_list(as_json: bool) -> None:
             for name, of, each in known
         ]
         console.print_table(("descriptor", "canonical", "allow", "qps", "notices"), rows)
-
-
-def _registered(work: console.Work[T]) -> T:
-    """Run `work` on the registry. Raises Refused, in one line, for what the registry rejects."""
-    from snapbid.warehouse import registry
-
-    try:
-        return console.in_warehouse(work)
-    except registry.RegistryError as error:
-        raise console.Refused(str(error)) from error
 
 
 @click.group(cls=ShellGroup)
