@@ -14,6 +14,7 @@ from snapbid.base.errors import Problem
 from snapbid.base.http import Message, problem_answer
 from snapbid.report import tokens
 from snapbid.report.endpoint import ReportEndpoint, report_path
+from snapbid.report.gate import TokenGate
 from snapbid.warehouse.reports import open_pool
 from support.client import Reply
 from support.stack import connected
@@ -96,7 +97,11 @@ async def reporter(
     redis = Redis.from_url(redis_url, socket_timeout=None, socket_connect_timeout=None)
     try:
         yield Reporter(
-            ReportEndpoint(pool, redis, key=KEY, issuer=ISSUER, registry=registry, clock=clock)
+            ReportEndpoint(
+                pool,
+                redis,
+                TokenGate(redis, key=KEY, issuer=ISSUER, registry=registry, clock=clock),
+            )
         )
     finally:
         pool.terminate()

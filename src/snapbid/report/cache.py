@@ -23,11 +23,15 @@ ANSWER_TIMEOUT_S: Final = 0.5
 repeated = RepeatedLog(logging.getLogger(__name__))
 
 
-class CachedReport(NamedTuple):
-    """A stored report's body and its age in whole seconds."""
+class FetchedReport(NamedTuple):
+    """A report's body, and its age in whole seconds if it came from the cache."""
 
     body: bytes
-    age_s: int
+    age_s: int | None = None
+
+    def age(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Return the header `Age`, if there is an age."""
+        return () if self.age_s is None else ((b"age", b"%d" % self.age_s),)
 
 
 class ReportCache:
@@ -38,7 +42,7 @@ class ReportCache:
         self._get = script(redis, load(__package__, "cached"), ANSWER_TIMEOUT_S)
         self.ttl_s = ttl_s
 
-    async def get(self, key: str) -> CachedReport | None:
+    async def get(self, key: str) -> FetchedReport | None:
         """Fetch a report; None if it is not stored or has expired."""
         try:
             body, left_ms = await self._get((key,), ())
@@ -50,7 +54,7 @@ class ReportCache:
             return None
         if body is None:
             return None
-        return CachedReport(body, min(max(0, self.ttl_s * 1000 - left_ms) // 1000, self.ttl_s))
+        return FetchedReport(body, min(max(0, self.ttl_s * 1000 - left_ms) // 1000, self.ttl_s))
 
     async def put(self, key: str, body: bytes) -> None:
         """Store a report."""

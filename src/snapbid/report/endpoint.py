@@ -8,12 +8,11 @@ from typing import Final
 import asyncpg
 from redis.asyncio import Redis
 
-from snapbid.base.errors import Problem
 from snapbid.base.http import Answer, Receive, Scope, answer
 from snapbid.report import window
 from snapbid.report.cache import TTL_S, ReportCache
-from snapbid.report.gate import Clock, Fields, Registry, TokenGate
-from snapbid.report.reports import ReportSource, WarehouseUnavailable
+from snapbid.report.gate import Admitted, TokenGate
+from snapbid.report.reports import ReportSource
 
 PREFIX: Final = "/api/v1/ssp/"
 SUFFIX: Final = "/report"
@@ -38,52 +37,17 @@ def ssp_of(path: str, suffix: str = SUFFIX) -> str | None:
     return ssp if ssp and "/" not in ssp else None
 
 
-def is_report_path(path: str) -> bool:
-    """Whether `ReportEndpoint` answers this path."""
-    return ssp_of(path) is not None
-
-
-def route_of(path: str) -> str | None:
-    """The name under which requests to a path are counted; None for other rooms' paths."""
-    return ROUTE if path.startswith(PREFIX) else None
-
-
 class ReportEndpoint:
-    """Answers report requests, with the gate's arguments. Raises Problem for an error answer."""
+    """Answers report requests. Raises Problem for an error answer."""
 
-    def __init__(
-        self,
-        pool: asyncpg.Pool,
-        redis: Redis,
-        *,
-        key: bytes,
-        issuer: str,
-        registry: Registry,
-        clock: Clock | None = None,
-    ) -> None:
-        self._gate = TokenGate(redis, key=key, issuer=issuer, registry=registry, clock=clock)
+    def __init__(self, pool: asyncpg.Pool, redis: Redis, gate: TokenGate) -> None:
+        self._gate = gate
         self._reports = ReportSource(pool, ReportCache(redis))
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
-        admitted = await self._gate.admit(scope, receive, ssp_of(scope["path"]))
-        ssp, now, fields, use_cache = admitted
-        try:
-            days = window.parse(scope["query_string"], now.date())
-        except Problem as problem:
-            problem.headers = (*problem.headers, *fields)
-            raise
-        body, fields = await self._report(ssp, days, fields, use_cache=use_cache)
-        reply = answer(200, body, headers=fields)
-        return Answer(reply.start, b"") if scope["method"] == "HEAD" else reply
+        return await self._gate.serve(scope, receive, ssp_of(scope["path"]), self._make)
 
-    async def _report(
-        self, ssp: str, days: window.ReportWindow, fields: Fields, *, use_cache: bool
-    ) -> tuple[bytes, Fields]:
-        try:
-            report = await self._reports.get(ssp, days, use_cache=use_cache)
-        except WarehouseUnavailable as error:
-            detail = "the report cannot be read now; retry after a short delay"
-            raise Problem(detail, fields) from error
-        if report.age_s is not None:
-            fields = (*fields, (b"age", b"%d" % report.age_s))
-        return report.body, (*fields, CACHE_CONTROL)
+    async def _make(self, scope: Scope, admitted: Admitted) -> Answer:
+        days = window.parse(scope["query_string"], admitted.now.date())
+        report = await self._reports.get(admitted.ssp, days, use_cache=admitted.use_cache)
+        return answer(200, report.body, headers=(*report.age(), CACHE_CONTROL))

@@ -5,7 +5,7 @@ only compared with the token's `sub`, so answers do not reveal which SSPs are re
 its own token, every id gets the same 401.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 
@@ -20,7 +20,7 @@ from snapbid.base.errors import (
     RateLimited,
     SspMismatch,
 )
-from snapbid.base.http import Receive, Scope, refused
+from snapbid.base.http import Answer, Receive, Scope, refused
 from snapbid.base.redis_keys import REPORT_RATE
 from snapbid.queues.rate import WINDOW_S
 from snapbid.report import tokens
@@ -28,21 +28,19 @@ from snapbid.report.limit import REQUESTS, Quota, TokenLimit
 
 Clock: TypeAlias = Callable[[], datetime]
 Registry: TypeAlias = Callable[[], Mapping[str, str] | None]
-Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 BASIC: Final = (b"www-authenticate", b'Basic realm="snapbid", charset="UTF-8"')
 
 
 class Admitted(NamedTuple):
-    """An admitted request: the SSP, the time, and the headers with its quota.
-
-    `use_cache` is False while Redis is down.
-    """
+    """An admitted request: the SSP and the time. `use_cache` is False while Redis is down."""
 
     ssp: str
     now: datetime
-    fields: Fields
     use_cache: bool
+
+
+Make: TypeAlias = Callable[[Scope, Admitted], Awaitable[Answer]]
 
 
 class TokenGate:
@@ -73,19 +71,27 @@ class TokenGate:
         self._limit = TokenLimit(redis, clock, rate)
         self._basic = basic
 
-    async def admit(self, scope: Scope, receive: Receive, ssp: str | None) -> Admitted:
-        """Admit a request for a document of `ssp`, None if the path is unknown. Raises Problem."""
+    async def serve(self, scope: Scope, receive: Receive, ssp: str | None, make: Make) -> Answer:
+        """Answer a request for a document of `ssp`, None if the path is unknown. Raises Problem.
+
+        If it is admitted, `make` makes the answer or raises Problem; both are sent with the quota.
+        """
         if ssp is None:
             raise await refused(NotFound("there is nothing at this path"), receive)
         if scope["method"] not in ("GET", "HEAD"):
             raise await refused(MethodNotAllowed("GET, HEAD"), receive)
         now = self._clock()
         quota = await self._limit.take(self._authorize(scope, ssp, now).jti)
-        if quota is None:
-            return Admitted(ssp, now, (), use_cache=False)
-        if not quota.admitted:
+        if quota is not None and not quota.admitted:
             raise _rate_limited(quota)
-        return Admitted(ssp, now, quota.headers(), use_cache=True)
+        fields = () if quota is None else quota.headers()
+        try:
+            reply = await make(scope, Admitted(ssp, now, use_cache=quota is not None))
+        except Problem as problem:
+            problem.headers = (*problem.headers, *fields)
+            raise
+        start = {**reply.start, "headers": [*reply.start["headers"], *fields]}
+        return Answer(start, b"" if scope["method"] == "HEAD" else reply.body)
 
     def _authorize(self, scope: Scope, ssp: str, now: datetime) -> tokens.Claims:
         given = [value for name, value in scope["headers"] if name == b"authorization"]

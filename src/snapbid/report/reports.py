@@ -5,15 +5,17 @@ once per worker.
 """
 
 import asyncio
+import contextlib
 import logging
 from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Final
 
 import asyncpg
 import msgspec
 
+from snapbid.base.errors import Problem
 from snapbid.base.repeats import RepeatedLog
-from snapbid.report.cache import ReportCache, redis_key
+from snapbid.report.cache import FetchedReport, ReportCache, redis_key
 from snapbid.report.window import ReportWindow
 from snapbid.warehouse import reports
 from snapbid.warehouse.unavailable import UNAVAILABLE
@@ -24,32 +26,21 @@ NO_ACTIVITY: Final = reports.DayFigures(bids=0, wins=0, win_cpm_micros=0, imps=0
 repeated = RepeatedLog(logging.getLogger(__name__))
 
 
-class WarehouseUnavailable(Exception):
-    """The warehouse did not answer in time."""
-
-
-class FetchedReport(NamedTuple):
-    """A report as JSON, and its age in seconds if it came from the cache."""
-
-    body: bytes
-    age_s: int | None = None
-
-
 class ReportSource:
     """Fetches reports for a worker."""
 
     def __init__(self, pool: asyncpg.Pool, cache: ReportCache) -> None:
         self._pool = pool
         self._cache = cache
-        self._fetches: dict[tuple[str, ReportWindow], asyncio.Task[FetchedReport]] = {}
+        self._fetches: dict[tuple[str, ReportWindow], asyncio.Task[FetchedReport | None]] = {}
 
     async def get(self, ssp: str, window: ReportWindow, *, use_cache: bool) -> FetchedReport:
-        """Get the report of a canonical SSP id. Raises WarehouseUnavailable by ANSWER_TIMEOUT_S."""
+        """Get the report of a canonical SSP id. Raises Problem by ANSWER_TIMEOUT_S."""
         key = (ssp, window)
         until = asyncio.get_running_loop().time() + ANSWER_TIMEOUT_S
         task = self._fetches.get(key)
         if task is None and use_cache:
-            cached = await self._cached(ssp, window)
+            cached = await self._cache.get(redis_key(ssp, window))
             if cached is not None:
                 return cached
             task = self._fetches.get(key)
@@ -57,20 +48,23 @@ class ReportSource:
             task = asyncio.create_task(self._fetch(ssp, window, use_cache))
             self._fetches[key] = task
             task.add_done_callback(lambda task: self._end(key, task))
-        try:
+        report = None
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
-                return await asyncio.shield(task)
-        except TimeoutError as error:
-            raise WarehouseUnavailable from error
+                report = await asyncio.shield(task)
+        if report is None:
+            raise Problem("the report cannot be read now; retry after a short delay")
+        return report
 
-    def _end(self, key: tuple[str, ReportWindow], task: asyncio.Task[FetchedReport]) -> None:
+    def _end(self, key: tuple[str, ReportWindow], task: asyncio.Task[FetchedReport | None]) -> None:
         del self._fetches[key]
         if not task.cancelled():
             task.exception()  # retrieve it: all callers may have timed out
 
-    async def _fetch(self, ssp: str, window: ReportWindow, use_cache: bool) -> FetchedReport:
+    async def _fetch(self, ssp: str, window: ReportWindow, use_cache: bool) -> FetchedReport | None:
+        """Return None if the warehouse is unavailable."""
         # Read the cache again within the task: another task may have finished meanwhile.
-        cached = await self._cached(ssp, window) if use_cache else None
+        cached = await self._cache.get(redis_key(ssp, window)) if use_cache else None
         if cached is not None:
             return cached
         try:
@@ -81,15 +75,11 @@ class ReportSource:
                 "failed to fetch a report: the warehouse is unavailable: %(reason)s",
                 {"reason": reason},
             )
-            raise WarehouseUnavailable from error
+            return None
         body = encode(ssp, window, days)
         if use_cache:
             await self._cache.put(redis_key(ssp, window), body)
         return FetchedReport(body)
-
-    async def _cached(self, ssp: str, window: ReportWindow) -> FetchedReport | None:
-        cached = await self._cache.get(redis_key(ssp, window))
-        return None if cached is None else FetchedReport(cached.body, cached.age_s)
 
 
 def encode(ssp: str, window: ReportWindow, days: reports.FiguresByDay) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final
 from snapbid.auctionlog.log import AuctionLog, LoggedNotices
 from snapbid.base.access import parse_networks
 from snapbid.base.http import BodyDeadline, RequestHandler
-from snapbid.base.redis_keys import BID_RATE, DEMAND_RATE
+from snapbid.base.redis_keys import BID_RATE, DEMAND_RATE, DIAGNOSIS_RATE
 from snapbid.base.settings import ServingSettings
 from snapbid.base.tasks import end
 from snapbid.bidding.endpoint import Bidding
@@ -35,9 +35,9 @@ from snapbid.operations.golive.store import RequestStatsStore
 from snapbid.operations.golive.writer import Outcomes, RequestStatsWriter
 from snapbid.operations.recording.recorder import Recorder
 from snapbid.partners.demand.endpoint import ROUTE as DEMAND_ROUTE
-from snapbid.partners.demand.endpoint import DemandEndpoint, is_demand_path
+from snapbid.partners.demand.endpoint import DemandEndpoint
 from snapbid.partners.diagnosis.endpoint import ROUTE as DIAGNOSIS_ROUTE
-from snapbid.partners.diagnosis.endpoint import DiagnosisEndpoint, is_diagnosis_path
+from snapbid.partners.diagnosis.endpoint import DiagnosisEndpoint
 from snapbid.partners.docs.endpoint import pages
 from snapbid.partners.docs.routes import ROUTE as PAGE_ROUTE
 from snapbid.queues.permits import Permits
@@ -47,14 +47,13 @@ from snapbid.redisclient import pipelined
 from snapbid.redisclient.commits import commits
 from snapbid.reference import agents, history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.report.endpoint import PREFIX, ReportEndpoint, ssp_of
 from snapbid.report.endpoint import ROUTE as REPORT_ROUTE
-from snapbid.report.endpoint import ReportEndpoint, is_report_path
-from snapbid.report.endpoint import route_of as report_route_of
 from snapbid.report.gate import TokenGate
 from snapbid.server.bids import BidEndpoints
 from snapbid.server.catalog import CatalogFollower
 from snapbid.server.connections import ConnectionKeeper, most
-from snapbid.server.routes import Resolver, Route, Routes, not_found
+from snapbid.server.routes import Handler, Resolver, Route, Routes, not_found
 from snapbid.warehouse.reports import open_pool
 
 SETTLE_S: Final = 2.0
@@ -155,21 +154,19 @@ class Worker:
         events = EventEndpoints(
             own_events, limiter, metrics, geo, history.load(), pool, body_deadline
         )
-        key, issuer = settings.jwt_secret.key(), settings.jwt_issuer
-        report = ReportEndpoint(pool, self._redis, key=key, issuer=issuer, registry=self._reported)
+        gate = partial(
+            TokenGate, self._redis, key=settings.jwt_secret.key(), issuer=settings.jwt_issuer
+        )
+        report = ReportEndpoint(pool, self._redis, gate(registry=self._reported))
         diagnosis = DiagnosisEndpoint(
             pool,
             self._redis,
-            key=key,
-            issuer=issuer,
+            gate(registry=self._registry, rate=DIAGNOSIS_RATE, basic=True),
             registry=self._registry,
             numbers=self._ssp_numbers,
             base_url=settings.base_url,
         )
-        demand_gate = TokenGate(
-            self._redis, key=key, issuer=issuer, registry=self._registry, rate=DEMAND_RATE
-        )
-        demand = DemandEndpoint(pool, demand_gate)
+        demand = DemandEndpoint(pool, gate(registry=self._registry, rate=DEMAND_RATE))
 
         def use(snapshot: CatalogSnapshot, before: CatalogSnapshot | None) -> None:
             ledger.belong_to(snapshot.catalog.warehouse, snapshot.catalog.ledger)
@@ -200,7 +197,9 @@ class Worker:
             [
                 _signed_resolver(notices),
                 _event_resolver(events),
-                _report_resolver(report, diagnosis, demand),
+                _partner_resolver(
+                    {REPORT_ROUTE: report, DIAGNOSIS_ROUTE: diagnosis, DEMAND_ROUTE: demand}
+                ),
                 bids.resolve,
             ],
         )
@@ -346,19 +345,15 @@ def _event_resolver(events: EventEndpoints) -> Resolver:
     return lambda path: other if is_event_path(path) else None
 
 
-def _report_resolver(
-    report: ReportEndpoint, diagnosis: DiagnosisEndpoint, demand: DemandEndpoint
-) -> Resolver:
-    known, other = Route(REPORT_ROUTE, report), Route(REPORT_ROUTE, not_found, methods=())
-    diagnoses, demands = Route(DIAGNOSIS_ROUTE, diagnosis), Route(DEMAND_ROUTE, demand)
+def _partner_resolver(endpoints: Mapping[str, Handler]) -> Resolver:
+    """Return the resolver of an SSP's documents, by their route, which is the path's end, too."""
+    routes = {f"/{name}": Route(name, endpoint) for name, endpoint in endpoints.items()}
+    other = Route(REPORT_ROUTE, not_found, methods=())
 
     def resolve(path: str) -> Route | None:
-        if is_report_path(path):
-            return known
-        if is_diagnosis_path(path):
-            return diagnoses
-        if is_demand_path(path):
-            return demands
-        return other if report_route_of(path) else None
+        for suffix, route in routes.items():
+            if ssp_of(path, suffix) is not None:
+                return route
+        return other if path.startswith(PREFIX) else None
 
     return resolve

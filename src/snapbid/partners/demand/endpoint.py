@@ -11,7 +11,7 @@ import asyncpg
 from snapbid.base.errors import Problem, Unavailable
 from snapbid.base.http import JSON, Answer, Receive, Scope, answer
 from snapbid.report.endpoint import ssp_of
-from snapbid.report.gate import TokenGate
+from snapbid.report.gate import Admitted, TokenGate
 from snapbid.warehouse import demand
 from snapbid.warehouse.reports import TIMEOUT_S
 from snapbid.warehouse.unavailable import UNAVAILABLE
@@ -26,11 +26,6 @@ MAX_AGE_S: Final = 60
 logger = logging.getLogger(__name__)
 
 
-def is_demand_path(path: str) -> bool:
-    """Return whether `DemandEndpoint` answers this path."""
-    return ssp_of(path, SUFFIX) is not None
-
-
 class DemandEndpoint:
     """Answers with the rules of the token's SSP. Raises Problem for an error answer."""
 
@@ -39,7 +34,11 @@ class DemandEndpoint:
         self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
-        ssp, _, fields, _ = await self._gate.admit(scope, receive, ssp_of(scope["path"], SUFFIX))
+        ssp = ssp_of(scope["path"], SUFFIX)
+        return await self._gate.serve(scope, receive, ssp, self._make)
+
+    async def _make(self, scope: Scope, admitted: Admitted) -> Answer:
+        ssp = admitted.ssp
         try:
             signal = await demand.fetch(self._pool, ssp, TIMEOUT_S)
         except UNAVAILABLE as error:
@@ -48,19 +47,16 @@ class DemandEndpoint:
                 "failed to read demand rules of %(ssp)s from the warehouse: %(reason)s",
                 {"ssp": ssp, "reason": why},
             )
-            detail = "the rules cannot be read now; retry after a short delay"
-            raise Problem(detail, fields) from error
+            raise Problem("the rules cannot be read now; retry after a short delay") from error
         if signal is None:
             retry = (b"retry-after", b"5")
-            raise Unavailable("the rules are not built yet; send everything", (retry, *fields))
+            raise Unavailable("the rules are not built yet; send everything", (retry,))
         tag = b'"%b"' % signal.etag.encode()
-        keep = b"private, max-age=%d" % MAX_AGE_S
-        fields = (*fields, (b"etag", tag), (b"cache-control", keep))
+        fields = ((b"etag", tag), (b"cache-control", b"private, max-age=%d" % MAX_AGE_S))
         if tag in _known(scope):
             start = {"type": "http.response.start", "status": 304, "headers": [*fields]}
             return Answer(start, b"")
-        reply = answer(200, signal.rules, JSON, fields)
-        return Answer(reply.start, b"") if scope["method"] == "HEAD" else reply
+        return answer(200, signal.rules, JSON, fields)
 
 
 def _known(scope: Scope) -> list[bytes]:

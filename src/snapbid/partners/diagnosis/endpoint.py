@@ -11,13 +11,11 @@ from typing import Final
 import asyncpg
 from redis.asyncio import Redis
 
-from snapbid.base.errors import Problem
 from snapbid.base.http import JSON, Answer, Receive, Scope, answer
-from snapbid.base.redis_keys import DIAGNOSIS_RATE
 from snapbid.partners.diagnosis import window
 from snapbid.partners.diagnosis.source import DiagnosisSource, Numbers
 from snapbid.report.endpoint import ssp_of
-from snapbid.report.gate import Clock, Fields, Registry, TokenGate
+from snapbid.report.gate import Admitted, Registry, TokenGate
 
 SUFFIX: Final = "/diagnosis"
 
@@ -28,56 +26,37 @@ HTML: Final = b"text/html; charset=utf-8"
 _VARY: Final = (b"vary", b"accept")
 
 
-def is_diagnosis_path(path: str) -> bool:
-    """Return whether `DiagnosisEndpoint` answers this path."""
-    return ssp_of(path, SUFFIX) is not None
-
-
 class DiagnosisEndpoint:
-    """Answers with diagnoses. Raises Problem for an error; see `TokenGate` for the arguments."""
+    """Answers with diagnoses. Raises Problem for an error answer."""
 
     def __init__(
         self,
         pool: asyncpg.Pool,
         redis: Redis,
+        gate: TokenGate,
         *,
-        key: bytes,
-        issuer: str,
         registry: Registry,
         numbers: Numbers,
         base_url: str,
-        clock: Clock | None = None,
     ) -> None:
+        self._gate = gate
         self._registry = registry
-        self._gate = TokenGate(
-            redis,
-            key=key,
-            issuer=issuer,
-            registry=registry,
-            clock=clock,
-            rate=DIAGNOSIS_RATE,
-            basic=True,
-        )
         self._source = DiagnosisSource(pool, redis, numbers, base_url)
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
-        admitted = await self._gate.admit(scope, receive, ssp_of(scope["path"], SUFFIX))
-        ssp, now, fields, use_cache = admitted
+        ssp = ssp_of(scope["path"], SUFFIX)
+        return await self._gate.serve(scope, receive, ssp, self._make)
+
+    async def _make(self, scope: Scope, admitted: Admitted) -> Answer:
+        ssp, now, use_cache = admitted
         family = [name for name, id in (self._registry() or {}).items() if id == ssp]
-        try:
-            asked = window.parse(scope["query_string"], now.date())
-            made = await self._source.get(ssp, family, asked, now, use_cache=use_cache)
-        except Problem as problem:
-            problem.headers = (*problem.headers, *fields)
-            raise
-        if made.age_s is not None:
-            fields = (*fields, (b"age", b"%d" % made.age_s))
+        asked = window.parse(scope["query_string"], now.date())
+        made = await self._source.get(ssp, family, asked, now, use_cache=use_cache)
         keep = b"private, max-age=%d" % self._source.ttl_s(asked)
-        fields = (*fields, (b"cache-control", keep), _VARY)
-        reply = (
-            _page(made.body, fields) if _wants_page(scope) else answer(200, made.body, JSON, fields)
-        )
-        return Answer(reply.start, b"") if scope["method"] == "HEAD" else reply
+        fields = (*made.age(), (b"cache-control", keep), _VARY)
+        if _wants_page(scope):
+            return _page(made.body, fields)
+        return answer(200, made.body, JSON, fields)
 
 
 def _wants_page(scope: Scope) -> bool:
@@ -89,7 +68,7 @@ def _wants_page(scope: Scope) -> bool:
     return JSON not in types or types.index(b"text/html") < types.index(JSON)
 
 
-def _page(body: bytes, fields: Fields) -> Answer:
+def _page(body: bytes, fields: tuple[tuple[bytes, bytes], ...]) -> Answer:
     from snapbid.partners.diagnosis.page import STYLE, page
 
     style = b64encode(sha256(STYLE.encode()).digest())

@@ -21,8 +21,7 @@ from snapbid.base.repeats import RepeatedLog
 from snapbid.operations.golive.store import RecentRequestStats, RequestStatsStore
 from snapbid.partners.diagnosis.document import diagnose
 from snapbid.partners.diagnosis.window import MINUTES, DiagnosisWindow
-from snapbid.report.cache import TTL_S, ReportCache
-from snapbid.report.reports import FetchedReport
+from snapbid.report.cache import TTL_S, FetchedReport, ReportCache
 from snapbid.warehouse import diagnosis
 from snapbid.warehouse.diagnosis import DayHistory
 from snapbid.warehouse.reports import TIMEOUT_S
@@ -64,7 +63,7 @@ class DiagnosisSource:
         cache, key = self._cache(window), f"{REPORT_CACHE}{ssp}:diagnosis:{window.key}"
         cached = await cache.get(key) if use_cache else None
         if cached is not None:
-            return FetchedReport(cached.body, cached.age_s)
+            return cached
         recent = await self._recent(descriptors, window, now)
         if recent is None and window.days is None:
             raise Problem("the last minutes cannot be read now; retry after a short delay")
