@@ -20,8 +20,6 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from snapbid.campaigns._markup import may_be_unprotected
-
 OPEN: Final = "open"  # stands for two opening braces, so that any text can be sent verbatim
 BIDDER_MACROS: Final = (
     "auction_id", "imp_id", "campaign_id", "creative_id", "cachebuster", "click_id", OPEN
@@ -81,7 +79,7 @@ class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def unprotected(text: str, language: Language) -> list[MacroPlace]:
     """Return macros with the request's values, where percent-encoding does not protect them."""
-    if "{{" not in text or _FROM_REQUEST.search(text) is None or not may_be_unprotected(text):
+    if "{{" not in text or _FROM_REQUEST.search(text) is None:
         return []
     return [
         place

@@ -20,8 +20,6 @@ from snapbid.campaigns.value_rules import MAX_ADM_BYTES
 from snapbid.campaigns.vast_form import UNCOUNTED, Node, Remark, remarks
 
 MAX_DEPTH: Final = 100
-MAX_LENGTH: Final = 16_384  # characters; longer documents are not cached
-MAX_REMEMBERED: Final = 1_000
 MAX_WARNINGS: Final = 100
 STREAMING, PROGRESSIVE = 1, 2  # AdCOM's delivery methods
 VPAID_1, VPAID_2, SIMID = 1, 2, 8  # AdCOM's API frameworks
@@ -39,22 +37,6 @@ _RESOURCES: Final = ("StaticResource", "IFrameResource", "HTMLResource")
 _LINKS: Final = ("ClickThrough", "CompanionClickThrough", "NonLinearClickThrough",
                  "IconClickThrough")  # fmt: skip
 _SEPARATOR: Final = "\n"  # between the parts of an element's name
-
-# The parts in which most documents of a kind differ, and that are not read: ids, titles, and
-# addresses but for their scheme. The patterns match printable ASCII without XML syntax, so nothing
-# else can be in them; `sought` is a fast test before a pattern is tried.
-_DIFFERENCES: Final = tuple(
-    (sought, re.compile(pattern, re.ASCII).sub, short)
-    for sought, pattern, short in (
-        ("[https:", r"<!\[CDATA\[https:[!-;=?-~]*]]>", "<![CDATA[https:]]>"),
-        ("[http:", r"<!\[CDATA\[http:[!-;=?-~]*]]>", "<![CDATA[http:]]>"),
-        (">https:", r">https:(?:[!-%'-;=?-~]|&amp;)+<", ">https:<"),
-        (">http:", r">http:(?:[!-%'-;=?-~]|&amp;)+<", ">http:<"),
-        ("<AdTitle>", r"<AdTitle>[ -%'-;=?-~]+</AdTitle>", "<AdTitle>t</AdTitle>"),
-        ("<Ad id", r'<Ad id="[\w.:-]*"', '<Ad id=""'),
-        ("<Creative id", r'<Creative id="[\w.:-]*"', '<Creative id=""'),
-    )
-)
 
 # OpenRTB's protocols (AdCOM, "Creative Subtypes - Audio/Video") of inline ads and of wrappers.
 PROTOCOLS: Final = {
@@ -103,14 +85,6 @@ class Vast(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-_remembered: Final[dict[str, Vast]] = {}  # by skeleton
-
-
-def forget() -> None:
-    """Clear the cache of documents."""
-    _remembered.clear()
-
-
 class VastError(ValueError):
     """Text that is not VAST or cannot be played: the broken rule, and its line."""
 
@@ -122,30 +96,6 @@ def read(text: str) -> Vast:
     """Read a VAST document. Raises VastError for text that is not VAST or cannot be played."""
     if len(text) > MAX_ADM_BYTES:
         raise VastError(f"must have at most {MAX_ADM_BYTES} characters", 1)
-    if len(text) > MAX_LENGTH:
-        return _read(text)
-    skeleton = _skeleton(text)
-    vast = _remembered.get(skeleton)
-    if vast is None:
-        vast = _read(text)
-        if vast.untimed is None:  # it quotes text that the skeleton may lack
-            if len(_remembered) >= MAX_REMEMBERED:
-                _remembered.clear()
-            _remembered[skeleton] = vast
-    return vast
-
-
-def _skeleton(text: str) -> str:
-    """Return the document without the parts that usually differ."""
-    if "<!--" in text:  # in a comment, a URL-like text may contain the comment's end
-        return text
-    for sought, shorten, short in _DIFFERENCES:
-        if sought in text:
-            text = shorten(short, text)
-    return text
-
-
-def _read(text: str) -> Vast:
     if (doctype := _DOCTYPE.match(text)) is not None:
         raise VastError("must have no DOCTYPE", text.count("\n", 0, doctype.end()) + 1)
     try:

@@ -22,7 +22,6 @@ from snapbid.campaigns.vast import Vast, VastError, read
 from snapbid.campaigns.vocabulary import media_type
 
 MAX_REMEMBERED: Final = 64  # documents; the check of a campaign reads each more than once
-MAX_REMEMBERED_FACTS: Final = 1_024  # many documents differ only in their URLs
 DOWNLOAD: Final = 3  # AdCOM's delivery method, which in VAST is progressive, too
 
 _ADDRESS: Final = re.compile(r"\s*(?:https?:)?//\S+\s*", re.IGNORECASE)
@@ -77,7 +76,6 @@ def is_address(text: str) -> bool:
     return _ADDRESS.fullmatch(text) is not None
 
 
-@functools.lru_cache(MAX_REMEMBERED_FACTS)
 def _facts(vast: Vast) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "protocols": vast.protocols,
