@@ -35,9 +35,8 @@ from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import ResponseWriter, response_writer
 from snapbid.embedded import Home, Redis
-from snapbid.ledger.bids.batch import AnswerBids, LedgerBid, counters
 from snapbid.ledger.bids.ledger import Ledger
-from snapbid.ledger.bids.records import WIN, BidVerdict
+from snapbid.ledger.bids.records import WIN, AnswerBids, BidVerdict, LedgerBid, counters
 from snapbid.ledger.budgets.limits import Limits
 from snapbid.metrics import Metrics
 from workload import requests

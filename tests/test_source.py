@@ -49,12 +49,12 @@ LAYERS = {
     "domain and stores": {
         "catalog": "campaigns warehouse reference base",
         "campaigns": "reference",
-        "ledger": "queues redisclient base",
+        "ledger": "queues redisclient metrics base",
         "queues": "redisclient base",
         "warehouse": "campaigns base",
         "reference": "",
     },
-    "base": {"redisclient": "metrics base", "metrics": "", "base": ""},
+    "base": {"redisclient": "base", "metrics": "", "base": ""},
 }
 EDGES = {room: set(to.split()) for rooms in LAYERS.values() for room, to in rooms.items()}
 DEPTH = {room: depth for depth, rooms in enumerate(LAYERS.values()) for room in rooms}

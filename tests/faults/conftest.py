@@ -23,7 +23,7 @@ from snapbid.ledger.bids.ledger import Ledger
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow for a busy machine: longer timeouts for the ledgers of this process."""
-    monkeypatch.setattr("snapbid.ledger.bids.commit.NOTICE_S", 2.0)
+    monkeypatch.setattr("snapbid.ledger.bids.shard.NOTICE_S", 2.0)
     monkeypatch.setattr("snapbid.ledger.bids.shard.STALL_S", 2.0)
 
 

@@ -23,7 +23,7 @@ from support.remembered import (
 )
 
 from snapbid.embedded import Redis
-from snapbid.ledger.bids import commit
+from snapbid.ledger.bids import shard
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import WIN
 
@@ -190,7 +190,7 @@ async def test_it_may_start_before_redis(own_redis: Redis, tmp_path: Path) -> No
 async def test_the_queue_is_bounded(
     ledger: Ledger, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "MAX_WAITING", 50)
+    monkeypatch.setattr(shard, "MAX_WAITING", 50)
     proxy.stall()
     first = remembering(ledger, b"sent", (b"1", 1, 7), within_s=10.0)
     await until(lambda: proxy.held.total())

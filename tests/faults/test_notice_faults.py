@@ -68,7 +68,7 @@ async def test_a_notice_in_a_stall_counts_once(
     assert await remember(ledger, b"a", (b"1", 1, 7))
     proxy.stall(way)
     with monkeypatch.context() as hurry:
-        hurry.setattr("snapbid.ledger.bids.commit.NOTICE_S", 0.1)
+        hurry.setattr("snapbid.ledger.bids.shard.NOTICE_S", 0.1)
         assert await settle_all(ledger, b"a", b"1", 1) == "sss"
     assert ledger.connected, "a notice does not wait until the connection is given up"
     assert list((tmp_path / "spool").glob("*.spool"))

@@ -25,7 +25,7 @@ from snapbid.ledger.bids.ledger import Ledger
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here is about a Redis that is unavailable: a busy machine may take its time."""
-    monkeypatch.setattr("snapbid.ledger.bids.commit.NOTICE_S", 20.0)
+    monkeypatch.setattr("snapbid.ledger.bids.shard.NOTICE_S", 20.0)
     monkeypatch.setattr("snapbid.ledger.bids.shard.STALL_S", 20.0)
 
 

@@ -10,7 +10,7 @@ from redis.exceptions import ConnectionError
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.queues.queue import EventQueue
 from snapbid.redisclient.connection import Connections, connector
-from snapbid.redisclient.wire import Wire
+from snapbid.redisclient.trips import Wire
 
 
 @pytest.mark.parametrize("turns", range(9))

@@ -10,8 +10,7 @@ from redis.exceptions import ConnectionError, ResponseError
 from support.remembered import until
 
 from snapbid.redisclient import connection, pipelined
-from snapbid.redisclient.calls import script
-from snapbid.redisclient.pipelined import MOST, PipelinedRedis
+from snapbid.redisclient.pipelined import MOST, PipelinedRedis, script
 
 COUNT = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
 FAIL = "return redis.call('INCR', 'text')"

@@ -14,8 +14,7 @@ from snapbid.base.redis_keys import ShardKeys
 from snapbid.queues.queue import EventQueue
 from snapbid.redisclient.connection import Connections, connector
 from snapbid.redisclient.replicas import Command
-from snapbid.redisclient.replies import Reply
-from snapbid.redisclient.trips import ENOUGH, Requests, RoundTrips
+from snapbid.redisclient.trips import ENOUGH, Reply, Requests, RoundTrips
 
 STALL_S = 60.0
 

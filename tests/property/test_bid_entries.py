@@ -18,7 +18,7 @@ from support.oracle_entries import (
 )
 
 from snapbid.ledger.bids._records import AnswerBids, bid_digest, count, join, keep, user_digest
-from snapbid.ledger.bids.batch import kept_entries
+from snapbid.ledger.bids.records import kept_entries
 from snapbid.ledger.budgets.limits import Limits
 from snapbid.redisclient._wire import Turn, unanswered
 

@@ -17,7 +17,7 @@ from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.document import parse
 from snapbid.catalog.payload import decode_payload
-from snapbid.ledger.bids.batch import LedgerBid
+from snapbid.ledger.bids.records import LedgerBid
 from snapbid.operations.explain.overview import Explanation, MatchableRequest, explain, read
 from snapbid.partners.demand.clauses import clauses_of, reduced
 from snapbid.partners.demand.rules import rules_of

@@ -16,7 +16,7 @@ from snapbid.base.redis_keys import ShardKeys
 from snapbid.embedded import Redis
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN
-from snapbid.redisclient.replies import Pending
+from snapbid.redisclient.trips import Pending
 from workload.serving import confirm_budgets
 
 PATIENCE_S = 60.0

@@ -16,8 +16,7 @@ from zlib import crc32
 
 import pytest
 
-from snapbid.ledger.bids.batch import BidBatch
-from snapbid.ledger.bids.records import NOTICE, WIN
+from snapbid.ledger.bids.records import NOTICE, WIN, BidBatch
 from snapbid.ledger.bids.spool import MAGIC, Spool, SpoolFile, SpoolFullError
 
 ENTRY = 6 + NOTICE.size

@@ -6,7 +6,7 @@ from typing import Any
 from redis.asyncio.connection import Connection
 from redis.exceptions import ConnectionError
 
-from snapbid.redisclient.wire import Wire
+from snapbid.redisclient.trips import Wire
 
 
 async def test_the_transport_of_a_redis_py_connection_can_be_taken_over() -> None:

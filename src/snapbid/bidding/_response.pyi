@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterable
 from typing import Self, final
 
-from snapbid.ledger.bids.batch import LedgerBid
+from snapbid.ledger.bids.records import LedgerBid
 from snapbid.ledger.budgets.limits import Limits
 
 @final

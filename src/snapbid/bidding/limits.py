@@ -17,8 +17,7 @@ from snapbid.bidding.cost import cost_of
 from snapbid.bidding.reasons import Reason
 from snapbid.bidding.request import Imp
 from snapbid.bidding.response import MAX_ANSWER, Bid, ResponseWriter
-from snapbid.ledger.bids.batch import LedgerBid
-from snapbid.ledger.bids.records import BidVerdict
+from snapbid.ledger.bids.records import BidVerdict, LedgerBid
 
 if TYPE_CHECKING:  # what the bid path passes: it imports this module
     from snapbid.bidding.bid import CatalogSnapshot, Choice, Proposal

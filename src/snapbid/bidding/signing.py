@@ -16,7 +16,7 @@ from typing import Final
 
 from snapbid.bidding.limits import RemembersBids
 from snapbid.bidding.routes import SIGNED_PREFIX
-from snapbid.ledger.bids.batch import LedgerBid
+from snapbid.ledger.bids.records import LedgerBid
 
 _FAMILY: Final = 4  # bytes
 _DIGEST: Final = 11

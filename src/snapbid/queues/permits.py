@@ -18,7 +18,7 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from snapbid.redisclient.calls import script
+from snapbid.redisclient.pipelined import script
 from snapbid.redisclient.scripts import load
 
 LEASE_S: Final = 0.05

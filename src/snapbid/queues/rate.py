@@ -11,7 +11,7 @@ from msgspec import Struct
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from snapbid.redisclient.calls import script
+from snapbid.redisclient.pipelined import script
 from snapbid.redisclient.scripts import load
 
 WINDOW_S: Final = 60

@@ -12,27 +12,34 @@ is ever sent again. A ticker watches the time limits: often during a round trip,
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
+import hiredis
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ConnectionError, InvalidResponse, RedisError, ResponseError
 
 from snapbid.base.beat import BEAT_S, left
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.tasks import end
+from snapbid.redisclient._wire import Reply as Reply
+from snapbid.redisclient._wire import Turn, pack_command
+from snapbid.redisclient._wire import unanswered as unanswered
 from snapbid.redisclient.connection import Connector
 from snapbid.redisclient.nodes import is_moved
 from snapbid.redisclient.replicas import Command, Replication
-from snapbid.redisclient.replies import Pending, Turn, unanswered
-from snapbid.redisclient.wire import ClosedIdleError, Wire
 
 ITERATIONS: Final = 16  # iterations of the loop for which a batch may grow
 ENOUGH: Final = 32  # requests with which a batch is sent at once
 TICK_S: Final = BEAT_S / 52  # between ticks while a round trip is under way: 5 ms
 REST_S: Final = BEAT_S  # between ticks while none is
 RETRY_S: Final = (0.05, 0.1, 0.2, 0.4)
+
+T = TypeVar("T")
+
+Pending: TypeAlias = "asyncio.Future[T] | Reply[T]"
+"""The future of a reply."""
 
 logger = logging.getLogger(__name__)
 
@@ -308,3 +315,70 @@ def expect(reply: Any) -> Any:
     if isinstance(reply, ResponseError):
         raise reply
     return reply
+
+
+# -- the wire -------------------------------------------------------------------------------------
+
+_PARTIAL: Final = object()
+
+
+class ClosedIdleError(ConnectionError):
+    """Redis has closed an idle connection (its setting `timeout`)."""
+
+    def __init__(self) -> None:
+        super().__init__("Redis has closed the connection")
+
+
+class Wire(asyncio.Protocol):
+    """Takes over an idle connection of redis-py, which is still closed through redis-py.
+
+    `answered` is called with the replies to all commands of a `send`; a reply may be a
+    ResponseError. The next `send` may follow from then on. Any exception in `answered` ends the
+    connection; `ended` raises the reason for the end.
+    """
+
+    def __init__(
+        self, connection: AbstractConnection, answered: Callable[[list[Any]], None]
+    ) -> None:
+        self._answered = answered
+        self._reader = hiredis.Reader(InvalidResponse, ResponseError, notEnoughData=_PARTIAL)
+        self._replies: list[Any] = []
+        self._expected = 0
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        assert connection._writer is not None
+        self._transport = connection._writer.transport
+        self._transport.set_protocol(self)
+
+    def send(self, *commands: tuple[Any, ...]) -> None:
+        """Send commands, once all replies to earlier ones have arrived.
+
+        If the connection is closing, `ended` is set, and its waiters resume in a later iteration.
+        """
+        if self._transport.is_closing():
+            self.end(ClosedIdleError())
+            return
+        self._expected = len(commands)
+        self._replies = []
+        self._transport.write(b"".join(map(pack_command, commands)))
+
+    def end(self, error: Exception) -> None:
+        """Abort the connection with an error."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+            while (reply := self._reader.gets()) is not _PARTIAL:
+                if not isinstance(reply, hiredis.PushNotification):
+                    self._replies.append(reply)
+                    if len(self._replies) == self._expected:
+                        self._answered(self._replies)
+        except Exception as error:
+            self.end(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if error is None and len(self._replies) == self._expected:
+            error = ClosedIdleError()
+        self.end(error or ConnectionError("Redis has closed the connection"))

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from snapbid.base.redis_keys import REPORT_CACHE
 from snapbid.base.repeats import RepeatedLog
-from snapbid.redisclient.calls import script
+from snapbid.redisclient.pipelined import script
 from snapbid.redisclient.scripts import load
 from snapbid.report.window import ReportWindow
 

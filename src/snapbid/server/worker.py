@@ -29,6 +29,7 @@ from snapbid.events.endpoint import ROUTES as EVENT_ROUTES
 from snapbid.events.endpoint import EventEndpoints, is_event_path
 from snapbid.ledger.admin import parts
 from snapbid.ledger.bids.ledger import Ledger
+from snapbid.ledger.bids.shard import observer_of
 from snapbid.ledger.budgets.releases import ReleaseReader, releases_path
 from snapbid.metrics import Counters, Metrics
 from snapbid.operations.golive.store import RequestStatsStore
@@ -44,7 +45,6 @@ from snapbid.queues.permits import Permits
 from snapbid.queues.queues import EventQueues
 from snapbid.queues.rate import EventLimiter
 from snapbid.redisclient import pipelined
-from snapbid.redisclient.commits import commits
 from snapbid.reference import agents, history
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.report.endpoint import PREFIX, ReportEndpoint, ssp_of
@@ -298,7 +298,7 @@ def _ledger(settings: ServingSettings, metrics: Metrics, log: AuctionLog | None)
         spool_max_bytes=settings.spool_max_bytes,
         hold_s=settings.hold_s,
         replicas=settings.redis_replicas,
-        observe=commits(metrics),
+        observe=observer_of(metrics),
         replayed=None if log is None else log.replayed,
     )
 

@@ -33,8 +33,7 @@ from snapbid.events.outcomes import Product
 from snapbid.events.validate import read_batch, read_single
 from snapbid.ledger.bids._records import AnswerBids, bid_digest
 from snapbid.ledger.bids._records import count as count_bids
-from snapbid.ledger.bids.batch import kept_entries
-from snapbid.ledger.bids.records import LOSS, BidVerdict
+from snapbid.ledger.bids.records import LOSS, BidVerdict, kept_entries
 from snapbid.redisclient._wire import pack_command
 from snapbid.reference import agents
 from snapbid.report import tokens, window

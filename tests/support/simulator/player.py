@@ -11,7 +11,7 @@ from typing import Any, Final
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import counters
 from snapbid.drain import run as drain_run
-from snapbid.ledger.bids import commit
+from snapbid.ledger.bids import shard
 from snapbid.ledger.bids.records import NoticeVerdict
 from snapbid.ledger.budgets.limits import Limits
 from snapbid.redisclient import trips
@@ -52,7 +52,7 @@ def _pace(tick_s: float, heartbeat_s: float, pause_s: float, round_s: float) -> 
     """How often ledgers tick and say that they are there, and drain and allocators work."""
     with (
         replaced(trips, TICK_S=tick_s),
-        replaced(commit, HEARTBEAT_S=heartbeat_s),
+        replaced(shard, HEARTBEAT_S=heartbeat_s),
         replaced(drain_run, PAUSE_S=pause_s),
         replaced(allocating, ROUND_S=round_s),
     ):
@@ -81,7 +81,7 @@ class Player(ClusterStage):
         tick_s = float(self.settings.get("tick", TICK_S))
         enough = int(self.settings.get("enough", trips.ENOUGH))
         with (
-            _pace(tick_s, commit.HEARTBEAT_S, drain_run.PAUSE_S, ROUND_S),
+            _pace(tick_s, shard.HEARTBEAT_S, drain_run.PAUSE_S, ROUND_S),
             replaced(trips, ENOUGH=enough),
             replaced(counters, BATCH=int(self.settings.get("batch", counters.BATCH))),
         ):

@@ -9,7 +9,6 @@ from math import ceil
 from typing import Any, Final
 
 from snapbid.base.tasks import end
-from snapbid.ledger.bids import commit
 from snapbid.ledger.bids import shard as shard_module
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.shard import LedgerShard
@@ -64,7 +63,7 @@ def _due(shard: LedgerShard, now: float) -> float:
     """When `RoundTrips.tick` will do something, as far as is known now."""
     core, own = shard._core, shard.trips
     if own.is_busy:
-        slow = shard_module.STALL_S if core._is_slow else commit.NOTICE_S
+        slow = shard_module.STALL_S if core._is_slow else shard_module.NOTICE_S
         due = own._waited_from + slow
         for request in (*core._answers, *core._holds):
             if request.deadline < due and not request.done.done():
@@ -72,4 +71,4 @@ def _due(shard: LedgerShard, now: float) -> float:
         return due
     if own._wire is None or own._gathering:
         return NEVER
-    return now if core.waiting else core._heartbeat_at + commit.HEARTBEAT_S
+    return now if core.waiting else core._heartbeat_at + shard_module.HEARTBEAT_S

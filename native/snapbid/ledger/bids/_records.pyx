@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Encode bids for Redis (`snapbid/ledger/bids/batch.py`; layout in remember.lua)."""
+"""Encode bids for Redis (`snapbid/ledger/bids/records.py`; layout in remember.lua)."""
 
 from hashlib import blake2b
 

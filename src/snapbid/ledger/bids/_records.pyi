@@ -1,8 +1,8 @@
 from collections.abc import Sequence
 from typing import final
 
-from snapbid.ledger.bids.batch import LedgerBid, Verdicts
-from snapbid.redisclient.replies import Pending
+from snapbid.ledger.bids.records import LedgerBid, Verdicts
+from snapbid.redisclient.trips import Pending
 
 def bid_digest(auction_id: bytes, imp_id: bytes) -> bytes:
     """Return the 16-byte key of the bid on an auction's impression.

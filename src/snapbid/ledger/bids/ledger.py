@@ -11,26 +11,25 @@ from redis.exceptions import RedisError
 from snapbid.base.beat import BEAT_S, beat
 from snapbid.base.redis_keys import ShardKeys, shard_of
 from snapbid.base.tasks import end
-from snapbid.ledger.bids.batch import LedgerBid, Verdicts
 from snapbid.ledger.bids.clock import LedgerClock
-from snapbid.ledger.bids.commit import GroupCommit, PendingNotice
 from snapbid.ledger.bids.records import (
     ALTERED,
     NOTICE,
     OTHERWISE,
     SPOOLED,
+    LedgerBid,
     NoticeVerdict,
+    Verdicts,
     bid_digest,
     moved_to,
 )
-from snapbid.ledger.bids.shard import LedgerShard
+from snapbid.ledger.bids.shard import GroupCommit, LedgerShard, Observe, PendingNotice, unobserved
 from snapbid.ledger.bids.spool import Spool, SpoolFile, SpoolFullError
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.ledger.caps.capping import Capping
 from snapbid.ledger.scripts import script
-from snapbid.redisclient.commits import Observe, unobserved
 from snapbid.redisclient.connection import Connections
-from snapbid.redisclient.replies import Pending
+from snapbid.redisclient.trips import Pending
 
 LOOK_S: Final = 4 * BEAT_S  # between scans for files left by other processes
 REPLAY_BATCH: Final = 500

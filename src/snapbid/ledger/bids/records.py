@@ -1,13 +1,27 @@
-"""Encodings of bids and notices, in Redis and in the spool (layouts: records.lua)."""
+"""Encodings of bids and notices, in Redis and in the spool, and of batches of bids.
+
+The layouts are in records.lua and remember.lua; native code packs the bids.
+"""
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 from struct import Struct
-from typing import Final
+from time import gmtime, strftime
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from snapbid.base.redis_keys import shard_of
+from snapbid.ledger.bids._records import AnswerBids as AnswerBids
 from snapbid.ledger.bids._records import bid_digest as bid_digest
+from snapbid.ledger.bids._records import count
+from snapbid.ledger.bids._records import join as join
+from snapbid.ledger.bids._records import keep as keep
 from snapbid.ledger.bids._records import user_digest as user_digest
+
+if TYPE_CHECKING:  # which needs the bits of a record
+    from snapbid.ledger.budgets.limits import Limits
+
+DAY_S: Final = 86_400
 
 WIN: Final = 1
 BILLING: Final = 2
@@ -84,3 +98,72 @@ def moved_to(auction_id: bytes, former: Sequence[int], shards: int) -> list[int]
         if shard not in found:
             found.append(shard)
     return found
+
+
+# -- batches of bids ------------------------------------------------------------------------------
+
+# impression id, number of the campaign with the creative's mark (records.marked), cost in nano-USD
+# (a plain bid's CPM in micro-USD), limits
+LedgerBid: TypeAlias = "tuple[bytes, int, int, Limits | None]"
+
+_FIRST: Final = 1  # the first bid of its answer
+_COUNT: Final = 2  # count the answer
+_LIMITED: Final = 4
+_KEPT: Final = 8  # in a rollback: the ledger kept the bid
+_RECORD_AT: Final = 18  # offset of the record in an entry; the byte before it is its size
+
+KEPT: Final = BidVerdict.KEPT.value
+Verdicts = str  # a BidVerdict for each bid; empty where they were not remembered in time
+
+
+class BidBatch(NamedTuple):
+    """Bids as they were sent, with all that is needed to roll them back."""
+
+    writer: str
+    number: int
+    entries: bytes
+
+
+def counters(answers: list[AnswerBids]) -> list[str | bytes | int]:
+    """List, for each day, the counters that the bids raise if all are kept, and by how much."""
+    parts: list[str | bytes | int] = []
+    for day, names, increments in count(answers):
+        parts += (_date(day), len(names), *names, *increments)
+    return parts
+
+
+@lru_cache(4)
+def _date(day: int) -> str:
+    return strftime("%Y-%m-%d", gmtime(day * DAY_S))
+
+
+def verdicts(answers: Sequence[AnswerBids], refused: bytes) -> list[Verdicts]:
+    """Parse remember.lua's list of refused bids (`3b12c`) into the verdicts on each answer."""
+    letters = [KEPT] * sum([answer.bids for answer in answers])
+    number = ""
+    for character in refused.decode():
+        if character.isdigit():
+            number += character
+        else:
+            letters[int(number)], number = character, ""
+    joined, start, split = "".join(letters), 0, []
+    for answer in answers:
+        split.append(joined[start : start + answer.bids])
+        start += answer.bids
+    return split
+
+
+def kept_entries(answer: AnswerBids, letters: Verdicts) -> bytes:
+    """Encode the bids of an answer that were kept, for a rollback."""
+    flags = _KEPT | _FIRST | (_COUNT if answer.is_counted else 0)
+    entries, at = answer.entries, 0
+    parts: list[bytes] = []
+    for letter in letters:
+        end = at + _RECORD_AT + entries[at + _RECORD_AT - 1]
+        if letter == BidVerdict.KEPT:
+            parts += (bytes((flags,)), entries[at + 1 : end])
+            flags &= ~_FIRST
+        if entries[at] & _LIMITED:
+            end += 2 + int.from_bytes(entries[end : end + 2], "little")
+        at = end
+    return b"".join(parts)

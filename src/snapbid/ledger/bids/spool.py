@@ -7,7 +7,7 @@ recognised by their free lock and taken over.
 
 A hold does not end while a notice of its bid may still be spooled (clock.lua). So each process
 registers in the ledger by a token, and keeps a locked file that shows it is alive. A process that
-ends leaves its unconfirmed batches (commit.py) in the same directory.
+ends leaves its unconfirmed batches (shard.py) in the same directory.
 """
 
 import asyncio
@@ -22,9 +22,8 @@ from zlib import crc32
 
 import msgspec
 
-from snapbid.ledger.bids.batch import BidBatch
-from snapbid.ledger.bids.records import NOTICE, NoticeVerdict
-from snapbid.redisclient.replies import Pending
+from snapbid.ledger.bids.records import NOTICE, BidBatch, NoticeVerdict
+from snapbid.redisclient.trips import Pending
 
 MAGIC: Final = b"snapbid\x01"  # at the start of a file; the last byte is the number of the format
 _ENTRY: Final = Struct(f"<HI{NOTICE.size}s")  # shard, checksum, notice

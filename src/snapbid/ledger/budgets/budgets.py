@@ -9,8 +9,7 @@ from redis.exceptions import RedisError
 
 from snapbid.base.redis_keys import ShardKeys, shard_of
 from snapbid.ledger.admin.parts import all_of, of_each
-from snapbid.ledger.bids.batch import LedgerBid, Verdicts
-from snapbid.ledger.bids.records import BidVerdict, user_digest, user_shard
+from snapbid.ledger.bids.records import BidVerdict, LedgerBid, Verdicts, user_digest, user_shard
 from snapbid.ledger.scripts import script
 
 _LENGTH: Final = Struct("<H")

@@ -15,10 +15,10 @@ from struct import Struct
 from typing import Final
 
 from snapbid.ledger.bids.records import CAPPED, HELD
+from snapbid.ledger.bids.records import DAY_S as DAY_S
 from snapbid.ledger.budgets.escrow import TOTAL
 
 NANO: Final = 1000  # nano-USD in a micro-USD
-DAY_S: Final = 86_400
 TOMORROW_S: Final = 30  # before midnight the next day's budget is granted
 MOST: Final = 2**32 - 1  # impressions or seconds; as good as unlimited
 

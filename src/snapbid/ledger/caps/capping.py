@@ -11,8 +11,16 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from snapbid.ledger.bids.batch import KEPT, LedgerBid, Verdicts
-from snapbid.ledger.bids.records import BidVerdict, bid_digest, identity, user_digest, user_shard
+from snapbid.ledger.bids.records import (
+    KEPT,
+    BidVerdict,
+    LedgerBid,
+    Verdicts,
+    bid_digest,
+    identity,
+    user_digest,
+    user_shard,
+)
 from snapbid.ledger.bids.shard import LedgerShard
 
 SHARE: Final = 0.5  # of a bid's time for its hold; the rest is for another campaign

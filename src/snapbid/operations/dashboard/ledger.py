@@ -19,7 +19,7 @@ from snapbid.ledger.bids.segment import fetch_segments
 from snapbid.ledger.scripts import SPOOL_GIVEN_UP_MS
 from snapbid.queues.queues import fetch_leftovers
 
-FIELDS: Final = (b"b", b"w", b"p", b"i")  # names of settle.lua and batch.py
+FIELDS: Final = (b"b", b"w", b"p", b"i")  # names of settle.lua and records.py
 SSPS_AT_ONCE: Final = 100
 SILENT_MS: Final = 10_000  # without a heartbeat, of which there are four a second
 

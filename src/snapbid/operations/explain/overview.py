@@ -28,8 +28,7 @@ from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.catalog.payload import CampaignPayload, decode_payload
 from snapbid.catalog.single import Refusal
 from snapbid.ledger.admin.parts import name
-from snapbid.ledger.bids.batch import LedgerBid
-from snapbid.ledger.bids.records import BidVerdict
+from snapbid.ledger.bids.records import BidVerdict, LedgerBid
 from snapbid.operations.explain import words
 from snapbid.operations.explain.carried import Carried, asked, known_by, unrecognised, withheld
 from snapbid.operations.explain.codes import DEAL_BID, HIGHER_BID, INVALID_REQUEST, Code

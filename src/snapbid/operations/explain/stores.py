@@ -25,8 +25,7 @@ from snapbid.catalog.members import ENTRY, until_of
 from snapbid.catalog.payload import Builder, build_payload, put
 from snapbid.catalog.single import index_of
 from snapbid.ledger.admin import parts
-from snapbid.ledger.bids.batch import LedgerBid
-from snapbid.ledger.bids.records import BidVerdict
+from snapbid.ledger.bids.records import BidVerdict, LedgerBid
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.operations.explain import words
 from snapbid.operations.explain.campaign import examine

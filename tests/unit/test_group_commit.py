@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from redis.exceptions import RedisError, ResponseError
 
-from snapbid.ledger.bids import commit
-from snapbid.ledger.bids.batch import AnswerBids
+from snapbid.ledger.bids import shard
 from snapbid.ledger.bids.clock import LedgerClock
-from snapbid.ledger.bids.commit import GroupCommit, PendingHold, PendingNotice
-from snapbid.ledger.bids.records import NOTICE, WIN
+from snapbid.ledger.bids.records import NOTICE, WIN, AnswerBids
+from snapbid.ledger.bids.shard import GroupCommit, PendingHold, PendingNotice
 from snapbid.ledger.budgets.limits import Limits
 
 NOW_MS = 1_900_000_000_000
@@ -193,9 +192,9 @@ async def test_notices_go_to_the_spool_while_redis_does_not_answer(talk: Convers
     notice, from_spool = talk.notice(), talk.notice(from_spool=True)
     talk.send()
     waiting = talk.notice()
-    talk.core.expire(talk.now, commit.NOTICE_S)
+    talk.core.expire(talk.now, shard.NOTICE_S)
     assert not talk.spooled
-    talk.core.expire(talk.now, commit.NOTICE_S + 0.01)
+    talk.core.expire(talk.now, shard.NOTICE_S + 0.01)
     assert [kept.done for kept in talk.spooled] == [notice, waiting]
     assert talk.notice() is None, "which its caller spools"
     assert notice is not None
@@ -209,14 +208,14 @@ async def test_notices_go_to_the_spool_while_redis_does_not_answer(talk: Convers
 async def test_requests_beyond_the_bound_are_refused(
     talk: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "MAX_WAITING", 3)
+    monkeypatch.setattr(shard, "MAX_WAITING", 3)
     assert [talk.bid(1) is None for _ in range(5)] == [False] * 3 + [True] * 2
     assert [talk.notice() is None for _ in range(5)] == [False] * 3 + [True] * 2
 
 
 def settled_until(talk: Conversation) -> Any:
     """As the next heartbeat says it."""
-    talk.now += commit.HEARTBEAT_S
+    talk.now += shard.HEARTBEAT_S
     assert "heartbeat" in talk.send()
     said = talk.sent[-1][-1]
     talk.hold_clock += 250
@@ -249,7 +248,7 @@ async def test_spooled_notices_hold_the_mark_back(talk: Conversation) -> None:
 async def test_notices_beyond_a_batch_hold_the_mark_back(
     talk: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "MAX_BATCH", 1)
+    monkeypatch.setattr(shard, "MAX_BATCH", 1)
     for _ in range(3):
         talk.notice()
     assert settled_until(talk) == ""
