@@ -47,7 +47,7 @@ def load(dsn: str, folder: Path) -> tuple[Base, dict[str, Any]]:
     """Build a base; time, processor time and peak memory of the process that does it."""
     started = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "snapbid.catalog.publisher"],
+        [sys.executable, "-m", "snapbid.catalog.publisher.base"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -22,7 +22,8 @@ from support.snapshot import AROUND, snapshot_of_catalog
 from support.stack import clean_environ, connected, execute
 
 from snapbid.catalog.catalog import Catalog, CatalogError
-from snapbid.catalog.publisher import CatalogPublisher, overlay, publisher
+from snapbid.catalog.publisher import overlay, publisher
+from snapbid.catalog.publisher.publisher import CatalogPublisher
 from snapbid.embedded import Postgres
 from snapbid.warehouse import campaigns, registry
 from snapbid.warehouse.campaigns import WarehouseState
@@ -30,7 +31,8 @@ from snapbid.warehouse.campaigns import WarehouseState
 RUN = """
 import sys, signal
 from pathlib import Path
-from snapbid.catalog.publisher import CatalogPublisher, overlay
+from snapbid.catalog.publisher import overlay
+from snapbid.catalog.publisher.publisher import CatalogPublisher
 overlay.LEAST = 5
 CatalogPublisher(sys.argv[1], Path(sys.argv[2])).start()
 signal.pause()

@@ -13,7 +13,7 @@ from support.processes import eventually
 from support.stack import connected, execute
 
 from snapbid.catalog.catalog import Catalog, CatalogError
-from snapbid.catalog.publisher import CatalogPublisher
+from snapbid.catalog.publisher.publisher import CatalogPublisher
 from snapbid.warehouse import campaigns, registry
 
 

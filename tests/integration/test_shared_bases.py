@@ -13,7 +13,7 @@ from support.processes import eventually
 from support.stack import connected, execute
 
 from snapbid.catalog.catalog import Base, Catalog
-from snapbid.catalog.publisher import base, making, publisher, sharing
+from snapbid.catalog.publisher import base, publisher, sharing
 from snapbid.catalog.publisher.publisher import CatalogPublisher
 from snapbid.warehouse import bases, campaigns
 
@@ -193,7 +193,7 @@ def test_of_two_publishers_one_builds_and_the_other_fetches(
         work = base.make(order.dsn, Path(order.folder), order.after, urgent=order.urgent)
         return await asyncio.to_thread(asyncio.run, work)
 
-    monkeypatch.setattr(making, "_attempt", attempt)
+    monkeypatch.setattr(base, "_attempt", attempt)
     monkeypatch.setattr(publisher, "MOST", 1)
     with contextlib.ExitStack() as stack:
         machines = {}

@@ -1,8 +1,10 @@
-"""Keeps a module running in a process of its own beside the program that starts it.
+"""Runs a module in a process of its own: once, or beside the program that starts it.
 
 The module ends when its standard input closes, so it never outlives the program.
 """
 
+import asyncio
+import contextlib
 import logging
 import os
 import subprocess
@@ -16,6 +18,41 @@ from snapbid.base.settings import without_settings
 PAUSE_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
+
+
+async def run_child(module: str, line: bytes) -> tuple[int, bytes]:
+    """Run `python -m module` with a line on its standard input; return its status and output.
+
+    It gets no Ctrl-C, and none of our settings. The input stays open: see `exit_with_parent`.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", module),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=without_settings(os.environ),
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(line + b"\n")
+        output = await process.stdout.read()
+        return await process.wait(), output
+    finally:
+        process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()  # or Python 3.13 warns when the loop closes
+
+
+def exit_with_parent() -> None:
+    """End this process, which `run_child` has started and has read its line, when that one ends."""
+
+    def wait() -> None:
+        os.read(sys.stdin.fileno(), 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 class ChildProcess:

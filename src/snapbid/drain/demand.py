@@ -1,20 +1,18 @@
 """Rebuilds the demand signals, in a child process, when campaigns or SSPs have changed."""
 
 import asyncio
-import contextlib
 import logging
-import os
-import sys
 from time import monotonic
 from typing import Final
 
 import asyncpg
 
-from snapbid.base.settings import without_settings
+from snapbid.base.child import run_child
 from snapbid.base.tasks import end
 from snapbid.warehouse import demand
 
 LOOK_EVERY_S: Final = 5.0
+MODULE: Final = "snapbid.partners.demand"
 RENEW_EVERY_S: Final = 600.0  # time passing starts and ends campaigns, too
 
 logger = logging.getLogger(__name__)
@@ -53,16 +51,8 @@ class DemandBuilder:
         return 1
 
     async def _build(self, started: float) -> None:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "snapbid.partners.demand"),
-            stdin=asyncio.subprocess.PIPE,  # stays open: the child exits when we do
-            env=without_settings(os.environ),
-            start_new_session=True,  # Ctrl-C must reach its parent alone
-        )
-        assert process.stdin is not None
         try:
-            process.stdin.write(self._dsn.encode() + b"\n")
-            status = await process.wait()
+            status, _ = await run_child(MODULE, self._dsn.encode())
             if status:
                 logger.warning(
                     "failed to build demand signals: exit status %(status)d, retrying",
@@ -70,8 +60,4 @@ class DemandBuilder:
                 )
                 self._built = None
         finally:
-            process.stdin.close()
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()  # or Python 3.13 warns when the loop closes
             self._due_at = 2 * monotonic() - started  # builds take at most half of the time

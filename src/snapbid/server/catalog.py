@@ -4,26 +4,19 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from snapbid.base.beat import BEAT_S, beat
 from snapbid.base.tasks import end
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog._members import MemberBook
-from snapbid.catalog.catalog import Catalog, CatalogError
+from snapbid.catalog.catalog import Catalog, CatalogError, Stamp, stamp_of
 from snapbid.catalog.members import MEMBERS, OpenMembers, open_members
 from snapbid.metrics import Counters, Metrics
 
 LOOK_EVERY_S: Final = BEAT_S / 2  # so that a change bids within 250 ms
 
-FileVersion: TypeAlias = tuple[int, int]  # inode, modification time (ns)
-
 logger = logging.getLogger(__name__)
-
-
-def _version_of(path: Path) -> FileVersion:
-    status = path.stat()
-    return status.st_ino, status.st_mtime_ns
 
 
 class MemberFollower:
@@ -36,13 +29,13 @@ class MemberFollower:
         self._path = path
         self._book = book
         self._open: OpenMembers | None = None
-        self._seen: FileVersion | None = None
+        self._seen: Stamp | None = None
 
     async def look(self) -> None:
         """Use the members of the file, if it has changed."""
         try:
-            version = _version_of(self._path)
-            if version == self._seen:
+            version = stamp_of(self._path)
+            if version in (None, self._seen):
                 return
             opened = await asyncio.to_thread(open_members, self._path, self._open)
         except FileNotFoundError:  # or its base is gone: a newer file has replaced it
@@ -82,8 +75,8 @@ class CatalogFollower:
         self._build = build
         self._use = use
         self._swaps = Counters(metrics, "snapbid_catalog_swaps_total", "result")
-        self._current: FileVersion | None = None
-        self._refused: FileVersion | None = None
+        self._current: Stamp | None = None
+        self._refused: Stamp | None = None
         self._retired: list[CatalogSnapshot] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -99,7 +92,9 @@ class CatalogFollower:
         """Put the file's catalog into service unless it already is."""
         await self._member_follower.look()
         try:
-            version = _version_of(self._path)
+            version = stamp_of(self._path)
+            if version is None:
+                return
             if version == self._current:
                 if self._retired:
                     await asyncio.to_thread(self._retired.clear)

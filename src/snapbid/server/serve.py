@@ -26,7 +26,7 @@ from snapbid.base.logs import GRANIAN, log_to_stderr
 from snapbid.base.risks import RiskLog
 from snapbid.base.settings import VARIABLES, ServingSettings, Settings, bound, reachable, url_of
 from snapbid.base.version import version
-from snapbid.catalog.publisher import CatalogPublisher
+from snapbid.catalog.publisher.publisher import CatalogPublisher
 from snapbid.operations import preflight
 from snapbid.operations.dashboard import OpsPaths, OpsServer, Watch
 from snapbid.operations.recording.recorder import open_file

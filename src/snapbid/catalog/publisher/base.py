@@ -1,10 +1,10 @@
-"""The process that builds a base of all campaigns in a warehouse.
+"""Makes a base of all campaigns in a warehouse, in a process of its own.
 
 A million campaigns take most of a gigabyte and tens of seconds of a core; a separate process slows
 nothing else down and returns the memory. It reads an `Order` from stdin, logs its progress, and
-prints the `ObtainedBase`. It exits when stdin is closed, so it never outlives its parent.
+prints the `ObtainedBase`.
 
-    python -m snapbid.catalog.publisher
+    python -m snapbid.catalog.publisher.base
 """
 
 import asyncio
@@ -14,7 +14,6 @@ import os
 import secrets
 import sys
 import tempfile
-import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import BinaryIO, Final, cast
 import asyncpg
 import msgspec
 
+from snapbid.base.child import exit_with_parent, run_child
 from snapbid.base.logs import log_to_stderr
 from snapbid.campaigns.normalised import RULES
 from snapbid.catalog.catalog import Base
@@ -36,8 +36,10 @@ from snapbid.warehouse.unavailable import UNAVAILABLE
 CHUNK: Final = 1 << 20  # bytes written and read at a time
 LOG_EVERY_S: Final = 2.0
 NICENESS: Final = 10  # bids come first
+RETRY_S: Final = 5.0
+MODULE: Final = "snapbid.catalog.publisher.base"
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(MODULE)  # not __main__
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -49,6 +51,40 @@ class Order(msgspec.Struct, frozen=True):
     folder: str
     urgent: bool
     after: int = -1
+
+
+async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) -> ObtainedBase:
+    """Build a base newer than the revision `after` in the folder, retrying until it succeeds.
+
+    `urgent`: bids wait for it.
+    """
+    order = Order(dsn, str(folder.absolute()), urgent, after)
+    while True:
+        try:
+            obtained = await _attempt(order)
+            if obtained is not None:
+                return obtained
+        except (OSError, ValueError):
+            logger.exception("failed to build the base; retrying")
+        await asyncio.sleep(RETRY_S)
+
+
+async def _attempt(order: Order) -> ObtainedBase | None:
+    status, output = await run_child(MODULE, msgspec.json.encode(order))
+    if status == 0:
+        return msgspec.json.decode(output, type=ObtainedBase)
+    logger.error("failed to build the base: exit status %(status)s", {"status": status})
+    return None
+
+
+def remove_others(folder: Path, kept: Base | None) -> None:
+    """Remove the bases that the catalog no longer names; existing mappings stay valid."""
+    for path in folder.glob(PREFIX + "*"):
+        if kept is None or path.name != kept.name:
+            path.unlink(missing_ok=True)
+
+
+# -- in the process of its own --------------------------------------------------------------------
 
 
 async def make(dsn: str, folder: Path, after: int = -1, *, urgent: bool = False) -> ObtainedBase:
@@ -120,15 +156,10 @@ def _chunks(builder: Builder, payloads: BinaryIO) -> Iterator[bytes | bytearray]
         yield chunk
 
 
-def _exit_with_stdin() -> None:
-    os.read(sys.stdin.fileno(), 1)
-    os._exit(1)
-
-
 def main() -> None:
     log_to_stderr()
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
-    threading.Thread(target=_exit_with_stdin, daemon=True).start()
+    exit_with_parent()
     if not order.urgent:
         os.nice(NICENESS)
     gc.disable()  # there is no cyclic garbage here
@@ -140,3 +171,7 @@ def main() -> None:
         sys.exit(1)
     sys.stdout.buffer.write(msgspec.json.encode(obtained))
     sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -24,7 +24,7 @@ from snapbid.base.tasks import LoopThread
 from snapbid.catalog import catalog, event_config
 from snapbid.catalog.catalog import Base, Catalog, CatalogError, Stamp, stamp_of
 from snapbid.catalog.members import MEMBERS
-from snapbid.catalog.publisher.making import make_base, remove_others
+from snapbid.catalog.publisher.base import make_base, remove_others
 from snapbid.catalog.publisher.members import MemberPublisher
 from snapbid.catalog.publisher.overlay import Overlay
 from snapbid.catalog.publisher.sharing import ObtainedBase

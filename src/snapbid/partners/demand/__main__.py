@@ -6,21 +6,16 @@ It exits when stdin is closed, so it never outlives the drain.
 import asyncio
 import os
 import sys
-import threading
 
+from snapbid.base.child import exit_with_parent
 from snapbid.partners.demand.making import make
 from snapbid.warehouse.unavailable import UNAVAILABLE
-
-
-def _exit_with_stdin() -> None:
-    os.read(sys.stdin.fileno(), 1)
-    os._exit(1)
 
 
 def main() -> None:
     """Make the signals once; exit status 1 if the warehouse is unavailable."""
     dsn = sys.stdin.buffer.readline().decode().strip()
-    threading.Thread(target=_exit_with_stdin, daemon=True).start()
+    exit_with_parent()
     os.nice(10)
     try:
         asyncio.run(make(dsn))

@@ -1,5 +1,0 @@
-"""See `base`."""
-
-from snapbid.catalog.publisher.base import main
-
-main()
