@@ -30,10 +30,10 @@ from bench.about import about, write
 from bench.client import as_new_auctions
 from bench.contenders import LIMITS
 from bench.snapshot import SSP, snapshot
-from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import ResponseWriter, response_writer
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.embedded import Home, Redis
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import WIN, AnswerBids, BidVerdict, LedgerBid, counters

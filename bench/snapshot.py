@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from snapbid.bidding.bid import CatalogSnapshot, NoBid, propose
+from snapbid.bidding._bid_path import NoBid, propose
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import decode as decode_request
 from snapbid.bidding.response import ResponseWriter
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import decode, parse
 from snapbid.catalog._builder import Builder
 from snapbid.catalog.catalog import Catalog, encode

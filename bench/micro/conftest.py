@@ -15,8 +15,9 @@ import pytest
 from bench.about import about
 from bench.processes import cores, pinned
 from bench.snapshot import answer, snapshot
-from snapbid.bidding.bid import CatalogSnapshot, NoBid
+from snapbid.bidding._bid_path import NoBid
 from snapbid.bidding.response import response_writer
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.server.process import GC_THRESHOLD
 from workload import requests
 

@@ -15,11 +15,11 @@ import uvloop
 from bench.logged import ChunksOnly
 from bench.snapshot import SSP
 from snapbid.base.http import RequestHandler
-from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import response_writer
 from snapbid.bidding.routes import bid_path
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.ledger.bids.records import BidVerdict
 from snapbid.metrics import Metrics
 from snapbid.server.app import Application

@@ -8,9 +8,10 @@ from pathlib import Path
 from bench.logged import ChunksOnly
 from bench.micro.conftest import Each
 from bench.snapshot import NOW_MS, SSP
-from snapbid.bidding.bid import CatalogSnapshot, NoBid, propose
+from snapbid.bidding._bid_path import NoBid, propose
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.response import Bid
+from snapbid.bidding.snapshot import CatalogSnapshot
 
 
 def test_logging_a_bid(

@@ -7,9 +7,10 @@ import pytest
 
 from bench.micro.conftest import REQUESTS, Each, snapshot_of
 from bench.snapshot import NOW_MS, SSP, answer
-from snapbid.bidding.bid import CatalogSnapshot, decide
+from snapbid.bidding._bid_path import NoBid, search
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.response import Bid, response_writer
+from snapbid.bidding.snapshot import CatalogSnapshot
 
 CANONICAL = "acme"
 
@@ -57,11 +58,11 @@ def test_encode(each: Each, ten_thousand: CatalogSnapshot, bids: list[bytes]) ->
 
 
 def _bids(request: BidRequest, snapshot: CatalogSnapshot) -> tuple[str, list[Bid]]:
-    choices = decide(request, SSP, snapshot, NOW_MS)
-    assert isinstance(choices, list)
+    decision = search(request, SSP, snapshot, NOW_MS)
+    assert not isinstance(decision, NoBid)
     return str(request.id), [
         Bid(str(choice.imp.id), snapshot.template(choice.rank, choice.creative), None)
-        for choice in choices
+        for choice in decision.choices
     ]
 
 

@@ -23,7 +23,7 @@ from support.snapshot import snapshot_of
 from support.spending import bid_request
 from support.stack import Stack, connected, run
 
-from snapbid.bidding.bid import CatalogSnapshot
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.reference.rates import Rates
 from snapbid.warehouse import campaigns, registry

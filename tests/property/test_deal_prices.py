@@ -18,8 +18,8 @@ from support.oracle_values import Document
 from support.random_impressions import deal_of, timed_floors_of
 from support.snapshot import AROUND, layered_snapshot, snapshot_of_world
 
-from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.request import decode
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog.payload import decode_payload
 
 CUR: tuple[Any, ...] = (None, None, ["USD"], ["EUR"], ["JPY"])

@@ -17,8 +17,8 @@ from support.oracle_reading import read_impression, read_request
 from support.oracle_values import Document
 from support.snapshot import AROUND, snapshot_of_world
 
-from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.request import BidRequest, decode
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import parse
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.operations.explain.campaign import examine

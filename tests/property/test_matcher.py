@@ -17,9 +17,10 @@ from support.agreement import assert_agrees, decided
 from support.oracle_reading import read_impression, read_request
 from support.snapshot import AROUND, layered_snapshot, snapshot_of_world
 
-from snapbid.bidding.bid import CatalogSnapshot, NoBid, propose
+from snapbid.bidding._bid_path import NoBid, propose
 from snapbid.bidding.limits import ledger_bids
 from snapbid.bidding.request import decode
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog._index import Index
 from snapbid.catalog.payload import decode_payload
 

@@ -13,7 +13,7 @@ from support.snapshot import RATES, Geo, snapshot_of
 from support.strategies import native_ad_of
 
 from snapbid.bidding import native_request
-from snapbid.bidding.bid import NoBid, Proposal, propose
+from snapbid.bidding._bid_path import NoBid, Proposal, propose
 from snapbid.bidding.native_answer import fits, native_markup
 from snapbid.bidding.native_request import NATIVE_REQUESTS, NativeRequests
 from snapbid.bidding.request import decode

@@ -12,7 +12,7 @@ from support.demand_filter import may_drop
 from support.oracle_values import Document
 from support.snapshot import AROUND, layered_snapshot, snapshot_of_world
 
-from snapbid.bidding.bid import NoBid, search
+from snapbid.bidding._bid_path import NoBid, search
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.document import parse

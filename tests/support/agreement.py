@@ -4,10 +4,12 @@ from typing import Any
 
 import msgspec
 
-from snapbid.bidding.bid import CatalogSnapshot, NoBid, decide
+from snapbid.bidding._bid_path import NoBid
 from snapbid.bidding.request import decode
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog.payload import decode_payload
 from support import oracle
+from support.snapshot import decide
 
 
 def decided(

@@ -15,10 +15,10 @@ import msgspec
 import redis
 
 from snapbid.base.http import BodyDeadline, Message
-from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding
 from snapbid.bidding.response import response_writer
 from snapbid.bidding.routes import bid_path
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.metrics import Metrics, slots
 from snapbid.metrics.keys import key_of

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from snapbid.bidding.bid import CatalogSnapshot
+from snapbid.bidding.snapshot import CatalogSnapshot
 from support import oracle
 from support.agreement import campaigns_of, decided, disagreement
 from support.oracle_pods import Separation

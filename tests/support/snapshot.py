@@ -6,8 +6,10 @@ from datetime import date
 from functools import cache
 
 from snapbid.bidding import privacy
-from snapbid.bidding.bid import CatalogSnapshot
+from snapbid.bidding._bid_path import Choice, NoBid, search
 from snapbid.bidding.lookups import CountryOfAddress, Lookups
+from snapbid.bidding.request import BidRequest
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import parse
 from snapbid.campaigns.persons import PersonKey
 from snapbid.campaigns.suspensions import CreativeSuspension
@@ -74,6 +76,14 @@ def snapshot_of(
 ) -> CatalogSnapshot:
     """A snapshot of these campaigns."""
     return _snapshot(catalog_of(documents, ssps, rates), geo, gvl_id)
+
+
+def decide(
+    request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: int
+) -> list[Choice] | NoBid:
+    """Return the choices of `search`."""
+    decision = search(request, ssp, snapshot, now_ms)
+    return decision if isinstance(decision, NoBid) else decision.choices
 
 
 @cache

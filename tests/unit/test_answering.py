@@ -14,10 +14,10 @@ from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.base.errors import BadRequest, BodyTimeout, TooLarge, UnsupportedMediaType
 from snapbid.base.http import AwaitedMessages, Disconnected, HeaderList, Message
-from snapbid.bidding.bid import Reason
 from snapbid.bidding.bounds import LARGE
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.lookups import Lookups
+from snapbid.bidding.reasons import Reason
 from snapbid.bidding.request_stats import MEANINGLESS, SAMPLED, RequestStats
 from snapbid.bidding.response import response_writer
 from snapbid.metrics import Metrics

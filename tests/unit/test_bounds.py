@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from support.client import LocalApp
 from support.matching_cases import campaign_of
-from support.snapshot import AROUND, RATES, Geo, layered_snapshot, snapshot_of
+from support.snapshot import AROUND, RATES, Geo, decide, layered_snapshot, snapshot_of
 from support.strategies import random_world
 
 from snapbid.base.errors import BadRequest
 from snapbid.bidding import tolerance
-from snapbid.bidding.bid import CatalogSnapshot, NoBid, Reason, decide, propose, search
+from snapbid.bidding._bid_path import NoBid, propose, search
+from snapbid.bidding.reasons import Reason
 from snapbid.bidding.request import decode
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.operations.explain.overview import Explanation, MatchableRequest, explain, read
 
 BANNER: dict[str, Any] = {"banner": {"w": 300, "h": 250}}

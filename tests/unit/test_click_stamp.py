@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from support.snapshot import catalog_of
 
 from snapbid.base.http import Answer
-from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import decode
 from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import Bid, ClickSigner, Template, adapted, response_writer, template
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.click_id import NO_AUCTION, Click, ClickKey, creative_digest, read
 from snapbid.campaigns.persons import NOBODY, PersonKey, is_member_id
 from snapbid.campaigns.suppression import Suppression, hash_of, user_name

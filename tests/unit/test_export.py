@@ -101,8 +101,8 @@ OUTCOMES = re.compile(r'outcome=~?"([^"]+)"')
 
 def test_outcomes_named_in_expressions_exist() -> None:
     from snapbid.base import errors
-    from snapbid.bidding.bid import Reason
     from snapbid.bidding.notice import OUTCOMES as OF_NOTICES
+    from snapbid.bidding.reasons import Reason
 
     codes = {problem.code for problem in vars(errors).values() if hasattr(problem, "code")}
     known = {"bid", *(reason.value for reason in Reason), *codes, *OF_NOTICES.values()}

@@ -7,7 +7,8 @@ import pytest
 from support.matching_cases import campaign_of
 from support.snapshot import RATES, Geo, snapshot_of
 
-from snapbid.bidding.bid import NoBid, Reason, propose
+from snapbid.bidding._bid_path import NoBid, propose
+from snapbid.bidding.reasons import Reason
 from snapbid.bidding.request import decode
 
 BANNER: dict[str, Any] = {"banner": {"w": 300, "h": 250}}

@@ -6,7 +6,7 @@ from typing import Any
 from support.matching_cases import campaign_of
 from support.snapshot import RATES, Geo, snapshot_of
 
-from snapbid.bidding.bid import NoBid, propose
+from snapbid.bidding._bid_path import NoBid, propose
 from snapbid.bidding.pods import pods_of
 from snapbid.bidding.request import Imp, decode
 from snapbid.bidding.snapshot import CatalogSnapshot

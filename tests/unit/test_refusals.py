@@ -8,9 +8,11 @@ from support import matching_cases
 from support.matching_cases import campaign_of, request_of
 from support.snapshot import AROUND, RATES, Geo, snapshot_of, snapshot_of_world
 
-from snapbid.bidding.bid import CatalogSnapshot, NoBid, Reason, propose
+from snapbid.bidding._bid_path import NoBid, propose
+from snapbid.bidding.reasons import Reason
 from snapbid.bidding.refusals import MOST_CAMPAIGNS, RULES, last_rule
 from snapbid.bidding.request import decode
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.partners.diagnosis.document import RULES as MEANINGS
 
 NOW_MS = 1_767_225_600_000

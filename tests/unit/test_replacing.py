@@ -12,11 +12,13 @@ from support.matching_cases import campaign_of
 from support.snapshot import RATES, Geo, snapshot_of
 
 from snapbid.bidding import limits
-from snapbid.bidding.bid import CatalogSnapshot, NoBid, Reason, propose
+from snapbid.bidding._bid_path import NoBid, propose
 from snapbid.bidding.bounds import REPLACING
 from snapbid.bidding.limits import ATTEMPTS, replace_refused
+from snapbid.bidding.reasons import Reason
 from snapbid.bidding.request import decode
 from snapbid.bidding.response import MAX_ANSWER, Bid, response_writer
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.ledger.bids.records import BidVerdict
 
 PROCESSOR_S = 1.0

@@ -8,10 +8,10 @@ from zlib import crc32
 import pytest
 from support.snapshot import RATES, Geo, builder_of
 
-from snapbid.bidding.bid import CatalogSnapshot
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.reactivation import Reactivation
 from snapbid.bidding.request import decode
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog.catalog import Base, Catalog, Query, encode, write
 from snapbid.ledger.budgets.releases import ALL, DAILY
 

@@ -4,11 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from support.snapshot import RATES, Geo, numbered
+from support.snapshot import RATES, Geo, decide, numbered
 
-from snapbid.bidding.bid import CatalogSnapshot, NoBid, decide
+from snapbid.bidding._bid_path import NoBid
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import decode
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import parse_json
 from snapbid.catalog.catalog import Catalog, encode
 from snapbid.catalog.payload import Builder, decode_payload, put

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from snapbid.base import errors
 from snapbid.base.risks import Risk, StoreName
-from snapbid.bidding.bid import Reason
+from snapbid.bidding.reasons import Reason
 from snapbid.ledger.admin.drains import DrainReport
 from snapbid.operations.dashboard.clocks import ClockDifference
 from snapbid.operations.dashboard.counts import CountWindow

@@ -20,7 +20,8 @@ from snapbid.bidding.response import MAX_ANSWER, Bid, ResponseWriter
 from snapbid.ledger.bids.records import BidVerdict, LedgerBid
 
 if TYPE_CHECKING:  # what the bid path passes: it imports this module
-    from snapbid.bidding.bid import CatalogSnapshot, Choice, Proposal
+    from snapbid.bidding._bid_path import Choice, Proposal
+    from snapbid.bidding.snapshot import CatalogSnapshot
     from snapbid.catalog.catalog import Query
 
 Best = tuple[int, int, int]  # what `Query.next` returns

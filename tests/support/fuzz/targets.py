@@ -16,13 +16,14 @@ from snapbid.base.errors import BadDate, BadRequest, BadWindow, InvalidToken, Mi
 from snapbid.base.http import ZSTD, inflate
 from snapbid.base.settings import SettingsError, load
 from snapbid.bidding import privacy
+from snapbid.bidding._bid_path import NoBid, Proposal, propose
 from snapbid.bidding._query import first_values
-from snapbid.bidding.bid import CatalogSnapshot, NoBid, Proposal, propose
 from snapbid.bidding.limits import ledger_bids
 from snapbid.bidding.native_request import read_native
 from snapbid.bidding.notice import PARAMETERS, loss_reason
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.response import response_writer
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.campaign import CampaignError
 from snapbid.campaigns.campaign_file import read_file
 from snapbid.campaigns.vast import VastError

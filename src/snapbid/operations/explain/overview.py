@@ -14,15 +14,15 @@ import msgspec
 
 from snapbid.base.errors import BadRequest
 from snapbid.base.redis_keys import shard_of
-from snapbid.bidding.bid import CatalogSnapshot, Reason, can_be_notified
+from snapbid.bidding._bid_path import can_be_notified
 from snapbid.bidding.bounds import MAX_IMPRESSIONS
 from snapbid.bidding.cost import MAX_COST, cost_of, quantity_of
 from snapbid.bidding.lookups import USD, Lookups
 from snapbid.bidding.pods import pods_of
-from snapbid.bidding.reasons import unanswered
+from snapbid.bidding.reasons import Reason, unanswered
 from snapbid.bidding.refusals import with_open_deals
 from snapbid.bidding.request import BidRequest, Imp, Text, decode
-from snapbid.bidding.snapshot import limits_of
+from snapbid.bidding.snapshot import CatalogSnapshot, limits_of
 from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.catalog.payload import CampaignPayload, decode_payload

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import NamedTuple
 
-from snapbid.bidding import bid
+from snapbid.bidding import _bid_path
 from snapbid.bidding.bounds import SEARCHING
 from snapbid.bidding.lookups import NO_RATE as NO_RATE
 from snapbid.bidding.lookups import Lookups
@@ -75,8 +75,8 @@ def undecided(
 ) -> int:
     """Return how many of the last impressions the live search would not decide in this time."""
     ssp, _, now_ms, *_ = situation
-    decision = bid.search(request, ssp, snapshot, now_ms, inf, SEARCHING * processor_s)
-    return (decision if isinstance(decision, bid.NoBid) else decision.query).undecided
+    decision = _bid_path.search(request, ssp, snapshot, now_ms, inf, SEARCHING * processor_s)
+    return (decision if isinstance(decision, _bid_path.NoBid) else decision.query).undecided
 
 
 def floor_of(asking: Imp | Deal, lookups: Lookups) -> int:

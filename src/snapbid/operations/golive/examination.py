@@ -8,8 +8,8 @@ sender's mistake.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from snapbid.bidding.bid import Reason
 from snapbid.bidding.native_request import NATIVE_REQUESTS, fault_of
+from snapbid.bidding.reasons import Reason
 from snapbid.bidding.refusals import last_rule, sizes_of
 from snapbid.bidding.request import BidRequest
 from snapbid.bidding.snapshot import CatalogSnapshot

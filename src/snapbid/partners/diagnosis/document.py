@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from snapbid.bidding.bid import Reason
+from snapbid.bidding.reasons import Reason
 from snapbid.bidding.refusals import (
     BUDGET,
     DEAL_FLOOR,
