@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.event_cases import NOW_MS, whole
+from support.event_cases import NOW_MS, put, whole
 
 from snapbid.base.errors import (
     BadRequest,
@@ -30,7 +30,7 @@ from snapbid.events.answers import (
 from snapbid.events.attribution import Counting
 from snapbid.events.catalog import EVENTS
 from snapbid.events.enrich import Enriched, Enricher, to_usd
-from snapbid.events.fields import PRESETS
+from snapbid.events.fields import JSON_TYPES, PRESETS, Event, Kind
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
 from snapbid.events.rulebook import RefusedRequest, findings_of
 from snapbid.events.validate import read_batch, read_single
@@ -272,6 +272,49 @@ def test_messages_are_sentences() -> None:
         refusal = read_single(body, PRODUCT, NOW_MS)
         assert isinstance(refusal, RefusedRequest)
         assert refusal.message == message
+
+
+@pytest.mark.parametrize("event", EVENTS.values(), ids=lambda event: event.name)
+def test_messages_say_what_a_field_must_be(event: Event) -> None:
+    """Its JSON type, and the values of a choice, whichever field of whichever event it is."""
+    types = {"string": "a string", "number": "a number", "boolean": "true or false"}
+    wrong: list[tuple[str, Any, str]] = [
+        (field.path, [], f"must be {types[JSON_TYPES[field.kind]]}")
+        for field in (*event.identity_fields(), *event.context_fields())
+    ]
+    wrong += [
+        (field.path, "no such value", f"must be one of {', '.join(field.values)}")
+        for field in event.fields
+        if field.kind is Kind.CHOICE
+    ]
+    wrong += [
+        (field.path, -1, "must be at least 0")
+        for field in event.fields
+        if field.kind is Kind.NUMBER and not field.signed
+    ]
+    wrong += [("timestamp", "1", "must be a number"), ("context", [], "must be an object")]
+    wrong += [("identity", 1, "must be an object"), ("context.privacy", 1, "must be an object")]
+    for path, value, must in wrong:
+        envelope = changed(whole(event), path, value)
+        single = read_single(json.dumps(envelope).encode(), PRODUCT, NOW_MS)
+        batch = read_batch(json.dumps([envelope]).encode(), PRODUCT, NOW_MS)
+        assert isinstance(single, RefusedRequest)
+        assert isinstance(batch, RefusedRequest)
+        assert single.message == f"{path} {must}"
+        assert batch.message == f"[0].{path} {must}"
+
+
+@pytest.mark.parametrize("path", ["event", "context.other_hash", "context.privacy.other_hash"])
+def test_messages_say_the_type_of_what_is_in_no_event_of_the_catalog(path: str) -> None:
+    envelope = changed(whole(EVENTS["login"]), path, 5)
+    refusal = read_single(json.dumps(envelope).encode(), PRODUCT, NOW_MS)
+    assert isinstance(refusal, RefusedRequest)
+    assert refusal.message == f"{path} must be a string"
+
+
+def changed(envelope: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    put(envelope, path, value)
+    return envelope
 
 
 async def test_answers_of_a_batch(places: geo.GeoDatabase) -> None:

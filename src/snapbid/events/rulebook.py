@@ -5,12 +5,14 @@ partner's value. (Document 3, Error body; contract 7.)
 """
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from snapbid.events.fields import MAX_TEXT
+from snapbid.events.catalog import EVENTS
+from snapbid.events.fields import JSON_TYPES, MAX_TEXT, Field
 
 MAX_EVENTS: Final = 600
 """The limit of events in a batch (document 3, Limits)."""
@@ -31,7 +33,7 @@ RULES: Final[dict[str, str]] = {
     "type": "has the wrong type",
     "empty": "must not be empty",
     "enum": "is not one of the listed values",
-    "min": "is too small",
+    "min": "must be at least 0",
     "max": "is too large",
     "max_length": f"is longer than {MAX_TEXT} characters",
     "not_integer": "must have no fraction",
@@ -48,7 +50,7 @@ RULES: Final[dict[str, str]] = {
     "unknown_event": "is not an event of the catalog",
     "event_disabled": "is not enabled for this product",
 }
-"""Rule -> its wording, in messages and on the partners' page."""
+"""Rule -> its wording on the partners' page, and in messages that don't say more (`_wording`)."""
 
 WARNINGS: Final[dict[str, str]] = {
     "suggested_missing": "should be sent",
@@ -138,21 +140,53 @@ def code_of(violations: list[FieldFinding]) -> str:
 
 def refuse(violations: list[FieldFinding]) -> RefusedRequest:
     """Build the refusal for these violations; its message names the first one."""
-    first = violations[0]
-    message = sentence(first.field, first.rule, len(violations) - 1)
+    first, others = violations[0], len(violations) - 1
+    more = "" if not others else f", and {others} more violation{'s' if others > 1 else ''}"
+    message = f"{first.field} {_wording(first)}{more}"
     return RefusedRequest(code_of(violations), message, violations)
 
 
 def refuse_body(code: str, rule: str, reason: str = "", index: int | None = None) -> RefusedRequest:
     """Build the refusal of a whole body; `index` is the event of a batch that caused it."""
-    message = sentence(BODY, rule) + (f": {reason}" if reason else "")
+    message = f"{BODY} {RULES[rule]}" + (f": {reason}" if reason else "")
     if index is None:
         return RefusedRequest(code, message, [FieldFinding(BODY, rule, None)])
     finding = FieldFinding(BODY, rule, None, index)
     return RefusedRequest(code, f"{message}, in event [{index}]", [finding])
 
 
-def sentence(field: str, rule: str, others: int = 0) -> str:
-    """Format the message for a broken rule, with the number of other violations."""
-    more = "" if not others else f", and {others} more violation{'s' if others > 1 else ''}"
-    return f"{field} {RULES[rule]}{more}"
+def _wording(violation: FieldFinding) -> str:
+    """Format a broken rule; of a type or a choice, with what the field must be."""
+    path = violation.field.removeprefix(f"[{violation.index}].")
+    if violation.rule == "enum":
+        return f"must be one of {', '.join(_fields_of(violation.event)[path].values)}"
+    if violation.rule == "type":
+        return f"must be {_TYPES[_json_type(path, violation.event)]}"
+    return RULES[violation.rule]
+
+
+_TYPES: Final = {
+    "string": "a string",
+    "number": "a number",
+    "boolean": "true or false",
+    "object": "an object",
+}
+
+
+def _json_type(path: str, event: str | None) -> str:
+    """Return the JSON type of a field, of an object of the envelope, or of an unknown hash."""
+    fields = _fields_of(event)
+    if path in fields:
+        return JSON_TYPES[fields[path].kind]
+    if path in {"identity", "context", *(field.parent for field in fields.values())}:
+        return "object"
+    return "number" if path == "timestamp" else "string"
+
+
+@cache
+def _fields_of(event: str | None) -> dict[str, Field]:
+    """Return the fields of an event of the catalog by path; none for another one."""
+    if event is None:
+        return {}
+    found = EVENTS[event]
+    return {field.path: field for field in (*found.identity_fields(), *found.context_fields())}
