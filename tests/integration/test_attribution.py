@@ -118,7 +118,7 @@ def anonymous(name: str, id: str, click: str | None = None, user: str | None = N
 async def test_an_event_with_a_click_id_counts_for_its_campaign(bench: Clicks) -> None:
     await bench.drain_all(event("register", at=AT, click=await bench.click("a")))
     (row,) = await bench.rows("select * from conversion_daily")
-    assert row == (date(2024, 6, 1), "a", "a-banner", "acme", "register", 1, 0, 0, True)
+    assert row == (date(2024, 6, 1), "a", "a-banner", "acme", "register", 1, 0, 0, 0, True)
     assert await bench.flags() == {"register": []}
 
 
@@ -356,10 +356,36 @@ async def test_a_value_in_another_currency_is_that_of_the_days_rate(bench: Click
     assert value == round(usd * 1_000_000) != 10_000_000
 
 
+async def test_amounts_that_have_no_value_are_counted_apart(bench: Clicks) -> None:
+    """A buyer sees that a campaign brought more than its figures say; 0 is the value of a 0."""
+    await bench.drain_all(event("register", "u", click=await bench.click("a")))
+    coins: Any = {"currency": "NOCOIN", "is_crypto": True}
+    bet: Any = {"game_type": "slot", "game_provider": "p", "bet_result": "win", "amount": 9}
+    await bench.drain_all(
+        event("deposit", "u", transaction_id="1", amount=5, **coins),
+        event("deposit", "u", transaction_id="2", amount=5, currency="USD"),
+        event("deposit", "u", transaction_id="3", amount=0, currency="USD"),
+        event("deposit", "u", transaction_id="4", amount=1_000_000_001, currency="USD"),
+        event("withdraw", "u", transaction_id="5", amount=5, currency="VND"),
+        event("bet", "u", transaction_id="6", bet_result_amount=-2, **bet, **coins),
+        event("bet", "u", transaction_id="7", bet_result_amount=9, is_free=True, **bet, **coins),
+        event("deposit", "other", transaction_id="8", amount=5, **coins),
+    )
+    rows = await bench.rows(
+        "select event, conversions, value_micros, unvalued from conversion_daily order by 1"
+    )
+    assert rows == [("bet", 2, 0, 1), ("deposit", 4, 5_000_000, 2), ("register", 1, 0, 0),
+                    ("withdraw", 1, 0, 1)]  # fmt: skip
+    assert await bench.rows("select unvalued from campaign_performance") == [(4,)]
+    assert await bench.differing() == []
+    await bench.connection.execute("update conversion_daily set unvalued = 0 where event = 'bet'")
+    assert await bench.differing() == [("unvalued of a a-banner acme bet", 0, 1)]
+
+
 async def test_no_amount_keeps_an_event_from_being_stored(bench: Clicks) -> None:
     await bench.connection.execute(
         "insert into conversion_daily values"
-        " ('2024-06-01', 'a', 'a-banner', 'acme', 'deposit', 1, 9223372036854775000, 0, true)"
+        " ('2024-06-01', 'a', 'a-banner', 'acme', 'deposit', 1, 9223372036854775000, 0, 0, true)"
     )
     click = await bench.click("a")
     amounts = [1e308, 999_999_999, 1_000_000_001, 3]
@@ -589,7 +615,7 @@ async def test_corrections_and_days_whose_events_are_gone_are_no_difference(benc
     await bought(bench)
     await bench.connection.execute(
         "insert into conversion_daily values"
-        " ('2024-06-01', 'a', 'a-banner', 'acme', 'register', -1, 0, 0)"
+        " ('2024-06-01', 'a', 'a-banner', 'acme', 'register', -1, 0, 0, 0)"
     )
     assert await bench.differing() == []
     bench.drain = EventDrain(
@@ -631,7 +657,7 @@ async def test_the_performance_of_campaigns(bench: Clicks) -> None:
     assert {name: float(value) for name, value in a.items() if name != "campaign"} == {
         "bids": 11, "wins": 5, "imps": 4, "spend": 40, "registrations": 4, "first_deposits": 1,
         "net_deposits": 70, "gross_revenue": 80, "cost_per_registration": 10,
-        "cost_per_first_deposit": 40, "return_on_spend": 2,
+        "cost_per_first_deposit": 40, "return_on_spend": 2, "unvalued": 0,
     }  # fmt: skip
     assert (idle["campaign"], idle["bids"]) == ("idle", 5)
     assert idle["cost_per_registration"] is idle["return_on_spend"] is None

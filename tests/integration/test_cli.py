@@ -173,7 +173,8 @@ def test_campaigns(cli: Cli, tmp_path: Path) -> None:
 def test_the_performance_of_campaigns(cli: Cli, database: str, tmp_path: Path) -> None:
     done(cli("campaign", "import", write(tmp_path / "a.jsonl", CAMPAIGN)))
     head = "campaign\tbids\twins\timps\tspend\tregistrations\tfirst_deposits\tnet_deposits\t"
-    head += "gross_revenue\tcost_per_registration\tcost_per_first_deposit\treturn_on_spend\n"
+    head += "gross_revenue\tcost_per_registration\tcost_per_first_deposit\treturn_on_spend\t"
+    head += "unvalued\n"
     assert done(cli("campaign", "performance")) == head
     assert "registrations" not in done(cli("campaign", "show", "c1"))
     for statement in (
@@ -186,7 +187,7 @@ def test_the_performance_of_campaigns(cli: Cli, database: str, tmp_path: Path) -
         " ('2026-11-02', 'c1', 'b', 'acme', 'bet', 7, 6000000, 0)",
     ):
         asyncio.run(execute(database, statement))
-    row = "c1\t9\t3\t2\t12.000000\t4\t1\t30.000000\t6.000000\t3.000000\t12.000000\t0.500000\n"
+    row = "c1\t9\t3\t2\t12.000000\t4\t1\t30.000000\t6.000000\t3.000000\t12.000000\t0.500000\t0\n"
     assert done(cli("campaign", "performance")) == head + row
     assert done(cli("campaign", "performance", "other")) == head
     assert head + row in done(cli("campaign", "show", "c1"))
@@ -195,10 +196,16 @@ def test_the_performance_of_campaigns(cli: Cli, database: str, tmp_path: Path) -
     assert (listed["spend"], listed["conversions"]) == (12.0, {"register": 4})
     assert (listed["net_deposits"], listed["cost_per_first_deposit"]) == (0.0, None)
     lines = done(cli("campaign", "performance", "--csv")).splitlines()
-    assert lines[0].endswith(",return_on_spend,bet,deposit,register")
-    assert lines[1].endswith(",0.500000,7,2,4")
+    assert lines[0].endswith(",return_on_spend,unvalued,bet,deposit,register")
+    assert lines[1].endswith(",0.500000,0,7,2,4")
     backwards = cli("campaign", "performance", "--from", "2026-11-02", "--to", "2026-11-01")
     assert refused(backwards, 2) == ["--to must not be before --from"]
+    asyncio.run(execute(database, "update conversion_daily set unvalued = 2 where event = 'bet'"))
+    for style in ((), ("--json",), ("--csv",)):
+        warned = cli("campaign", "performance", *style).stderr
+        assert warned == (
+            "warning: 2 amounts count as 0 USD, without an exchange rate: see `snapbid rates`\n"
+        )
 
 
 def test_click_ids(cli: Cli, database: str) -> None:

@@ -27,7 +27,7 @@ from snapbid.events.answers import (
     Slices,
     UnknownApiKey,
 )
-from snapbid.events.attribution import Counting
+from snapbid.events.attribution import Conversion, Counting
 from snapbid.events.catalog import EVENTS
 from snapbid.events.enrich import Enriched, Enricher, to_usd
 from snapbid.events.fields import JSON_TYPES, PRESETS, Event, Kind
@@ -35,6 +35,7 @@ from snapbid.events.outcomes import BatchResult, Product, SingleResult
 from snapbid.events.rulebook import RefusedRequest, findings_of
 from snapbid.events.validate import read_batch, read_single
 from snapbid.reference import agents, geo, history
+from snapbid.warehouse.conversions import ConversionKey, ConversionSum
 
 PRODUCT = Product("demo", frozenset(PRESETS))
 MS = 1_716_400_000_000  # 2024-05-22, a working day
@@ -239,6 +240,19 @@ def test_answers_of_a_single_event(places: geo.GeoDatabase) -> None:
     assert (status, code) == (200, "valid")
     assert list(echoed) == ["status", "event", "warnings"]
     assert list(echoed["event"]) == ["event", "timestamp", "identity", "context", "enrichment"]
+
+
+@pytest.mark.parametrize(("unvalued", "usd"), [(0, 2.5), (1, None)])
+def test_a_conversion_without_a_value_is_worth_null(
+    places: geo.GeoDatabase, unvalued: int, usd: float | None
+) -> None:
+    single = read_single(json.dumps(whole(EVENTS["deposit"])).encode(), PRODUCT, NOW_MS, test=True)
+    assert isinstance(single, SingleResult)
+    found = answers.enrich(single.event, Enricher(places.place, agents.details, rates()))
+    key = ConversionKey(DAY, "spring", "banner", "acme", "deposit")
+    counting = Counting("", Conversion(key, ConversionSum(1, 2_500_000, 0, unvalued)))
+    _, _, echoed = sent(answers.tested(single, found, counting))
+    assert echoed["conversion"]["value_usd"] == usd
 
 
 def test_answers_of_a_refusal() -> None:

@@ -44,7 +44,8 @@ def campaign_performance(
     """Show what campaigns cost and what their clicks brought in, in USD; most expensive first.
 
     Registrations, first deposits, net deposits (less withdrawals) and gross revenue (stakes less
-    winnings) come from events that count for a click; JSON and CSV have all the figures.
+    winnings) come from events that count for a click; JSON and CSV have all the figures. Unvalued
+    are those whose amount counts as 0, since its currency has no exchange rate.
     """
     from snapbid.warehouse import conversions
 
@@ -62,6 +63,7 @@ def campaign_performance(
         _print_csv(rows)
     else:
         print_performance(rows, NARROW)
+    _warn_of_unvalued(rows)
 
 
 def print_performance(rows: "Sequence[Performance]", narrow: Sequence[str] = ()) -> None:
@@ -70,6 +72,15 @@ def print_performance(rows: "Sequence[Performance]", narrow: Sequence[str] = ())
 
     columns = [name for name in Performance._fields if name != "conversions"]
     console.print_table(columns, [[getattr(row, name) for name in columns] for row in rows], narrow)
+
+
+def _warn_of_unvalued(rows: "Sequence[Performance]") -> None:
+    if unvalued := sum(row.unvalued for row in rows):
+        click.echo(
+            f"warning: {console.counted(unvalued, 'amount')} count as 0 USD, without an exchange"
+            " rate: see `snapbid rates`",
+            err=True,
+        )
 
 
 def _print_csv(rows: "Sequence[Performance]") -> None:

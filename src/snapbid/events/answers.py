@@ -228,7 +228,7 @@ def _shown(conversion: Conversion) -> dict[str, Any]:
         "campaign": key.campaign,
         "creative": key.creative,
         "descriptor": key.descriptor,
-        "value_usd": added.value_micros / MICROS,
+        "value_usd": None if added.unvalued else added.value_micros / MICROS,
         "first_deposit": bool(added.first_deposits),
     }
 

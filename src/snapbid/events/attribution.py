@@ -144,7 +144,9 @@ async def preview(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> l
     return [Counting(row.flags, attribution.count(row, key, clicks.of(row))) for row in flagged]
 
 
-def row_of(event: AcceptedEvent, product: str, received_at_ms: int, value_micros: int) -> EventRow:
+def row_of(
+    event: AcceptedEvent, product: str, received_at_ms: int, value_micros: int | None
+) -> EventRow:
     """Return the row by which an event that is not stored is looked up."""
     occurred_at, received_at = (
         datetime.fromtimestamp(ms / 1000, UTC) for ms in (event.occurred_at_ms, received_at_ms)
@@ -229,7 +231,8 @@ class Attribution:
             self.last[person] = noted._replace(has_deposited=True)
         day = row.received_at.astimezone(UTC).date()
         key = ConversionKey(day, link.campaign, link.creative, link.descriptor, row.event)
-        added = ConversionSum(1, row.value_micros, int(is_first))
+        value, is_unvalued = row.value_micros or 0, row.value_micros is None
+        added = ConversionSum(1, value, int(is_first), int(is_unvalued))
         before = self.sums.get(key, ConversionSum())
         self.sums[key] = ConversionSum(*map(sum, zip(before, added, strict=True)))
         return Conversion(key, added)

@@ -108,10 +108,10 @@ def to_usd(value: float, rate: Fraction) -> float | None:
     return usd if math.isfinite(usd) else None
 
 
-def value_micros(event: dict[str, Any], enriched: dict[str, Any]) -> int:
+def value_micros(event: dict[str, Any], enriched: dict[str, Any]) -> int | None:
     """Return what an event is worth as a conversion, in micro-USD (contract 12).
 
-    0 without an exchange rate, and for an amount of more than MAX_VALUE_USD, which is a mistake.
+    None without an exchange rate, and for more than MAX_VALUE_USD, which is a mistake.
     """
     kind, amounts = EVENTS[event["event"]], enriched["amounts"]
     leaf = kind.value or kind.cost
@@ -119,7 +119,7 @@ def value_micros(event: dict[str, Any], enriched: dict[str, Any]) -> int:
         return 0
     usd = amounts[leaf]["usd"]
     if usd is None or abs(usd) > MAX_VALUE_USD:
-        return 0
+        return None
     micros: int = round(usd * MICROS)
     return micros if kind.value else -micros
 

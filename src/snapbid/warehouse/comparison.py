@@ -131,15 +131,17 @@ group by 1, 2
 _CONVERSIONS: Final = f"""
 with stored as (
     select campaign, creative, descriptor, event, count(*) as conversions,
-        greatest(-9223372036854775807, least(9223372036854775807, sum(value_micros))) as value,
-        count(*) filter (where first_deposit) as firsts
+        greatest(-9223372036854775807, least(
+            9223372036854775807, coalesce(sum(value_micros), 0))) as value,
+        count(*) filter (where first_deposit) as firsts,
+        count(*) filter (where value_micros is null) as unvalued
     from events
     where received_at >= $2 and received_at < $3 and campaign is not null
     group by campaign, creative, descriptor, event
 ),
 counted as (
     select campaign, creative, descriptor, event, conversions, value_micros as value,
-        first_deposits as firsts
+        first_deposits as firsts, unvalued
     from conversion_daily where counted and day = $1
 )
 select $1::date as day,
@@ -149,7 +151,8 @@ from counted c full join stored s using (campaign, creative, descriptor, event)
 cross join lateral (values
     ('conversions', coalesce(c.conversions, 0), coalesce(s.conversions, 0)),
     ('value', coalesce(c.value, 0), coalesce(s.value, 0)),
-    ('first deposits', coalesce(c.firsts, 0), coalesce(s.firsts, 0))
+    ('first deposits', coalesce(c.firsts, 0), coalesce(s.firsts, 0)),
+    ('unvalued', coalesce(c.unvalued, 0), coalesce(s.unvalued, 0))
 ) v (what, first, second)
 where first <> second
     and not exists (select from event_partitions having min(first) > $2)

@@ -49,11 +49,15 @@ class ConversionKey(NamedTuple):
 
 
 class ConversionSum(NamedTuple):
-    """What is added to a row of conversion_daily; the value is in micro-USD."""
+    """What is added to a row of conversion_daily; the value is in micro-USD.
+
+    `unvalued` are the conversions whose amount has no value.
+    """
 
     conversions: int = 0
     value_micros: int = 0
     first_deposits: int = 0
+    unvalued: int = 0
 
 
 class Performance(NamedTuple):
@@ -72,6 +76,7 @@ class Performance(NamedTuple):
     cost_per_registration: Decimal | None
     cost_per_first_deposit: Decimal | None
     return_on_spend: Decimal | None
+    unvalued: int
 
 
 # A number that the warehouse does not know (an older copy of it was restored) stands for itself.
@@ -111,17 +116,19 @@ on conflict (person) do update set
 # accepted must be stored.
 _COUNT: Final = """
 insert into conversion_daily as t (
-    day, campaign, creative, descriptor, event, conversions, value_micros, first_deposits, counted
+    day, campaign, creative, descriptor, event, conversions, value_micros, first_deposits, unvalued,
+    counted
 )
 select *, true from unnest(
     $1::date[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
-    $8::bigint[]
+    $8::bigint[], $9::bigint[]
 ) as i order by 1, 2, 3, 4, 5
 on conflict (day, campaign, creative, descriptor, event) where counted do update set
     conversions = t.conversions + excluded.conversions,
     value_micros = greatest(-9223372036854775807, least(
         9223372036854775807, t.value_micros::numeric + excluded.value_micros))::bigint,
-    first_deposits = t.first_deposits + excluded.first_deposits
+    first_deposits = t.first_deposits + excluded.first_deposits,
+    unvalued = t.unvalued + excluded.unvalued
 """
 
 

@@ -20,7 +20,8 @@ class EventRow(NamedTuple):
     """An event to store; `context` and `enrichment` are JSON, `digest` is that of the envelope.
 
     Events of the same bonus or deposit share a `sequence`. `value_micros` is what the event is
-    worth if it counts as a conversion (micro-USD); what follows says for which click it counts.
+    worth if it counts as a conversion (micro-USD), None if nobody knows; what follows says for
+    which click it counts.
     """
 
     event_id: str
@@ -36,7 +37,7 @@ class EventRow(NamedTuple):
     digest: bytes
     sequence: bytes | None
     flags: str = ""  # separated by commas
-    value_micros: int = 0
+    value_micros: int | None = 0
     campaign: str | None = None
     creative: str | None = None
     descriptor: str | None = None

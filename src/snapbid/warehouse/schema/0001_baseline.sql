@@ -1186,6 +1186,7 @@ create table conversion_daily (
     conversions bigint not null default 0,
     value_micros bigint not null default 0,    -- micro-USD, as the catalog of events values them
     first_deposits bigint not null default 0,  -- of persons who had not deposited since their click
+    unvalued bigint not null default 0,        -- those with an amount that counts as 0: without a rate
     counted boolean not null default false
 ) with (fillfactor = 80);
 create index conversion_daily_key on conversion_daily (campaign, day);
@@ -1208,7 +1209,8 @@ create function campaign_performance(
     gross_revenue numeric,                 -- stakes less winnings
     cost_per_registration numeric,
     cost_per_first_deposit numeric,
-    return_on_spend numeric                -- gross revenue for each USD spent
+    return_on_spend numeric,               -- gross revenue for each USD spent
+    unvalued bigint                        -- conversions with an amount that counts as 0
 ) stable language sql as $$
     with bought as (
         select campaign, sum(bids) as bids, sum(wins) as wins, sum(imps) as imps,
@@ -1219,7 +1221,7 @@ create function campaign_performance(
     ),
     by_event as (
         select campaign, event, sum(conversions) as conversions, sum(value_micros) as value,
-            sum(first_deposits) as first_deposits
+            sum(first_deposits) as first_deposits, sum(unvalued) as unvalued
         from conversion_daily where day between first_day and last_day
             and (only_campaigns is null or campaign = any(only_campaigns))
         group by campaign, event
@@ -1229,6 +1231,7 @@ create function campaign_performance(
             jsonb_object_agg(event, conversions order by event) as conversions,
             sum(conversions) filter (where event = 'register') as registrations,
             sum(first_deposits) as first_deposits,
+            sum(unvalued) as unvalued,
             sum(value) filter (where event in ('deposit', 'withdraw')) as net_deposits,
             sum(value) filter (where event = 'bet') as gross_revenue
         from by_event group by campaign
@@ -1242,6 +1245,7 @@ create function campaign_performance(
             coalesce(w.conversions, '{}') as conversions,
             coalesce(registrations, 0)::bigint as registrations,
             coalesce(first_deposits, 0)::bigint as first_deposits,
+            coalesce(unvalued, 0)::bigint as unvalued,
             coalesce(net_deposits, 0) / 1000000.0 as net_deposits,
             coalesce(gross_revenue, 0) / 1000000.0 as gross_revenue
         from bought full join won w using (campaign)
@@ -1250,7 +1254,8 @@ create function campaign_performance(
         round(net_deposits, 6), round(gross_revenue, 6),
         round(spend / nullif(registrations, 0), 6),
         round(spend / nullif(first_deposits, 0), 6),
-        round(gross_revenue / nullif(spend, 0), 6)
+        round(gross_revenue / nullif(spend, 0), 6),
+        unvalued
     from of_campaign
 $$;
 
