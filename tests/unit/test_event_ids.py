@@ -63,6 +63,31 @@ def test_a_whole_number_up_to_2_to_the_53rd_has_no_fraction(test: bool) -> None:
         assert (stored, type(stored)) == (value, kind)
 
 
+INTEGERS = (2**53 + 1, 2**53 + 3, 2**63 - 1, 2**63, 2**64 - 1, -(2**53) - 1, -(2**63))
+
+
+@pytest.mark.parametrize("test", [False, True], ids=["live", "test mode"])
+def test_a_whole_number_of_64_bits_is_kept_in_a_field_of_the_partners_own(test: bool) -> None:
+    """It may be an id: two that differ in the last digit are two events."""
+    envelope, ids = whole(EVENTS["login"]), set()
+    for number in INTEGERS:
+        put(envelope, "context.order", {"id": number, "ids": [number]})
+        put(envelope, "context.privacy.order", number)
+        event = read(envelope, test=test)
+        assert event.document["context"]["order"] == {"id": number, "ids": [number]}
+        assert event.document["context"]["privacy"]["order"] == number
+        assert f'"id":{number},' in event.envelope.decode()
+        ids.add(event.event_id)
+    assert len(ids) == len(INTEGERS)
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30])
+def test_a_longer_whole_number_is_the_nearest_double(number: int) -> None:
+    envelope = whole(EVENTS["login"])
+    put(envelope, "context.order", number)
+    assert read(envelope).document["context"]["order"] == float(number)
+
+
 def test_one_key_in_two_events_are_two_events() -> None:
     ids = {read(whole(EVENTS[name])).event_id for name in EVENTS}
     assert len(ids) == len(EVENTS)

@@ -268,8 +268,11 @@ def _shown(path: Iterable[str | int]) -> str:
 
 
 def _normalise(value: Any) -> Any:
-    """Normalise the numbers in an unknown field's value; return `_INFINITE` if one is infinite."""
-    if isinstance(value, str) or value is None or isinstance(value, bool):
+    """Normalise the numbers in an unknown field's value; return `_INFINITE` if one is infinite.
+
+    An integer may be an id, and is kept to its last digit.
+    """
+    if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, dict):
         members = {key: _normalise(member) for key, member in value.items()}

@@ -18,7 +18,7 @@ MAX_MS: Final = 10**13 - 1
 """Times have 13 digits: 2001-09-09 to 2286-11-20."""
 
 MAX_EXACT: Final = 2**53
-"""Integers up to this limit are kept as integers; beyond, a number is the nearest double."""
+"""Whole numbers of the catalog up to this limit are integers; beyond, they are doubles."""
 
 Unit = Literal["ms", "minutes", "days"]
 

@@ -23,7 +23,7 @@ MARK: Final = b"\xef\xbb\xbf"
 SUSPECT: Final = re.compile(rb"\\u(?:0000|003[aA]|0040|[dD][89a-fA-F])")
 """Escapes that may encode U+0000, half a surrogate pair, a colon, or an @."""
 
-_MAX_INTEGER: Final = 2**63 - 1
+_INTEGERS: Final = range(-(2**63), 2**64)  # which msgspec encodes
 _MAX_INTEGER_DIGITS: Final = 400  # a double has at most 309
 _MANY_COMMAS: Final = 100_000
 
@@ -176,7 +176,7 @@ def _integer(digits: str) -> int | float:
     if len(digits) > _MAX_INTEGER_DIGITS:
         return float("-inf") if digits[0] == "-" else float("inf")
     value = int(digits)
-    return value if -_MAX_INTEGER <= value <= _MAX_INTEGER else float(digits)
+    return value if value in _INTEGERS else float(digits)
 
 
 def _constant(_: str) -> float:
