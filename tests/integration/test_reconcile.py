@@ -134,3 +134,22 @@ def test_more_misuse_is_status_2(
     done = invoke(environ, "reconcile", *arguments, *options)
     assert done.returncode == 2, done.stdout
     assert says in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "options"),
+    [("", ("--date", "2026-01-01")), ("a,1,2025-12-01T12:00:00Z,2\n", ("--date", "2026-01-01")),
+     ("", ())],
+    ids=["no lines", "of another day", "no lines, and no day named"],
+)  # fmt: skip
+def test_a_log_without_our_wins_is_no_agreement(
+    environ: dict[str, str], database: str, tmp_path: Path, lines: str, options: tuple[str, ...]
+) -> None:
+    """An export that came out empty, or of another day, has none of what was counted here."""
+    auctions, log = tmp_path / "a", tmp_path / "log.csv"
+    make(auctions, 30, 0, seed=6, others=("USD",))
+    log.write_text(f"auction,imp,time,price\n{lines}")
+    done = invoke(environ, "reconcile", "acme", str(log), "--auctions", str(auctions), *options)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "not_in_their_log\t30" in done.stdout
+    assert "nothing is in dispute" not in done.stdout

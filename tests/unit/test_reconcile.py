@@ -256,6 +256,7 @@ def test_a_bid_is_the_ssps_on_the_days_of_its_family(tmp_path: Path) -> None:
         (tmp_path / "log.csv").write_text("id\na\n")
         claims.load(database, tmp_path / "log.csv", Form({}))
         database.execute("CREATE TABLE claims AS FROM claims_of_all_days")
+        database.execute("CREATE TABLE kinds AS SELECT 'win' AS kind")
         own.load(database, own.files(tmp_path, None, None), family)
         found = database.execute("SELECT price FROM bids ORDER BY price").fetchall()
     assert [number for (number,) in found] == [1, 2, 7, 8, 9, 10, 11, 12]

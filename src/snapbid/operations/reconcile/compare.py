@@ -174,6 +174,8 @@ class Comparison:
         variables = {"first_day": terms.first, "last_day": terms.last, "tolerance": terms.tolerance}
         set_variables(database, variables | {"descriptors": list(terms.descriptors)})
         database.execute("CREATE TABLE claims AS FROM claims_of_days")
+        database.execute(_KINDS)
+        self.kinds = {kind for (kind,) in database.execute("FROM kinds").fetchall()}
         (lines,) = database.execute("SELECT count(*) FROM lines").fetchone()
         self.lines, self.without_price, self.without_time, first, last = database.execute(
             _SUMMARY
@@ -184,9 +186,6 @@ class Comparison:
             self.first, self.last = self.first or first, self.last or last
         set_variables(database, {"first_seen": self.first, "last_seen": self.last})
         for kind, day, currency, number, price in database.execute(_THEIR_DAYS).fetchall():
-            self.kinds.add(kind)
-            if not number:
-                continue
             self._theirs[kind, day] += number
             # Without a day the rate is that of the first one compared.
             usd = terms.rate(currency, day or terms.first or _EPOCH)
@@ -202,7 +201,7 @@ class Comparison:
             number, fitting = database.execute(sql).fetchone()
             if number >= FEW and not fitting:
                 names = self.seen.columns
-                name = f"the column {names[field]!a}" if field in names else f"the {field}s"
+                name = f"the column {names[field]!r}" if field in names else f"the {field}s"
                 strange[field] = f"none of {number} values of {name} is {what}"
                 if field == "auction":
                     break
@@ -250,6 +249,14 @@ class Comparison:
         return False
 
 
+# Also of a day of which their log has no line.
+_KINDS: Final = """
+CREATE TABLE kinds AS
+WITH readable AS (FROM claims_of_all_days WHERE mistake IS NULL)
+SELECT DISTINCT kind FROM readable
+UNION ALL
+SELECT getvariable('kind') WHERE NOT EXISTS (FROM readable)
+"""
 _SUMMARY: Final = """
 SELECT
     count(*), count(*) FILTER (mistake IS NULL AND kind <> 'loss' AND price IS NULL),
@@ -258,9 +265,8 @@ FROM claims WHERE is_inside
 """
 _THEIR_DAYS: Final = """
 SELECT
-    kind, if(is_inside, day, NULL), currency, count(*) FILTER (is_inside),
-    coalesce(sum(price) FILTER (is_inside AND kind <> 'loss'), 0)::HUGEINT
-FROM claims GROUP BY ALL
+    kind, day, currency, count(*), coalesce(sum(price) FILTER (kind <> 'loss'), 0)::HUGEINT
+FROM claims WHERE is_inside GROUP BY ALL
 """
 _CURRENCIES: Final = """
 SELECT DISTINCT claims.currency, day_of(bids.time_ms)

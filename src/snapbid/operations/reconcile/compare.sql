@@ -22,7 +22,7 @@ WITH counting AS (
     ) = 1
     UNION ALL
     SELECT 'bid', NULL, '', NULL, * FROM bids
-    WHERE NOT test AND 'bid' IN (SELECT kind FROM claims)
+    WHERE NOT test AND 'bid' IN (FROM kinds)
 )
 SELECT
     *, day_of(time_ms) AS bid_day,

@@ -1,5 +1,5 @@
 -- Tables of the auction log's `rows`: bids of the SSP's `family` of descriptors on their days,
--- notices of the kinds in `claims`, and gaps.
+-- notices of the `kinds` compared, and gaps.
 
 CREATE TABLE bids AS
 SELECT
@@ -15,7 +15,7 @@ WITH logged AS NOT MATERIALIZED (
     SELECT
         kind, auction_id AS auction, imp_id AS imp, epoch_ms(time) AS time_ms, verdict, notice_key
     FROM rows
-    WHERE kind <> 'bid' AND kind IN (SELECT kind FROM claims)
+    WHERE kind <> 'bid' AND kind IN (FROM kinds)
 ), spooled AS (
     SELECT notice_key, any_value(auction) AS auction, any_value(imp) AS imp
     FROM logged WHERE verdict = 'spooled' GROUP BY notice_key
