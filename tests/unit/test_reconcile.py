@@ -1,9 +1,13 @@
 """An SSP's log against ours: every discrepancy that was made is named, and none besides."""
 
+import bz2
 import csv
 import gzip
+import io
 import json
+import lzma
 import tracemalloc
+import zipfile
 import zlib
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -183,6 +187,56 @@ def test_lines_that_cannot_be_read_keep_their_numbers(tmp_path: Path) -> None:
     assert [(claim.line, bool(claim.mistake)) for claim in read_claims] == [
         (2, False), (3, True), (4, True), (5, True), (6, True)
     ]  # fmt: skip
+
+
+def zipped(name: str) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr(name, "id\na\n")
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        (zipped("wins.csv"), "a ZIP archive or an Excel workbook: unpack it, or save the sheet"),
+        (gzip.compress(zipped("xl/workbook.xml")), "a ZIP archive or an Excel workbook"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "an Excel workbook: save the sheet"),
+        (bz2.compress(b"id\na\n"), "bunzip2"),
+        (lzma.compress(b"id\na\n"), "unxz"),
+        (b"\x28\xb5\x2f\xfd\x00", "unzstd"),
+        (b"%PDF-1.7\n", "a PDF document"),
+        (b"\xef\xbb\xbf\n<html><table><tr><td>id</table>", "HTML or XML"),
+        (gzip.compress(b"id\n" + b"a\n" * 900)[:-9], "cut short"),
+        (gzip.compress(b"id\na\n")[:12], "cut short"),
+        (gzip.compress(b"id\na\n")[:-8] + bytes(8), "gzip compression is damaged"),
+    ],
+    ids=[
+        "zip",
+        "xlsx, gzipped",
+        "xls",
+        "bzip2",
+        "xz",
+        "zstd",
+        "pdf",
+        "html",
+        "gzip cut short",
+        "gzip of a few bytes",
+        "gzip with another checksum",
+    ],
+)
+def test_what_is_no_text_is_named_with_what_to_do(tmp_path: Path, log: bytes, says: str) -> None:
+    (tmp_path / "log").write_bytes(log)
+    with pytest.raises(LogError, match=says):
+        claims_of(tmp_path / "log")
+
+
+def test_names_of_columns_do_nothing_to_a_terminal(tmp_path: Path) -> None:
+    """Neither control characters nor a thousand names."""
+    with pytest.raises(LogError) as refused:
+        read(tmp_path, "\x1b]0;title\x07,\u202eprice," + ",".join(f"c{n}" for n in range(900)))
+    assert str(refused.value).isprintable()
+    assert str(refused.value).endswith("'c17' and 882 more")
 
 
 @pytest.mark.parametrize("text", ["", "no,such\n1,2\n", "{]\n"])

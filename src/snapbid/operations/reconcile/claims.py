@@ -6,6 +6,7 @@ Columns are recognised by common names, or named by the operator. claims.sql par
 import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, tzinfo
+from functools import partial
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -37,6 +38,7 @@ KINDS: Final = {
 SCALES: Final = {"cpm": 1_000_000, "impression": 1_000_000_000, "micros": 1}  # to micros of a CPM
 
 BATCH: Final = 10_000  # lines added at once
+MOST_SHOWN: Final = 20  # names of columns in a message
 WHITE: Final = "".join(filter(str.isspace, map(chr, range(0x3001))))
 
 _LINES: Final = f"""
@@ -74,7 +76,7 @@ class Seen(NamedTuple):
 def load(database: Any, path: Path, form: Form) -> Seen:
     """Create the view `claims_of_all_days` of a log. Raises LogError or OSError."""
     database.execute(_LINES)
-    with opened(path) as export:
+    with opened(path, partial(_has_auctions, form.columns)) as export:
         indices = _indices(export.names, form.columns)
         _add_lines(database, export.lines, indices)
     variables = {"kind": form.kind, "currency": form.currency, "scale": form.scale, "white": WHITE}
@@ -86,7 +88,7 @@ def load(database: Any, path: Path, form: Form) -> Seen:
     notes = []
     for field in _wrong_guesses(database, indices.keys() - form.columns):
         name = export.names[indices.pop(field)]
-        notes.append(f"the column {name!a} has no {field} that can be read")
+        notes.append(f"the column {name!r} has no {field} that can be read")
         database.execute(f"UPDATE lines SET {field} = NULL")
     notes += [f"{count} lines {what}" for what, count in export.odd.items()]
     used = {field: export.names[at] for field, at in indices.items()}
@@ -129,23 +131,46 @@ def _wrong_guesses(database: Any, guessed: Collection[str]) -> list[str]:
     return wrong
 
 
+def _has_auctions(columns: Mapping[str, str], names: list[str]) -> bool:
+    """Return whether one of the columns may have the auction ids."""
+    if "auction" in columns:
+        return columns["auction"] in names
+    return _guessed("auction", _plain(names)) is not None
+
+
 def _indices(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
     """Return the index of each field's column. Raises LogError."""
-    indices = {}
-    plain: dict[str, int] = {}
-    for at, name in enumerate(names):
-        plain.setdefault(re.sub(r"[^a-z0-9]", "", name.lower()), at)
-    for field, guesses in FIELDS.items():
+    indices: dict[str, int] = {}
+    plain = _plain(names)
+    for field in FIELDS:
         if columns.get(field) == "":
             continue
         if field in columns:
             if columns[field] not in names:
-                raise LogError(f"there is no column {columns[field]!a} among {', '.join(names)}")
+                raise LogError(f"there is no column {columns[field]!r} among {_listed(names)}")
             indices[field] = names.index(columns[field])
         else:
-            guessed = next((plain[guess] for guess in guesses if guess in plain), None)
+            guessed = _guessed(field, plain)
             if guessed is not None and guessed not in indices.values():
                 indices[field] = guessed
     if "auction" not in indices:
-        raise LogError(f"which column has auction ids? --column auction=NAME ({', '.join(names)})")
+        columns_there = f": {_listed(names)}" if names else ": it has no line"
+        raise LogError(f"which column has auction ids? --column auction=NAME{columns_there}")
     return indices
+
+
+def _plain(names: list[str]) -> dict[str, int]:
+    """Return the indices of names in lower case, of letters and digits alone."""
+    plain: dict[str, int] = {}
+    for at, name in enumerate(names):
+        plain.setdefault(re.sub(r"[^a-z0-9]", "", name.lower()), at)
+    return plain
+
+
+def _guessed(field: str, plain: Mapping[str, int]) -> int | None:
+    return next((plain[guess] for guess in FIELDS[field] if guess in plain), None)
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(repr(name[:40]) for name in names[:MOST_SHOWN])
+    return shown + (f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else "")

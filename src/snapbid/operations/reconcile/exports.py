@@ -9,9 +9,11 @@ import glob
 import gzip
 import io
 import re
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -22,6 +24,7 @@ MOST_BYTES: Final = 16 << 30  # decompressed
 MOST_OF_LINE: Final = 1 << 20  # characters, or bytes
 MOST_OF_VALUE: Final = 64 << 10  # in Parquet, where one stored text may occur in many rows
 MOST_COLUMNS: Final = 1_000
+MOST_ABOVE: Final = 20  # lines of a CSV that are searched for the names of its columns
 NOT_UTF8: Final = "are not UTF-8: convert them (iconv -f latin1 -t utf-8), their ids may not fit"
 MARKED: Final = "begin with a second byte order mark, which is ignored"
 
@@ -29,6 +32,15 @@ _MARK: Final = b"\xef\xbb\xbf"
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 _REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
 _FIRST: Final = re.compile(rb"\s*[\[{]")
+_REFUSED: Final = {  # how a file begins -> what it is, and what to do
+    b"PK\x03\x04": "a ZIP archive or an Excel workbook: unpack it, or save the sheet as CSV",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook: save the sheet as CSV",
+    b"BZh": "compressed by bzip2: unpack it (bunzip2)",
+    b"\xfd7zXZ": "compressed by xz: unpack it (unxz)",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it (unzstd)",
+    b"%PDF": "a PDF document: ask for CSV, JSON Lines or Parquet",
+    b"<": "HTML or XML: ask for CSV, JSON Lines or Parquet",
+}
 _DELIMITERS: Final = ",;\t|"
 _SEPARATOR: Final = re.compile(r'"?sep=.?"?\s*$')  # for Excel, above the names
 
@@ -54,7 +66,7 @@ class Export(NamedTuple):
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that raises LogError beyond `MOST_BYTES`."""
+    """A stream that raises LogError beyond `MOST_BYTES`, and where its compression breaks off."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -64,7 +76,10 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count: int = self._stream.readinto(buffer)
+        try:
+            count: int = self._stream.readinto(buffer)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise LogError("its gzip compression is damaged, or it is cut short") from error
         self._left -= count
         if self._left < 0:
             raise LogError(f"it is over {MOST_BYTES >> 30} GiB, decompressed")
@@ -72,8 +87,11 @@ class _Bounded(io.RawIOBase):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Export]:
-    """Open a log. Raises LogError or OSError, also while its lines are read."""
+def opened(path: Path, is_heading: Callable[[list[str]], bool]) -> Iterator[Export]:
+    """Open a log. Raises LogError or OSError, also while its lines are read.
+
+    `is_heading` says whether values may be the names of the columns, which may be below a title.
+    """
     with ExitStack() as stack:
         stream: Any = stack.enter_context(path.open("rb", buffering=0))
         head = stream.read(4)
@@ -87,25 +105,50 @@ def opened(path: Path) -> Iterator[Export]:
         buffered = stack.enter_context(io.BufferedReader(bounded, 1 << 20))
         if buffered.peek(2)[:2] in _UTF16 or b"\0" in buffered.peek(256)[:4]:
             raise LogError("it is UTF-16: convert it to UTF-8 (iconv -f utf-16 -t utf-8)")
-        if _FIRST.match(_unmarked(buffered.peek(256))):
+        begin = _unmarked(buffered.peek(256))
+        for magic, what in _REFUSED.items():
+            if begin.lstrip().startswith(magic):
+                raise LogError(f"it is {what}")
+        if _FIRST.match(begin):
             yield _json_lines(buffered)
         else:
             text = io.TextIOWrapper(buffered, "utf-8-sig", "replace", newline="")
             stack.callback(text.detach)
-            yield _csv(text)
+            yield _csv(text, is_heading)
 
 
-def _csv(text: io.TextIOWrapper) -> Export:
+class _Heading(NamedTuple):
+    """The names of a CSV's columns, their delimiter, and the number of lines up to their end."""
+
+    names: list[str]
+    delimiter: str
+    end: int
+
+
+def _csv(text: io.TextIOWrapper, is_heading: Callable[[list[str]], bool]) -> Export:
     odd: Counter[str] = Counter()
     lines = _lines_of(text, odd)
-    first = next(lines, "")
-    head = 1
-    if _SEPARATOR.match(first):
-        first, head = next(lines, ""), 2
-    delimiter = max(_DELIMITERS, key=first.count)
-    names = next(csv.reader([first], delimiter=delimiter), [])
-    _check_columns(names)
-    return Export(names, _csv_lines(csv.reader(lines, delimiter=delimiter), len(names), head), odd)
+    above = list(islice(lines, MOST_ABOVE))
+    headings = [_heading(above, at) for at, line in enumerate(above) if not _is_empty(line)]
+    first = headings[0] if headings else _Heading([], ",", 0)
+    heading = next((each for each in headings if is_heading(each.names)), first)
+    _check_columns(heading.names)
+    reader = csv.reader(chain(above[heading.end :], lines), delimiter=heading.delimiter)
+    return Export(heading.names, _csv_lines(reader, len(heading.names), heading.end), odd)
+
+
+def _is_empty(line: str) -> bool:
+    return not line.strip(_DELIMITERS + " \r\n") or _SEPARATOR.match(line) is not None
+
+
+def _heading(lines: list[str], at: int) -> _Heading:
+    """Read the lines from an index on as names, of which a quoted one may have several lines."""
+    delimiter = max(_DELIMITERS, key=lines[at].count)
+    reader = csv.reader(lines[at:], delimiter=delimiter)
+    names: list[str] = []
+    with suppress(csv.Error):
+        names = next(reader, [])
+    return _Heading(names, delimiter, at + reader.line_num)
 
 
 def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
@@ -147,6 +190,8 @@ def _json_lines(stream: io.BufferedReader) -> Export:
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
             names |= dict.fromkeys(decode(line))
     if not names:
+        if first.lstrip().startswith(b"["):
+            raise LogError("it is a JSON array: write an object on each line (jq -c '.[]')")
         raise LogError("the first lines are not JSON objects")
     _check_columns(list(names))
 

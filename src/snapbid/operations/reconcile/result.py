@@ -123,10 +123,10 @@ class Coverage(NamedTuple):
 
     def lines(self) -> Iterator[str]:
         """Yield the coverage as lines of text."""
-        taken = ", ".join(f"{name!a} as {field}" for field, name in self.columns.items())
+        taken = ", ".join(f"{name!r} as {field}" for field, name in self.columns.items())
         yield f"columns: {taken}"
         if self.unused:
-            yield f"not used: {', '.join(map(ascii, self.unused))}"
+            yield f"not used: {', '.join(map(repr, self.unused))}"
         yield from (f"not compared: {each}" for each in self.missing)
         yield from (f"note: {each}" for each in self.notes)
 
