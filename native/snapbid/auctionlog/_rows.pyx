@@ -61,14 +61,14 @@ cdef packed struct Row:
 
 
 cdef int32_t number_of(value) except -1:
-    """Return a count as the log has it; 0 if there is none."""
+    """Return a count as stored in the log; 0 if there is none."""
     if type(value) is not int or not 0 < value <= LARGEST:
         return 0
     return value
 
 
 cdef object text_of(value):
-    """Return a text; None for anything else, and for one that UTF-8 does not have."""
+    """Return a text; None for anything else, and for text that UTF-8 cannot encode."""
     if type(value) is not str:
         return None
     return value if value.isascii() else value.encode("utf-8", "replace")

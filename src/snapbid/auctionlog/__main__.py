@@ -1,6 +1,6 @@
 """`python -m snapbid.auctionlog DIRECTORY SECONDS`: the writer, a child process of `serve`.
 
-It converts the remaining rows and ends when its standard input closes, so it never outlives the
+When its standard input closes, it converts the remaining rows and ends, so it never outlives the
 server.
 """
 

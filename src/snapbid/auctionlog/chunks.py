@@ -1,7 +1,7 @@
 """Chunk files: created and locked by a worker, taken over by the writer once unlocked.
 
 A machine's chunks are in `spool/MACHINE` below the log's directory, named `TOKEN-NUMBER.rows`. A
-token belongs to one worker, and is never used again.
+token belongs to one worker, and is never reused.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ MOST_CHUNKS: Final = 128  # waiting in a machine's spool: 512 MiB
 
 
 class SpoolCrowdedError(OSError):
-    """The writer does not keep up, or is not running."""
+    """The writer cannot keep up, or is not running."""
 
     def __init__(self) -> None:
         super().__init__(None, f"{MOST_CHUNKS} chunks are waiting for the writer")
@@ -79,12 +79,12 @@ class RowChunk:
 
 
 def machine() -> str:
-    """The name of this machine in rows and directories."""
+    """Return the name of this machine in rows and directories."""
     return socket.gethostname()
 
 
 def spool_of(directory: Path) -> Path:
-    """The directory of this machine's chunks."""
+    """Return the directory of this machine's chunks."""
     return directory / "spool" / machine()
 
 

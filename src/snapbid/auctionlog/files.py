@@ -1,7 +1,7 @@
 """The log's Parquet files: `date=2026-11-22/TOKEN-FIRST-LAST.parquet`, complete or absent.
 
-The name has the worker's token, and the first and last sequence number. A file is written under
-another name, synced and renamed, so an interrupted conversion is repeated with the same names.
+The name has the worker's token, and the first and last sequence numbers. A file is written under a
+temporary name, synced and renamed, so an interrupted conversion is repeated with the same names.
 """
 
 import os
@@ -36,7 +36,7 @@ _TMP: Final = ".tmp"
 
 
 class FileSet:
-    """The files of one conversion, one for each day that has rows. Raises OSError."""
+    """The files of one conversion, one for each day with rows. Raises OSError."""
 
     def __init__(self, directory: Path, machine: str, worker: str) -> None:
         self._directory = directory
@@ -60,7 +60,7 @@ class FileSet:
                 self._rows.flush()
 
     def finish(self, first: int, last: int) -> None:
-        """Write the files, with rows from sequence number `first` to `last`."""
+        """Write the files; `first` and `last` are the sequence numbers of their rows."""
         with as_os_error():
             for day, rows, gaps in self._database.execute(_DAYS).fetchall():
                 self._write(day, rows, gaps, f"{self._worker}-{first:012d}-{last:012d}.parquet")
@@ -95,7 +95,8 @@ def publish(path: Path, target: Path) -> None:
 
 
 def last_begun(directory: Path, worker: str, first: int) -> int | None:
-    """The last row of an interrupted conversion that began with `first`; None if there is none."""
+    """Return the last row of an interrupted conversion that began with `first`; None if there is
+    none."""
     for path in directory.glob(f"date=*/{worker}-{first:012d}-*.parquet"):
         name = _NAME.fullmatch(path.name)
         if name is not None:

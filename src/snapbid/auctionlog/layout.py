@@ -1,6 +1,6 @@
 """Chunks: memory-mapped files into which workers write rows (`native/snapbid/auctionlog`).
 
-A chunk is a header, rows, and free space:
+A chunk is a header, rows, and free space. The header has
 
     magic | end of the rows | first sequence number | last one converted | in flight
           | when something last began (epoch ms) | lost rows | since when (epoch ms) | closed
@@ -44,7 +44,7 @@ def new_header() -> bytes:
 
 
 def boot() -> bytes:
-    """The id of this boot of the operating system."""
+    """Return the id of this boot of the operating system."""
     return UUID(_BOOT.read_text().strip()).bytes
 
 
@@ -70,10 +70,10 @@ class ChunkState(NamedTuple):
 class LoggedRow(NamedTuple):
     """A row as written by a worker.
 
-    `kind` is BID, GAP, or that of a notice (`ledger.bids.records`); `verdict` is the ledger's
-    letter. In a gap row `price` is when the gap began (epoch ms) and `cost` the number of missing
-    rows. `inventory` is an index into INVENTORIES; 0 stands for no size and no device type. Only a
-    bid has these and a floor.
+    `kind`: BID, GAP, or a notice's kind (`ledger.bids.records`); `verdict`: the ledger's letter. In
+    a gap row, `price` is when the gap began (epoch ms) and `cost` the number of missing rows.
+    `inventory`: an index into INVENTORIES; 0 stands for no size and no device type. Only a bid has
+    these and a floor.
     """
 
     kind: int
@@ -96,7 +96,7 @@ class LoggedRow(NamedTuple):
 def rows(mapped: mmap.mmap, start: int, end: int) -> Iterator[tuple[LoggedRow, int]]:
     """Yield each row between two offsets, with the offset of the next one.
 
-    Stops at a row that breaks the layout, as a crash of the operating system may leave one.
+    Stops at a row that breaks the layout, as may be left by a crash of the operating system.
     """
     unpack, at = _ROW.unpack_from, start
     previous = 0

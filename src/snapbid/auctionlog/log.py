@@ -1,8 +1,8 @@
 """A worker's side of the auction log, called by the bid and notice endpoints.
 
-Rows go straight into a mapped chunk, so nothing waits or needs flushing; a thread prepares the
-next chunk. If none can be created (the disk is full, the directory is gone) rows are lost and
-counted, and bidding goes on.
+Rows go straight into a mapped chunk, so nothing waits or needs flushing; a thread prepares the next
+chunk. If none can be created (the disk is full, the directory is gone) rows are lost and counted,
+and bidding continues.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class AuctionLog:
-    """Writes this worker's rows below a directory, through the writer `rows`."""
+    """Writes this worker's rows below a directory, through the row writer `rows`."""
 
     def __init__(self, directory: Path, metrics: Metrics) -> None:
         self._spool = spool_of(directory)
@@ -45,7 +45,7 @@ class AuctionLog:
         await asyncio.wait([self._preparing], timeout=RETRY_S)
 
     async def close(self) -> None:
-        """Close the chunks; the writer converts what is in them."""
+        """Close the chunks; the writer process converts their contents."""
         if self._preparing is not None:
             self._preparing.cancel()
             await asyncio.wait([self._preparing])

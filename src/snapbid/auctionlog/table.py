@@ -1,4 +1,4 @@
-"""The columns of the log, and their values. Imported by the writer and its readers only."""
+"""The columns of the log, and their values. Imported only by the writer and its readers."""
 
 from typing import Final
 

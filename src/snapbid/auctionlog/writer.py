@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerChunks:
-    """The chunks of one worker in order, and the progress of their conversion."""
+    """The chunks of one worker in order, and how far they have been converted."""
 
     def __init__(self, token: str) -> None:
         self.token = token
@@ -48,7 +48,7 @@ class WorkerChunks:
         self.converted = max(self.converted, ChunkState.read(chunk.mapped).converted)
 
     def waiting(self) -> int:
-        """The bytes of unconverted rows."""
+        """The size of unconverted rows, in bytes."""
         return sum(
             ChunkState.read(chunk.mapped).end - self.offsets[chunk.path] for chunk in self.chunks
         )
@@ -60,7 +60,7 @@ class WorkerChunks:
 
 
 class LogWriter:
-    """Converts the chunks of this machine below `directory`, within `rotate_s`."""
+    """Converts this machine's chunks below `directory`; rows wait for at most `rotate_s`."""
 
     def __init__(self, directory: Path, rotate_s: float) -> None:
         self._directory = directory
@@ -72,7 +72,7 @@ class LogWriter:
         self._workers: dict[str, WorkerChunks] = {}
 
     def open(self) -> None:
-        """Lock the spool, and remove unfinished files of an earlier writer.
+        """Lock the spool, and remove unfinished files left by an earlier writer.
 
         Raises OSError, also while another writer has the lock.
         """
@@ -89,7 +89,7 @@ class LogWriter:
         remove_incomplete(self._directory)
 
     def close(self) -> None:
-        """Release the chunks for another writer."""
+        """Release the chunks, so that another writer can take them over."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
