@@ -2,7 +2,7 @@
 
 A clause is a box: an impression outside all clauses gets no bid, whatever else it has. Conditions
 that an SSP cannot check (segments, budgets) or should not learn (publishers, domains) are left out:
-a clause may be too wide but is never too narrow.
+a clause may be too wide, but never too narrow.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ class Clause(NamedTuple):
     deals: Entries | None
 
     def covers(self, other: "Clause") -> bool:
-        """Return whether this clause admits everything that the other admits."""
+        """Return whether this clause admits everything that another clause admits."""
         return (
             self.media == other.media
             and self.size in (None, other.size)
@@ -47,17 +47,20 @@ class Clause(NamedTuple):
 
 
 Clauses: TypeAlias = dict[Clause, int]
-"""Each with the highest floor that it admits, in micro-USD."""
+"""The highest floor admitted by each clause, in micro-USD."""
 
 
 def admits(campaign: Campaign, descriptors: Mapping[str, str]) -> bool:
-    """Return whether a campaign may bid on requests to any of the descriptors (to canonical id)."""
+    """Return whether a campaign may bid on requests to any of these descriptors.
+
+    `descriptors`: canonical id by descriptor.
+    """
     values = campaign.targeting.get("ssp")
     return any(_admits(values, {name, id}) for name, id in descriptors.items())
 
 
 def clauses_of(campaign: Campaign, now_ms: int) -> Iterator[tuple[Clause, int]]:
-    """Yield the clauses of a campaign for SSPs that it targets."""
+    """Yield the clauses of a campaign for the SSPs that it targets."""
     if campaign.status != "active" or not _runs(campaign, now_ms):
         return
     targeting = campaign.targeting
@@ -78,7 +81,7 @@ def clauses_of(campaign: Campaign, now_ms: int) -> Iterator[tuple[Clause, int]]:
 
 
 def reduced(clauses: Iterable[tuple[Clause, int]]) -> Clauses:
-    """Drop clauses that others cover; widen clauses if there are too many."""
+    """Drop clauses covered by others; widen clauses if there are too many."""
     highest: Clauses = {}
     for clause, micros in clauses:
         highest[clause] = max(highest.get(clause, 0), micros)

@@ -1,6 +1,6 @@
-"""`GET /api/v1/ssp/{sspId}/demand` over HTTP (contract 11): the rules that the drain has made.
+"""`GET /api/v1/ssp/{sspId}/demand` over HTTP (contract 11): the rules made by the drain.
 
-Token and order of checks are those of the report; the rate limit is separate.
+The token and the order of checks are the report's; the rate limit is separate.
 """
 
 import logging
@@ -19,7 +19,7 @@ from snapbid.warehouse.unavailable import UNAVAILABLE
 SUFFIX: Final = "/demand"
 
 ROUTE: Final = "demand"
-"""Value of the label `route` of `snapbid_http_requests_total`."""
+"""The label `route` of `snapbid_http_requests_total`."""
 
 MAX_AGE_S: Final = 60
 

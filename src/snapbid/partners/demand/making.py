@@ -17,7 +17,7 @@ from snapbid.warehouse.demand import DemandSignal
 
 
 async def make(dsn: str) -> None:
-    """Make and store the rules of all canonical ids. Raises what the warehouse raises."""
+    """Make and store the rules of all canonical ids. Raises the errors of the warehouse."""
     connection = await asyncpg.connect(dsn)
     try:
         ssps = await registry.fetch_all(connection)

@@ -2,7 +2,7 @@
 
 A request may be dropped if all its impressions may; an impression may be dropped if no entry of
 `accept` takes it. A native impression must ask for assets, and a floor must have an exchange rate.
-A value in any other form than OpenRTB's (a number as text, a country that is not an upper-case
+A value in a form other than OpenRTB's (a number as text, a country that is not an upper-case
 alpha-3 code) counts as a match for every entry, because the bidder may understand it.
 """
 
@@ -21,9 +21,10 @@ VALID_FOR_S: Final = 3600
 class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Impressions that could be bid on; an empty list sets no condition.
 
-    `sizes` of a banner, or of one of its formats; one of `inventories` (site, app, dooh) in the
-    request; its country and `device.devicetype`; one of `deals` offered. `max_floor` (USD) is the
-    highest `bidfloor`, where there are no `deals`: deals have floors of their own.
+    `sizes`: of a banner, or of one of its formats; `inventories`: the request is for one of these
+    (site, app, dooh); `countries` and `devices` (`device.devicetype`): the request's; `deals`: one
+    of them is offered. `max_floor` (USD): the highest `bidfloor` where there are no `deals`, which
+    have floors of their own.
     """
 
     media: str
@@ -36,10 +37,10 @@ class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class DemandRules(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of an SSP's traffic that could be bid on, valid for `valid_for_s` from reading.
+    """The part of an SSP's traffic that could be bid on, valid for `valid_for_s` after it is read.
 
-    `currencies` maps currencies to USD per unit. A request whose `cur` has none of them may be
-    dropped, too.
+    `currencies`: USD per unit of each currency. A request whose `cur` has none of them may be
+    dropped too.
     """
 
     ssp: str
@@ -49,7 +50,7 @@ class DemandRules(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def rules_of(ssp: str, clauses: Clauses, usd: Mapping[str, Fraction]) -> DemandRules:
-    """Return the rules of a canonical id or descriptor; equal clauses make equal rules.
+    """Return the rules of a canonical id or descriptor; equal clauses give equal rules.
 
     `usd`: USD per unit of each currency.
     """

@@ -1,1 +1,2 @@
-"""The diagnosis: an SSP's view of its own traffic: outcomes, mistakes, notices (contract 11)."""
+"""The diagnosis: an SSP's view of its own traffic, with outcomes, mistakes and notices (contract
+11)."""

@@ -77,7 +77,7 @@ RULES: Final = {
     NATIVE_REQUEST: "native.request cannot be read: see the values that could not be used",
     "format": "no campaign has a creative for this media type",
 }
-"""The last rules that refused campaigns; see `rule_meaning` for the rest."""
+"""The meaning of the last rules that refused campaigns; see `rule_meaning` for the rest."""
 ERRORS: Final = {
     "bad_request": "the body does not conform to OpenRTB: the broken fields are below",
     "unsupported_media_type": "send Content-Type: application/json, plain or as gzip",
@@ -89,7 +89,7 @@ ERRORS: Final = {
 
 
 def rule_meaning(rule: str) -> str:
-    """Return the meaning of a rule of `bidding.refusals`; unlisted ones are of targeting."""
+    """Return the meaning of a rule of `bidding.refusals`; unlisted rules are targeting rules."""
     return RULES.get(rule) or f"no campaign is for this {rule.replace('_', ' ')}, or it is missing"
 
 
@@ -111,9 +111,9 @@ class OutcomeShare(Struct, frozen=True):
 
 
 class RuleShare(Struct, frozen=True):
-    """Requests without a matching campaign, by the last rule that refused.
+    """Requests without a matching campaign, by the last rule that refused them.
 
-    `requests` is extrapolated from a sample, of which `sampled` were refused by the rule.
+    `requests` is extrapolated from a sample, of which the rule refused `sampled`.
     """
 
     rule: str
@@ -191,7 +191,7 @@ def diagnose(
 ) -> Diagnosis:
     """Return the diagnosis of the canonical id `ssp`.
 
-    `recent` by descriptor, None while Redis is unavailable; `history` is used only for days.
+    `recent`: by descriptor, None while Redis is unavailable; `history`: used for days only.
     """
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}

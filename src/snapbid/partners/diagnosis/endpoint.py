@@ -1,6 +1,6 @@
 """`GET /api/v1/ssp/{sspId}/diagnosis` over HTTP (contract 11): JSON, or a page for browsers.
 
-Token and order of checks are those of the report. The rate limit is separate, so that reading the
+The token and the order of checks are the report's. The rate limit is separate, so that reading the
 diagnosis does not use up the report's quota.
 """
 
@@ -20,7 +20,7 @@ from snapbid.report.gate import Admitted, Registry, TokenGate
 SUFFIX: Final = "/diagnosis"
 
 ROUTE: Final = "diagnosis"
-"""Value of the label `route` of `snapbid_http_requests_total`."""
+"""The label `route` of `snapbid_http_requests_total`."""
 
 HTML: Final = b"text/html; charset=utf-8"
 _VARY: Final = (b"vary", b"accept")

@@ -150,9 +150,10 @@ def _notices(seen: dict[str, Any]) -> Iterator[str]:
         ),
     )
     yield (
-        "<p class=note>Late ones are among the counted: on the day when they came. Unknown are "
-        "those for bids that are no longer remembered; what names no bid names no SSP, either. Of "
-        "altered ones the URL was not the bid's: encoded twice, say, or with &amp;amp;.</p>"
+        "<p class=note>Late notices are among the counted, on the day they arrived. Unknown "
+        "notices are for bids that are no longer remembered; a notice that names no bid names no "
+        "SSP either. Altered notices had a URL that differed from the bid's: encoded twice, for "
+        "example, or with &amp;amp;.</p>"
     )
 
 

@@ -1,7 +1,7 @@
-"""Reads diagnoses as JSON, from the cache or else from warehouse and Redis.
+"""Reads diagnoses as JSON, from the cache or otherwise from warehouse and Redis.
 
 Days come from the warehouse, the last minutes from Redis, which has the latest answers and examples
-of both. Without Redis, days have no checklist, and the last minutes are unavailable.
+for both. Without Redis, days have no checklist, and the last minutes are unavailable.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ repeated = RepeatedLog(logging.getLogger(__name__))
 
 
 class DiagnosisSource:
-    """Makes diagnoses for a worker. `numbers` gives the number of each descriptor."""
+    """Makes diagnoses for a worker. `numbers` returns the number of each descriptor."""
 
     def __init__(self, pool: asyncpg.Pool, redis: Redis, numbers: Numbers, base_url: str) -> None:
         self._pool = pool

@@ -1,8 +1,8 @@
 """The table "What we honour": how the bidder treats every attribute of a bid request.
 
 `attributes.json` has the attributes of OpenRTB 2.6 (202606), of the Native Ads API 1.2, of the
-Digital Services Act's extension, and AdCOM's lists, by object: an attribute's status and a note.
-A limit is enforced, a value can be targeted, anything else is used, or is not used for a reason.
+Digital Services Act's extension, and AdCOM's lists, by object: an attribute's status and a note. A
+limit is enforced, a value can be targeted, and anything else is used, or is not used for a reason.
 """
 
 import json

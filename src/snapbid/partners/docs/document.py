@@ -28,10 +28,10 @@ _FOLDER: Final = files("snapbid.partners.docs")
 AUTHORED: Final = _FOLDER.joinpath("api.toml")
 JSON_TYPE: Final = JSON.decode()
 EXAMPLES: Final = "x-examples"
-"""Of an operation: requests and their outcomes, which the tests send to a real server.
+"""Requests and outcomes of each operation, which the tests send to a real server.
 
-`$KEY`, `$SHOP_KEY` and `$TOKEN` in a header stand for credentials. `answer` is an example of the
-response's body, `code` the error code in it; `faulty` bodies hold an event that is refused.
+`$KEY`, `$SHOP_KEY` and `$TOKEN` in a header stand for credentials. `answer`: an example of the
+response's body; `code`: the error code in it; `faulty`: a body with an event that is refused.
 """
 
 _LIMIT: Final = re.compile(r"{{(\w+)}}")

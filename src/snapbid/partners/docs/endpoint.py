@@ -1,8 +1,8 @@
 """`/openapi.json`, and the pages at `/docs`, which show it with Scalar (`assets/ATTRIBUTION.md`).
 
-Bodies are built at the first request, in a thread: bids are served meanwhile, and a worker without
-such requests loads neither the modules nor the text. The names of assets contain a hash or version,
-so that browsers may cache them forever.
+Bodies are built at the first request, in a thread, while bids are served; a worker without such
+requests loads neither the modules nor the text. The names of assets contain a hash or version, so
+that browsers may cache them forever.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class PackedBody(NamedTuple):
-    """A gzipped body; its plain form has the same ETag except for the last letter."""
+    """A gzipped body; its uncompressed form has the same ETag except for the last letter."""
 
     gzipped: bytes
     tag: str

@@ -1,7 +1,8 @@
 """Schemas of the event catalog: an envelope for each event, discriminated by `event`.
 
-A null counts as absent, so whatever may be absent may be null. The schemas cannot express that a
-timestamp lies at most an hour ahead, and list codes in upper case though any case is accepted.
+A null counts as absent, so anything that may be absent may be null. The schemas cannot express that
+a timestamp lies at most an hour ahead, and they list codes in upper case though any case is
+accepted.
 """
 
 from collections.abc import Mapping
@@ -87,14 +88,14 @@ VALUES: Final[dict[str, Schema]] = {
 
 
 def component(event: str) -> str:
-    """Return the name of an event's schema: `LoginEvent`."""
+    """Return the name of an event's schema, such as `LoginEvent`."""
     return "".join(part.capitalize() for part in event.split("_")) + "Event"
 
 
 def event_schemas(notes: Notes) -> dict[str, Schema]:
     """Return the schemas of all events, of their union and of the values in them.
 
-    `notes` describe fields for which the catalog has no description.
+    `notes` describe fields without a description in the catalog.
     """
     mapping = {name: ref(component(name))["$ref"] for name in EVENTS}
     union = {

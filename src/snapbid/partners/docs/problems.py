@@ -44,7 +44,7 @@ _INTERNAL: Final = "the request could not be served"
 
 
 def problems(settings: Settings) -> dict[str, dict[str, Answer]]:
-    """Return section -> name -> answer for a server with these settings."""
+    """Return answers by section and name, for a server with these settings."""
     raised: dict[str, dict[str, Problem]] = {
         "bid": _bid(settings),
         "notice": _notice(),

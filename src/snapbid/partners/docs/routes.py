@@ -3,14 +3,14 @@
 from typing import Final
 
 START: Final = "/"
-"""Leads to DOCS."""
+"""The root path, which redirects to DOCS."""
 DOCUMENT: Final = "/openapi.json"
 DOCS: Final = "/docs"
 ATTRIBUTES: Final = f"{DOCS}/attributes"
 ATTRIBUTES_DOCUMENT: Final = f"{DOCS}/attributes.json"
 
 ROUTE: Final = "docs"
-"""Value of the label `route` of `snapbid_http_requests_total`, for the pages' assets, too."""
+"""The label `route` of `snapbid_http_requests_total`, also for the pages' assets."""
 
 ROUTES: Final = dict.fromkeys((START, DOCUMENT, DOCS, ATTRIBUTES, ATTRIBUTES_DOCUMENT), ROUTE)
-"""Path -> that value."""
+"""The label for each path."""
