@@ -515,7 +515,7 @@ def test_own_rates_are_listed_and_removed(cli: Cli, tmp_path: Path) -> None:
     assert done(cli("rates", "list")).splitlines()[1] == "BTC\t2026-01-01\t87500"
     assert done(cli("rates", "remove", "BTC", "--date", "2026-01-01")) == "BTC: 1 rate removed\n"
     assert refused(cli("rates", "remove", "BTC", "--date", "2026-01-01")) == [
-        "there is no rate of yours for 'BTC'"
+        "you have no rate for 'BTC'"
     ]
     assert done(cli("rates", "remove", "EUR")) == "EUR: 1 rate removed\n"
     assert json.loads(done(cli("rates", "list", "--json"))) == entries[1:2]

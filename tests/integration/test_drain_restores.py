@@ -624,7 +624,7 @@ class TestAnotherWarehouse:
             await stores.drain()
         assert await stores.wins() == 10
         done = await asyncio.to_thread(run, environ, "ledger", "adopt")
-        assert done.stdout == "the ledger belongs to this warehouse already\n"
+        assert done.stdout == "the ledger already belongs to this warehouse\n"
 
     async def test_a_server_names_it(self, stores: Stores, tmp_path: Path) -> None:
         await stores.drain()

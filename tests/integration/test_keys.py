@@ -341,7 +341,7 @@ def test_every_mistake_of_a_file_of_rates_is_named(cli: Cli, database: str, tmp_
 
 def test_replaying_where_there_is_nothing(cli: Cli) -> None:
     done = cli("events", "replay")
-    assert (done.returncode, done.stdout) == (0, "0 sent again\n")
+    assert (done.returncode, done.stdout) == (0, "0 replayed\n")
 
 
 def test_a_schema_that_is_too_old_is_told(cli: Cli, database: str) -> None:

@@ -310,8 +310,8 @@ def test_units_name_no_program_that_is_closed_to_them(
     closed, script = tmp_path / "closed", tmp_path / "snapbid"
     closed.mkdir(mode=0o700)
     for path, mode, why in (
-        (closed / "snapbid", 0o755, f"{closed} is closed"),
-        (script, 0o700, f"{script} is closed"),
+        (closed / "snapbid", 0o755, f"{closed} is not accessible"),
+        (script, 0o700, f"{script} is not accessible"),
         (script, 0o755, None),
     ):
         path.write_text("#!/bin/sh\n")
@@ -323,7 +323,7 @@ def test_units_name_no_program_that_is_closed_to_them(
                 program.check(path)
     (closed / "python").touch(0o755)
     script.write_text(f"#!{closed}/python -I\n")
-    with pytest.raises(program.UnreachableError, match=f"{closed} is closed"):
+    with pytest.raises(program.UnreachableError, match=f"{closed} is not accessible"):
         program.check(script)
 
 

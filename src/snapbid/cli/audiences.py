@@ -29,7 +29,7 @@ def audience() -> None:
 def audience_add(file: str) -> None:
     """Add the audiences of a JSON file, an object or an array; an existing id is replaced.
 
-    Stored server events count from the beginning, where it is known who caused them.
+    Stored server events count from the beginning, as far as it is known who caused them.
     """
     from snapbid.drain import audiences
     from snapbid.warehouse import products
@@ -78,7 +78,7 @@ def audience_import(audience_id: str, file: str, may_be_empty: bool) -> None:
         if not members and not may_be_empty:
             raise console.Refused(
                 f"{file} has no ids: campaigns that exclude the audience would be shown to"
-                " everybody; --empty means that"
+                " everybody; --empty allows it"
             )
         return await audiences.add_list(connection, audience_id, members)
 
@@ -90,7 +90,7 @@ def audience_import(audience_id: str, file: str, may_be_empty: bool) -> None:
 def audience_hash(file: str) -> None:
     """Hash the ids in a file, line by line, for `snapbid audience import`.
 
-    The hashes are keyed with this warehouse's secret, so they mean nothing to another one.
+    The hashes are keyed with this warehouse's secret, so they mean nothing to any other warehouse.
     """
     from snapbid.campaigns.member_file import in_hex
 
@@ -101,7 +101,7 @@ def audience_hash(file: str) -> None:
 @audience.command("list", examples=["snapbid audience list", "snapbid audience list --json"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def audience_list(as_json: bool) -> None:
-    """List the audiences with the numbers of their members, which are ids in bid requests."""
+    """List the audiences with their numbers of members, which are ids in bid requests."""
     from snapbid.warehouse import audiences
 
     listed = console.in_warehouse(audiences.fetch_listed)
@@ -117,8 +117,8 @@ def audience_list(as_json: bool) -> None:
 def audience_remove(audience_id: str, yes: bool) -> None:
     """Remove an audience; campaigns that include it no longer bid.
 
-    One that campaigns name is removed with --yes alone: who is in it would be shown the campaigns
-    that exclude it.
+    An audience that campaigns name is only removed with --yes, since its members would then be
+    shown the campaigns that exclude it.
     """
     from snapbid.drain import audiences
     from snapbid.warehouse import campaigns
@@ -130,7 +130,7 @@ def audience_remove(audience_id: str, yes: bool) -> None:
             listed = ", ".join(naming[:SHOWN]) + (f" and {more:,} more" if more > 0 else "")
             raise console.Refused(
                 f"the audience {audience_id} is named by {console.counted(len(naming), 'campaign')}"
-                f" ({listed}): those that include it would bid no more, those that exclude it"
+                f" ({listed}): those that include it would no longer bid, those that exclude it"
                 " would be shown to everybody; --yes removes it"
             )
         return await audiences.remove(connection, audience_id)

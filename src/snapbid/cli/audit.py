@@ -1,4 +1,4 @@
-"""`snapbid audit`: who has changed which SSP, campaign, product, key or token, and when."""
+"""`snapbid audit`: who changed which SSP, campaign, product, key or token, and when."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -48,9 +48,9 @@ def audit(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List who has changed what, oldest first: time, kind, object, action, user, details.
+    """List who changed what, oldest first: time, kind, object, action, user, details.
 
-    ID is that of an SSP, a campaign, a product or a key (as `key list` has it).
+    ID is the id of an SSP, a campaign, a product or a key (as in `key list`).
     """
     from snapbid.warehouse import audit as trail
 

@@ -39,9 +39,9 @@ def check_campaigns(file: str, as_json: bool, strict: bool, folder: Path | None)
     """Check campaigns as `campaign import` does, without storing them, and list their creatives.
 
     One line per creative: campaign, creative, media, kind of markup, and the fields derived from
-    it. Mistakes and warnings go to stderr, one per line, also for campaigns that can never bid, and
-    for audiences and products that do not exist, if a warehouse is set or an embedded one runs. The
-    exit status is 1 if there is a mistake.
+    it. Mistakes and warnings go to stderr, one per line. Campaigns that can never bid get a
+    warning, and so do unknown audiences and products, if a warehouse is set or an embedded one is
+    running. The exit status is 1 if there is a mistake.
     """
     from time import time
 

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 @click.option("--output", "path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="Write to this file; an existing one is not overwritten.")  # fmt: skip
 def export_campaigns(ids: tuple[str, ...], path: Path | None) -> None:
-    """Export all campaigns, or those named, in the format of `campaign import`.
+    """Export all campaigns, or the named ones, in the format of `campaign import`.
 
-    JSON Lines, or an array if FILE ends in .json. Each has its current status.
+    The format is JSON Lines, or an array if FILE ends in .json. Each campaign has its current
+    status.
     """
     from snapbid.warehouse import campaigns
 

@@ -41,8 +41,8 @@ def import_campaigns(file: str, strict: bool) -> None:
     FILE: .json holds an array or one object, anything else (and - for stdin) is JSON Lines, which
     may have millions of lines. Each mistake names its line, field and rule. So does each warning,
     which does not prevent the import: markup that deviates from its standard or serves badly, or a
-    campaign that can never bid, such as one that has ended, or that names an audience or a product
-    that does not exist.
+    campaign that can never bid, for instance because it has ended, or names an audience or a
+    product that does not exist.
     """
     import gc
 

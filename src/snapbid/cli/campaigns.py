@@ -1,4 +1,4 @@
-"""`snapbid campaign`: list, show, pause, resume, delete; the rest is in modules of its own."""
+"""`snapbid campaign`: list, show, pause, resume, delete; other commands have their own modules."""
 
 from typing import TYPE_CHECKING, Any
 

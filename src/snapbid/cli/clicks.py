@@ -20,10 +20,11 @@ def clicks() -> None:
 @clicks.command("show", examples=["snapbid click show EQAAAAdhYmNkAAAACWVT8QBhdWN0aW9uLs…"])
 @click.argument("click_id", metavar="ID")
 def click_show(click_id: str) -> None:
-    """Show what a click id says, as JSON: campaign, creative, SSP, time, and until when it counts.
+    """Show the contents of a click id as JSON: campaign, creative, SSP, time, and until when it
+    counts.
 
-    `auction` is the beginning of the digest of auction and impression, null if the request's
-    privacy signals did not permit it. About the person it only says whether the request named one.
+    `auction`: the beginning of the digest of auction and impression; null if the request's privacy
+    signals did not permit it. For the person, only whether the request named one.
     """
     from snapbid.campaigns.click_id import NO_AUCTION, Click, read
     from snapbid.warehouse import conversions
@@ -39,8 +40,8 @@ def click_show(click_id: str) -> None:
     result = console.in_warehouse(work)
     if result is None:
         raise console.Refused(
-            "this is not a click id of this warehouse: altered, foreign, of a test bid, or signed "
-            "with a key that is no longer valid"
+            "this is not a click id of this warehouse: altered, foreign, from a test bid, or"
+            " signed with a key that is no longer valid"
         )
     found, bought = result
     shown: dict[str, Any] = {
@@ -59,8 +60,9 @@ def click_show(click_id: str) -> None:
 def click_rotate() -> None:
     """Sign click ids with a new key from now on.
 
-    The key used until now stays valid until the next rotation, so rotate no sooner than after the
-    longest window in which clicks count. Back up the warehouse afterwards: the keys are in it.
+    The current key stays valid until the next rotation, so do not rotate sooner than after the
+    longest window in which clicks count. Back up the warehouse afterwards, since the keys are in
+    it.
     """
     from snapbid.warehouse import conversions
 
@@ -69,4 +71,4 @@ def click_rotate() -> None:
             await conversions.rotate_keys(connection)
 
     console.in_warehouse(work)
-    click.echo("click ids are signed with a new key; the one before it stays valid")
+    click.echo("click ids are signed with a new key; the previous one stays valid")

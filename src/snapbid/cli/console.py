@@ -84,7 +84,7 @@ def day(text: str) -> date:
 
 
 def running(settings: Settings) -> dict[str, str] | None:
-    """Return the settings of the embedded instance that runs in our home, or None."""
+    """Return the settings of the embedded instance running in our home, or None."""
     from snapbid.embedded.home import running_env
     from snapbid.embedded.process import EmbeddedError
 
@@ -93,7 +93,7 @@ def running(settings: Settings) -> dict[str, str] | None:
 
 
 def database_url(settings: Settings) -> str:
-    """Return the warehouse's URL: the setting, else that of the running embedded instance."""
+    """Return the warehouse's URL, from the settings or else from the running embedded instance."""
     if settings.database_url is not None:
         return settings.database_url
     return instance(settings, "database_url")["SNAPBID_DATABASE_URL"]
@@ -109,7 +109,7 @@ def with_redis(settings: Settings) -> Settings:
 def instance(settings: Settings, *fields: str) -> dict[str, str]:
     """Return the settings of the running embedded instance, since `fields` are not set.
 
-    Raises WrongSettings, naming `fields`, if none runs.
+    Raises WrongSettings, naming `fields`, if none is running.
     """
     env = running(settings)
     if env is None:
@@ -123,7 +123,7 @@ def instance(settings: Settings, *fields: str) -> dict[str, str]:
 
 
 def signing(settings: Settings) -> tuple[bytes, str]:
-    """Return key and issuer of tokens: the settings, else those of the embedded instance."""
+    """Return the key and issuer of tokens, from the settings or else from the embedded instance."""
     from snapbid.report import tokens
 
     if settings.jwt_secret is None:
@@ -149,7 +149,7 @@ def with_stores(settings: Settings) -> StoreSettings:
 def with_shards(settings: S) -> S:
     """Return the settings with the ledger's number of shards.
 
-    Raises Refused if that is not what SNAPBID_LEDGER_SHARDS says, or nobody who knows it answers.
+    Raises Refused if SNAPBID_LEDGER_SHARDS differs from it, or no store that knows it answers.
     """
     import asyncio
 
@@ -163,7 +163,7 @@ def with_shards(settings: S) -> S:
 
 
 def check_ledger(settings: StoreSettings) -> StoreSettings:
-    """Return the settings with the number of shards of the ledger, if it is the warehouse's own.
+    """Return the settings with the ledger's number of shards, if the ledger is the warehouse's own.
 
     Raises Refused.
     """
@@ -199,7 +199,7 @@ def in_warehouse(
 
 
 async def known_names(connection: "asyncpg.Connection") -> "Known":
-    """Return the names that campaigns may have of other things."""
+    """Return the names of audiences and products that campaigns may use."""
     from snapbid.campaigns.review import Known
     from snapbid.warehouse import audiences, products
 
@@ -208,7 +208,7 @@ async def known_names(connection: "asyncpg.Connection") -> "Known":
 
 
 def has_warehouse() -> bool:
-    """Return whether a warehouse is set, or that of an embedded instance runs."""
+    """Return whether a warehouse is set, or an embedded one is running."""
     settings = load(os.environ)
     return settings.database_url is not None or running(settings) is not None
 
@@ -223,7 +223,8 @@ def _full_name(context: click.Context) -> str:
 
 
 def finish(work: Awaitable[T], dsn: str) -> T:
-    """Run to the end. Raises Refused, in one line, if PostgreSQL or the connection fails."""
+    """Run a coroutine to its end. Raises Refused, in one line, if PostgreSQL or its connection
+    fails."""
     import asyncio
 
     from snapbid.warehouse.unavailable import NO_SCHEMA, OUTDATED, UNAVAILABLE
@@ -241,7 +242,7 @@ def finish(work: Awaitable[T], dsn: str) -> T:
 
 
 def redis_failed(error: Exception, url: str) -> Refused:
-    """Return the one-line error of a failure of Redis or the connection to it."""
+    """Return the one-line error for a failure of Redis or of the connection to it."""
     return Refused(f"Redis (SNAPBID_REDIS_URL) failed: {reason(error, url)}")
 
 
@@ -250,7 +251,7 @@ MONEY: Final = ("pacing", "spent", "spent today", "held", "left today", "left")
 
 
 def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str, Spending]":
-    """Return the spending of budgeted campaigns; empty without a Redis, unless `required`.
+    """Return the spending of budgeted campaigns; empty without Redis, unless `required`.
 
     Warns on stderr about unavailable shards of the ledger.
     """
@@ -304,7 +305,7 @@ def print_object(value: object) -> None:
 
 
 def print_raw_json(texts: Iterable[str]) -> None:
-    """Print a JSON array of texts that are JSON already."""
+    """Print a JSON array of texts that are already JSON."""
     body = ",\n".join(texts)
     click.echo(f"[\n{body}\n]" if body else "[]")
 
@@ -315,7 +316,7 @@ def print_table(
     """Print a table with a heading: tab-separated, or in aligned columns on a terminal.
 
     `narrow`: the columns to show on a terminal. None is an empty cell. Nothing is truncated: a
-    first cell too wide for the others to fit gets a line of its own.
+    first cell too wide for the others to fit gets its own line.
     """
     if not sys.stdout.isatty():
         click.echo("\t".join(columns))
@@ -341,17 +342,17 @@ def _cell(value: object) -> str:
 
 
 def no_campaign(campaign_id: str) -> str:
-    """Return the error text for an id that no campaign has."""
+    """Return the error text for an unknown campaign id."""
     return f"there is no campaign with the id {campaign_id[:60]!a}"
 
 
 def counted(number: int, noun: str) -> str:
-    """Return `1 campaign`, `2 campaigns`."""
+    """Return a number with its noun, such as `1 campaign` or `2 campaigns`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def say(line: str) -> None:
-    """Print a line without terminal control characters, wrapped to a terminal's width."""
+    """Print a line without terminal control characters, wrapped to the terminal's width."""
     text = one_line(line)
     if sys.stdout.isatty():
         text = wrapped(text, shutil.get_terminal_size().columns)
@@ -359,7 +360,7 @@ def say(line: str) -> None:
 
 
 def wrapped(line: str, width: int) -> str:
-    """Wrap a line to a width, with a hanging indent; no word is broken."""
+    """Wrap a line to a width with a hanging indent, without breaking words."""
     import textwrap
 
     indent = " " * (len(line) - len(line.lstrip()) + 4)
@@ -369,5 +370,5 @@ def wrapped(line: str, width: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Replace line breaks and terminal control characters of a text."""
+    """Replace line breaks and terminal control characters in a text."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -12,7 +12,7 @@ COLUMNS = ("campaign", "creative", "ssp", "reason", "losses", "since", "until")
 
 @click.group(cls=ShellGroup)
 def creative() -> None:
-    """Creatives suspended at an SSP that has rejected them."""
+    """Creatives suspended at an SSP that rejected them."""
 
 
 @creative.command("list", examples=["snapbid creative list", "snapbid creative list --ssp acme"])
@@ -21,7 +21,7 @@ def creative() -> None:
 def creative_list(ssp: str | None, as_json: bool) -> None:
     """List the suspended creatives: SSP, reason, number of losses, and end of the suspension.
 
-    Losses with reasons 200 to 213 suspend a creative at the SSP that reports them: see
+    Losses with reasons 200 to 213 suspend a creative at the SSP that reports them; see
     SNAPBID_SUSPEND_LOSSES and SNAPBID_SUSPEND_S.
     """
     from snapbid.campaigns.suspensions import REASONS
@@ -52,7 +52,7 @@ def creative_list(ssp: str | None, as_json: bool) -> None:
 @click.argument("creative_id", metavar="[CREATIVE]", required=False)
 @click.option("--ssp", metavar="SSP", help="Only at this SSP (canonical id).")
 def creative_resume(campaign_id: str, creative_id: str | None, ssp: str | None) -> None:
-    """Resume one or all suspended creatives of a campaign; their losses count from zero."""
+    """Resume one or all suspended creatives of a campaign; their losses count from zero again."""
     from snapbid.warehouse import suspensions
 
     resumed = console.in_warehouse(suspensions.resume, campaign_id, creative_id, ssp)

@@ -1,4 +1,4 @@
-"""`snapbid events` and `snapbid rates`: replay dead letters, keep exchange rates."""
+"""`snapbid events` and `snapbid rates`: replay dead letters, manage exchange rates."""
 
 import os
 from datetime import date
@@ -27,7 +27,7 @@ def events_replay() -> None:
         count = console.finish(replay(settings), settings.database_url)
     except RedisError as error:
         raise console.redis_failed(error, settings.redis_url) from error
-    click.echo(f"{count} sent again")
+    click.echo(f"{count} replayed")
 
 
 @click.group(cls=ShellGroup)
@@ -58,8 +58,8 @@ def rates_import(file: str) -> None:
 def rates_list(as_json: bool) -> None:
     """List your own rates; each applies from its date until the currency's next one.
 
-    The last one of a currency applies to every later day. JSON has the entries as `import` reads
-    them.
+    A currency's last rate applies to every later day. JSON has the entries in the format of
+    `import`.
     """
     from snapbid.warehouse import rates as table
 
@@ -80,11 +80,11 @@ def rates_list(as_json: bool) -> None:
 def rates_remove(currency: str, day: date | None) -> None:
     """Remove your own rates of a currency, all or one.
 
-    What is stored keeps its amounts. Without a rate of yours the European Central Bank's applies.
+    Stored amounts stay as they are. Without a rate of yours, the European Central Bank's applies.
     """
     from snapbid.warehouse import rates as table
 
     removed = console.in_warehouse(table.remove, currency, day)
     if not removed:
-        raise console.Refused(f"there is no rate of yours for {currency[:60]!a}")
+        raise console.Refused(f"you have no rate for {currency[:60]!a}")
     click.echo(f"{currency}: {console.counted(removed, 'rate')} removed")

@@ -46,10 +46,10 @@ def export(
     grafana is for Grafana, alerts for Prometheus. Units start this snapbid, or --program; alerts
     link to the runbook of this installation, or to --runbook.
 
-    compose is servers, drains, a Redis Cluster and PostgreSQL in containers; examples are campaigns
-    of each kind, a request for each, and a page about them; completion is for your shell.
+    compose has servers, drains, a Redis Cluster and PostgreSQL in containers; examples has
+    campaigns of each kind, a request for each, and a page about them; completion is for your shell.
 
-    With --output they are written to disk; existing files are not overwritten.
+    With --output, files are written to disk; existing files are not overwritten.
     """
     for name, of, given in (("program", "systemd", program), ("runbook", "alerts", runbook),
                             ("shell", COMPLETION, shell)):  # fmt: skip
@@ -63,8 +63,8 @@ def export(
             _export(texts, path)
     except UnreachableError as error:
         raise console.Refused(
-            f"{error}: install snapbid in /opt/snapbid, say, and export with that one, or name it "
-            "with --program"
+            f"{error}: install snapbid in a directory such as /opt/snapbid and export with that"
+            " one, or name it with --program"
         ) from error
 
 

@@ -53,8 +53,8 @@ def forget(
     kept: later events of this person are stored empty, and frequency caps do not recognise the
     user. Prints a receipt as JSON.
 
-    A user's id is a person's in a product or at an SSP alone: where it is known, unless --product
-    or --ssp say it. Ids of devices and clicks and hashes are forgotten everywhere.
+    A user's id identifies a person only within a product or at an SSP: where it is known, or where
+    --product or --ssp say. Ids of devices and clicks, and hashes, are forgotten everywhere.
     """
     import asyncio
     import secrets
@@ -105,15 +105,15 @@ def forget(
     try:
         done = console.in_warehouse(work)
     except forgetting.ConsentError as error:
-        raise console.Refused(f"{error}\nNothing is removed; --yes goes on.") from error
+        raise console.Refused(f"{error}\nNothing was removed; --yes removes it anyway.") from error
     except forgetting.ForgetError as error:
         raise console.Refused(str(error)) from error
     except (RedisError, OSError) as error:
         raise console.redis_failed(error, redis_url) from error
     if not done.places:
         click.echo(
-            "no id is a known user's: all are forgotten as ids of devices, clicks and bid requests;"
-            " as those of users only with --product or --ssp",
+            "no id belongs to a known user: all are forgotten as ids of devices, clicks and bid"
+            " requests, and as user ids only with --product or --ssp",
             err=True,
         )
     receipt |= {"ids": len(ids), "dryRun": dry_run, "suppressed": not dry_run}

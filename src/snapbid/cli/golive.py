@@ -35,9 +35,10 @@ def _minutes(ctx: click.Context, param: click.Parameter, value: str) -> int:
               help="Period to judge, like 10m (after a fix) or 7d (default: 24h).")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def golive(ssp: str, minutes: int, as_json: bool) -> None:
-    """Check document 2's go-live checklist against an SSP's actual traffic.
+    """Check an SSP's actual traffic against document 2's go-live checklist.
 
-    Exit status: 0 if every item passes, else 1. SSP is a descriptor; its variants do not count.
+    Exit status: 0 if every item passes, otherwise 1. SSP is a descriptor; its variants do not
+    count.
     """
     from snapbid.operations.golive.checklist import judge
     from snapbid.warehouse import registry

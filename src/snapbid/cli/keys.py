@@ -29,9 +29,9 @@ def key() -> None:
 @click.option("--rate", metavar="N", type=int, help="Requests per minute (default: 6000).")
 @click.option("--events", metavar="N", type=int, help="Events per minute (default: 60000).")
 def key_issue(product: str, presets: tuple[str, ...], rate: int | None, events: int | None) -> None:
-    """Print a new API key of a product; it is shown only once.
+    """Print a new API key for a product; it is shown only once.
 
-    A product that does not exist is created, which stderr says.
+    A product that does not exist is created, and stderr says so.
     """
     from snapbid.warehouse import products
 

@@ -35,14 +35,14 @@ def ledger_adopt() -> None:
     if done.is_returned:
         click.echo(
             "the ledger belongs to this warehouse again; the drain adds to its budgets what was"
-            " spent with another one, whose open bids are unknown from now on"
+            " spent with another one, whose open bids are now unknown"
         )
         return
     if not done.shards:
-        click.echo("the ledger belongs to this warehouse already")
+        click.echo("the ledger already belongs to this warehouse")
         return
     click.echo(
-        "the ledger belongs to this warehouse now; dropped without being carried to the other one: "
+        "the ledger belongs to this warehouse now; dropped without being drained to the other one: "
         f"{console.counted(done.dropped, 'changed counter')}"
     )
 
@@ -70,7 +70,7 @@ def ledger_adopt() -> None:
     "--undo", is_flag=True, help="Reopen the old ledger, and delete the data of the new one."
 )
 def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool) -> None:
-    """Move the ledger to another Redis, or to another number of shards.
+    """Move the ledger to another Redis, or to a different number of shards.
 
     Until serve and the drain are restarted with the new settings, bid requests get a 204, notices
     are spooled and server events get a 503. If a move is interrupted, run it again or undo it.
@@ -106,7 +106,7 @@ def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool
     except (RedisError, OSError) as error:
         raise console.Refused(f"the move stopped: {error}; run it again, or with --undo") from error
     if moved is None:
-        click.echo("the ledger was moved there before")
+        click.echo("the ledger was already moved there")
     else:
         click.echo(
             f"moved to {name}: {console.counted(moved.records, 'record')} of bids,"

@@ -37,7 +37,7 @@ Given = click.Path(exists=True, dir_okay=False, path_type=Path)
 def compare(a: Path, b: Path, html_file: Path | None) -> None:
     """Compare two results A and B of `snapbid load --json`.
 
-    Figures that are more than 5% worse in B are marked.
+    Figures more than 5% worse in B are marked.
     """
     from snapbid.loadtest import compare
 

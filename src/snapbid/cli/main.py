@@ -57,8 +57,8 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 def main() -> None:
     """Snapbid: an OpenRTB bidder with its reports.
 
-    Exit status of every command: 0 success; 1 refused or failed, and stderr says why; 2 wrong usage
-    or settings.
+    Exit status of every command: 0 success; 1 refused or failed, with the reason on stderr; 2 wrong
+    usage or settings.
     """
 
 

@@ -1,4 +1,4 @@
-"""`snapbid reconcile SSP LOG`: an SSP's own log against ours (contract 11)."""
+"""`snapbid reconcile SSP LOG`: compare an SSP's own log with ours (contract 11)."""
 
 import os
 import sys
@@ -176,7 +176,7 @@ def _print(
     heads = ("kind", "day", "their log", "USD", "agreed", "our log", "USD", "report", "USD")
     console.print_table(heads, [tuple(row) for row in rows])
     if comparison.gaps:
-        click.echo(f"\nour log admits {console.counted(len(comparison.gaps), 'gap')} on these days")
+        click.echo(f"\nour log has {console.counted(len(comparison.gaps), 'gap')} on these days")
     if not comparison.causes:
         whole = "nothing is in dispute"
         click.echo(f"\n{'no dispute in what was compared' if covered.missing else whole}")

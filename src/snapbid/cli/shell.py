@@ -1,4 +1,4 @@
-"""Classes of commands whose help has untruncated summaries and examples."""
+"""Command classes whose help has full summaries, and examples."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ class ShellCommand(click.Command):
 
 
 class ShellGroup(click.Group):
-    """A group of such commands."""
+    """A group of `ShellCommand`s."""
 
     command_class = ShellCommand
     group_class = type

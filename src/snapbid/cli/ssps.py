@@ -32,7 +32,7 @@ def ssp() -> None:
     "only future days.",
 )
 def ssp_add(descriptor: str, canonical: str | None, open_days: bool) -> None:
-    """Register an SSP, or change the canonical id of a registered one from the next day on."""
+    """Register an SSP, or change a registered one's canonical id from the next day on."""
     from snapbid.warehouse import registry
 
     with console.refusing(registry.RegistryError):

@@ -18,10 +18,10 @@ PATIENCE_S = 5.0
 @click.command(cls=ShellCommand, examples=["snapbid status", "snapbid status --json"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, as /ops/data has it.")
 def status(as_json: bool) -> None:
-    """Show whether this machine's server bids, and if it has problems: why, and what to do.
+    """Show whether this machine's server bids and, if it has problems, why and what to do.
 
     After the verdict: stores, versions, current rates and today's figures. Exit status: 0 if it
-    bids, 1 if it is degraded, does not bid or does not run.
+    bids, 1 if it is degraded, does not bid or is not running.
     """
     import msgspec
 
