@@ -264,9 +264,9 @@ async def test_what_cannot_be_moved_is_refused(fresh_redis: str, dsn: str, tmp_p
     for place in (old, new):
         async with machine(place, tmp_path / "spool", BIDS) as before:
             assert await before.settle(WIN, b"unknown") == "u"
-    with pytest.raises(MoveError, match="this is where the ledger is"):
+    with pytest.raises(MoveError, match="the ledger is already there"):
         await moving.move(old, LedgerPlace(old.url, 5), "there", print)
-    with pytest.raises(MoveError, match="there is another ledger already"):
+    with pytest.raises(MoveError, match="another ledger is already there"):
         await moving.move(old, new, "there", print)
     with pytest.raises(MoveError, match="was not moved from this one"):
         await moving.undo(old, new)
@@ -374,7 +374,7 @@ async def test_the_command_is_killed_and_run_again(
         assert (wrong.returncode, wrong.stderr[:5]) == (2, "--to:")
         same = await run("ledger", "move", "--to", old.url)
         assert (same.returncode, same.stderr.count("\n")) == (1, 1)
-        assert "this is where the ledger is" in same.stderr
+        assert "the ledger is already there" in same.stderr
 
 
 async def test_counters_that_the_warehouse_does_not_know_may_be_left_behind(

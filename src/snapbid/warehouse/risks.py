@@ -73,7 +73,7 @@ async def _of_schema(connection: asyncpg.Connection) -> list[Risk]:
     if not standing.is_readable:
         text = (
             f"the warehouse has the schema of {standing.reader} (migration {standing.newer}), "
-            f"which this program, {version()}, cannot use"
+            f"which this program ({version()}) cannot use"
         )
         remedy = f"install {standing.reader}, or restore the backup from before it"
         return [Risk("warehouse", "schema", "unsupported", text, remedy)]

@@ -12,7 +12,7 @@ STALE_S: Final = 300.0  # without a complete audit
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Two figures that should be the same, and were not in two audits in a row.
+    """Two figures that should match but differed in two successive audits.
 
     `comparison`: what was compared (drain/audit.py, COMPARISONS).
     """
@@ -24,9 +24,9 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True):
-    """An audit, complete `at` a time by the clock of Redis (epoch s).
+    """A completed audit; `at`: when, by the clock of Redis (epoch s).
 
-    `counts` has the number of differences by comparison, `shown` the first of them.
+    `counts`: the number of differences by comparison; `shown`: the first few.
     """
 
     at: float

@@ -1,9 +1,9 @@
-"""Copy a closed ledger into an empty closed one, which may have another number of shards.
+"""Copy a closed ledger into an empty closed one, possibly with a different number of shards.
 
-A shard moves as a whole, to its number modulo the new number of shards: so records stay with the
+A shard moves as a whole, to its number modulo the new number of shards, so records stay with the
 money held for them, and a batch of bids can still be rolled back. Impressions move to the shards of
-their users. Counters and grants are not copied: the drain has carried the former, and allocators
-grant again what allowances have used.
+their users. Counters and grants are not copied: the drain has already carried the counters, and
+allocators grant again what allowances have used.
 """
 
 from collections import Counter, defaultdict
@@ -29,15 +29,15 @@ class CopyError(RedisError):
 
 
 class ShardClocks(NamedTuple):
-    """Times of a shard's hold clock (ms): now, and for each process up to when its notices are
-    settled, and its last heartbeat."""
+    """A shard's hold clock (ms): the time now and, per process, its last heartbeat and the time up
+    to which its notices are settled."""
 
     now: int
     processes: Mapping[bytes, tuple[int, int]]  # token: settled, seen
 
 
 class Moved(NamedTuple):
-    """The numbers of copied bid records, allowances, cap entries, and requests with events."""
+    """How many bid records, allowances, cap entries and event requests were copied."""
 
     records: int
     allowances: int
@@ -46,7 +46,7 @@ class Moved(NamedTuple):
 
 
 class Copy:
-    """One copy from `source`, with `before` shards, to `target`, with `shards`."""
+    """A copy of `source` (`before` shards) into `target` (`shards` shards)."""
 
     def __init__(self, source: Redis, before: int, target: Redis, shards: int) -> None:
         self._source = source
@@ -60,7 +60,7 @@ class Copy:
         self.expires = 0  # epoch s, of the time bucket that expires last
 
     async def shard(self, number: int, clocks: Sequence[ShardClocks], now: int) -> None:
-        """Copy a shard; `clocks` are those of all the source's shards, `now` is epoch s."""
+        """Copy a shard. `clocks`: the clocks of all source shards; `now`: epoch s."""
         keys = ShardKeys(number)
         time_buckets = await self._copy_time_buckets(number, keys, now)
         begun = merged_clocks(clocks, self._shards)
@@ -162,7 +162,7 @@ class Copy:
             self._impressions += len(members)
 
     async def events(self, key: str) -> None:
-        """Copy a stream of server events, keeping the order of each product's."""
+        """Copy an event stream, keeping each product's order."""
         first = "-"
         while True:
             entries: Any = await self._source.xrange(key, min=first, count=ENTRIES)
@@ -181,7 +181,7 @@ class Copy:
         await self._flush()
 
     async def golive(self) -> None:
-        """Copy the samples of SSPs' requests (operations/golive/store.py)."""
+        """Copy the request samples of SSPs (operations/golive/store.py)."""
         async for names in _batches(self._source, GOLIVE):
             kinds = await self._read([("TYPE", name) for name in names], self._source)
             for name, kind in zip(names, kinds, strict=True):
@@ -297,10 +297,10 @@ async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
 
 
 def merged_clocks(clocks: Sequence[ShardClocks], shards: int) -> list[ShardClocks]:
-    """Compute the hold clocks with which the shards of the new ledger begin.
+    """Compute the initial hold clocks of the new ledger's shards.
 
-    Of shards that are merged, the slowest clock counts, so that no hold ends too soon. In each
-    shard, holds go on waiting for every process that may have spooled notices.
+    Of merged shards the slowest clock counts, so that no hold ends too soon. Holds in each shard
+    keep waiting for every process that may have spooled notices.
     """
     behind: dict[bytes, tuple[int, int]] = {}
     for clock in clocks:

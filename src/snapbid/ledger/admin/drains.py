@@ -1,6 +1,6 @@
-"""Reports that each drain writes every few seconds: its version, its clock, and its troubles.
+"""Reports that each drain writes every few seconds: its version, its clock and its problems.
 
-From them, `serve` shows an operator the state of drains on other machines.
+`serve` shows them to operators, so the drains may run on other machines.
 """
 
 import platform
@@ -16,8 +16,8 @@ KEPT_S: Final = 3600.0  # after which an old report is removed
 
 
 class DrainReport(msgspec.Struct, frozen=True):
-    """A drain's report. `at`: by the clock of Redis (epoch s); `ahead_s`: the drain's own clock
-    minus that."""
+    """A drain's report. `at`: by the clock of Redis (epoch s); `ahead_s`: how far the drain's clock
+    is ahead of it."""
 
     host: str
     version: str
@@ -27,7 +27,7 @@ class DrainReport(msgspec.Struct, frozen=True):
 
 
 async def write_report(redis: Redis, process: int, report: DrainReport) -> None:
-    """Replace a drain's report, and remove old ones of others. Raises RedisError."""
+    """Replace a drain's report, and remove outdated reports of other drains. Raises RedisError."""
     name = f"{platform.node()} {process}"
     await redis.hset(DRAINS, name, msgspec.json.encode(report))
     for other, known in (await _fetch_all(redis)).items():
@@ -42,7 +42,7 @@ async def fetch_reports(redis: Redis, now: float) -> list[DrainReport]:
 
 
 async def remove_report(redis: Redis, process: int) -> None:
-    """Remove the report of a drain that ends. Raises RedisError."""
+    """Remove the report of a drain that is stopping. Raises RedisError."""
     await redis.hdel(DRAINS, f"{platform.node()} {process}")
 
 

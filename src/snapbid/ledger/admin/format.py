@@ -1,4 +1,4 @@
-"""The format number of a ledger, stored in it with the version that raised it."""
+"""The format number of a ledger, stored in it together with the version that raised it."""
 
 from typing import Any, Final
 
@@ -9,17 +9,17 @@ from snapbid.base.risks import Risk
 from snapbid.base.version import version
 
 FORMAT: Final = 1
-"""Raised with each change of the ledger that earlier programs would misread."""
+"""Raised with each change that earlier programs would misread."""
 
 
 async def fetch_risks(redis: Redis, server: str) -> list[Risk]:
-    """Report a ledger with a higher format number than this program's. Raises RedisError."""
+    """Report a ledger whose format number is higher than this program's. Raises RedisError."""
     fields: Any = await redis.hmget(LEDGER_FORMAT, "number", "version")
     number, reader = fields
     if int(number or 0) <= FORMAT:
         return []
     name = reader.decode()
-    text = f"{server} has the ledger of {name}, which this program, {version()}, cannot read"
+    text = f"{server} has the ledger of {name}, which this program ({version()}) cannot read"
     return [Risk("redis", "format", "unsupported", text, f"install {name}")]
 
 

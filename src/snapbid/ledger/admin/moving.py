@@ -1,8 +1,8 @@
-"""Move the ledger to another Redis, or to another number of shards, while `serve` runs.
+"""Move the ledger to another Redis, or to a different number of shards, while `serve` runs.
 
 The old ledger is closed: workers treat it as unavailable, and spool notices. It is copied into the
-new one (copying.py), which stays closed until the copy is compared; then `serve` and `drain` are
-restarted with the new settings, and settle the spooled notices. Each shard of the new ledger is
+new one (copying.py), which stays closed until the copy has been compared. Then `serve` and `drain`
+are restarted with the new settings, and settle the spooled notices. Each shard of the new ledger is
 first `filling`, then `filled`, then open; the move is done once shard 0 is `filled`. If the command
 is killed before that, running it again starts over; after that, it finishes the rest.
 """
@@ -36,7 +36,7 @@ class MoveError(RedisError):
 
 
 class LedgerPlace(NamedTuple):
-    """Where a ledger is, and its number of shards; `replicas`: see Connections."""
+    """Where a ledger is, and how many shards it has; `replicas`: see Connections."""
 
     url: str
     shards: int
@@ -48,7 +48,7 @@ class LedgerPlace(NamedTuple):
 
 
 class LedgerSide:
-    """One side of the move."""
+    """The old or the new ledger of a move."""
 
     def __init__(self, place: LedgerPlace) -> None:
         self.connections = Connections(place.url, place.replicas)
@@ -70,21 +70,21 @@ class LedgerSide:
             await closing.close(self.redis, keys, why)
 
     async def reopen(self) -> None:
-        """Open the shards, shard 0 last: its state is that of the move."""
+        """Open the shards; shard 0 comes last, since its state is that of the move."""
         for keys in reversed(self.keys):
             await closing.reopen(self.redis, keys)
 
     async def states(self) -> list[ShardState]:
-        """Fetch the states of the shards as a drain does, which may begin a segment."""
+        """Fetch the states of the shards; like a drain's look, this may begin a run."""
         return [ShardState.parse(await self._begin(keys=keys.script_keys)) for keys in self.keys]
 
     async def begin(self, keys: ShardKeys, warehouse: str) -> ShardState:
-        """Begin a segment in a closed shard that is being filled."""
+        """Begin a run in a closed shard that is being filled."""
         answer = await self._begin(keys=keys.script_keys, args=[warehouse, self.shards, "fills"])
         return ShardState.parse(answer)
 
     async def wipe(self) -> None:
-        """Remove all data of closed shards; they stay closed."""
+        """Delete all data of closed shards, which stay closed."""
         for keys in self.keys:
             kept, gone = closing.marks(keys), list[bytes]()
             async for key in self.redis.scan_iter(match=f"{keys.prefix}*", count=GONE):
@@ -105,9 +105,10 @@ class LedgerSide:
 
 
 async def count_shards(url: str, least: int) -> int:
-    """Return the number of shards of the ledger at `url`, or of a new one there: one a primary.
+    """Return the number of shards of the ledger at `url`.
 
-    That has no fewer than `least`. Raises RedisError or OSError.
+    Where there is none yet, a new ledger gets one shard per primary, and at least `least`. Raises
+    RedisError or OSError.
     """
     connections = Connections(url)
     redis = connections.client()
@@ -124,12 +125,11 @@ Tell = Callable[[str], None]
 async def move(
     old: LedgerPlace, new: LedgerPlace, name: str, tell: Tell, *, leave_unknown: bool = False
 ) -> Moved | None:
-    """Move the ledger; return None if it was moved already. `name`: how messages call the new
-    place.
+    """Move the ledger; return None if it was moved before.
 
-    `tell` is called with messages of progress. `leave_unknown`: leave counters behind that the
-    drain cannot carry, since the warehouse does not know their campaigns or SSPs. Raises MoveError,
-    and errors of the stores.
+    `name`: what messages call the new place; `tell`: receives progress messages; `leave_unknown`:
+    leave behind counters that the drain cannot carry because the warehouse does not know their
+    campaign or SSP. Raises MoveError, and errors of the stores.
     """
     source, target = LedgerSide(old), LedgerSide(new)
     try:
@@ -140,7 +140,7 @@ async def move(
 
 
 async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
-    """Reopen the old ledger and remove the new one. Raises MoveError if that is in use."""
+    """Reopen the old ledger and remove the new one. Raises MoveError if the new one is in use."""
     source, target = LedgerSide(old), LedgerSide(new)
     try:
         epoch = await source.epoch()
@@ -164,9 +164,9 @@ async def _move(
 ) -> Moved | None:
     epoch = await source.epoch()
     if not epoch:
-        raise MoveError("there is no ledger to move: set SNAPBID_REDIS_URL to where it is")
+        raise MoveError("no ledger to move: set SNAPBID_REDIS_URL to the Redis that has it")
     if await target.epoch() == epoch:
-        raise MoveError("this is where the ledger is: name another Redis, or another database")
+        raise MoveError("the ledger is already there: name another Redis, or another database")
     why, origin = await target.closed(), await _origin(target)
     if why.startswith(closing.FILLED) or (not why and origin == epoch):
         if origin != epoch:
@@ -174,7 +174,7 @@ async def _move(
         await _finish(source, target, name)
         return None
     if (why or await target.epoch()) and not await _is_filled_from(target, epoch):
-        raise MoveError(f"there is another ledger already{f', which is {why}' if why else ''}")
+        raise MoveError(f"another ledger is already there{f', {why}' if why else ''}")
     states = await source.states()
     _check_source(source, states)
     if why:
@@ -343,7 +343,7 @@ async def _await_drain(source: LedgerSide, tell: Tell) -> None:
     await _until_none(
         left,
         "counters are not carried: is snapbid drain running on the old ledger? --leave-unknown"
-        " leaves those of campaigns or SSPs behind that the warehouse does not know",
+        " leaves behind those whose campaign or SSP is unknown to the warehouse",
     )
 
 

@@ -1,4 +1,4 @@
-"""How many shards the ledger has, and queries to each of them, though some may be unavailable."""
+"""The ledger's number of shards, and queries to all shards when some may be unavailable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 async def of_each(shards: int, ask: Callable[[int], Awaitable[T]]) -> list[T | None]:
-    """Return the answer of each shard, by its number; None if it is unavailable.
+    """Return each shard's answer by number; None for an unavailable one.
 
-    Raises RedisError or OSError if all are.
+    Raises RedisError or OSError if all are unavailable.
     """
     answers: list[T | BaseException] = []
     for start in range(0, shards, AT_ONCE):
@@ -31,7 +31,7 @@ async def of_each(shards: int, ask: Callable[[int], Awaitable[T]]) -> list[T | N
 
 
 def all_of(answers: Iterable[T | None]) -> list[T]:
-    """Return the answers of all shards. Raises ConnectionError if one is unavailable."""
+    """Return the answers of all shards. Raises ConnectionError if a shard is unavailable."""
     complete = []
     for number, answer in enumerate(answers):
         if answer is None:
@@ -41,7 +41,7 @@ def all_of(answers: Iterable[T | None]) -> list[T]:
 
 
 def unavailable(answers: Iterable[object | None]) -> list[int]:
-    """List the shards that have not answered."""
+    """List the shards that did not answer."""
     return [number for number, answer in enumerate(answers) if answer is None]
 
 
@@ -52,7 +52,7 @@ async def fetch_count(redis: Redis) -> int:
 
 
 async def record_count(redis: Redis, shards: int) -> int:
-    """Record the number of shards of a new ledger; return the number that was recorded first.
+    """Record the number of shards of a new ledger; return the number recorded first.
 
     Raises RedisError.
     """
@@ -61,7 +61,7 @@ async def record_count(redis: Redis, shards: int) -> int:
 
 
 def name(shard: int) -> str:
-    """Name a shard for operators."""
+    """Name a shard in messages for operators."""
     return f"shard {shard}"
 
 
@@ -71,5 +71,5 @@ def names(shards: Iterable[int]) -> str:
 
 
 async def fetch_unavailable(redis: Redis, shards: int) -> list[int]:
-    """List the shards that do not answer. Raises RedisError or OSError if none does."""
+    """List the shards that do not answer. Raises RedisError or OSError if none answers."""
     return unavailable(await of_each(shards, lambda shard: redis.exists(ShardKeys(shard).epoch)))

@@ -18,9 +18,9 @@ def user_digest(user: str) -> bytes:
 class AnswerBids:
     """The bids of one 200 answer, waiting to be remembered.
 
-    `now` is in epoch s and ms; `answer` is the answer's identity (24 bits); `counted`: it was
-    counted before. `user` is required if limits have caps. Raises OverflowError for values that do
-    not fit the layout, TypeError and AttributeError for malformed bids.
+    `now` is in epoch s and ms; `answer` is the answer's identity (24 bits); `counted`: an earlier
+    batch counted it. `user` is required if limits have caps. Raises OverflowError for values that
+    do not fit the layout, TypeError and AttributeError for malformed bids.
     """
 
     def __new__(
@@ -47,11 +47,11 @@ class AnswerBids:
 
     @property
     def entries(self) -> bytes:
-        """The bids, packed."""
+        """The packed bids."""
 
     @property
     def is_counted(self) -> bool:
-        """Whether this batch counts the answer; if not, an earlier one did."""
+        """Whether this batch counts the answer, rather than an earlier one."""
 
     @property
     def is_limited(self) -> bool: ...
@@ -62,16 +62,16 @@ class AnswerBids:
         """The deadline in loop time."""
 
     def accept(self, verdicts: Verdicts) -> bool:
-        """Resolve the answer with the verdicts; return whether it was still waiting."""
+        """Resolve the answer with the verdicts; return whether it was still pending."""
 
     def refuse(self) -> None:
         """Resolve the answer with "": its bids were not remembered."""
 
 def join(answers: list[AnswerBids]) -> tuple[bytes, bool]:
-    """Join the entries of all bids; return them and whether any has limits."""
+    """Join the entries of all bids; return them, and whether any has limits."""
 
 def keep(answers: list[AnswerBids], kept: str) -> list[AnswerBids]:
-    """Resolve all answers with one verdict for each bid; return those no longer waiting."""
+    """Resolve all answers with the same verdict for each bid; return those no longer pending."""
 
 def count(answers: list[AnswerBids]) -> list[tuple[int, list[bytes], list[int]]]:
-    """Return, for each day, the counters that answers raise if all are kept, and the increments."""
+    """Return, by day, the counters that answers raise if all bids are kept, and the increments."""

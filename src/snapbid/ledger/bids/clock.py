@@ -1,4 +1,4 @@
-"""The ledger's clock, which follows that of Redis, so that machines agree on the time."""
+"""The ledger's clock, which follows that of Redis so that machines agree on the time."""
 
 from collections.abc import Callable
 from time import monotonic, time
@@ -11,7 +11,7 @@ from snapbid.ledger.scripts import script
 
 
 class OwnClock(NamedTuple):
-    """How far this machine's clock is ahead of another, give or take `doubt_s`."""
+    """How far this machine's clock is ahead of another, to within `doubt_s`."""
 
     ahead_s: float
     doubt_s: float
@@ -32,9 +32,9 @@ async def compare(redis: Redis, shard: int) -> OwnClock:
 class LedgerClock:
     """Epoch milliseconds by the clock of Redis, extrapolated with this machine's monotonic clock.
 
-    Until Redis has been read for the first time, this machine's clock stands in. `simulated`, if
-    given, returns epoch seconds and replaces both clocks. `run`: the start of the run of Redis
-    that was last reached (epoch s, ms), zeros before the first.
+    Until Redis has first been read, this machine's clock stands in. `simulated`, if given, returns
+    epoch seconds and replaces both clocks. `run`: the start of the Redis run last reached (epoch s,
+    ms); zeros before the first.
     """
 
     def __init__(self, simulated: Callable[[], float] | None = None) -> None:
@@ -71,9 +71,9 @@ class LedgerClock:
     def adjust(self, server_ms: int, asked_s: float, answered_s: float) -> None:
         """Apply a reading of Redis' time, made between two times of the event loop.
 
-        The offset changes only if it lies outside the interval that the reading allows. So a slow
-        reading, on a busy machine say, never spoils a faster one: the order of a bid and its
-        notice depends on what two workers take for the time of Redis.
+        The offset changes only if it lies outside the interval that the reading allows, so a slow
+        reading, on a busy machine for instance, never spoils a faster one. The order of a bid and
+        its notice depends on what two workers take for the time of Redis.
         """
         least, most = server_ms / 1000 - answered_s, (server_ms + 1) / 1000 - asked_s
         if not self._known or not least <= self._ahead_s <= most:

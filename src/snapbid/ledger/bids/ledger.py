@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 class Ledger:
     """One worker's interface to the ledger.
 
-    `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held; `spool` is a
-    directory. `replicas`: see Connections. `replayed` is called with each notice settled from the
+    `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held; `spool`: a
+    directory; `replicas`: see Connections. `replayed` is called with each notice settled from the
     spool and its verdict. `clock`, if given, returns epoch seconds and simulates all time,
     including that of Redis.
     """
@@ -172,7 +172,7 @@ class Ledger:
 
     @property
     def unreplicated(self) -> list[int]:
-        """The shards that acknowledge writes without the replica that there should be."""
+        """The shards that acknowledge writes without their required replica."""
         return [number for number, shard in enumerate(self._shards) if shard.is_unreplicated]
 
     @property
@@ -181,7 +181,7 @@ class Ledger:
         return any(shard.is_foreign for shard in self._shards)
 
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
-        """Accept only the ledger of this warehouse (its id); any, as long as none is known.
+        """Accept only the ledger of this warehouse (given by id), or any while none is known.
 
         `epochs`: the data set of each shard of the warehouse's ledger, "" for a shard without one;
         empty if the warehouse has no ledger yet.
@@ -190,9 +190,9 @@ class Ledger:
             shard.belong_to(warehouse, epochs)
 
     def use_families(self, families: Mapping[int, int]) -> None:
-        """Group SSPs into families: map the number of a variant to that of its family.
+        """Group SSPs into families, from a map of variants' numbers to family numbers.
 
-        Any other SSP is a family of its own. A family never replaces another's bids.
+        Every other SSP is its own family. A family never replaces another's bids.
         """
         packed = " ".join(f"{variant}={family}" for variant, family in sorted(families.items()))
         for core in self._cores:
@@ -210,8 +210,8 @@ class Ledger:
         """Remember the bids of one answer; each is kept, or refused by its limits.
 
         The future resolves to a BidVerdict for each bid once Redis has decided, or to "" after
-        `within_s`; bids that were kept are rolled back then. Returns None if Redis is unavailable.
-        `user` is required if limits have caps. `counted`: a bid of this answer was kept before.
+        `within_s`; bids that were kept are then rolled back. Returns None if Redis is unavailable.
+        `user` is required if limits have caps. `counted`: an earlier bid of this answer was kept.
         """
         shard = self._shards[shard_of(auction_id, len(self._shards))]
         if self._capping is not None and self._capping.concerns(bids):
@@ -221,7 +221,8 @@ class Ledger:
     async def look(
         self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None, within_s: float
     ) -> Verdicts:
-        """Return the verdicts `remember` would give now; "" if Redis is unavailable or too slow."""
+        """Return the verdicts that `remember` would give now; "" if Redis is unavailable or too
+        slow."""
         return await self._loop.create_task(self._look(auction_id, bids, user, within_s))
 
     async def _look(
@@ -248,9 +249,9 @@ class Ledger:
     ) -> str:
         """Settle a notice, or spool it if Redis is unavailable; return a NoticeVerdict.
 
-        `reason`: why a bid was lost. `kind` includes ALTERED if the URL was altered on its way. A
-        spooled notice that turns out to be unknown is settled for the ids `otherwise`. Signed bids
-        of a family are kept apart, as if their auction ids began with `family`. Raises
+        `reason`: why a bid was lost. `kind` includes ALTERED if the URL was altered in transit.
+        `otherwise`: the ids to settle a spooled notice for if its bid turns out to be unknown.
+        Signed bids of a family are kept apart, as if their auction ids began with `family`. Raises
         SpoolFullError if the notice can be neither settled nor spooled.
         """
         auction_id = family + auction_id
@@ -289,7 +290,7 @@ class Ledger:
     ) -> bool:
         """Count a settled loss as a rejection of the bid's creative; return whether it counts.
 
-        `unheard`: numbers of SSPs whose bids do not count. Raises RedisError.
+        `unheard`: numbers of the SSPs whose bids do not count. Raises RedisError.
         """
         number = shard_of(auction_id, len(self._shards))
         return bool(
@@ -311,7 +312,8 @@ class Ledger:
         return (n for n in moved_to(auction_id, former, len(self._shards)) if n != own)
 
     def when_certain(self, then: Callable[[], object]) -> None:
-        """Call `then` once the fate of all bids sent so far is known, and late ones rolled back."""
+        """Call `then` once the outcome of all bids sent so far is known and late ones are rolled
+        back."""
         self._uncertain.append(([core.last_batch for core in self._cores], then))
 
     async def _watch_certain(self) -> None:

@@ -1,4 +1,4 @@
-"""Erase a user from the ledger: holds and impressions of caps, and open bids (money.lua)."""
+"""Erase users from the ledger: cap holds, cap impressions and open bids (money.lua)."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ UNDER_WAY_S: Final = 2.0  # within which a sweeper delivers what it has read
 
 
 class ErasedUsers(NamedTuple):
-    """The number of campaign caps removed, and of open bids that no longer name the user."""
+    """How many campaign caps were removed, and how many open bids no longer name the user."""
 
     caps: int
     open_bids: int

@@ -42,11 +42,11 @@ NOTICE: Final = Struct("<Bh16sIHIH")
 class BidVerdict(StrEnum):
     """The outcome of remembering a bid.
 
-    `UNCONFIRMED`, reported by `look` alone: Redis started or lost its data, and budgets are not
-    restored yet; a bid gets `OVER_BUDGET` instead. `CAPS_UNAVAILABLE`: the shard with the user's
-    impressions is unavailable. `OVER_SHARE`: several SSPs compete for the budget, and this one
-    holds its share. `TAKEN`: another family of SSPs has a bid on this impression. `OVER_SUM`: the
-    cost would overflow the sums of the day (remember.lua).
+    `UNCONFIRMED`, from `look` only: Redis started or lost its data, and budgets are not restored
+    yet; a bid gets `OVER_BUDGET` instead. `CAPS_UNAVAILABLE`: the shard with the user's impressions
+    is unavailable. `OVER_SHARE`: several SSPs compete for the budget, and this one holds its share.
+    `TAKEN`: another family of SSPs has a bid on this impression. `OVER_SUM`: the cost would
+    overflow the day's sums (remember.lua).
     """
 
     KEPT = "k"
@@ -60,7 +60,7 @@ class BidVerdict(StrEnum):
 
 
 class NoticeVerdict(StrEnum):
-    """The outcome of a notice. `LATE`: counted on the day of settlement, not on the bid's."""
+    """The outcome of a notice. `LATE`: counted on the day of settlement, not of the bid."""
 
     COUNTED = "c"
     LATE = "l"
@@ -70,12 +70,12 @@ class NoticeVerdict(StrEnum):
 
 
 def marked(campaign: int, mark: int) -> int:
-    """Combine a campaign's number (32 bits) with a creative's mark (0 to 255) above it."""
+    """Combine a campaign's number (32 bits) with a creative's mark (0 to 255) in the bits above."""
     return mark << 32 | campaign
 
 
 def identity(marked: int, answer: int) -> int:
-    """Return the identity of a bid within an answer (records.lua)."""
+    """Return what identifies a bid within an answer (records.lua)."""
     return marked >> 32 << 24 | answer
 
 

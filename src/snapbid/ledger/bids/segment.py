@@ -1,6 +1,6 @@
-"""The state of a shard: its data set, current segment, and the progress of the drain.
+"""The state of a shard: its data set, its current run, and the drain's progress.
 
-`segment.lua` defines segments, `base/redis_keys.py` the fields.
+`segment.lua` defines runs, `base/redis_keys.py` the fields.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from snapbid.base.redis_keys import ShardKeys
 class FormerLedger(NamedTuple):
     """The shard count of a ledger before a move, and when its last bids expire here (epoch s).
 
-    The bids of its shard N are in shard N modulo the count of the next ledger.
+    Bids of its shard N are now in shard N modulo the next ledger's count.
     """
 
     shards: int
@@ -30,8 +30,8 @@ class ShardState(NamedTuple):
     """The reply of begin.lua.
 
     `warehouse`: the one whose numbers the ledger uses, "" until a drain or worker has set it.
-    `former`: the ledgers from which this one was moved, oldest first; `moved_from`: the epoch of
-    the last of them. `shards`: the shard count, 0 until a drain has set it.
+    `former`: the ledgers that this one was moved from, oldest first; `moved_from`: the epoch of the
+    last of them. `shards`: the shard count, 0 until a drain has set it.
     """
 
     epoch: str
@@ -68,12 +68,12 @@ class ShardState(NamedTuple):
 
 
 def parse_time(text: str) -> tuple[int, int]:
-    """Parse `1766000000.123` into epoch s and ms; an empty text gives zeros."""
+    """Parse `1766000000.123` into epoch s and ms; zeros for an empty text."""
     seconds, _, ms = text.partition(".")
     return int(seconds or 0), int(ms or 0)
 
 
 async def fetch_segments(redis: Redis, keys: ShardKeys) -> list[str]:
-    """List the segments of a shard that may have counters. Raises RedisError."""
+    """List the runs of a shard that may have counters. Raises RedisError."""
     names: Any = await redis.hkeys(keys.segments)
     return [name.decode() for name in names]

@@ -410,7 +410,8 @@ def _refuse(hold: PendingHold) -> None:
 
 
 class LedgerName(NamedTuple):
-    """The warehouse whose numbers a shard uses, its data set, and the one it was moved from.
+    """The warehouse whose numbers a shard uses, the shard's data set, and the one it was moved
+    from.
 
     Unknown parts are "". `shards`: the ledger's number of shards, 0 if unknown.
     """
@@ -436,7 +437,7 @@ class ForeignLedgerError(RedisError):
 
 
 class LedgerShard:
-    """A shard for one worker; `core` decides what is sent."""
+    """One worker's connection to a shard; `core` decides what is sent."""
 
     def __init__(
         self,
@@ -462,22 +463,22 @@ class LedgerShard:
 
     @property
     def connected(self) -> bool:
-        """Whether requests are taken."""
+        """Whether the shard takes requests."""
         return self.trips.connected
 
     @property
     def is_unreplicated(self) -> bool:
-        """Whether it acknowledges writes without the replica that there should be."""
+        """Whether it acknowledges writes without its required replica."""
         return self.trips.replication.is_unreplicated
 
     @property
     def batches(self) -> int:
-        """Round trips that carried bids or notices."""
+        """How many round trips have carried bids or notices."""
         return self._core.batches
 
     @property
     def unconfirmed(self) -> list[BidBatch]:
-        """Batches that may have been applied and are not rolled back yet."""
+        """How many batches may have been applied and have not been rolled back yet."""
         return self._core.unconfirmed
 
     def open(self) -> None:
@@ -486,10 +487,8 @@ class LedgerShard:
         self.trips.open()
 
     async def close(self, until: float) -> None:
-        """Send queued requests if connected, and roll back unconfirmed batches, by `until`.
-
-        `until` is loop time.
-        """
+        """Send queued requests if connected, and roll back unconfirmed batches, until `until` (loop
+        time)."""
         await self.trips.flush()
         while self._core.unconfirmed and self._loop.time() < until:
             await asyncio.sleep(0.005)
@@ -507,7 +506,7 @@ class LedgerShard:
         counted: bool,
         answer: int | None = None,
     ) -> "Reply[Verdicts] | None":
-        """See `Ledger.remember`; `answer`: the identity of the answer, if it has one already."""
+        """See `Ledger.remember`. `answer`: the identity of the answer, if already assigned."""
         trips = self.trips
         if not trips.connected:
             return None
@@ -525,7 +524,7 @@ class LedgerShard:
         return done
 
     def next_answer(self) -> int:
-        """Return an identity for an answer (24 bits)."""
+        """Return a new answer identity (24 bits)."""
         self._answers = answer = (self._answers + 1) & 0xFFFFFF
         return answer
 
@@ -560,7 +559,7 @@ class LedgerShard:
         return done
 
     def roll_back(self, batch: BidBatch) -> "asyncio.Future[bool] | None":
-        """Roll back another process' unconfirmed batch. None if Redis is unavailable."""
+        """Roll back an unconfirmed batch of another process; None if Redis is unavailable."""
         if not self.connected:
             return None
         done: asyncio.Future[bool] = self._loop.create_future()
@@ -570,7 +569,8 @@ class LedgerShard:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the shard belongs to another warehouse, or not to the warehouse's own ledger."""
+        """Whether the shard belongs to another warehouse, or to a ledger that is not the
+        warehouse's own."""
         name, own = self._name, self._own
         if name.warehouse and self._warehouse not in ("", name.warehouse):
             return True

@@ -1,9 +1,9 @@
 """The spool: notices that Redis did not settle in time, on disk until they are settled.
 
 Each worker appends to its own file and syncs it before the notice is answered (several share one
-sync). Once Redis is back, the file is set aside and its notices are settled; one that was settled
-already is a duplicate, so replaying twice does no harm. Files of workers that have ended are
-recognised by their free lock and taken over.
+sync). Once Redis is back, the file is set aside and its notices are settled; a notice settled
+before is a duplicate, so replaying twice does no harm. Files of workers that have ended are
+recognised by their released lock and taken over.
 
 A hold does not end while a notice of its bid may still be spooled (clock.lua). So each process
 registers in the ledger by a token, and keeps a locked file that shows it is alive. A process that
@@ -60,7 +60,7 @@ class Spool:
 
     @property
     def holds_own(self) -> bool:
-        """Whether this worker has a file that is not set aside yet."""
+        """Whether this worker has a file that has not been set aside yet."""
         return self._file is not None
 
     @property
@@ -85,9 +85,9 @@ class Spool:
         *,
         own_time: bool = False,
     ) -> None:
-        """Write notices, each with its shard; `done` becomes SPOOLED once they are synced.
+        """Append notices, each with its shard; `done` becomes SPOOLED once they are synced.
 
-        `done` raises SpoolFullError if they cannot be. `own_time`: their times are by this
+        `done` raises SpoolFullError if they cannot be written. `own_time`: their times are by this
         machine's clock, not by that of Redis.
         """
         marks = _OWN_TIME if own_time else 0
@@ -184,7 +184,8 @@ class Spool:
         return [name for name in names if name != own]
 
     def abandoned(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over abandoned files of notices, one by one; `names`: a listing of the directory."""
+        """Take over abandoned notice files one by one. `names`: a listing of the directory, if
+        there is one."""
         return self._take_over(names, _SUFFIX)
 
     def abandoned_batches(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
@@ -204,7 +205,7 @@ class Spool:
         self._process = SpoolFile(path, _create(path, b""))
 
     def leave(self) -> None:
-        """Remove the mark of this process, which has no notices left, as Redis knows."""
+        """Remove this process' mark, once Redis knows that it has no notices left."""
         if self._process is not None:
             self._process.done()
             self._process = None
@@ -238,7 +239,7 @@ class Spool:
 
 
 class SpoolFile:
-    """A file that was taken over; `done` or `keep` releases it."""
+    """A file taken over from another process; `done` or `keep` releases it."""
 
     def __init__(self, path: Path, file: int) -> None:
         self._path = path
@@ -246,7 +247,6 @@ class SpoolFile:
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
         return os.fstat(self._file).st_size
 
     @property
@@ -258,7 +258,7 @@ class SpoolFile:
         """Read (shard, notice) pairs; a truncated entry is skipped, since it was never answered.
 
         Times by this machine's clock, which is `behind_ms` behind that of Redis, are converted.
-        None if the file is in another format, and left to the release that wrote it.
+        Returns None for a file in another format, which is left to the release that wrote it.
         """
         data = self._path.read_bytes()
         if not data.startswith(MAGIC):

@@ -46,14 +46,14 @@ T = TypeVar("T")
 
 
 class UnconfirmedError(RedisError):
-    """The drain has not restored a shard's budgets yet."""
+    """A shard's budgets have not been restored by the drain yet."""
 
 
 class EscrowedBudget(NamedTuple):
-    """The limits of a campaign as of now.
+    """A campaign's current limits.
 
-    `limits`: nano-USD by period ("t": in all, or a day's number); empty for a deleted campaign.
-    `price` is the cost of one bid; `grows`: a limit is paced.
+    `limits`: nano-USD by period ("t" for the total, or a day's number); empty for a deleted
+    campaign. `price`: the cost of one bid; `grows`: a limit is paced.
     """
 
     campaign: int
@@ -63,8 +63,9 @@ class EscrowedBudget(NamedTuple):
 
 
 class AllowanceReport(NamedTuple):
-    """A shard's report on a campaign: the lowest refused cost, or 0; whether it is low; and by
-    period its allowance, and the level below which it requests a refill."""
+    """A shard's report on a campaign. `refused`: the lowest refused cost, or 0; `is_low`: it
+    requests a refill; `allowances` and `least`, by period: the allowance, and the level for refill
+    requests."""
 
     refused: int
     is_low: bool
@@ -96,9 +97,9 @@ class _Message(NamedTuple):
 
 
 class Allocator:
-    """One of any number of allocators. `clock` returns epoch seconds; `simulated`: see `script`.
+    """Moves money between shards; any number of allocators may work at once.
 
-    `unavailable`: shards to skip at the moment.
+    `clock` returns epoch seconds; `simulated`: see `script`; `unavailable`: shards to skip for now.
     """
 
     def __init__(
@@ -126,9 +127,9 @@ class Allocator:
     async def balance(self, budgets: Sequence[EscrowedBudget]) -> set[int]:
         """Run one round for campaigns; return those for which it was complete.
 
-        It is not if another allocator interfered or an allowance is unknown. Each shard is asked
-        about all campaigns at once. Allowances repeat their refill requests, so the next round
-        repairs an unfinished one.
+        A round is incomplete if another allocator interfered or an allowance is unknown. Each shard
+        is asked about all campaigns at once. Allowances repeat their refill requests, so the next
+        round completes an unfinished one.
         """
         stored = await self._stored(budgets)
         present = [budget for budget in budgets if budget.campaign in stored]

@@ -29,7 +29,7 @@ NOTHING: Final = CampaignSpend(0, 0, 0, 0)
 
 
 class Budgets:
-    """Reader of budgets in all shards. `clock`: epoch seconds; `simulated`: see `script`."""
+    """Reads budgets in all shards. `clock`: epoch seconds; `simulated`: see `script`."""
 
     def __init__(
         self, redis: Redis, shards: int, clock: Callable[[], float], *, simulated: bool = False
@@ -41,16 +41,16 @@ class Budgets:
         self._state = redis.register_script(script("state", simulated, shards))
 
     async def look(self, shard: int, bids: Iterable[LedgerBid], user: str | None) -> Verdicts:
-        """Return one shard's verdicts on bids if they came now; "" if Redis is unavailable."""
+        """Return one shard's verdicts on bids, were they made now; "" if Redis is unavailable."""
         now = int(self._clock())
         return await self._ask(shard, [_packed(bid, user, now) for bid in bids])
 
     async def verdicts(
         self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None
     ) -> Verdicts:
-        """Return the verdicts on an auction's bids if they came now; "" if Redis is unavailable.
+        """Return the verdicts on an auction's bids, were they made now; "" if Redis is unavailable.
 
-        With several shards, caps are checked in that of the user.
+        With several shards, caps are checked in the user's.
         """
         shards = len(self._keys)
         shard = shard_of(auction_id, shards)
@@ -85,10 +85,9 @@ class Budgets:
     async def states_of_each(
         self, campaigns: Sequence[int], batch_size: int = BATCH
     ) -> list[Mapping[int, CampaignSpend] | None]:
-        """Fetch what campaigns have used, for each shard; None if the shard is unavailable.
+        """Fetch what campaigns have used, by shard; None for an unavailable shard.
 
-        `batch_size`: campaigns in one script call. Raises RedisError or OSError if no shard
-        answers.
+        `batch_size`: campaigns per script call. Raises RedisError or OSError if no shard answers.
         """
 
         async def ask(shard: int) -> Mapping[int, CampaignSpend]:
@@ -102,9 +101,9 @@ class Budgets:
     async def grants(
         self, shard: int, campaigns: Iterable[int], day: int
     ) -> dict[int, tuple[int, int]]:
-        """Fetch what a shard was granted for campaigns: in all, and for a day.
+        """Fetch what a shard was granted for campaigns, in total and for a day; 0 if nothing was.
 
-        0 if nothing was. Raises RedisError or OSError.
+        Raises RedisError or OSError.
         """
         wanted = list(campaigns)
         async with self._redis.pipeline(transaction=False) as pipe:
@@ -130,7 +129,7 @@ class Budgets:
 def summed(
     campaigns: Iterable[int], shards: Sequence[Mapping[int, CampaignSpend]]
 ) -> dict[int, CampaignSpend]:
-    """Sum what campaigns have used over shards."""
+    """Sum up what campaigns have used, over all shards."""
     sums = {}
     for campaign in campaigns:
         states = [shard.get(campaign, NOTHING) for shard in shards]

@@ -1,21 +1,21 @@
 """Escrow: the rules by which shards share a budget, without I/O (contract 3 and 10).
 
-A campaign's budget, in nano-USD, is for a period: in all, or one day. Its account records what each
-shard was granted and has returned; each shard's allowance records the same for itself, and what it
-has used, by spend and holds. An allowance admits a bid within what it was granted:
+A campaign's budget, in nano-USD, is for a period: in total, or for one day. Its account records
+what each shard was granted and has returned. Each shard's allowance records the same for itself,
+and what it has used, by spend and holds. An allowance admits a bid within what it was granted:
 
     used + price <= granted - returned
 
 Both figures only grow, so messages may be lost, late or repeated: a receiver takes the larger
-figure. A transfer first raises the figure on the side that the money leaves (a grant the account's,
-a return the allowance's); the other side is updated afterwards. In between, the money is with
-neither; repeating the update, which every round does, repairs that. So no money is ever with both:
+figure. A transfer first raises the figure on the side that the money leaves (the account's for a
+grant, the allowance's for a return); the other side is updated afterwards. In between, the money is
+with neither; every round repeats the update, which repairs that. So money is never with both:
 
     sum of used <= net of the allowances <= net of the account <= limit
 
 A raised figure must be on the replicas before the other side is updated: if an account lost a
-grant, or an allowance a return, the money would be there twice. An account that lost its data
-learns from the allowances, and grants nothing until it knows all of them.
+grant, or an allowance a return, the money would exist twice. An account that lost its data learns
+from the allowances, and grants nothing until it knows all of them.
 
 Any number of allocators may work at once: accounts are changed by compare-and-set of the whole,
 returns of allowances by compare-and-set of the amount returned so far.
@@ -39,17 +39,17 @@ class Allowance(NamedTuple):
 
     @property
     def net(self) -> int:
-        """The amount that the shard may use: what it was granted, less what it returned."""
+        """The amount available to the shard: what it was granted, less what it returned."""
         return self.granted - self.returned
 
     @property
     def spare(self) -> int:
-        """What is left to use; negative after wins that came after the end of their hold."""
+        """What is left to use; negative if wins arrived after their holds had ended."""
         return self.net - self.used
 
 
 class AccountEntry(NamedTuple):
-    """An account's record of a shard; `is_known` once it has read the allowance."""
+    """An account's record of a shard; `is_known`: the account has read the allowance."""
 
     granted: int = 0
     returned: int = 0
@@ -60,17 +60,17 @@ Account: TypeAlias = tuple[AccountEntry, ...]  # by shard
 
 
 def opened(shards: int) -> Account:
-    """Open an account that knows nothing yet."""
+    """Open an account that does not know its allowances yet."""
     return (AccountEntry(),) * shards
 
 
 def outstanding(account: Account) -> int:
-    """Sum what shards may use, as far as the account knows."""
+    """Sum up what shards may use, as far as the account knows."""
     return sum(entry.granted - entry.returned for entry in account)
 
 
 def learn(account: Account, allowances: Sequence[Allowance | None]) -> Account:
-    """Merge the figures of allowances into an account; None: unavailable."""
+    """Merge the figures of allowances (None: unavailable) into an account."""
     return tuple(
         entry
         if allowance is None
@@ -84,7 +84,7 @@ def learn(account: Account, allowances: Sequence[Allowance | None]) -> Account:
 
 
 def grant(account: Account, wanted: Sequence[int], limit: int) -> Account:
-    """Grant shards the wanted amounts, scaled down to what the limit leaves.
+    """Grant shards the amounts they want, scaled down to what the limit leaves.
 
     Grants nothing while a shard is unknown.
     """
@@ -108,8 +108,11 @@ class Plan(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What bids did to an allowance since the last look: `spent` is the growth of its use,
-    `refused` the lowest cost refused since it last had headroom, or 0."""
+    """How bids used an allowance since the last look.
+
+    `spent`: the growth of its use; `refused`: the lowest cost refused since it last had headroom,
+    or 0.
+    """
 
     spent: int = 0
     refused: int = 0
@@ -126,11 +129,11 @@ def plan(
     limit: int,
     passed_s: float,
 ) -> Plan:
-    """Plan transfers: towards a second's spend in every allowance, and away from idle ones.
+    """Plan transfers so that every allowance holds a second's spend, and idle ones give money back.
 
-    `demands` are those of the last `passed_s`; `price` is of one bid. Targets shrink with the total
-    that is left. If less is free than is wanted, money for whole bids goes to allowances that
-    refused one; only for these, money that is idle or too little for a bid is collected.
+    `demands` cover the last `passed_s`; `price` is the cost of one bid. Targets shrink with the
+    total that is left. If less is free than is wanted, money for whole bids goes to allowances that
+    refused one; idle money, or money too little for a bid, is collected for these only.
     """
     shards = len(allowances)
     left = limit - used_of(account, allowances)
@@ -158,7 +161,7 @@ def plan(
 
 
 def used_of(account: Account, allowances: Sequence[Allowance | None]) -> int:
-    """Sum what shards have used, assuming that an unavailable shard has used all it may."""
+    """Sum up what shards have used; an unavailable shard counts as having used all it may."""
     return sum(
         entry.granted - entry.returned if allowance is None else allowance.used
         for entry, allowance in zip(account, allowances, strict=True)

@@ -14,8 +14,8 @@ KEPT: Final = 100_000  # releases that a shard keeps (headroom.lua)
 class Headroom(NamedTuple):
     """A shard's campaigns with refill requests (`refills`), and with headroom again (`released`).
 
-    `is_behind`: any campaign may have headroom: releases were missed, the shard lost its data, or
-    budgets have been restored since. `at`: the shard's time (epoch s).
+    `is_behind`: any campaign may have headroom, because releases were missed, the shard lost its
+    data, or budgets have been restored since. `at`: the shard's time (epoch s).
     """
 
     refills: list[int]
@@ -33,7 +33,7 @@ class _Last(NamedTuple):
 
 
 class HeadroomReader:
-    """Reader of every shard's refill requests and releases from now on. `clock`: epoch seconds."""
+    """Reads every shard's refill requests and releases from now on. `clock`: epoch seconds."""
 
     def __init__(
         self, redis: Redis, shards: int, clock: Callable[[], float], *, simulated: bool = False
@@ -44,7 +44,7 @@ class HeadroomReader:
         self._last = [_Last()] * shards
 
     async def read(self, shard: int) -> Headroom:
-        """Read what is new in a shard. Raises RedisError or OSError."""
+        """Read a shard's new requests and releases. Raises RedisError or OSError."""
         before = self._last[shard]
         arguments: list[str | int] = [int(self._clock() * 1000), before.segment, before.release]
         segment, release, refills, released, confirmed, at_ms = await self._script(

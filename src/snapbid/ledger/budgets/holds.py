@@ -1,7 +1,8 @@
-"""Find holds that have ended before their bids, for the self-audit: that money may be spent twice.
+"""Find holds that ended before their bids, which lets money be spent twice (for the self-audit).
 
-A call reads a page of records and their holds in one step, so that nothing is under way. An audit
-goes on where the last one ended: in a small ledger it reads all records of the last half an hour.
+A call reads a page of records and their holds in one step, so that nothing changes in between. An
+audit continues where the last one ended: in a small ledger it reads all records of the last half
+hour.
 """
 
 from collections import Counter
@@ -27,7 +28,8 @@ class EarlyEnd(NamedTuple):
 
 
 class Holds:
-    """Looks for such holds in all shards. `clock`: epoch seconds; `simulated`: see `script`."""
+    """Looks for holds that ended early, in all shards. `clock`: epoch seconds; `simulated`: see
+    `script`."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class Holds:
         self._next = [_START] * shards
 
     async def find_ended(self) -> list[EarlyEnd]:
-        """Look through the next pages of each shard. Raises RedisError or OSError."""
+        """Examine the next pages of each shard. Raises RedisError or OSError."""
         return [each for shard in range(len(self._keys)) for each in await self._look_at(shard)]
 
     async def _look_at(self, shard: int) -> list[EarlyEnd]:

@@ -1,14 +1,14 @@
-"""The limits of a campaign, its budget and frequency caps, encoded for the scripts.
+"""A campaign's limits (budget and frequency caps), encoded for the scripts.
 
-Redis decides, in the script call that remembers a bid (remember.lua): it holds the bid's cost and
+Redis decides in the script call that remembers a bid (remember.lua): it holds the bid's cost and
 the user's impression, or refuses. So nothing overspends, however many workers there are and however
-they pause or die. A worker holds no money of its own: it only skips refused campaigns until they
-have headroom again. Leases of money would be no more exact, and would leave money to recover when a
-worker dies.
+they pause or die. A worker holds no money itself: it only skips refused campaigns until they have
+headroom again. Leases of money would be no more exact, and their money would have to be recovered
+when a worker dies.
 
 With several shards, each may spend what it was granted of a budget (escrow.py).
 
-Money is nano-USD here, so that a plain bid costs exactly its CPM in micro-USD.
+Money is in nano-USD here, so that a plain bid costs exactly its CPM in micro-USD.
 """
 
 from struct import Struct
@@ -28,12 +28,12 @@ _IN_ESCROW: Final = b"\x01?"
 
 
 class Limits:
-    """One campaign's limits. `kinds`: the bits that its records carry.
+    """One campaign's limits. `kinds`: the flag bits of its records.
 
-    daily_micros, total_micros: the budget, None: unlimited. even_from_ms: with pacing `even`, when
-    the campaign was created (epoch ms), else None. caps: (impressions, seconds) pairs. in_escrow:
-    a shard may spend what it was granted (escrow.py); grants follow the budget and its pacing.
-    `caps_alone`: the encoding for caps.lua without the budget.
+    daily_micros, total_micros: the budget; None: unlimited. even_from_ms: when a campaign with
+    pacing `even` was created (epoch ms), otherwise None. caps: (impressions, seconds) pairs.
+    in_escrow: a shard may spend what it was granted (escrow.py); grants follow the budget and its
+    pacing. `caps_alone`: the encoding for caps.lua without the budget.
     """
 
     __slots__ = ("_daily", "_even_from_ms", "_in_escrow", "_paced", "_packed", "_rest",
@@ -71,7 +71,8 @@ class Limits:
         return self._daily is not None
 
     def day_nano(self, now: int) -> int | None:
-        """Return what today's bids may use until `now` (epoch s); `even` grows by time, plus 1%."""
+        """Return how much today's bids may use until `now` (epoch s); `even` grows with time, plus
+        1%."""
         if self._daily is None or self._even_from_ms is None:
             return self._daily
         midnight_ms = now // DAY_S * DAY_S * 1000
@@ -80,7 +81,7 @@ class Limits:
         return min(self._daily, share + self._daily // 100)
 
     def periods(self, now: int) -> dict[str, int]:
-        """Return what bids may use until `now` (epoch s), nano-USD by period (escrow.py).
+        """Return how much bids may use until `now` (epoch s), in nano-USD by period (escrow.py).
 
         Shortly before midnight, the next day is included.
         """

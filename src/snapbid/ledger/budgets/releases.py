@@ -1,11 +1,11 @@
 """Publish releases of refused campaigns to the workers of a machine, through a mapped file.
 
-The one reader of a machine (server/allocating.py) writes a ring of releases:
+The machine's single reader of releases (server/allocating.py) writes them to a ring:
 
     number of releases (uint64) | SLOTS of (campaign uint32, shard uint32)
 
-It writes slots before the number, so that a worker never sees half of one. A worker that falls
-behind by a whole ring reactivates all campaigns: those without budget are refused once more.
+It writes slots before the number, so that a worker never sees half a release. A worker that falls
+behind by a whole ring reactivates all campaigns; those without budget are refused once more.
 Reading takes no system call.
 """
 
@@ -26,19 +26,19 @@ _SIZE: Final = _NUMBER.size + SLOTS * _SLOT.size
 
 
 class Release(NamedTuple):
-    """A campaign, by number, that was refused and has headroom again in a shard."""
+    """A refused campaign, by number, that has headroom again in a shard."""
 
     campaign: int
     shard: int
 
 
 def releases_path(runtime_dir: Path) -> Path:
-    """Return the path of a server's file, in the directory that its processes share."""
+    """Return the path of a server's file, in the directory shared by its processes."""
     return runtime_dir / "releases"
 
 
 class ReleaseWriter:
-    """Writer of a new file at `path`."""
+    """Writes releases to a new file at `path`."""
 
     def __init__(self, path: Path) -> None:
         beside = path.with_suffix(f".{os.getpid()}")
@@ -59,7 +59,7 @@ class ReleaseWriter:
 
 
 class ReleaseReader:
-    """Reader of releases from now on. Raises OSError if there is no file."""
+    """Reads releases from now on. Raises OSError if there is no file."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:

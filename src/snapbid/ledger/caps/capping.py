@@ -1,6 +1,6 @@
 """Remember bids with frequency caps in a ledger of several shards.
 
-A user's impressions and their holds are in the shard of the user (money.lua). A bid first holds an
+A user's impressions and their holds are in the user's shard (money.lua). A bid first holds an
 impression there, and is then remembered in the auction's shard: two round trips. So no cap is ever
 exceeded, whatever fails in between; the hold of a bid that was never answered expires. Notices
 leave the outcome of a hold in an outbox (outbox.py).
@@ -32,14 +32,14 @@ _STANDING: Final = (KEPT, BidVerdict.OVER_CAP)  # verdicts after which no hold i
 
 
 class Capping:
-    """Remembers one worker's answers that have capped bids."""
+    """Remembers one worker's answers that contain capped bids."""
 
     def __init__(self, shards: Sequence[LedgerShard]) -> None:
         self._shards = shards
 
     @staticmethod
     def concerns(bids: Sequence[LedgerBid]) -> bool:
-        """Whether some bid has caps."""
+        """Whether any bid has caps."""
         for bid in bids:
             limits = bid[3]
             if limits is not None and limits.longest_s:

@@ -6,11 +6,11 @@ the entries in the users' shards, and delete them once replicas have the result.
 again, or after a later one, gives the same result. A win turns the hold into an impression, a loss
 ends it.
 
-No hold may expire before wins from before its end are delivered, or a cap could be exceeded. So a
-round also reports to the user's shard up to when an outbox is delivered, by the hold clock: the
-time up to which all notices were settled (clock.lua) as of the previous round, provided that this
-round left no entry undelivered. If an outbox has not reported for 15 minutes of the hold clock,
-because its shard is unavailable, holds no longer wait for it.
+A hold must not expire before all wins that preceded its end are delivered, or a cap could be
+exceeded. So a round also reports to the user's shard up to which time an outbox is delivered, by
+the hold clock: the time up to which all notices were settled (clock.lua) as of the previous round,
+provided that this round left no entry undelivered. If an outbox has not reported for 15 minutes of
+the hold clock, because its shard is unavailable, holds no longer wait for it.
 """
 
 import secrets
@@ -52,7 +52,10 @@ class _Outboxes(NamedTuple):
 
 
 class OutboxSweeper:
-    """One of any number of sweepers. `clock` returns epoch seconds; `simulated`: see `script`."""
+    """Delivers outbox entries; any number of sweepers may run.
+
+    `clock` returns epoch seconds; `simulated`: see `script`.
+    """
 
     def __init__(
         self,
@@ -76,7 +79,8 @@ class OutboxSweeper:
         await self._redis.aclose()
 
     async def sweep(self) -> bool:
-        """Run one round; return whether more is left. Raises RedisError or OSError if none answers.
+        """Run one round; return whether more is left. Raises RedisError or OSError if no shard
+        answers.
 
         Entries for an unavailable shard stay in their outbox.
         """
@@ -127,7 +131,7 @@ class OutboxSweeper:
 
 
 def user_of(entry: bytes) -> bytes:
-    """Return the digest of the user of an entry."""
+    """Return the user digest of an entry."""
     return entry[_USER_AT : _USER_AT + DIGEST_SIZE]
 
 

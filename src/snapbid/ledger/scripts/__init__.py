@@ -1,13 +1,13 @@
-"""The ledger's Lua scripts. Which clock decides what in them: README.md.
+"""The ledger's Lua scripts. README.md says which clock decides what.
 
-Each file says what it needs (`redisclient/scripts.py`), and is given these constants:
+Each file names what it includes (`redisclient/scripts.py`), and gets these constants:
 
     SHARDS             with several, budgets are held in escrow, and a user's caps live in the shard
                        of the user
-    LIMITED            whether bids may have limits; remember.lua alone reads it
+    LIMITED            whether bids may have limits; only remember.lua reads it
     SIMULATED          the caller's time replaces that of the server
-    LARGEST_STEP_MS    by which the hold clock advances between two calls (clock.lua)
-    SPOOL_GIVEN_UP_MS  without a heartbeat, before holds stop waiting for a process
+    LARGEST_STEP_MS    the most that the hold clock advances between two calls (clock.lua)
+    SPOOL_GIVEN_UP_MS  how long holds wait for a process without a heartbeat
 """
 
 from functools import cache
@@ -36,7 +36,7 @@ SELDOM_CALLED: Final = frozenset((  # they are given the functions that they alo
 
 
 def constants(simulated: bool = False, shards: int = 1, limited: bool = True) -> Constants:
-    """Return the constants that the scripts are given."""
+    """Return the constants for the scripts."""
     return {
         "SHARDS": shards,
         "LIMITED": limited,
@@ -53,7 +53,7 @@ def script(name: str, simulated: bool = False, shards: int = 1, limited: bool = 
 
 
 def of_worker(simulated: bool, shards: int) -> dict[str, str]:
-    """Return the scripts that a worker loads on connecting, for all of its connections.
+    """Return the scripts that each connection of a worker loads when it connects.
 
     So none of its calls takes a second round trip after Redis has started.
     """
