@@ -400,7 +400,7 @@ def test_delete_and_export(cli: Cli, tmp_path: Path) -> None:
         back = done(cli("campaign", "import", target))
         assert back == "2 campaigns imported: 0 added, 0 changed, 2 unchanged\n"
         (said,) = refused(cli("campaign", "export", "--output", target))
-        assert said == f"{target} exists already and is not overwritten"
+        assert said == f"{target} already exists; not overwriting it"
     assert refused(cli("campaign", "export", "c1", "c4")) == [
         "there is no campaign with the id 'c4'"
     ]

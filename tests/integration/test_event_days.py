@@ -118,7 +118,7 @@ async def test_what_cannot_be_made_stops_no_event(
         await bench.accept(event("login", "u"), event("login", "v"), at=ago(0))
         await bench.round()
         assert await in_partitions(bench) == {"events_other": ["u", "v"]}
-        assert ": LockNotAvailableError, retrying in 60 s" in caplog.text
+        assert ": LockNotAvailableError; retrying in 60 s" in caplog.text
     keep(bench, 30)
     await bench.accept(event("login", "u"), at=ago(0))
     await bench.round()

@@ -102,7 +102,7 @@ def test_all_mistakes_by_line(tmp_path: Path) -> None:
     documents = (campaign("c1", *wrong), campaign("c2", CREATIVES[3]), campaign("c2", {}))
     file = write(tmp_path / "a.jsonl", *documents)
     said = [
-        "line 1: creatives[0].duration: must be the markup's, 15, found 30",
+        "line 1: creatives[0].duration: must match the markup (15), found 30",
         "line 1: creatives[1].adm: must be a native response in JSON: Expecting value: line 1"
         " column 1 (char 0)",
         "line 3: creatives[0].id: is required",
@@ -118,7 +118,7 @@ def test_all_mistakes_by_line(tmp_path: Path) -> None:
     listed = json.loads(done.stdout)
     assert [creative["campaign"] for creative in listed["creatives"]] == ["c2"]
     assert listed["mistakes"][0] == {
-        "field": "creatives[0].duration", "rule": "must be the markup's, 15, found 30", "line": 1,
+        "field": "creatives[0].duration", "rule": "must match the markup (15), found 30", "line": 1,
     }  # fmt: skip
     assert len(listed["mistakes"]) == len(said)
 
@@ -127,7 +127,7 @@ def test_a_file_without_any(tmp_path: Path) -> None:
     done = invoke({}, "campaign", "check", "--json", write(tmp_path / "a.json", []))
     assert done.returncode == 1
     assert json.loads(done.stdout)["creatives"] == []
-    assert done.stderr.startswith("the file holds no campaign: expected are campaigns in JSON")
+    assert done.stderr.startswith("the file contains no campaign: expected JSON campaigns")
     done = invoke({}, "campaign", "check", "-", input=json.dumps(campaign("c", CREATIVES[3])))
     assert (done.returncode, done.stdout) == (
         0,

@@ -119,14 +119,14 @@ def test_a_video_asset() -> None:
         (wrapper("3.0"), {"protocols": [2, 3]},
          "protocols: must have 6: the markup is a wrapper of VAST 3.0"),
         (inline("3.0", SPOT), {"media": "audio", "mimes": ["audio/mpeg", "audio/mp3"]},
-         'mimes: must be of the markup\'s media files, audio/mpeg; found "audio/mp3"'),
-        (inline("3.0", LADDER), {"duration": 30}, "duration: must be the markup's, 15, found 30"),
+         'mimes: must be among the markup\'s media files (audio/mpeg), found "audio/mp3"'),
+        (inline("3.0", LADDER), {"duration": 30}, "duration: must match the markup (15), found 30"),
         (inline("3.0", LADDER, duration="00:00:15.5"), {"duration": 14},
-         "duration: must be the markup's, 15.5, found 14"),
+         "duration: must match the markup (15.5), found 14"),
         (inline("3.0", LADDER), {"bitrate": 801},
-         "bitrate: must be that of one of the markup's media files, 800, 4000, 2000; found 801"),
+         "bitrate: must match one of the markup's media files (800, 4000, 2000), found 801"),
         (inline("3.0", SPOT), {"media": "audio", "delivery": [2, 1]},
-         "delivery: must be of the markup's media files, 2; found 1"),
+         "delivery: must be among the markup's media files (2), found 1"),
         (inline("3.0", VPAID), {"apis": [7]}, "apis: must have 2, which the markup needs"),
         (inline("3.0", LADDER), {"linear": False}, "linear: must be true, as the markup is"),
         (inline("3.0", linear=OVERLAY), {"linear": True},
@@ -136,13 +136,14 @@ def test_a_video_asset() -> None:
         (inline("3.0", LADDER, skip="5%"), {"skippable": False},
          "skippable: must be true: the markup has a skip offset"),
         (inline("3.0", LADDER), {"w": 640, "h": 720},
-         "w: must be that of one of the markup's media files, 640x360, 1920x1080, 1280x720"),
+         "w: must match one of the markup's media files (640x360, 1920x1080, 1280x720)"),
         (inline("3.0", LADDER), {"h": 480},
-         "h: must be that of one of the markup's media files, 640x360, 1920x1080, 1280x720"),
+         "h: must match one of the markup's media files (640x360, 1920x1080, 1280x720)"),
         ("<DAAST version='1.0'/>", {"media": "audio"},
-         "adm: must be VAST 2.0 to 4.3 or the address of one, found <DAAST>, line 1 of the text"),
+         "adm: must be VAST 2.0 to 4.3 or the URL of a VAST document, found <DAAST>,"
+         " line 1 of the text"),
         ("an advertisement", {},
-         "adm: must be VAST 2.0 to 4.3 or the address of one: it is not XML (syntax error),"
+         "adm: must be VAST 2.0 to 4.3 or the URL of a VAST document: it is not XML (syntax error),"
          " line 1 of the text"),
     ],
 )  # fmt: skip
@@ -180,7 +181,7 @@ def test_an_asset_that_contradicts() -> None:
     native = {"title": "t", "link": {"url": "https://a.example/"}, "video": inline("3.0", LADDER)}
     creative = {"id": "n", "media": "native", "native": native, "duration": 30}
     said = mistakes({**BASE, "creatives": [creative]})
-    assert said == ["duration: must be the markup's, 15, found 30"]
+    assert said == ["duration: must match the markup (15), found 30"]
     native["video"] = "<VAST/>"
     assert mistakes({**BASE, "creatives": [creative]}) == [
         'native.video: must have the attribute "version" in <VAST>, line 1 of the text'

@@ -43,7 +43,7 @@ def main(directory: Path, rotate_s: float) -> None:
             why = error.strerror or str(error)
             if why != logged:
                 logger.error(
-                    "failed to convert the auction log to Parquet: %(reason)s, retrying",
+                    "failed to convert the auction log to Parquet: %(reason)s; retrying",
                     {"reason": why},
                 )
             logged = why

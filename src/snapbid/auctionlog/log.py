@@ -74,7 +74,7 @@ class AuctionLog:
             except OSError as error:
                 if not self._failed:
                     logger.error(
-                        "failed to write the auction log: %(reason)s, rows may be lost, retrying",
+                        "failed to write the auction log: %(reason)s; rows may be lost; retrying",
                         {"reason": error.strerror},
                     )
                 self._failed = True

@@ -303,7 +303,7 @@ def _read_text(value: Any, path: Path) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadRequest(f"{path_text(path)}: holds half of a surrogate pair") from None
+        raise BadRequest(f"{path_text(path)}: contains half of a surrogate pair") from None
     return text
 
 

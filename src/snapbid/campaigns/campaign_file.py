@@ -23,15 +23,15 @@ _SPACE: Final = re.compile(f"[{_WHITESPACE}]*")
 OTHERS: Final = {
     b"\x1f\x8b": "is compressed with gzip (zcat it, and import -)",
     b"PK\x03\x04": "is a ZIP file, as spreadsheets are",
-    codecs.BOM_UTF16_LE: "is UTF-16, and has to be UTF-8",
-    codecs.BOM_UTF16_BE: "is UTF-16, and has to be UTF-8",
+    codecs.BOM_UTF16_LE: "is UTF-16, but must be UTF-8",
+    codecs.BOM_UTF16_BE: "is UTF-16, but must be UTF-8",
 }
 """Beginnings of files that are no text, and what these are."""
 
 COLUMNS: Final = 3  # from which on a line that is not JSON looks like a table's
 EXPECTED: Final = (
-    "expected are campaigns in JSON: an array of them or one in a file named .json, "
-    "one on each line in any other"
+    "expected JSON campaigns: an array or a single campaign in a .json file, "
+    "one per line in any other file"
 )
 
 
@@ -192,7 +192,7 @@ def read_file(
     else:
         yield from _read_lines(checker, source)
     if not checker.lines and not checker.mistakes:
-        checker.mistakes.append(CampaignMistake("", f"the file holds no campaign: {EXPECTED}"))
+        checker.mistakes.append(CampaignMistake("", f"the file contains no campaign: {EXPECTED}"))
     if checker.mistakes:
         raise CampaignError(tuple(checker.mistakes), tuple(checker.warnings_of_refused))
 

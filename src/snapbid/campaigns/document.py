@@ -98,7 +98,7 @@ def _has_what_its_media_needs(creative: Any, at: Path, mistakes: Mistakes) -> No
 def _has_what_only_its_media_has(creative: Any, at: Path, mistakes: Mistakes) -> None:
     if creative.media == "video":
         if creative.skippable is False and SKIP_BUTTON in (creative.attributes or ()):
-            rule = f"must not be false beside attribute {SKIP_BUTTON}, a skip button"
+            rule = f"must not be false with attribute {SKIP_BUTTON} (skip button)"
             report(mistakes, (at, "skippable"), rule)
     elif creative.media is not None:
         for field in ("linear", "skippable"):

@@ -24,7 +24,7 @@ _ENTRY_RULES: Final = {
         for name, names in codes.NAMES.items()
     },
     "country": "is not an ISO 3166-1 country",
-    "region": "is not a country, a dash and a region, such as USA-CA",
+    "region": "is not COUNTRY-REGION, such as USA-CA",
     "os": "is not one of ios, android, windows, macos, linux, chromeos, tizen, webos, other",
     "browser": "is not one of chrome, safari, firefox, edge, samsung, opera, other",
     "language": "is not a language",

@@ -44,9 +44,9 @@ def text_rule(value: object, longest: int = MAX_TEXT) -> str | None:
     if size(value) > longest:
         return f"must have at most {longest} bytes, found {size(value)}"
     if "\0" in value:
-        return "must not hold U+0000"
+        return "must not contain U+0000"
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        return "must not hold a lone surrogate"
+        return "must not contain a lone surrogate"
     return None
 
 
@@ -85,7 +85,7 @@ def markup(longest: int, language: Language | None = None) -> Check:
         for macro in _MACRO.finditer(value) if "{{" in value else ():
             if macro[0][2:-2] not in BIDDER_MACROS:
                 known = ", ".join(f"{{{{{name}}}}}" for name in BIDDER_MACROS)
-                rule = f"holds the unknown macro {shown(macro[0])}; known are {known}"
+                rule = f"contains the unknown macro {shown(macro[0])}; known are {known}"
                 rule += f"; to send it as it is, write {{{{{OPEN}}}}}{macro[0][2:]}"
                 report(mistakes, at, rule)
         if language is not None:

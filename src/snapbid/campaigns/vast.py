@@ -25,7 +25,7 @@ STREAMING, PROGRESSIVE = 1, 2  # AdCOM's delivery methods
 VPAID_1, VPAID_2, SIMID = 1, 2, 8  # AdCOM's API frameworks
 MAX_KBPS: Final = 100_000  # of a media file; a higher rate must be in bit/s
 
-_SUPPORTED: Final = "must be VAST 2.0 to 4.3 or the address of one"
+_SUPPORTED: Final = "must be VAST 2.0 to 4.3 or the URL of a VAST document"
 _DOCTYPE: Final = re.compile(r"\ufeff?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
 _TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(\.\d{1,9})?", re.ASCII)
 _USUAL_TIME: Final = re.compile(r"\d\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?", re.ASCII)

@@ -197,14 +197,14 @@ def _check_mimes(creative: Any, vast: Vast) -> str | None:
     if not wrong:
         return None
     listed, found = ", ".join(types), shown(stated[wrong[0]])
-    return f"must be of the markup's media files, {listed}; found {found}"
+    return f"must be among the markup's media files ({listed}), found {found}"
 
 
 def _check_duration(creative: Any, vast: Vast) -> str | None:
     stated, seconds = creative.duration, vast.seconds
     if seconds is None or type(stated) is not int or abs(stated - seconds) < 1:
         return None
-    return f"must be the markup's, {seconds:g}, found {stated}"
+    return f"must match the markup ({seconds:g}), found {stated}"
 
 
 def _check_bitrate(creative: Any, vast: Vast) -> str | None:
@@ -213,7 +213,7 @@ def _check_bitrate(creative: Any, vast: Vast) -> str | None:
     if not ranges or type(stated) is not int or any(low <= stated <= high for low, high in ranges):
         return None
     rates = ", ".join(map(str, dict.fromkeys(_bitrates(vast))))
-    return f"must be that of one of the markup's media files, {rates}; found {stated}"
+    return f"must match one of the markup's media files ({rates}), found {stated}"
 
 
 def _check_delivery(creative: Any, vast: Vast) -> str | None:
@@ -222,7 +222,7 @@ def _check_delivery(creative: Any, vast: Vast) -> str | None:
     if not wrong:
         return None
     listed = ", ".join(map(str, sorted(methods)))
-    return f"must be of the markup's media files, {listed}; found {wrong[0]}"
+    return f"must be among the markup's media files ({listed}), found {wrong[0]}"
 
 
 def _check_apis(creative: Any, vast: Vast) -> str | None:
@@ -252,7 +252,7 @@ def _check_size(creative: Any, vast: Vast) -> str | None:
     if stated:
         return None
     files = ", ".join(f"{w}x{h}" for w, h in dict.fromkeys(sizes))
-    return f"must be that of one of the markup's media files, {files}"
+    return f"must match one of the markup's media files ({files})"
 
 
 _RULES: Final[dict[str, _Agrees]] = {

@@ -64,7 +64,7 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
         with path.open("x", encoding="utf-8") as out:
             yield out
     except FileExistsError as error:
-        raise console.Refused(f"{path} exists already and is not overwritten") from error
+        raise console.Refused(f"{path} already exists; not overwriting it") from error
     except OSError as error:
         raise console.Refused(f"{path} cannot be written: {error.strerror}") from error
 

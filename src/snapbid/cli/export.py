@@ -92,7 +92,7 @@ def _export(files: Mapping[str, str], path: Path | None) -> None:
     targets = {path / name if len(files) > 1 else path: name for name in files}
     taken = [str(target) for target in targets if target.exists()]
     if taken:
-        raise console.Refused(f"{', '.join(taken)}: exists already and is not overwritten")
+        raise console.Refused(f"{', '.join(taken)}: already exists; not overwriting it")
     try:
         if len(files) > 1:
             path.mkdir(parents=True, exist_ok=True)

@@ -2,9 +2,9 @@
 
 The ledger keeps cumulative counters in Redis, and the names of those that have changed. A round
 sets the names aside, reads the counters in batches and absorbs each batch into the warehouse in one
-transaction, which adds the difference to the value absorbed before. After the last commit the names
-are removed. A round that is interrupted anywhere is simply repeated: a counter that was absorbed
-already has a difference of zero. While one group of shards is written, the next one is read.
+transaction, which adds the difference from the value absorbed before. After the last commit the
+names are removed. A round interrupted anywhere is simply repeated: a counter that was already
+absorbed has a difference of zero. While one group of shards is written, the next one is read.
 
 `counters.py` reads Redis, `drain.py` runs the rounds, `run.py` is the process.
 """

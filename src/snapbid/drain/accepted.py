@@ -1,10 +1,10 @@
 """Compares the events that were accepted with those that are stored, for the self-audit.
 
-Workers count what they have acknowledged, by minute of receipt and product (queues/queue.py), and
-the drain takes off what becomes no row of its own: repeats, conflicts and dead letters. The rest
-must be in the warehouse once all that waited in the streams has left them. There may be more: a
-count is lost with its worker, after a crash the drain may take the same events off twice, and dead
-letters that are replayed are not counted again.
+Workers count the events they acknowledge, by minute of receipt and product (queues/queue.py), and
+the drain subtracts those that get no row: repeats, conflicts and dead letters. The rest must be in
+the warehouse once everything that waited in the streams has left them. The warehouse may have more:
+a count is lost with its worker, after a crash the drain may subtract the same events twice, and
+replayed dead letters are not counted again.
 """
 
 import datetime
@@ -39,7 +39,7 @@ class _Look(NamedTuple):
 
 
 class AcceptedEvents:
-    """The events that were accepted lately, as the ledger counts them.
+    """The recently accepted events, as counted by the ledger.
 
     `clock`: epoch seconds.
     """
@@ -52,9 +52,10 @@ class AcceptedEvents:
         self._found: list[Difference] = []
 
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return what was accepted before the last look, and is neither queued nor stored now.
+        """Return the events accepted before the last look that are now neither queued nor stored.
 
-        While entries of then still wait, what was found last stands. Raises what the stores raise.
+        While entries from then are still queued, the previous result stands. Raises the errors of
+        the stores.
         """
         looks = {number: await self._look_at(ShardKeys(number)) for number in await self._numbers()}
         if any(_waits(look, looks.get(number)) for number, look in self._before.items()):

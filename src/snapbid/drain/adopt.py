@@ -1,12 +1,12 @@
 """`snapbid ledger adopt`: make the present ledger the warehouse's own, with its data or emptied.
 
 A former ledger of this warehouse, or a restored copy of its own, keeps its data. Before campaigns
-with a budget bid, the drain adds what was spent elsewhere meanwhile (spend.py). Holds no longer
-wait for the processes registered in the ledger: none of them runs any more.
+with a budget bid, the drain adds what was spent elsewhere in the meantime (spend.py). Holds no
+longer wait for the processes registered in the ledger, since none of them is running.
 
-A ledger names SSPs and campaigns by the numbers of one warehouse. In another warehouse the same
-numbers would mean others, so the data of its ledger is removed: records of bids, holds, budgets,
-counters and request statistics. Server events that are still queued stay.
+A ledger names SSPs and campaigns by the numbers of one warehouse. In a different warehouse these
+numbers would mean different ones, so the data of its ledger is removed: bid records, holds,
+budgets, counters and request statistics. Server events that are still queued stay.
 """
 
 import secrets
@@ -27,8 +27,8 @@ BATCH: Final = 1000
 class Adopted(NamedTuple):
     """How many shards belonged to another warehouse, and how many of their counters were dropped.
 
-    `dropped` counts only counters that were not drained yet. `is_returned`: the warehouse has had
-    another ledger in between.
+    `dropped` only counts counters that had not been drained yet. `is_returned`: the warehouse has
+    had another ledger in between.
     """
 
     shards: int
@@ -37,9 +37,9 @@ class Adopted(NamedTuple):
 
 
 async def adopt(settings: StoreSettings) -> Adopted:
-    """Adopt the ledger, emptying shards of other warehouses. Raises what the stores raise.
+    """Adopt the ledger, emptying shards of other warehouses. Raises the errors of the stores.
 
-    Waits for the replicas: otherwise a failover would bring the former owner's shards back.
+    Waits for the replicas; otherwise a failover would bring the former owner's shards back.
     """
     connection = await asyncpg.connect(settings.database_url, timeout=unavailable.CONNECT_S)
     connections = Connections(settings.redis_url, settings.redis_replicas)

@@ -1,17 +1,18 @@
-"""What events say about persons: who is in an audience, and whom a product must not advertise to.
+"""What events say about persons: who is in an audience, and to whom a product must not advertise.
 
-It is stored in the transaction that stores the events, so it counts each event once, whatever is
-repeated. The order of arrival doesn't matter: the time of an event decides (contract 12).
+It is stored in the transaction that stores the events, so each event counts once, however often it
+is repeated. The order of arrival does not matter: the time of an event decides (contract 12).
 
-- A person is the `client_user_id`, and the `anonymous_id` until an event carries both. From then on
-  what was counted for the anonymous id is the user's, and later events with it alone are those of
-  the last user seen behind it. An id that is a placeholder is nobody's.
-- Bid requests show a person by a member: `context.device_id`, an advertising id, and the person of
-  a click id. The members of an anonymous id are those of each user behind it.
+- A person is the `client_user_id`, and the `anonymous_id` until an event carries both. From then
+  on, what was counted for the anonymous id belongs to the user, and later events with that id alone
+  belong to the last user seen behind it. A placeholder id identifies nobody.
+- Bid requests show a person through a member: `context.device_id`, an advertising id, or the person
+  of a click id. The members of an anonymous id are those of each user behind it.
 - `account_blocked` for `self_exclusion` restricts a person until an `account_unblocked` that names
-  this reason or none. Without consent to any channel in the last `marketing_consent_updated`, or to
-  marketing in the last `register`, a person is restricted as well. Of events at the same time, the
-  restricting one counts. None counts as later than it was received, whatever its sender's clock.
+  this reason or none. A person who consented to no channel in the last `marketing_consent_updated`,
+  or not to marketing in the last `register`, is restricted as well. Of events at the same time, the
+  restricting one counts. No event counts as later than it was received, whatever its sender's
+  clock.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,17 +37,17 @@ AUDIENCES: Final = rule_of(
     list(EVENTS),
     [name for name, amounts in MONETARY.items() if any(each.leaf == "amount" for each in amounts)],
 )
-"""The rule of audiences in a JSON document."""
+"""The rule of an audience in a JSON document."""
 
 Pair = tuple[int, int]
 
 
 class Persons:
-    """The persons of some rows: `of_row` has that of each, None for nobody.
+    """The persons of some rows; `of_row`: the person of each row, or None.
 
-    `aliases` are the (anonymous, person) pairs that the rows carry, the last seen last, `links`
-    show by which members bid requests know them, and `anonymous` are the anonymous ids whose users
-    matter: those that stand alone, or show a member.
+    `aliases`: the (anonymous, person) pairs in the rows, the last seen last; `links`: the members
+    by which bid requests know the persons; `anonymous`: the anonymous ids whose users matter,
+    because they stand alone or come with a member.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Persons:
             )
 
     def resolve(self, aliases: Sequence[Pair]) -> None:
-        """Put users in place of anonymous ids, the last one behind each; all of them are linked."""
+        """Replace each anonymous id with its last user; links go to all of its users."""
         user_of = dict(aliases)
         self.of_row = [user_of.get(p, p) if p is not None else None for p in self.of_row]
         self.links |= _inherited(self.links, aliases)
@@ -108,7 +109,8 @@ async def absorb(
     rows: Sequence[EventRow],
     member_of_click: Callable[[str], int | None],
 ) -> None:
-    """Count newly stored events; the last step of their transaction, since it takes a lock."""
+    """Count newly stored events; must be the last step of their transaction, since it takes a
+    lock."""
     found = Persons(key, rows, member_of_click)
     definitions = await audiences.fetch_definitions(connection, {row.product for row in rows})
     new = await audiences.alias(connection, found.aliases) if found.aliases else []
@@ -136,9 +138,8 @@ async def exclude(
     rows: Sequence[EventRow],
     member_of_click: Callable[[str], int | None],
 ) -> None:
-    """Take from the events of forgotten persons whom the product must not advertise to, and by
-    which members these are known; nothing else.
-    """
+    """Store, from events of forgotten persons, only to whom the product must not advertise, and
+    their members."""
     found = Persons(key, rows, member_of_click)
     restrictions = _restrictions(rows, found.of_row)
     await audiences.restrict(connection, restrictions)
@@ -155,9 +156,9 @@ async def exclude(
 async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_000) -> bool:
     """Define an audience and count the stored events; return False if it is unchanged.
 
-    The drain counts what it stores from the definition on; meanwhile, no event waits for more than
-    one page. Who was in an audience that is replaced leaves it at the end. If this is interrupted,
-    removing the audience and adding it again repeats it.
+    From the definition on, the drain counts what it stores; meanwhile, no event waits for more than
+    one page. The members of a replaced audience leave it at the end. If this is interrupted, remove
+    the audience and add it again.
     """
     product = {audience.product}
     before = await audiences.fetch_product(connection, audience.id)

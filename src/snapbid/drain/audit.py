@@ -1,20 +1,21 @@
-"""The self-audit (contract 11): compares what is kept twice, and publishes what differs.
+"""The self-audit (contract 11): compares figures that are kept twice, and publishes differences.
 
     counters    each counter of the ledger, and what the warehouse has absorbed of it
     reports     the absorbed counters, and the rows of the report tables
     campaigns   wins, CPMs and impressions of all SSPs, and of all campaigns, by day
-    budgets     what the ledger says that a campaign has spent, and what the warehouse says
+    budgets     a campaign's spend according to the ledger, and according to the warehouse
     holds       open bids, and what their campaigns' budgets hold for them (holds.py)
-    events      events that were accepted, and those that are stored (accepted.py)
+    events      accepted events, and stored events (accepted.py)
     conversions the conversions of a day, and the stored events that count for them
     auctions    what the auction log has as counted, and the report tables (logged.py)
 
-Counts in transit make figures differ for a while. So a difference is reported only once two audits
-in a row have found it, and no transit explains it: neither figure has meanwhile come up to the
-other one. Reports and what was absorbed are read at one moment, when nothing is in transit.
+Counts in transit make figures differ for a while. So a difference is reported only once two
+successive audits have found it and no transit explains it: neither figure has caught up with the
+other in the meantime. Reports and absorbed counters are read at the same moment, when nothing is in
+transit.
 
 `python -m snapbid.drain.audit` is a process beside each drain, which ends when its standard input
-closes. One at a time audits: the one with the lease.
+closes. Only the one with the lease audits.
 """
 
 import asyncio
@@ -106,7 +107,7 @@ class Auditor:
     async def audit(self, connection: asyncpg.Connection) -> list[Difference]:
         """Return the differences that the previous audit found as well.
 
-        Raises what the stores raise; an audit cut short finds nothing.
+        Raises the errors of the stores; an audit cut short finds nothing.
         """
         today = self._today()
         found = [each async for each in self._counters(connection, today)]
@@ -262,7 +263,7 @@ def report_of(differences: Sequence[Difference], at: float) -> AuditReport:
 
 
 async def run(settings: StoreSettings, ended: asyncio.Event) -> None:
-    """Audit each minute until `ended`, while this process has the lease and both stores answer."""
+    """Audit every minute until `ended`, while this process has the lease and both stores answer."""
     redis = Connections(settings.redis_url, settings.redis_replicas).client()
     auditor = Auditor(redis, settings.shards, log=settings.auction_log)
     try:
@@ -271,7 +272,7 @@ async def run(settings: StoreSettings, ended: asyncio.Event) -> None:
                 await _audit_on_lease(settings.database_url, redis, auditor, ended)
             except (*UNAVAILABLE, RedisError, OSError) as error:
                 repeated.warning(
-                    "paused the audit: %(reason)s, retrying", {"reason": type(error).__name__}
+                    "paused the audit: %(reason)s; retrying", {"reason": type(error).__name__}
                 )
                 await _pause(ended)
     finally:

@@ -1,8 +1,8 @@
-"""Restores budgets, so that budgeted campaigns bid in new segments (contract 5, point 3).
+"""Restores budgets, so that budgeted campaigns bid in new runs (contract 5, point 3).
 
 A shard whose data is intact needs nothing. Where data was lost, or replaced by an older copy, the
-spend that the warehouse has recorded is first added to the budgets of all shards (spend.py). One
-drain at a time does so, after the others have drained their shards.
+spend that the warehouse has recorded is first added to the budgets of all shards (spend.py). Only
+one drain at a time does this, after the others have drained their shards.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ async def confirm(
     absorb: Callable[[], Awaitable[object]],
     now: float,
 ) -> None:
-    """Mark budgets as restored in the segments of `states`, those of the shards that we drain.
+    """Mark budgets as restored in the runs of `states`, the states of this drain's shards.
 
     `absorb` drains these shards once more. Raises ShardsUnavailableError if other shards are needed
     to find what was lost, and cannot be read or are not drained.
@@ -92,5 +92,5 @@ async def _await_others(shards: Sequence[ShardCounters]) -> None:
                     while await shard.drained_at() == at:
                         await asyncio.sleep(LOOK_S)
     except TimeoutError as error:
-        why = RedisError(f"not drained for {OTHERS_S:.0f} s by the drain that should")
+        why = RedisError(f"not drained for {OTHERS_S:.0f} s by the drain that holds its lease")
         raise ShardsUnavailableError({shard.number: why for shard in shards}) from error

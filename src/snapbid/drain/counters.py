@@ -3,10 +3,10 @@
 Names of changed counters are set aside before the counters are read, so a later change adds the
 name again.
 
-Batches of counters are numbered. Redis keeps the number of the last batch that was read and of the
-last one whose names were removed; the warehouse keeps the number of the last one absorbed
-(fence.py). The number is written after the counters are read, so a data set with that number has
-everything that the warehouse can have absorbed by then.
+Batches of counters are numbered. Redis keeps the numbers of the last batch read and of the last one
+whose names were removed; the warehouse keeps the number of the last one absorbed (fence.py). The
+number is written after the counters are read, so a data set with that number has everything that
+the warehouse can have absorbed by then.
 """
 
 import secrets
@@ -34,7 +34,7 @@ class SupersededError(Exception):
 
 
 class ShardsUnavailableError(RedisError):
-    """Some shards could not be read; the others were."""
+    """Some shards could not be read, but others were."""
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
         reasons = (f"shard {number}: {error}" for number, error in sorted(errors.items()))
@@ -42,7 +42,7 @@ class ShardsUnavailableError(RedisError):
 
 
 class SegmentReading(NamedTuple):
-    """Counters of one segment."""
+    """Counters of one run."""
 
     segment: str
     counters: list[CounterValue]
@@ -51,9 +51,9 @@ class SegmentReading(NamedTuple):
 class Reading(NamedTuple):
     """A batch of counters of one data set, read atomically.
 
-    `segment` was current then. `size` names were read, of which `malformed` name no counter. The
-    next batch begins at `cursor`, which holds for this `run` of Redis only. `is_left`: the names
-    had been set aside by an earlier round, and more may have changed since.
+    `segment`: the run that was current then. `size`: how many names were read, of which `malformed`
+    name no counter. `cursor`: where the next batch begins, valid for this `run` of Redis only.
+    `is_left`: the names were set aside by an earlier round, and more may have changed since.
     """
 
     epoch: str
@@ -73,8 +73,8 @@ Check = Callable[[Sequence[CounterValue]], Awaitable[list[int]]]
 class ShardCounters:
     """The counters of one shard, read by one drain, which must call `claim` first.
 
-    `replicate` waits until replicas have what was written (Connections.replicate): a failover must
-    not roll back what the warehouse has absorbed.
+    `replicate` waits until replicas have the writes (Connections.replicate): a failover must not
+    roll back what the warehouse has absorbed.
     """
 
     def __init__(
@@ -103,25 +103,25 @@ class ShardCounters:
         await self._redis.get(self._keys.epoch)
 
     async def fetch_state(self) -> ShardState:
-        """Fetch the state, beginning a segment if this run of Redis has none yet."""
+        """Fetch the state; begin a run if this start of Redis has none yet."""
         return ShardState.parse(await self._begin(keys=self._keys.script_keys))
 
     # -- a round -----------------------------------------------------------------------------
 
     async def finish(self, taken_at: float) -> None:
-        """Record that all changes up to then (epoch s) are in the warehouse."""
+        """Record that all changes before a time (epoch s) are in the warehouse."""
         await self._redis.set(self._keys.drained_at, f"{taken_at:.3f}")
 
     async def drained_at(self) -> object:
-        """The latest time that any drain has recorded by `finish`."""
+        """The latest time that any drain recorded with `finish`."""
         at: Any = await self._redis.get(self._keys.drained_at)
         return at
 
     async def read(self, batch: int, after: Reading = NOTHING) -> Reading:
         """Read changed counters as batch number `batch`, continuing where `after` ended.
 
-        Names that an earlier round set aside come first; counters that no longer exist are left
-        out. Raises SupersededError if the data is not that of the batch before.
+        Names set aside by an earlier round come first; counters that no longer exist are left out.
+        Raises SupersededError if the data differs from that of the previous batch.
         """
         keys = self._keys
         reply: Any = await self._read(
@@ -163,8 +163,8 @@ class ShardCounters:
     async def release(
         self, last: Reading, count: int, absorbed: int, again: Sequence[bytes] = ()
     ) -> None:
-        """Remove the `count` names set aside, once the warehouse has absorbed the `last` batch,
-        number `absorbed`; the names in `again` are kept for a later round.
+        """Remove the `count` names set aside, once the warehouse has absorbed the `last` batch
+        (number `absorbed`); names in `again` are kept for a later round.
 
         Raises SupersededError, with nothing removed, if this drain has been superseded.
         """
@@ -181,7 +181,7 @@ class ShardCounters:
     async def change(self, segment: str, **fields: str | int) -> None:
         """Set fields of the shard's state; "" removes a field.
 
-        Raises SupersededError if another segment has begun since.
+        Raises SupersededError if another run has begun since.
         """
         args: list[str | int] = [segment]
         for name, value in fields.items():
@@ -192,38 +192,38 @@ class ShardCounters:
     async def add_spend(self, segment: str, day: int, rows: Iterable[tuple[int, int, int]]) -> None:
         """Add spend to budgets: rows of (campaign, nano-USD in total, nano-USD of the day).
 
-        `day` counts from 1970-01-01. Raises SupersededError if another segment has begun since.
+        `day` counts from 1970-01-01. Raises SupersededError if another run has begun since.
         """
         args: list[str | int] = [segment, day, *(value for row in rows for value in row)]
         if not await self._carry(keys=self._keys.script_keys, args=args):
             raise SupersededError(f"another run has begun in shard {self.number}")
 
     async def begin_segment(self, segment: str) -> ShardState:
-        """End this segment and begin another in the same run of Redis; return the new state.
+        """End this run and begin another without a restart of Redis; return the new state.
 
-        Raises SupersededError if another segment has begun since.
+        Raises SupersededError if another run has begun since.
         """
         await self.change(segment, run="another")
         return await self.fetch_state()
 
     async def forget_processes(self) -> None:
-        """Clear the processes that holds wait for; those that run register again."""
+        """Clear the processes that holds wait for; running ones register again."""
         await self._redis.delete(self._keys.processes)
 
     async def read_when_left(self, segment: str) -> int:
-        """The number of the last batch read in this segment before the next one began.
+        """Fetch the number of the last batch read in a run before the next run began.
 
-        -1 if this data set never had the segment.
+        -1 if this data set never had the run.
         """
         number: Any = await self._redis.hget(self._keys.left, segment)
         return -1 if number is None else int(number)
 
     async def fetch_segments(self) -> list[str]:
-        """List the segments that may have counters."""
+        """List the runs that may have counters."""
         return await fetch_segments(self._redis, self._keys)
 
     async def drop_segments(self, segments: Iterable[str]) -> None:
-        """Remove segments without counters from the list, and their generations with them."""
+        """Remove runs without counters from the list, along with their generations."""
         gone = set(segments)
         kept: Any = await self._redis.hkeys(self._keys.generations)
         fields = [field for field in kept if field.decode().rpartition(" ")[0] in gone]
@@ -234,9 +234,8 @@ class ShardCounters:
             await pipe.execute()
 
     async def name_all(self) -> None:
-        """Mark all existing counters as changed, on the replicas as well: the caller records that
-        they are named.
-        """
+        """Mark all existing counters as changed, on the replicas too, since the caller records that
+        they are named."""
         prefix = f"{self._keys.prefix}c:"
         async for key in self._redis.scan_iter(match=f"{prefix}*", count=1000):
             segment, _, day = key.decode().removeprefix(prefix).rpartition(":")
@@ -250,10 +249,10 @@ class ShardCounters:
         await self._await_replicas()
 
     async def remove_day(self, segment: str, day: date, epoch: str, check: Check) -> int | None:
-        """Remove a day's counters once all are absorbed, and return their generation.
+        """Remove a day's counters once all are absorbed; return their generation.
 
-        `check` returns the indices of those that are not: these are marked as changed, and None is
-        returned, as when a counter changed meanwhile.
+        `check` returns the indices of counters not absorbed. These are marked as changed, and None
+        is returned, as it is when a counter changed meanwhile.
         """
         text = day.isoformat()
         key = self._keys.counters(segment, text)

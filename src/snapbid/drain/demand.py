@@ -1,4 +1,4 @@
-"""Rebuilds the demand signals, in a child process, when campaigns or SSPs have changed."""
+"""Rebuilds the demand signals in a child process when campaigns or SSPs have changed."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ class DemandBuilder:
         self._built = None
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Start a build if one is due; return the number started."""
+        """Start a build if one is due; return how many were started."""
         now = monotonic()
         if now - self._looked_at < LOOK_EVERY_S or now < self._due_at:
             return 0
@@ -55,7 +55,7 @@ class DemandBuilder:
             status, _ = await run_child(MODULE, self._dsn.encode())
             if status:
                 logger.warning(
-                    "failed to build demand signals: exit status %(status)d, retrying",
+                    "failed to build demand signals: exit status %(status)d; retrying",
                     {"status": status},
                 )
                 self._built = None

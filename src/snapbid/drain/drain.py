@@ -90,7 +90,8 @@ class Drain:
         self._lag = metrics.histogram("snapbid_drain_lag_seconds", LAGS)
 
     async def begin(self) -> None:
-        """Forget what is known of both stores, before the first round and after any failure."""
+        """Forget what is known about both stores; call before the first round and after any
+        failure."""
         self._sources.clear()
         self._fence.reset()
         self._is_own = False
@@ -116,9 +117,9 @@ class Drain:
         return errors
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Absorb all changes so far in this drain's shards; return the number of changed counters.
+        """Absorb all changes so far in this drain's shards; return how many counters changed.
 
-        Raises what Redis and the warehouse raise, SupersededError and UnrelatedStoresError: call
+        Raises the errors of Redis and the warehouse, SupersededError and UnrelatedStoresError: call
         `begin` then. Raises IdleError if other drains have all shards, and ShardsUnavailableError
         if only some shards are unavailable: the next round tries them again.
         """

@@ -2,8 +2,8 @@
 
 If events are kept for a number of days, each partition holds one day, and is dropped with the ids
 of its events once the whole day is older. If they are kept for ever, each holds a month: PostgreSQL
-can have some hundred of them before plain queries run out of locks. A partition that cannot be
-created or dropped is tried again later, and events are stored meanwhile.
+can have a few hundred of them before plain queries run out of locks. A partition that cannot be
+created or dropped is retried later, and events are stored meanwhile.
 """
 
 import logging
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class EventDays:
-    """Keeps events for `keep_days`, or for ever if None; `clock` returns epoch seconds."""
+    """Keeps events for `keep_days`, or for ever if that is None; `clock` returns epoch seconds."""
 
     def __init__(self, keep_days: int | None, clock: Callable[[], float] = time) -> None:
         self._keep_days = keep_days
@@ -63,7 +63,8 @@ class EventDays:
                 self._note_failure(connection, "delete events past SNAPBID_EVENTS_DAYS", error)
 
     async def prepare(self, connection: asyncpg.Connection, moments: Iterable[datetime]) -> None:
-        """Create partitions for events received then; distant days are left to `events_other`."""
+        """Create partitions for events received at these times; distant days go to
+        `events_other`."""
         now = self._now()
         first, last = now - timedelta(days=BEHIND_DAYS), now + timedelta(days=AHEAD_DAYS + 1)
         for moment in moments:
@@ -145,6 +146,6 @@ class EventDays:
             raise error
         self._is_stuck = True
         logger.warning(
-            "failed to %(task)s: %(reason)s, retrying in %(retry_s).0f s",
+            "failed to %(task)s: %(reason)s; retrying in %(retry_s).0f s",
             {"task": what, "reason": type(error).__name__, "retry_s": LOOK_S},
         )

@@ -1,18 +1,18 @@
 """Drains accepted events from the streams into the warehouse, exactly once (contract 7).
 
 A round takes requests from each of this drain's streams, alternating between products. It enriches
-their events, stores them in one transaction together with the flags of their sequences, the clicks
-for which they count (events/attribution.py) and what they say about persons (audiences.py), and
-then deletes the stream entries. A round that is interrupted anywhere is simply repeated: the
-warehouse keeps the first event of each id, so storing it again changes nothing.
+their events, and stores them in one transaction together with the flags of their sequences, the
+clicks for which they count (events/attribution.py) and what they say about persons (audiences.py).
+Then it deletes the stream entries. A round interrupted anywhere is simply repeated: the warehouse
+keeps the first event of each id, so storing it again changes nothing.
 
 An event that the warehouse refuses is found by halving, and dead-lettered alone. So is one that
 fails in any other way, by a timeout or with the connection: from then on its products are drained
-apart from others, and whatever fails twice is halved (suspects.py). The events are blamed only if
+apart from others, and whatever fails twice is halved (suspects.py). The events are only blamed if
 the warehouse can store a plain event at the same time.
 
 One drain at a time stores events of a product: after the number of shards has changed, a product
-may have events in several streams, and each drain must see what another has stored of a sequence.
+may have events in several streams, and each drain must see what others have stored of a sequence.
 """
 
 import logging
@@ -51,7 +51,8 @@ REVISE_S: Final = 1.0  # spent on flagging cash-outs again, per round
 STATEMENT_S: Final = 3.0  # for a statement, once its transaction has the locks
 DATA_ERRORS: Final = ("22", "23", "54", "P0")  # SQLSTATE classes of errors in the row itself
 STORE_ERRORS: Final = frozenset(("25006", "53100", "53300", "57P01", "57P02", "57P03", "58030"))
-"""SQLSTATEs that no row causes: read-only, disk full, too many connections, shutdown, I/O error."""
+"""SQLSTATEs not caused by any row: read-only, disk full, too many connections, shutdown, I/O
+error."""
 
 _CONNECTION_ENDED: Final = (asyncpg.InterfaceError, asyncpg.PostgresConnectionError)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -60,7 +61,7 @@ logger = logging.getLogger(__name__)
 
 
 class Queued(NamedTuple):
-    """One event as it was accepted."""
+    """An event as it was accepted."""
 
     received_at_ms: int
     product: str
@@ -75,7 +76,7 @@ class Queued(NamedTuple):
 
 
 class EventDrain:
-    """Drains the streams; `clock` returns epoch seconds, events are kept for `keep_days`."""
+    """Drains the streams; `clock` returns epoch seconds; events are kept for `keep_days`."""
 
     def __init__(
         self,
@@ -110,10 +111,11 @@ class EventDrain:
         self._streams.forget()
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Drain what is queued, for a few seconds at most; return the number of events.
+        """Drain what is queued, for a few seconds at most; return how many events were drained.
 
-        Raises what Redis and the warehouse raise; the round can then be repeated. Raises IdleError
-        if other drains have all streams, and ShardsUnavailableError if only some are unavailable.
+        Raises the errors of Redis and the warehouse; the round can then be repeated. Raises
+        IdleError if other drains have all streams, and ShardsUnavailableError if only some are
+        unavailable.
         """
         streams = await self._streams.share(connection)
         await self._days.look(connection, keeps=any(stream.number == 0 for stream in streams))
@@ -164,7 +166,7 @@ class EventDrain:
             await self._probe_with_plain_event(connection)
             if is_new:
                 logger.warning(
-                    "failed to store %(requests)d event requests: %(reason)s, retrying in smaller"
+                    "failed to store %(requests)d event requests: %(reason)s; retrying in smaller"
                     " parts",
                     {"requests": len(requests), "reason": type(error).__name__},
                 )
@@ -210,7 +212,7 @@ class EventDrain:
                     continue
                 if rows == 1:
                     logger.error(
-                        "failed to revise the flags of 1 cash-out: %(reason)s, keeping them",
+                        "failed to revise the flags of 1 cash-out: %(reason)s; keeping them",
                         {"reason": type(error).__name__},
                     )
                     await sequences.skip(connection)

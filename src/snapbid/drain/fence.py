@@ -1,25 +1,25 @@
 """Fences the drain against a restored ledger or warehouse (contract 5, point 3).
 
-Either store may have been replaced: the ledger by an older copy of its data (a restored file, a
-lagging replica), the warehouse by a backup of itself or by another one. The numbers of counter
-batches reveal it. A number is unique within its segment (ledger/scripts/segment.lua). The ledger
-keeps the last batch that was read (R) and the last one whose names were removed (D); the warehouse
-keeps the last one that it absorbed (A), and the segment that was current then.
+Either store may have been replaced: the ledger with an older copy of its data (a restored file, a
+lagging replica), the warehouse with a backup or with a different warehouse. The numbers of counter
+batches reveal it. A number is unique within its run (ledger/scripts/segment.lua). The ledger keeps
+the last batch that was read (R) and the last one whose names were removed (D); the warehouse keeps
+the last one that it absorbed (A), and the run that was current then.
 
-Replaced data begins another segment, so two ledgers never go on counting in the same one. Let L be
-the last batch that this ledger has read in A's segment: R, or the value of R when that segment
-ended; none if the ledger never had it. Then
+Replaced data begins another run, so two ledgers never continue to count in the same one. Let L be
+the last batch that this ledger has read in A's run: R, or the value of R when that run ended; none
+if the ledger never had it. Then
 
     A > L    the ledger lacks what was absorbed: its data is older than the warehouse
     D > A    the warehouse lacks counters whose names the ledger has removed: it is older
 
 In both cases all counters are named and compared: a warehouse that is newer than the ledger may
 have been older a moment ago, and not have absorbed all of them again. That they are named is
-recorded beside the names, where D becomes A: a copy of the ledger from before that has neither.
+recorded beside the names, where D becomes A; an earlier copy of the ledger has neither.
 
 The next batch is always number R + 1, and begins with all names that were not removed.
 
-A restored warehouse never gives a number to another campaign or SSP than the lost state did:
+A restored warehouse never gives a number to a different campaign or SSP than the lost state did:
 numbers are derived from names (`number_of` in warehouse/schema). Counters of an unknown number are
 deferred, and count for their campaign once it is added again.
 """
@@ -42,7 +42,7 @@ class UnrelatedStoresError(Exception):
 
 
 class OtherLedgerError(RedisError):
-    """A shard's data set is not the one that the warehouse owns: ownership.py decides."""
+    """A shard's data set is not the warehouse's; ownership.py decides what to do."""
 
 
 class Fence:
@@ -72,14 +72,14 @@ class Fence:
         return state
 
     def next_batch(self, shard: int) -> int:
-        """The number of the shard's next batch."""
+        """Return the number of the shard's next batch."""
         _, last = self._known[shard]
         return last.number + 1
 
     async def pass_batch(
         self, connection: asyncpg.Connection, shard: int, batch: Batch, *, is_absorbed: bool
     ) -> None:
-        """Move on to the next batch; `is_absorbed`: the warehouse has recorded this one already."""
+        """Move on to the next batch; `is_absorbed`: the warehouse has already recorded this one."""
         epoch, _ = self._known[shard]
         if not is_absorbed:
             await fence.set_batch(connection, epoch, shard, batch)

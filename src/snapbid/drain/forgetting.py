@@ -1,11 +1,12 @@
-"""Forget persons: what is stored of them, in the warehouse, and what is to come.
+"""Forget persons: remove what the warehouse stores of them, and suppress what is to come.
 
-An id is a person's only where it is one: `1001` is one user of a product, another of the next, and
-a third at an SSP. So a request says where, or the warehouse knows of one place alone. Ids of
-devices, clicks, addresses and numbers are the same person's everywhere.
+An id identifies a person only in its own place: `1001` may be one user of a product, a different
+user of the next product, and a third at an SSP. So a request names the place, unless the warehouse
+knows the id from one place only. Ids of devices, clicks, addresses and numbers identify the same
+person everywhere.
 
-Events that come after it are emptied before they are stored. Only a self-exclusion is taken from
-them: it must hold for a forgotten person as for any other, and needs no id, only its hash.
+Later events of a forgotten person are emptied before they are stored. Only a self-exclusion is
+taken from them: it must hold for a forgotten person too, and needs only the hash of an id.
 """
 
 import ipaddress
@@ -39,18 +40,18 @@ Id = tuple[Identifies | None, str]
 
 
 class ForgetError(ValueError):
-    """A request was refused; the message names the rule."""
+    """A refused request; the message names the rule."""
 
 
 class ConsentError(ForgetError):
-    """A request concerns more than one person would expect."""
+    """A request that affects more than one person would expect."""
 
 
 class Asked(NamedTuple):
-    """Whom to forget: ids, and where they are a user's.
+    """Whom to forget: ids, and the places where they identify a user.
 
-    Of a `user.id` that is at an SSP, and of a user's id in a product's events. If nothing is
-    named, that is where the warehouse knows the id.
+    A `user.id` belongs to an SSP, a user id in events to a product. If no place is named, the one
+    where the warehouse knows the id is used.
     """
 
     ids: Sequence[str]
@@ -60,7 +61,7 @@ class Asked(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """What was removed, where, of how many users, and the names of users in frequency caps."""
+    """What was removed, from where, how many users had it, and their names in frequency caps."""
 
     removed: dict[str, int]
     places: list[str]
@@ -70,7 +71,7 @@ class Forgotten(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A product or a family of SSPs, where an id may be a user's."""
+    """A product or a family of SSPs in which an id may identify a user."""
 
     kind: str
     name: str
@@ -86,7 +87,7 @@ class Place(NamedTuple):
 
 
 class Match(NamedTuple):
-    """An event with some of the ids, by their names in events."""
+    """An event with some of the ids; `names`: the ids as named in events."""
 
     event_id: str
     received_at: datetime
@@ -95,7 +96,7 @@ class Match(NamedTuple):
 
 
 def check(ids: Iterable[str]) -> None:
-    """Refuse ids that are nobody's, or many persons'. Raises ForgetError."""
+    """Refuse ids that identify nobody, or many persons. Raises ForgetError."""
     wrong = [why for id in ids if (why := _refusal(id)) is not None]
     if wrong:
         raise ForgetError("\n".join(wrong))
@@ -133,7 +134,7 @@ def ids_of(row: EventRow | persons.Mention) -> Iterator[Id]:
 
 
 def is_of(row: EventRow, suppression: Suppression) -> bool:
-    """Return whether any id of the event is a forgotten person's."""
+    """Return whether any id of the event identifies a forgotten person."""
     return any(suppression.has_id(row.product, *id) for id in ids_of(row))
 
 
@@ -246,10 +247,10 @@ def _only(every: Iterable[Place], kind: str) -> list[Place]:
 async def forget(
     connection: asyncpg.Connection, asked: Asked, *, consents: bool = False
 ) -> Forgotten:
-    """Remove all that the warehouse stores of a person, and suppress the ids.
+    """Remove everything that the warehouse stores of a person, and suppress the ids.
 
-    consents: whether it may concern several users, and end a self-exclusion. Needs a transaction,
-    and blocks the storing of events until it ends. Raises ForgetError.
+    `consents`: allow it to affect several users, and to end a self-exclusion. Requires a
+    transaction, and keeps events from being stored until that ends. Raises ForgetError.
     """
     check(asked.ids)
     secret = (await persons.fetch_suppression(connection)).key
@@ -332,8 +333,8 @@ def _require_consent(users: Collection[tuple[str, str]], ids: Sequence[str], exc
     if excluded:
         who = "1 person has" if excluded == 1 else f"{excluded} persons have"
         why.append(
-            f"{who} self-excluded or refused marketing, which ends with it: campaigns would be"
-            " shown again until it is said anew"
+            f"{who} self-excluded or refused marketing, which this would undo: they would be shown"
+            " campaigns again until they repeat it"
         )
     if why:
         raise ConsentError("\n".join(why))
@@ -365,7 +366,7 @@ async def _erase(
 
 
 def emptied(row: EventRow) -> EventRow:
-    """Return an event as it is stored of a forgotten person."""
+    """Return an event of a forgotten person as it is stored."""
     return row._replace(
         client_user_id=None,
         anonymous_id=None,

@@ -1,10 +1,10 @@
 """Shares the shards between drains by leases (contract 10).
 
 A drain that can read all shards is able. Each drain may hold an equal share of the shards per able
-drain: one with more releases some, one with fewer takes free ones. So drains come and go without a
-leader, and a single one has all shards. A shard that a drain could not read for GIVEN_UP_S is
-released, and not taken again until it can be read; until then this drain is not able, and others
-take over its share.
+drain: a drain with more releases some, one with fewer takes free ones. So drains come and go
+without a leader, and a single drain has all shards. A shard that a drain could not read for
+GIVEN_UP_S is released, and not taken again until it can be read; until then this drain is not able,
+and others take over its share.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ class IdleError(Exception):
 
 
 class Leased(Protocol):
-    """A part of the ledger that one drain at a time works on, by the number of its shard."""
+    """A part of the ledger that only one drain at a time works on, by its shard number."""
 
     number: int
 
     async def probe(self) -> None:
-        """Raise RedisError if it cannot be read."""
+        """Raise RedisError if the part cannot be read."""
 
 
 class Leases:
-    """One drain's leases of a kind. A shard must be read once before its lease is taken."""
+    """One drain's leases of one kind. A shard must be read once before its lease is taken."""
 
     def __init__(self, shards: Sequence[Leased], kind: int = leases.COUNTERS) -> None:
         self._shards = shards
@@ -47,7 +47,7 @@ class Leases:
         }
         self._logged: frozenset[int] | None = None
         self.lost: dict[int, RedisError] = {}
-        """Shards that we could not read and no other drain holds, each with its error."""
+        """Shards that this drain could not read and no other drain holds, each with its error."""
 
     def note(self, read: Iterable[int], errors: Mapping[int, RedisError]) -> None:
         """Record which shards were read, and which could not be."""

@@ -32,16 +32,16 @@ _KINDS: Final = {kind.encode(): kind for kind in "bwpiBWPIln"}
 
 
 class SegmentDay(NamedTuple):
-    """A day of a segment, whose counters are one hash in Redis."""
+    """A day of a run; its counters are one hash in Redis."""
 
     segment: str
     day: datetime.date
 
 
 class CounterField(NamedTuple):
-    """A field of the hash; `number` is that of its SSP or campaign.
+    """A field of the hash; `number`: the number of its SSP or campaign.
 
-    `reason` is a loss reason, an anomaly's code, or the number of the SSP that rejected a creative.
+    `reason`: a loss reason, an anomaly's code, or the number of the SSP that rejected a creative.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class CounterField(NamedTuple):
 
 @lru_cache(64)
 def parse_head(head: bytes) -> SegmentDay | None:
-    """Parse a name's segment and day; None if malformed."""
+    """Parse a name's run and day; None if malformed."""
     if not _WHERE.fullmatch(head):
         return None
     segment, _, day = head.decode().rpartition(" ")
@@ -76,12 +76,12 @@ def parse_field(field: bytes) -> CounterField | None:
 
 
 def format_field(field: CounterField) -> bytes:
-    """Format a field as `parse_field` reads it."""
+    """Format a field so that `parse_field` can read it."""
     kind, number, reason = field
     has_reason = kind[0] in "lnrq"
     return (f"{kind}:{number}:{reason}" if has_reason else f"{kind}:{number}").encode()
 
 
 def join(segment: str, day: str, field: bytes) -> bytes:
-    """The name of a counter; `day` is YYYY-MM-DD."""
+    """Return the name of a counter; `day` is YYYY-MM-DD."""
     return f"{segment} {day} ".encode() + field

@@ -2,15 +2,15 @@
 
 The warehouse records the data set (epoch) of each shard, and so the number of shards. A ledger is
 
-    own       if some shard has the recorded data set; others may have lost their data
+    own       if any shard has the recorded data set; others may have lost their data
     moved     if it was filled from the warehouse's own (ledger/admin/moving.py)
     new       if the warehouse knows none of its data sets: all was lost, or this is another ledger
     former    if the warehouse has absorbed some of its data sets, and owns another ledger now
 
-The drain takes over a moved ledger, and a new one unless another drain is running, which may have
-the other one; the spend that the warehouse has recorded is then added to its budgets (spend.py). A
-former ledger lacks what was spent since, and is refused until `snapbid ledger adopt` (adopt.py)
-makes it the warehouse's own again.
+The drain takes over a moved ledger. It takes over a new one too, unless another drain is running,
+which may have the warehouse's own. The spend that the warehouse has recorded is then added to its
+budgets (spend.py). A former ledger lacks what was spent since, and is refused until `snapbid ledger
+adopt` (adopt.py) makes it the warehouse's own again.
 """
 
 import logging
@@ -33,9 +33,9 @@ async def own(
 ) -> None:
     """Make the ledger the warehouse's own, if that is allowed.
 
-    Raises UnrelatedStoresError if not, and RedisError if all shards are unavailable, or those that
-    would decide it. `is_known`: this drain owned the ledger before its data changed, which other
-    drains have yet to notice.
+    Raises UnrelatedStoresError if it is not allowed, and RedisError if all shards are unavailable,
+    or those that would decide it. `is_known`: this drain owned the ledger before its data changed,
+    which other drains have yet to notice.
     """
     states, error = await _states(shards)
     if not states:

@@ -12,11 +12,11 @@ BATCH = 200
 
 
 async def replay(settings: Settings) -> int:
-    """Replay all dead letters, oldest first; return their number.
+    """Replay all dead letters, oldest first; return how many.
 
     A letter is removed in a transaction that commits once Redis has it. A crash in between leaves
-    it in both, which is harmless: the warehouse stores an event id once. Raises what the stores
-    raise.
+    it in both, which is harmless: the warehouse stores an event id once. Raises the errors of the
+    stores.
     """
     assert settings.redis_url is not None
     stores = Connections(settings.redis_url, settings.redis_replicas)

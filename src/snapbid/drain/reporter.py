@@ -19,7 +19,7 @@ EVERY_S: Final = 2.0
 
 
 async def report(redis: Redis, troubles: Mapping[Any, str]) -> None:
-    """Report until cancelled; `troubles` has what holds up each duty, and changes meanwhile.
+    """Report until cancelled; `troubles` holds what blocks each duty, and may change meanwhile.
 
     While Redis is unavailable there is no report; other processes notice that themselves.
     """

@@ -1,4 +1,4 @@
-"""Drains the workers' statistics of SSPs' requests from Redis into the warehouse, by day.
+"""Drains the workers' request statistics of SSPs from Redis into the warehouse, by day.
 
 A day is stored as it stands in Redis and replaces what was stored before, so draining it twice
 changes nothing. These are statistics, not accounting (operations/golive/store.py).
@@ -27,11 +27,11 @@ class RequestStatsDrain:
         self._drained_at: float | None = None
 
     async def begin(self) -> None:
-        """Drain at the next round."""
+        """Drain in the next round."""
         self._drained_at = None
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Store the days that have changed, every EVERY_S at most; return their number."""
+        """Store the days that have changed, at most once in EVERY_S; return how many."""
         now = self._clock()
         if self._drained_at is not None and now - self._drained_at < EVERY_S:
             return 0

@@ -75,7 +75,7 @@ LAST_ROUND_S: Final = 20.0  # for the last round after a signal, however busy th
 
 T = TypeVar("T")
 
-STORE_UNAVAILABLE: Final = "%(store)s is unavailable (%(reason)s), retrying"
+STORE_UNAVAILABLE: Final = "%(store)s is unavailable (%(reason)s); retrying"
 
 logger = logging.getLogger(__name__)
 repeated = RepeatedLog(logger)
@@ -90,9 +90,9 @@ class Rounds(Protocol):
 
 
 class Duty(NamedTuple):
-    """A task of the drain: how to acquire its lease, and how the log names it.
+    """A task of the drain: how to acquire its lease, and what the log calls it.
 
-    Counters and events are shared shard by shard (leases.py): no single drain has their lease.
+    Counters and events are shared shard by shard (leases.py), so no single drain has their lease.
     """
 
     acquire: Callable[[asyncpg.Connection], Awaitable[bool]] | None
@@ -191,7 +191,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase, risk
 class Process:
     """Runs a duty's rounds whenever both stores are available and the lease is free.
 
-    While something prevents that, `troubles` says what.
+    `troubles` says what prevents it.
     """
 
     def __init__(
@@ -211,19 +211,19 @@ class Process:
         self._logged: str | None = None
 
     async def outlast(self) -> None:
-        """Call `run` again after any error: one duty must not take the others down."""
+        """Call `run` again after any error, so that one duty does not stop the others."""
         while not self._stopping.is_set():
             try:
                 await self.run()
             except Exception as error:
                 repeated.error(
-                    "failed at %(duty)s: %(reason)s, retrying",
+                    "failed while %(duty)s: %(reason)s; retrying",
                     {"duty": self._duty.name, "reason": where(error)},
                 )
                 await self._pause(RETRY_S[-1])
 
     async def run(self) -> None:
-        """Run until `stopping` is set and the round under way has finished."""
+        """Run until `stopping` is set and the current round has finished."""
         while not self._stopping.is_set():
             try:
                 async with self._leased_connection() as connection:

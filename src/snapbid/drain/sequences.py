@@ -3,13 +3,13 @@
 Events arrive in any order, so none is refused. An event without its reference is flagged
 `reference_missing`, and `out_of_order` once the reference has arrived after it; the reference
 itself is never flagged. An event that contradicts its reference is flagged `currency_mismatch`,
-`value_mismatch` or `exceeds_max`. Amounts are compared up to the rounding errors of doubles.
+`value_mismatch` or `exceeds_max`. Amounts are compared to within the rounding errors of doubles.
 
     bonus_offered <- bonus_claimed <- bonus_completed <- bonus_cashed_out (also <- bonus_claimed)
     deposit_initiated <- deposit, deposit_failed
 
 An id has one event of each name, but any number of cash-outs. These are flagged on arrival, and
-again once a claim or completion arrives after them: page by page, each in a transaction of its own,
+again once a claim or completion arrives after them: page by page, each page in its own transaction,
 so that no transaction grows with their number. At most `MEMBERS` of a bonus are flagged again.
 """
 
@@ -37,7 +37,7 @@ REFERENCES: Final[dict[str, tuple[str, ...]]] = {
     "deposit": (INITIATED,),
     "deposit_failed": (INITIATED,),
 }
-"""Event -> the events that must precede it."""
+"""The events that must precede each event."""
 
 FLAGS: Final[tuple[str, ...]] = (
     "reference_missing",
@@ -56,7 +56,7 @@ _TOLERANCE: Final = Decimal("1e-9")  # relative
 
 
 class Step(NamedTuple):
-    """An event of a sequence; numbers in the context are Decimal."""
+    """An event of a sequence, with Decimal numbers in its context."""
 
     event_id: str
     event: str
@@ -124,9 +124,9 @@ def _equal(a: Decimal, b: Decimal) -> bool:
 
 
 def digest(product: str, event: str, context: Mapping[str, Any]) -> bytes | None:
-    """The key of an event's sequence; None if it belongs to none.
+    """Return the key of an event's sequence; None if it belongs to none.
 
-    Cash-outs of a bonus, which may be many, share a key of their own.
+    Cash-outs of a bonus, which may be many, have a separate key.
     """
     if event not in _IDS:
         return None
@@ -141,7 +141,7 @@ def _digest(kind: str, product: str, id: object) -> bytes:
 async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None:
     """Set the flags of new events, and of the few earlier events that refer to them.
 
-    Cash-outs that came before their claim or completion may be many: `revise` flags them.
+    Cash-outs that arrived before their claim or completion may be many, so `revise` flags them.
     """
     own: set[bytes] = set()
     cashed_out: list[str] = []
@@ -165,7 +165,8 @@ async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None
 
 
 async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) -> int:
-    """Flag up to `rows` cash-outs again in a transaction; return the number of their bonuses."""
+    """Flag up to `rows` cash-outs again in a transaction; return how many bonuses they belong
+    to."""
     async with connection.transaction():
         await persons.hold_erasure(connection)
         await events.limit_statements(connection, statement_s)
@@ -177,7 +178,7 @@ async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) 
 
 
 async def skip(connection: asyncpg.Connection) -> None:
-    """Skip the cash-out that is due next; it keeps its flags."""
+    """Skip the next cash-out; it keeps its flags."""
     async with connection.transaction():
         due = await events.fetch_revisions(connection, 1, 1)
         await events.note_revised(connection, due, MEMBERS)

@@ -1,8 +1,8 @@
-"""Adds spend to budgets that the warehouse has recorded and the ledger has lost (contract 5.3).
+"""Adds spend that the warehouse has recorded and the ledger has lost to budgets (contract 5.3).
 
 Budgets are spent in the ledger. If its data was lost, or replaced by an older copy, only the
-warehouse knows the spend since then. Budgeted campaigns do not bid in a new segment until the drain
-has restored their budgets, that is, added what was missing.
+warehouse knows the spend since then. Budgeted campaigns do not bid in a new run until the drain has
+restored their budgets, that is, added what was missing.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ DAY_S: Final = 86_400
 
 
 class NanoSpend(NamedTuple):
-    """Nano-USD, in total and of today's bids."""
+    """Nano-USD spent, in total and on today's bids."""
 
     total: int
     today: int
@@ -40,11 +40,10 @@ async def carry(
     absorb: Callable[[], Awaitable[object]],
     now: float,
 ) -> None:
-    """Add missing spend to the budgets, in the shards that may have lost it; `absorb` drains the
-    counters into the warehouse.
+    """Add missing spend to the budgets, in the shards that may have lost it.
 
-    Safe to repeat after a failure: what was added is no longer missing. Raises
-    SupersededError if a segment other than those of `states` has begun.
+    `absorb` drains the counters into the warehouse. Safe to repeat after a failure: what was added
+    is no longer missing. Raises SupersededError if a run other than those of `states` has begun.
     """
     day = int(now // DAY_S)
     missing = await fence.spend_of_day(connection, day)

@@ -34,7 +34,7 @@ TAKEN_BYTES: Final = 8 << 20  # taken at once; a single request may be larger
 
 
 class Waiting:
-    """A request in a stream, with `count` events of a product; `packed` if it is in memory."""
+    """A request in a stream, with `count` events of one product; `packed` if it is in memory."""
 
     __slots__ = ("count", "entry", "field", "packed", "product", "size")
 
@@ -47,7 +47,7 @@ class Waiting:
 
 
 class EventStream:
-    """The stream of a shard, and the requests found in it, by product."""
+    """A shard's stream, and the requests found in it, by product."""
 
     def __init__(self, redis: Redis, number: int) -> None:
         self.number = number
@@ -69,16 +69,16 @@ class EventStream:
     async def read(
         self, first: bytes = b"-", last: bytes = b"+"
     ) -> Sequence[tuple[bytes, Mapping[bytes, bytes]]]:
-        """Read the oldest entries between two ids: their ids and fields."""
+        """Read the ids and fields of the oldest entries between two ids."""
         entries: Any = await self._redis.xrange(self._keys.events, first, last, count=ENTRIES)
         return list(entries)
 
     async def remove(self, ids: Sequence[bytes]) -> None:
-        """Remove entries, if they still exist."""
+        """Remove entries that still exist."""
         await self._redis.xdel(self._keys.events, *ids)
 
     async def look(self) -> None:
-        """Scan new entries, for THROUGH_S at most."""
+        """Scan new entries, for at most THROUGH_S."""
         if not self._entries:
             self.forget()  # a restored copy of Redis may have entries before the last one seen
         until = monotonic() + THROUGH_S
@@ -106,7 +106,8 @@ class EventStream:
         return product in self._turns
 
     async def take(self, events: int, apart: Collection[str] = ()) -> list[Waiting]:
-        """Take requests with about `events` events, of all products in turn except `apart`."""
+        """Take requests with about `events` events, from each product in turn except those in
+        `apart`."""
         taken: list[Waiting] = []
         left, size = events, 0
         while left > 0 and size < TAKEN_BYTES:
@@ -156,15 +157,15 @@ class EventStream:
                 self._held += request.size
 
     def put_back(self, requests: Sequence[Waiting]) -> None:
-        """Put requests that were taken back at the front of their products' queues."""
+        """Return requests that were taken to the front of their products' queues."""
         for request in reversed(requests):
             self._turns.setdefault(request.product, deque()).appendleft(request)
 
     async def finish(self, requests: Sequence[Waiting], unstored: Mapping[str, int]) -> None:
         """Remove requests that were taken and drained.
 
-        `unstored`: their events that became no row of their own, by minute. They are taken off the
-        accepted ones first, so that what the self-audit expects is never too high.
+        `unstored`: those of their events that got no row, by minute. They are subtracted from the
+        accepted events first, so that the self-audit never expects too many.
         """
         for minute, count in unstored.items():
             await self._redis.hincrby(self._keys.accepted, minute, -count)

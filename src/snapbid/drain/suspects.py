@@ -1,8 +1,8 @@
 """Remembers failed events, so that the drain does not retry them unchanged for ever.
 
 Storing an event may time out or end the connection, and would do so again at each retry. So
-failures are remembered between rounds: the products concerned are drained apart from others, a run
-of events that failed `TWICE` is halved, and a single event that failed `THRICE` is given up.
+failures are remembered between rounds: the products concerned are drained apart from others, a
+batch of events that failed `TWICE` is halved, and a single event that failed `THRICE` is given up.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,14 +14,14 @@ MOST: Final = 10_000  # remembered failures
 
 
 class Suspects:
-    """Products with failed events, and the runs of events that failed."""
+    """Products with failed events, and the batches that failed."""
 
     def __init__(self) -> None:
         self.products: dict[str, None] = {}  # the next one comes first
         self._failed: dict[tuple[str, int], tuple[int, str]] = {}
 
     def add(self, products: Iterable[str]) -> None:
-        """Drain products apart from others, after those that are suspect already."""
+        """Drain products apart from others, after those already suspect."""
         for product in products:
             self.products.pop(product, None)
             self.products[product] = None
@@ -34,11 +34,11 @@ class Suspects:
             self._failed.clear()
 
     def next_of(self, waits: Callable[[str], bool]) -> str | None:
-        """The next suspect product for which `waits` is true."""
+        """Return the next suspect product for which `waits` is true."""
         return next(filter(waits, self.products), None)
 
     def note(self, event_ids: Sequence[str], reason: str) -> None:
-        """Record the failure of a run of events."""
+        """Record that a batch of events failed."""
         if len(self._failed) >= MOST:
             self._failed.clear()
         self._failed[_key(event_ids)] = (self._count(event_ids) + 1, reason)
@@ -47,7 +47,7 @@ class Suspects:
         return self._count(event_ids) > 0
 
     def verdict(self, event_ids: Sequence[str]) -> str:
-        """The reason not to retry a run of events unchanged; empty if it may be retried."""
+        """Return why not to retry a batch of events unchanged; empty if it may be retried."""
         enough = TWICE if len(event_ids) > 1 else THRICE
         return self._failed[_key(event_ids)][1] if self._count(event_ids) >= enough else ""
 

@@ -1,7 +1,7 @@
-"""Suspends creatives that an SSP keeps rejecting because of their content (contract 11).
+"""Suspends creatives that an SSP keeps rejecting for their content (contract 11).
 
 The ledger's counters of such losses are absorbed into rows of creative_rejection, exactly once.
-Here the rows are added up by creative, and removed in the same transaction.
+Here the rows are summed up by creative, and removed in the same transaction.
 """
 
 import logging
@@ -24,10 +24,10 @@ class SuspensionRounds:
         self._suspend_s = suspend_s
 
     async def begin(self) -> None:
-        """Do nothing: there is no state between rounds."""
+        """Do nothing: no state is kept between rounds."""
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Count new rejections; return the number of creatives suspended."""
+        """Count new rejections; return how many creatives were suspended."""
         if not await suspensions.is_due(connection, self._suspend_s):
             return 0
         async with connection.transaction():

@@ -3,9 +3,9 @@
 A connection may fall silent without either side noticing: a message announces more bytes than
 follow, or a middlebox stops forwarding. To the drain that looks like a slow statement. TCP
 keepalives cannot tell the two apart as long as the peer's kernel, or a proxy, answers them, and
-asyncpg's `command_timeout` has to allow for statements that are really slow (60 s). So the drain
-asks the warehouse over a second connection what the server process of the first one is doing. If
-that process waits for its client too, is gone, or the question is not answered, twice in a row, the
+asyncpg's `command_timeout` must allow for statements that are really slow (60 s). So the drain asks
+the warehouse over a second connection what the server process of the first one is doing. If twice
+in a row that process is waiting for its client, is gone, or the warehouse does not answer, the
 first connection is closed.
 """
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that records since when it waits, and for which server process."""
+    """A connection that records since when it has been waiting, and for which server process."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -46,7 +46,7 @@ class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
         self._quiet_since = monotonic()
 
     async def keep_alive(self, every_s: float) -> None:
-        """Send a statement after `every_s` without one: the server ends idle sessions."""
+        """Send a statement after `every_s` without one, because the server ends idle sessions."""
         if monotonic() - self._quiet_since >= every_s:
             await self.fetchval("select 1")
 
@@ -86,7 +86,7 @@ async def connect(dsn: str, within_s: float, **more: Any) -> WatchedConnection:
 
 
 async def watch(connection: WatchedConnection, dsn: str) -> None:
-    """Poll until a statement turns out to be abandoned, then close the connection."""
+    """Poll until a statement proves abandoned, then close the connection."""
     pid, doubtful = connection.server_process, None
     while True:
         await asyncio.sleep(LOOK_S)
@@ -97,7 +97,7 @@ async def watch(connection: WatchedConnection, dsn: str) -> None:
             doubtful = asked_at
         elif doubtful == connection.asked_at:
             logger.warning(
-                "closed the warehouse connection of process %(server_pid)d: idle, but the drain has"
+                "closed the warehouse connection of process %(server_pid)d: idle, but it sent"
                 " no answer; reconnecting",
                 {"server_pid": pid},
             )

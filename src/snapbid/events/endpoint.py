@@ -153,7 +153,7 @@ class EventEndpoints:
             answer, code = answers.failed(problem)
         except Exception as error:  # whose text, and cause, may quote the request
             logger.error(
-                "failed to serve an event request: %(reason)s, answered 500",
+                "failed to serve an event request: %(reason)s; answered 500",
                 {"reason": where(error)},
             )
             answer, code = answers.failed(Problem("the request could not be served"))

@@ -48,7 +48,7 @@ class ReportCache:
             body, left_ms = await self._get((key,), ())
         except (RedisError, OSError) as error:
             repeated.warning(
-                "failed to read the report cache: %(reason)s, asking the warehouse",
+                "failed to read the report cache: %(reason)s; asking the warehouse",
                 {"reason": error or "no answer"},
             )
             return None
