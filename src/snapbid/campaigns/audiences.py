@@ -1,4 +1,4 @@
-"""Audiences: who has done what, as an operator defines it (contract 12)."""
+"""Audiences: who has done what, as defined by an operator (contract 12)."""
 
 from collections.abc import Collection
 from typing import Any, Final
@@ -31,7 +31,7 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
 def rule_of(events: Collection[str], with_amounts: Collection[str]) -> Check:
     """Return the rule for a list of audiences.
 
-    events: the names of the catalog's events; with_amounts: those that have an amount.
+    `events`: the names of the catalog's events; `with_amounts`: those with an amount.
     """
 
     def has_an_amount(audience: Any, at: Path, mistakes: Mistakes) -> None:

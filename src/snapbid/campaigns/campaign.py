@@ -1,4 +1,4 @@
-"""The campaign as a checked and normalised value, and the mistakes of a refused one.
+"""The campaign as a checked and normalised value, and the mistakes in a refused one.
 
 `campaigns/document.py` builds it from a JSON document, `campaigns/campaign_file.py` from a file.
 """
@@ -11,7 +11,7 @@ from snapbid.campaigns.native import NativeAd
 
 
 class Values(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One targeting dimension, each entry in its normal form."""
+    """One targeting dimension, with every entry in its normal form."""
 
     include: tuple[str | int, ...] = ()
     exclude: tuple[str | int, ...] = ()
@@ -33,7 +33,7 @@ class FrequencyCap(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Budget(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Money in micro-USD; None is unlimited."""
+    """A budget in micro-USD; None is unlimited."""
 
     daily_micros: int | None = None
     total_micros: int | None = None
@@ -57,11 +57,11 @@ class Declaration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One advertisement; `duration` in seconds. It has one of `adm` and, for native, `native`.
+    """One advertisement; `duration` in seconds. It has either `adm` or, for native, `native`.
 
-    `language` is a language tag in lower case, `apis` the API frameworks that it needs, `type` a
+    `language`: a language tag in lower case; `apis`: the API frameworks that it needs; `type`: a
     banner's ad type (OpenRTB 2.6, 5.2 ff.: AdCOM's lists). For video and audio, `bitrate` is in
-    kbit/s, and `delivery` lists AdCOM's delivery methods; `w` and `h` are a video's pixels.
+    kbit/s, and `delivery` lists AdCOM's delivery methods; `w` and `h` are a video's size in pixels.
     """
 
     id: str
@@ -122,7 +122,7 @@ class CampaignMistake(msgspec.Struct, frozen=True):
 
 
 class CampaignError(ValueError):
-    """Refused campaigns: all their `mistakes`, in document order, and their `warnings`."""
+    """Refused campaigns: all `mistakes`, in document order, and all `warnings`."""
 
     def __init__(
         self, mistakes: tuple[CampaignMistake, ...], warnings: tuple[CampaignMistake, ...] = ()

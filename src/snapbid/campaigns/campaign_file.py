@@ -1,7 +1,8 @@
-"""Campaign files: JSON or JSON Lines, every mistake with its line (contract 1, "campaign import").
+"""Campaign files: JSON or JSON Lines, with the line of every mistake (contract 1, "campaign
+import").
 
-A key that occurs twice in one object is a mistake, as is an id that occurs twice in one file. JSON
-Lines are read one at a time; only the ids of earlier lines are kept.
+A key repeated in an object is a mistake, as is an id repeated in a file. JSON Lines are read one at
+a time; only the ids of earlier lines are kept.
 """
 
 import codecs
@@ -26,7 +27,7 @@ OTHERS: Final = {
     codecs.BOM_UTF16_LE: "is UTF-16, but must be UTF-8",
     codecs.BOM_UTF16_BE: "is UTF-16, but must be UTF-8",
 }
-"""Beginnings of files that are no text, and what these are."""
+"""How files that are not text begin, and what they are."""
 
 COLUMNS: Final = 3  # from which on a line that is not JSON looks like a table's
 EXPECTED: Final = (
@@ -183,8 +184,8 @@ def read_file(
     A `.json` file holds an array or one object, any other file is JSON Lines (contract 1). At the
     end raises CampaignError with every mistake of every line; until then, no campaign may be used.
     In an array, `line` is the line on which the element starts and the field begins with its index
-    (`[3].cpm`). A JSON syntax error ends the reading of an array, but of JSON Lines invalidates
-    only its own line.
+    (`[3].cpm`). A JSON syntax error in an array ends the reading; in JSON Lines it only invalidates
+    its own line.
     """
     checker = _Checker([] if warnings is None else warnings)
     if name.lower().endswith(".json"):

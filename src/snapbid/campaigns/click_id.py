@@ -1,7 +1,7 @@
-"""Click ids: who bought the click of an advertisement, in 60 characters (contract 12).
+"""Click ids: who bought the click on an advertisement, in 60 characters (contract 12).
 
-A click id goes through an advertiser's pages, and comes back with a server event. It is the
-base64url text of 45 bytes. These need no padding, so that no two texts have the same bytes:
+A click id travels through an advertiser's pages and comes back with a server event. It is the
+base64url text of 45 bytes, which need no padding, so no two texts decode to the same bytes:
 
     version (high half) and key (low half)   1
     campaign, by number                      4
@@ -12,12 +12,13 @@ base64url text of 45 bytes. These need no padding, so that no two texts have the
     person                                   8
     signature of all of the above           12
 
-Numbers and digests mean the same for ever (tables `campaign_number`, `click_creative` and
+Numbers and digests never change their meaning (tables `campaign_number`, `click_creative` and
 `ssp_number`). The person is masked with a keyed hash of time and auction: without the key, nobody
-sees that two clicks are of one person. If user data may not be used, auction and person are zero.
+can tell that two clicks come from the same person. If user data may not be used, auction and person
+are zero.
 
-Hashes and signature are SipHash-2-4, as those of persons (native/persons.h): a click id is made
-while a bid is answered. The signature is two of them with different keys, 96 bits in all.
+Hashes and signature are SipHash-2-4, like those of persons (native/persons.h), because a click id
+is made while a bid is answered. The signature is two hashes with different keys, 96 bits in all.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -42,7 +43,7 @@ _MASKED: Final = slice(13, 25)  # time and auction
 
 
 class Click(NamedTuple):
-    """The content of a click id; `person` is the member whom the request shows, or 0."""
+    """The content of a click id. `person`: the member that the request shows, or 0."""
 
     campaign: int
     creative: bytes
@@ -53,10 +54,10 @@ class Click(NamedTuple):
 
 
 class ClickKey:
-    """A key that signs click ids and masks persons; `number` tells the valid keys apart.
+    """A key that signs click ids and masks persons; `number` distinguishes the valid keys.
 
-    `keys` are the three keys of SipHash that are derived from the secret: of the two halves of the
-    signature, and of the mask.
+    `keys`: three SipHash keys derived from the secret, for the two halves of the signature and the
+    mask.
     """
 
     def __init__(self, number: int, secret: bytes) -> None:
@@ -73,7 +74,7 @@ class ClickKey:
         return urlsafe_b64encode(content + self._signature(content)).decode()
 
     def read(self, content: bytes, signature: bytes) -> Click | None:
-        """Return the click; None if this key has not signed it."""
+        """Return the click; None if it was not signed with this key."""
         if not compare_digest(signature, self._signature(content)):
             return None
         click = Click(*_LAYOUT.unpack(content)[1:])
@@ -90,7 +91,7 @@ class ClickKey:
 
 
 def read(text: str, keys: Mapping[int, ClickKey]) -> Click | None:
-    """Read a click id; None if it is not one of ours. `keys`: those valid, by number."""
+    """Read a click id; None if it is not one of ours. `keys`: the valid keys, by number."""
     if len(text) != LENGTH or not text.isascii():
         return None
     try:
@@ -107,10 +108,10 @@ def read(text: str, keys: Mapping[int, ClickKey]) -> Click | None:
 
 
 def bought(campaign: int, creative: str) -> bytes:
-    """Return the 8 bytes by which click ids name a campaign (by number) and its creative."""
+    """Return the 8 bytes that identify a campaign (by number) and its creative in click ids."""
     return campaign.to_bytes(4, "big") + creative_digest(creative)
 
 
 def creative_digest(creative: str) -> bytes:
-    """Return the 4 bytes by which click ids name a campaign's creative."""
+    """Return the 4 bytes that identify a campaign's creative in click ids."""
     return sha256(creative.encode()).digest()[:4]

@@ -1,7 +1,7 @@
 """Names of the integer codes that campaigns target, from AdCOM 1.0's lists.
 
 A campaign may state a code or its name, in any case, with spaces, hyphens or nothing in place of
-underscores; `explain` shows both. Requests only carry codes.
+underscores; `explain` shows both. Requests carry codes only.
 """
 
 from collections.abc import Mapping
@@ -47,9 +47,8 @@ PLACEMENTS: Final[dict[str, int | str]] = {
     "native_outside_content": "n3",
     "native_recommendation": "n4",
 }
-"""Video by `plcmt`, native by `plcmttype`. OpenRTB 2.5's `placement` had other meanings for 2 to 5;
-those have no names.
-"""
+"""Video placements by `plcmt`, native ones by `plcmttype`. OpenRTB 2.5's `placement` had other
+meanings for 2 to 5; these have no names."""
 
 NAMES: Final[Mapping[str, Mapping[str, int | str]]] = {
     "device_type": DEVICE_TYPES,
@@ -57,7 +56,7 @@ NAMES: Final[Mapping[str, Mapping[str, int | str]]] = {
     "position": POSITIONS,
     "placement": PLACEMENTS,
 }
-"""Dimension -> name -> code."""
+"""Codes by name, for each dimension."""
 
 _MEANINGS: Final = {
     dimension: {code: name for name, code in names.items()} for dimension, names in NAMES.items()
@@ -70,11 +69,11 @@ _CODES: Final = {
 
 
 def code_of(dimension: str, name: str) -> int | str | None:
-    """Return the code with a name; None if the dimension has none of that name."""
+    """Return the code with this name; None if the dimension has none."""
     return _CODES.get(dimension, {}).get(name.lower().translate(_SEPARATORS))
 
 
 def in_words(dimension: str, code: str | int) -> str:
-    """Return a code with its name, `4 (phone)`; any other value unchanged."""
+    """Return a code with its name, such as `4 (phone)`; any other value unchanged."""
     name = _MEANINGS.get(dimension, {}).get(code)
     return str(code) if name is None else f"{code} ({name})"

@@ -1,7 +1,7 @@
 """The campaign document: its fields and their rules (contract 2, "Campaign").
 
 A document is JSON as an operator writes it. All mistakes are reported at once, each with its field
-and the rule. Numbers are decoded as decimals, never as binary floats. A change of a document's
+and the rule. Numbers are decoded as decimals, never as binary floats. A change to a document's
 meaning requires a new `normalised.RULES`.
 """
 
@@ -361,14 +361,13 @@ def _campaigns(of_creative: Together, together: Together) -> Check:
 
 CAMPAIGN: Final = _campaigns(_has_what_its_media_needs, _fields_fit_together)
 IMPORTED: Final = _campaigns(_is_what_its_markup_says, _fields_fit_when_imported)
-"""CAMPAIGN with the rules and warnings of import only: for markup, the fields stated beside it, and
-unknown categories. A campaign that was stored before these rules, or by plain SQL, still bids (with
-an unknown category, only where the request restricts none).
-"""
+"""CAMPAIGN with the rules and warnings that only the import applies: for markup, for the fields
+stated beside it, and for unknown categories. A campaign stored before these rules, or by plain SQL,
+still bids (with an unknown category, only where the request restricts none)."""
 
 
 def parse(document: object) -> Campaign:
-    """Check and normalise a decoded JSON document that is stored (contract 2, "Campaign").
+    """Check and normalise a stored document, decoded from JSON (contract 2, "Campaign").
 
     Numbers may be int, float or Decimal. Raises CampaignError with every mistake.
     """

@@ -1,9 +1,9 @@
 """The normal form of domains (contract 3).
 
-That is IDNA's ASCII form in lower case, without scheme, user, port, path, a leading `*.` or `www.`,
-and the root's dot. A request's lists are read natively (`native/spelling.h`), mapped but not
-encoded: non-ASCII entries match the Unicode form of a campaign's domain, which the index has as
-well.
+This is IDNA's ASCII form in lower case, without scheme, user, port and path, a leading `*.` or
+`www.`, and the root's dot. A request's lists are read natively (`native/spelling.h`), mapped but
+not encoded: non-ASCII entries match the Unicode form of a campaign's domain, which the index
+contains as well.
 """
 
 import re
@@ -12,12 +12,11 @@ from functools import lru_cache
 from typing import Final
 
 MAX_TEXT: Final = 512
-"""The longest string of a campaign except markup and URLs, in UTF-8 bytes. The limit holds for
-normal forms too, some of which casefolding lengthens: they are keys of the index.
-"""
+"""The longest string of a campaign except markup and URLs, in UTF-8 bytes. The limit also applies
+to normal forms, which are keys of the index; casefolding lengthens some of them."""
 
 MAX_AUTHORITY: Final = 2048
-"""The characters of a URL within which its host must end."""
+"""The number of characters of a URL within which its host must end."""
 
 _CACHED: Final = 100_000
 _MAX_LABEL: Final = 63
@@ -50,8 +49,8 @@ _IGNORED: Final = re.compile("[\u00ad\u034f\u180b-\u180d\u200b\u2060\ufe00-\ufe0
 def host(url: str) -> str | None:
     """Return the host of a URL or of a bare domain, in normal form; None if there is none.
 
-    A host over `MAX_TEXT` bytes, or one that does not end within `MAX_AUTHORITY` characters, counts
-    as none.
+    A host over `MAX_TEXT` bytes, or that does not end within `MAX_AUTHORITY` characters, counts as
+    none.
     """
     url = url.strip()
     match = _AUTHORITY.match(url, 0, MAX_AUTHORITY)
@@ -64,25 +63,24 @@ def host(url: str) -> str | None:
 
 
 def mapped(text: str) -> str:
-    """Map a text beyond ASCII as IDNA maps domains (UTS 46): case, width, dots, what it ignores.
+    """Map a non-ASCII text as IDNA maps domains (UTS 46): case, width, dots, ignored characters.
 
-    In linear time: what no domain has becomes a `^`.
+    Takes linear time; characters that no domain has become `^`.
     """
     text = _EXCESSIVE.sub("^", _IGNORED.sub("", apart(text).lower()))
     return apart(unicodedata.normalize("NFKC", text).lower().replace("\u3002", "."))
 
 
 def apart(text: str) -> str:
-    """Put ASCII for blanks, dashes, and what separates the names of a pasted list beyond it."""
+    """Replace non-ASCII blanks, dashes and list separators with ASCII ones."""
     if text.isascii():
         return text
     return _BETWEEN.sub(",", _DASH.sub("-", _BLANK.sub(" ", text)))
 
 
 def line_of(domain: str) -> tuple[str, ...]:
-    """Return a domain and its parents, nearest first, each followed by its Unicode form, if it has
-    one.
-    """
+    """Return a domain and its parents, nearest first, each followed by its Unicode form if it has
+    one."""
     return _line_of(domain)
 
 

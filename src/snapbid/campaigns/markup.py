@@ -1,17 +1,18 @@
 """Positions of macros in markup, and the unsafe ones (contract 2, "Creative").
 
 The ids of an auction and an impression come from the sender of a request. Percent-encoding reduces
-them to `A-Z a-z 0-9 - . _ ~` and `%`, so they end no text, attribute or URL parameter. It does not
-protect
+them to `A-Z a-z 0-9 - . _ ~` and `%`, so they end no text, attribute or URL parameter. But it is no
+protection
 
 - in a script or an event handler, where `document.cookie` is such an id and an expression;
 - in a `javascript:` or `data:` URL, which browsers decode before they run or show it;
-- in `srcdoc`, which is a document of its own;
-- in CSS, where they are names of elements, properties and keywords;
+- in `srcdoc`, which is a document in itself;
+- in CSS, where such ids name elements, properties and keywords;
 - in the name of an element or attribute, where `script` and `onclick` are such ids.
 
 The other macros are safe: a campaign and its creative have the same ids in each bid, and the bidder
-makes the cachebuster of hexadecimal digits and dashes, and the click id of base64url's letters.
+makes the cachebuster from hexadecimal digits and dashes, and the click id from base64url's
+alphabet.
 """
 
 import re
@@ -58,7 +59,7 @@ END: Final = "-->]]>'>\"></script></style>"
 
 
 class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The position of a macro: `line` is that of the markup, from 1; names are in lower case."""
+    """The position of a macro: `line` is a line of the markup, from 1; names are in lower case."""
 
     macro: str
     line: int

@@ -1,11 +1,10 @@
 """Files of an operator's own audience: one id per line, as bid requests carry it (contract 12).
 
-38400000-8cf0-11bd-b23e-10b96e40000d        an advertising id (`device.ifa`)
-ifa 38400000-8cf0-11bd-b23e-10b96e40000d    the same; an id that is no UUID only so
-buyeruid 4711                               `user.buyeruid`
-user acme 4711                              `user.id` of an SSP and its variants
-eid adserver.example 4711                   an extended id of a source
-hash 0123456789abcdef                       what `snapbid audience hash` has printed for a line
+38400000-8cf0-11bd-b23e-10b96e40000d        an advertising id (`device.ifa`) ifa
+38400000-8cf0-11bd-b23e-10b96e40000d    the same; required for an id that is not a UUID buyeruid
+4711                               `user.buyeruid` user acme 4711
+`user.id` of an SSP and its variants eid adserver.example 4711                   an extended id of a
+source hash 0123456789abcdef                       what `snapbid audience hash` printed for a line
 """
 
 import re
@@ -40,7 +39,7 @@ _DIGEST: Final = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]
 
 
 class MemberError(ValueError):
-    """Lines that are not ids; the message names them, without quoting any."""
+    """Lines that are not ids; the message gives their numbers but quotes none."""
 
 
 class _LineError(ValueError):
@@ -50,10 +49,10 @@ class _LineError(ValueError):
 def read_members(
     lines: Iterable[bytes], key: PersonKey, families: Mapping[str, str]
 ) -> Iterator[int]:
-    """Yield the hash of each line; blank lines and what begins with # are skipped.
+    """Yield the hash of each line, skipping blank lines and lines that begin with #.
 
-    families: the canonical id of each SSP. Raises MemberError at the end if any line is not an id,
-    at once if the file is of another kind.
+    `families`: the canonical id of each SSP. Raises MemberError at the end if any line is not an
+    id, and at once if the file is of another kind.
     """
     wrong: dict[str, list[int]] = {}
     for number, line in enumerate(lines, 1):
@@ -82,7 +81,7 @@ def _numbers(numbers: list[int]) -> str:
 
 
 def in_hex(member: int) -> str:
-    """Write a hash as 16 hexadecimal digits."""
+    """Return a hash as 16 hexadecimal digits."""
     return f"{member % 2**64:016x}"
 
 

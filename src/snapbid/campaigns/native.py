@@ -1,7 +1,7 @@
 """A native creative: its assets, and the mask of their kinds (contract 2, "Creative").
 
-By the mask, the matcher skips a creative without an asset that an impression requires;
-`bidding.native_answer` then decides whether the asset fits.
+With the mask, the matcher skips a creative that lacks an asset which the impression requires;
+`bidding.native_answer` then decides whether the assets fit.
 """
 
 from collections.abc import Iterable
@@ -40,9 +40,8 @@ class NativeTracker(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The assets of a native creative. `data` is by type (Native 1.2, 7.2), `video` is VAST, whose
-    `mimes`, `protocols` and `duration` (seconds) the creative states.
-    """
+    """The assets of a native creative. `data`: texts by type (Native 1.2, 7.2); `video`: VAST,
+    whose `mimes`, `protocols` and `duration` (seconds) the creative states."""
 
     link: NativeLink
     title: str | None = None
@@ -58,7 +57,7 @@ class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kinds(self) -> int:
-        """The mask of the kinds of assets that it has."""
+        """The mask of the kinds of assets it has."""
         return kinds(
             title=self.title is not None,
             video=self.video is not None,

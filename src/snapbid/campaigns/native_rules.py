@@ -1,7 +1,7 @@
 """The rules of a native creative (contract 2, "Creative").
 
 It is written as a `native` object, or as a native response in `adm` (Native 1.0 to 1.2, wrapped in
-`native` or not), which is converted to the same form and checked by the same rules.
+`native` or not), which is converted to the same form and checked with the same rules.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The normalised form of a campaign, which the warehouse keeps beside its document.
 
 The import checks a document and stores its normalised form, with the version of the rules; loading
-decodes that form and checks nothing. A document written by plain SQL, or imported under another
+decodes that form and checks nothing. A document written with plain SQL, or imported under another
 version of the rules, has no such form and is checked when it is loaded.
 """
 
@@ -13,10 +13,9 @@ from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.document import parse_json
 
 RULES: Final = 14
-"""The version of the rules. Add 1 when some document is newly refused or newly admitted, when its
-meaning changes, or when forms stored earlier no longer decode to a correct `Campaign`. A new
-optional field needs no new version: earlier forms decode to its default.
-"""
+"""The version of the rules. Add 1 when a document is newly refused or admitted, when its meaning
+changes, or when forms stored earlier no longer decode to a correct `Campaign`. A new optional field
+needs no new version: earlier forms decode to its default."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Campaign)
@@ -28,10 +27,10 @@ def encode(campaign: Campaign) -> bytes:
 
 
 def load(content: bytes, *, is_normalised: bool, is_active: bool) -> Campaign:
-    """Read a campaign of the warehouse: from its normalised form, or else from its document.
+    """Load a campaign of the warehouse from its normalised form, or else from its document.
 
-    `is_active` is the current status; the stored form has that of the import. Raises CampaignError
-    with every mistake, or another ValueError if the content cannot be read.
+    `is_active`: its current status, which overrides the one stored at the import. Raises
+    CampaignError with every mistake, or another ValueError if the content cannot be read.
     """
     if not is_normalised:
         return parse_json(content)

@@ -1,8 +1,8 @@
-"""Persons, known by keyed hashes alone (contract 12).
+"""Persons, known only by keyed hashes (contract 12).
 
-A *member* is the hash of an id that bid requests carry, by which a request is looked up; a *person*
-that of a product's user in server events. No id is stored in the clear, and without the warehouse's
-key nobody can compute a hash. The hashes are 64-bit integers, signed as PostgreSQL has them.
+A *member* is the hash of an id in bid requests, by which a request is looked up; a *person* is the
+hash of a product's user in server events. No id is stored in the clear, and without the warehouse's
+key nobody can compute a hash. Hashes are 64-bit integers, signed as in PostgreSQL.
 """
 
 import re
@@ -14,20 +14,21 @@ from snapbid.campaigns.domains import MAX_TEXT
 
 KINDS: Final = ("ifa", "buyeruid", "user", "eid")
 SCOPED: Final = {"user": "SSP", "eid": "source"}
-"""Ids that mean a person only within a family of SSPs (its canonical id), or at a source."""
+"""Ids that identify a person only within a family of SSPs (its canonical id), or at a source."""
 
 NOBODY: Final = frozenset(
     {"null", "undefined", "unknown", "none", "nil", "nan", "n/a", "na", "not available", "empty"}
     | {"anonymous", "anon", "missing", "unset", "not set", "optout", "opt-out", "opt_out"}
     | {"redacted", "object object"}
 )
-"""Placeholders for no id, in lower case, without surrounding quotes and brackets."""
+"""Placeholders for a missing id, in lower case, without surrounding quotes and brackets."""
 
 LEAST_ALIKE: Final = 4
-"""From this length on, one repeated character is a placeholder; a shorter one only if it is 0."""
+"""A repeated character is a placeholder from this length on; below it, only if the character is
+0."""
 
 LARGEST_NUMBER: Final = 19
-"""The digits of the largest number that an advertiser gives a customer."""
+"""How many digits the largest customer number of an advertiser has."""
 
 _SPELLING: Final = dict.fromkeys([*range(0x21), *map(ord, "-{}")])
 _AROUND: Final = "'\"<>{}[]()"
@@ -53,7 +54,8 @@ class PersonKey:
     def of_event(
         self, product: str, client_user_id: str | None, anonymous_id: str | None
     ) -> tuple[int | None, int | None]:
-        """Return the hashes of an event's user and anonymous user; None for an id of nobody."""
+        """Return the hashes of an event's user and anonymous user; None for an id that identifies
+        nobody."""
         return (
             self.user(product, client_user_id) if is_somebody(client_user_id) else None,
             self.visitor(product, anonymous_id) if is_somebody(anonymous_id) else None,
@@ -72,12 +74,12 @@ class PersonKey:
 
 
 def folded(id: str) -> str:
-    """Return an advertising id in lower case, without dashes, braces and white space."""
+    """Return an advertising id in lower case, without dashes, braces or white space."""
     return id.lower().translate(_SPELLING)
 
 
 def is_member_id(id: object) -> bool:
-    """Return whether a value can be a person's id in a bid request."""
+    """Return whether a value may be a person's id in a bid request."""
     return (
         isinstance(id, str)
         and 0 < len(id.encode(errors="surrogatepass")) <= MAX_TEXT
@@ -86,9 +88,9 @@ def is_member_id(id: object) -> bool:
 
 
 def is_somebody(id: str | None) -> TypeGuard[str]:
-    """Return whether an id in server events is a person's: no placeholder.
+    """Return whether an id in server events identifies a person, and is not a placeholder.
 
-    A number is, whatever its digits, since customers are numbered; zero is not.
+    A number does, whatever its digits, since customers are numbered; zero does not.
     """
     if id is None or not is_placeholder(id):
         return id is not None
@@ -98,9 +100,8 @@ def is_somebody(id: str | None) -> TypeGuard[str]:
 def is_placeholder(id: str) -> bool:
     """Return whether an id is a placeholder that senders write when they have no id.
 
-    Placeholders are white space, a word such as `null`, an unfilled macro, or one repeated
-    character, such as the zeroes of an advertising id that its user has withdrawn; in quotes or
-    brackets, too.
+    Placeholders are white space, a word such as `null`, an unfilled macro, or a repeated character,
+    such as the zeroes of a withdrawn advertising id; all of these also in quotes or brackets.
     """
     text = id.strip()
     own = text.strip(_BETWEEN + _AROUND)

@@ -1,10 +1,10 @@
-"""Warnings about accepted markup that is likely a mistake, each with its line.
+"""Warnings about accepted markup that is probably a mistake, each with its line.
 
 - A banner that is not HTML: VAST, JSON, an address, plain text.
-- Resources loaded over HTTP, in a creative that is stated to be secure.
+- Resources loaded over HTTP, in a creative stated to be secure.
 - `mraid.js`, without an API framework that provides it.
-- Macros that nobody fills in: an ad server's own, those of VAST in a banner, and `${…}` that
-  OpenRTB does not have.
+- Macros that nobody fills in: an ad server's, those of VAST in a banner, and any `${…}` that
+  OpenRTB does not define.
 """
 
 import json
@@ -54,7 +54,7 @@ _TIMES: Final = ("timestamp", "cachebuster", "cachebusting", "random", "rand", "
 
 
 def check_banner(creative: Any, at: Path, mistakes: Mistakes) -> None:
-    """Add the warnings about a banner's markup."""
+    """Add warnings about a banner's markup."""
     text = creative.adm
     if (kind := _not_html(text)) is not None:
         warn(mistakes, at, f"{kind}, line 1 of the text")
@@ -141,7 +141,7 @@ class _HttpReader(HTMLParser):
 
 
 def check_macros(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
-    """Warn of macros that nobody fills in, each once."""
+    """Warn once of each macro that nobody fills in."""
     if not any(map(text.__contains__, _SIGNS)):
         return
     known: set[str] = set()
@@ -189,7 +189,7 @@ def _instead(name: str) -> str:
 
 
 def check_native(native: NativeAd, secure: bool | None, at: Path, mistakes: Mistakes) -> None:
-    """Add the warnings about the assets of a native creative."""
+    """Add warnings about the assets of a native creative."""
     for name, text, is_loaded in _texts(native):
         if secure is not False and is_loaded and text[:5].lower() == "http:":
             rule = f"is loaded over HTTP: {shown(text)}; load it over HTTPS"

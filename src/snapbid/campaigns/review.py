@@ -1,4 +1,4 @@
-"""What a review of a campaign shows: facts of its markup, its macros, why it can never bid."""
+"""The review of a campaign: facts from its markup, its macros, and why it can never bid."""
 
 import json
 from collections.abc import Container, Iterator
@@ -20,9 +20,7 @@ class Derived(NamedTuple):
 
 
 def derived_of(creative: Creative) -> Derived:
-    """Return the facts of a normalised creative's markup, whether or not the creative states them
-    too.
-    """
+    """Return the facts of a normalised creative's markup, even if the creative states them too."""
     if creative.media == "banner":
         return Derived("HTML", {"type": creative.type})
     if creative.native is None:
@@ -78,16 +76,15 @@ def warning_of(campaign: Campaign, now_ms: int) -> str | None:
 
 
 class Known(NamedTuple):
-    """The names of all audiences and products."""
+    """The names of all known audiences and products."""
 
     audiences: Container[str]
     products: Container[str]
 
 
 def warnings_of_names(campaign: Campaign, known: Known) -> Iterator[str]:
-    """Yield a warning for each audience, and for the product, that a campaign names and that does
-    not exist.
-    """
+    """Yield a warning for each audience, and for the product, that a campaign names but nobody
+    defined."""
     if campaign.product is not None and campaign.product not in known.products:
         yield (
             f"campaign {campaign.id} names the product {campaign.product!r}, which does not exist "
@@ -104,7 +101,7 @@ def warnings_of_names(campaign: Campaign, known: Known) -> Iterator[str]:
 
 
 class FieldMacro(NamedTuple):
-    """A macro, with its creative's id and the field, such as `native.link.url`."""
+    """A macro, with the id of its creative, and its field, such as `native.link.url`."""
 
     creative: str
     field: str

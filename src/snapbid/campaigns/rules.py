@@ -1,6 +1,6 @@
 """Building blocks for the rules of a campaign document: checks, lists and objects.
 
-A rule is a check that reports every mistake of a value. Two rules hold everywhere:
+A rule is a check that reports every mistake in a value. Two rules apply everywhere:
 
 - `null` and an empty list mean absent;
 - an unknown key is a mistake.
@@ -18,13 +18,12 @@ MAX_LIST: Final = 1_000  # items of a list, unless stated otherwise
 MAX_HINTS: Final = 100  # mistakes in a document, after which no more spellings are suggested
 
 Path: TypeAlias = tuple[Any, ...]
-"""The path of a value: `(path of the parent, key or index)`, and `()` for the document. It is only
-written out to report a mistake.
-"""
+"""The path of a value: `(path of the parent, key or index)`, and `()` for the document. It is
+written out only to report a mistake."""
 
 
 class Mistakes(list[CampaignMistake]):
-    """The mistakes for which a document is refused, and the `warnings` of an accepted one."""
+    """The mistakes that refuse a document, and the `warnings` of an accepted one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,9 +31,8 @@ class Mistakes(list[CampaignMistake]):
 
 
 Check: TypeAlias = Callable[[Any, Path, Mistakes], Any]
-"""Take a decoded JSON value, add its mistakes and warnings, and return its normal form, which is
-only valid if there was no mistake.
-"""
+"""Takes a decoded JSON value, adds its mistakes and warnings, and returns its normal form, which is
+only valid if there was no mistake."""
 
 Together: TypeAlias = Callable[[Any, Path, Mistakes], None]
 """A rule about several values: the normal forms of a list's items, or of an object's fields as
@@ -54,7 +52,7 @@ def warn(mistakes: Mistakes, at: Path, rule: str) -> None:
 
 
 def path_text(at: Path) -> str:
-    """Write a path as `targeting.country.include[3]`."""
+    """Format a path as `targeting.country.include[3]`."""
     text = ""
     while at:
         at, key = at
@@ -63,7 +61,7 @@ def path_text(at: Path) -> str:
 
 
 def shown(value: object) -> str:
-    """Quote a value in a message, on one line and shortened."""
+    """Quote a value for a message, on one line and shortened."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list | tuple):
@@ -87,8 +85,8 @@ def list_of(
 ) -> Check:
     """Check a list of values.
 
-    With `distinct`, equal values are kept once, in order. `unique` is a field in which no two
-    objects may be equal.
+    With `distinct`, equal values are kept once, in order. `unique`: a field that must differ
+    between the objects.
     """
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
@@ -127,9 +125,9 @@ def object_of(
     required: tuple[str, ...] = (),
     together: Together | None = None,
 ) -> Check:
-    """Check an object; `build` gets the fields that are present as keyword arguments.
+    """Check an object; `build` receives the fields that are present as keyword arguments.
 
-    `together` is a rule about several fields.
+    `together`: a rule about several fields.
     """
     absent = dict.fromkeys(checks)
 

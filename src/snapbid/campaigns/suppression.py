@@ -1,9 +1,9 @@
 """The suppression list: persons to forget, stored only as keyed hashes of their ids.
 
 The key belongs to the warehouse. A hash is of an id in server events (`event_name`), or of a user
-as named for frequency caps (`user_name`). Who is a user of one product is another person in the
-next; so is a user of one family of SSPs. Ids of devices, clicks, addresses and numbers are the same
-person's everywhere.
+as named for frequency caps (`user_name`). The same user id in two products means two persons, and
+so it does in two families of SSPs. Ids of devices, clicks, addresses and numbers identify the same
+person everywhere.
 """
 
 import hmac
@@ -17,14 +17,14 @@ import msgspec
 from snapbid.campaigns.persons import folded
 
 Identifies = Literal["user", "person"]
-"""Whose id a value is: a product's user's, or the same person's in all products."""
+"""Whom a value identifies: a user of one product, or the same person in all products."""
 
 _UNIQUE: Final = re.compile(r"[0-9a-f]{32,64}", re.ASCII)  # UUIDs and SHA-256 hashes, folded
 _UUID_DIGITS: Final = 32
 
 
 class Suppression(msgspec.Struct, frozen=True):
-    """The key and the hashes of all suppressed persons."""
+    """The key, and the hashes of all suppressed persons."""
 
     key: bytes = b""
     hashes: frozenset[bytes] = frozenset()
@@ -47,10 +47,10 @@ def hash_of(key: bytes, name: str) -> bytes:
 
 
 def cap_names(id: str, *, is_users: bool = True) -> list[str]:
-    """Return the users in frequency caps that an id may be.
+    """Return the names that an id may have as a user of frequency caps.
 
-    For an eid, the id is `SOURCE ID`, whose source may be in any case. is_users: whether it may be
-    a `user.id`.
+    For an eid, the id is `SOURCE ID`, with the source in any case. `is_users`: it may be a
+    `user.id`.
     """
     users = [f"user {id}"] if is_users else []
     source, space, rest = id.partition(" ")
@@ -59,20 +59,20 @@ def cap_names(id: str, *, is_users: bool = True) -> list[str]:
 
 
 def user_name(user: str, family: str) -> str:
-    """Return the name of a user in frequency caps; a `user.id` is one of an SSP's family."""
+    """Return the name of a user in frequency caps; a `user.id` belongs to an SSP's family."""
     return f"{family}\0{user}" if user.startswith("user ") else user
 
 
 def event_name(id: str, product: str = "") -> str:
-    """Return the name of an id in events of a product, or of all products."""
+    """Return the name of an id in events of one product, or of all products."""
     return f"id {product}\0{folded(id) if is_unique(id) else id}"
 
 
 def event_names(product: str, identifies: Identifies | None, id: str) -> tuple[str, ...]:
-    """Return the names of which one must be suppressed for an id in a product's event to be.
+    """Return the names by which an id in a product's event may be suppressed; one is enough.
 
-    What a field outside of the catalog identifies is unknown (None): it is taken for an id of the
-    product, and for one of all products if no two persons can share it.
+    It is unknown (None) what a field outside the catalog identifies: it is taken for an id of the
+    product, and also of all products if no two persons can share it.
     """
     own, everywhere = event_name(id, product), event_name(id)
     if identifies is not None:
@@ -86,7 +86,7 @@ def is_unique(id: str) -> bool:
 
 
 def spellings(ids: Iterable[str]) -> set[str]:
-    """Return ids in each spelling by which keyed hashes may know them."""
+    """Return ids in every spelling that keyed hashes may have been made of."""
     found = set()
     for id in ids:
         found.add(id)

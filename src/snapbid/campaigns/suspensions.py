@@ -1,4 +1,4 @@
-"""Suspended creatives: those that an SSP keeps rejecting for their content (contract 11).
+"""Suspended creatives, which an SSP keeps rejecting for their content (contract 11).
 
 The ledger counts such losses by campaign and by the creative's mark, a byte in the record of a bid.
 """
@@ -29,9 +29,9 @@ MARKS: Final = 255  # and 0 for creatives without a mark
 
 
 class CreativeSuspension(msgspec.Struct, frozen=True, array_like=True):
-    """A creative that is not offered to an SSP (its canonical id); times in epoch s.
+    """A creative that is not offered to an SSP (by canonical id); times in epoch s.
 
-    The SSP has rejected it `losses` times, the last time for `reason` (OpenRTB 2.5, 5.25).
+    The SSP has rejected it `losses` times, most recently for `reason` (OpenRTB 2.5, 5.25).
     """
 
     ssp: str
@@ -44,7 +44,7 @@ class CreativeSuspension(msgspec.Struct, frozen=True, array_like=True):
 
 
 def marks_of(creatives: Iterable[str]) -> dict[str, int]:
-    """Return the marks of a campaign's creatives by id: 1 to 255, each once; 0 beyond that many.
+    """Return unique marks (1 to 255) for a campaign's creatives, by id; 0 beyond that many.
 
     A mark is derived from the id, so that it stays the same when other creatives come, go or are
     reordered; if two ids collide, the second in order gets the next mark.

@@ -1,7 +1,7 @@
 """The rules of single values in a campaign document (contract 2).
 
 - Money is exact: a decimal is read digit by digit, and a float means its shortest decimal.
-- Strings contain no U+0000 and no lone surrogates, because PostgreSQL cannot store them.
+- Strings contain no U+0000 and no lone surrogates, since PostgreSQL cannot store them.
 """
 
 import re
@@ -36,7 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def text_rule(value: object, longest: int = MAX_TEXT) -> str | None:
-    """Return the rule for strings that a value breaks, if any."""
+    """Return the rule that a value breaks as a string, if any."""
     if not isinstance(value, str):
         return f"must be a string, found {shown(value)}"
     if not value:
@@ -76,7 +76,8 @@ def check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 
 
 def markup(longest: int, language: Language | None = None) -> Check:
-    """Check text with bidder macros; in a `language`, only where percent-encoding protects them."""
+    """Check text with bidder macros; with a `language`, only where percent-encoding protects
+    them."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if rule := text_rule(value, longest):
@@ -96,7 +97,7 @@ def markup(longest: int, language: Language | None = None) -> Check:
 
 
 def report_unprotected(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
-    """Report the macros of markup that percent-encoding does not protect."""
+    """Report the macros in markup that percent-encoding does not protect."""
     for place in unprotected(text, language):
         rule = f"has {{{{{place.macro}}}}} where percent-encoding does not protect: {place}"
         report(mistakes, at, f"{rule}, line {place.line} of the text")
@@ -123,7 +124,7 @@ def check_media_type(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 
 
 def check_name(value: Any, at: Path, mistakes: Mistakes) -> str | None:
-    """Check a seat's or an app's id as requests list it, without surrounding white space."""
+    """Check the id of a seat or an app as requests list it, without surrounding white space."""
     name = value.strip() if text_rule(value) is None else ""
     if not name:
         report(mistakes, at, text_rule(value) or f"must not be blank, found {shown(value)}")
@@ -178,7 +179,7 @@ def _decimal(value: object) -> Decimal | None:
 
 
 def integral(value: object) -> object:
-    """Turn `300.0` into 300, since JSON does not distinguish them."""
+    """Turn `300.0` into 300, since JSON does not distinguish the two."""
     number = _decimal(value) if isinstance(value, float | Decimal) else None
     if number is not None and abs(number) <= MAX_INTEGER and number == int(number):
         return int(number)

@@ -1,9 +1,10 @@
 """Reader of VAST and its media (VAST 2, 3 and 4, inline and wrappers).
 
-A document is refused if no player plays it or it is not VAST: text that is not XML, another root or
-version, no ad, an ad that is not exactly one of `InLine` and `Wrapper`, a wrapper without an
-address, an inline ad without media. Any other deviation from VAST is a warning (`vast_form`), with
-its line. Elements are matched by their names as written, whatever their namespace, as players do.
+A document is refused if no player plays it or it is not VAST: text that is not XML, a different
+root or version, no ad, an ad that is not exactly one of `InLine` and `Wrapper`, a wrapper without
+an address, an inline ad without media. Any other deviation from VAST is a warning (`vast_form`),
+with its line. Elements are matched by their names as written, whatever their namespace, as players
+do.
 
 The parser is expat, hardened against hostile documents: a document type declaration is refused
 before parsing, so there are no entities but XML's own five; size and depth are bounded. Macros such
@@ -50,9 +51,8 @@ PROTOCOLS: Final = {
 
 
 class MediaFile(msgspec.Struct, frozen=True, gc=False):
-    """A file that a player may choose. `delivery` and pixels are None if unknown; bit rates are in
-    kbit/s, lowest and highest; `api` is the API framework that it needs.
-    """
+    """A file that a player may choose. `delivery` and the size are None if unknown; `bitrates`:
+    lowest and highest, in kbit/s; `api`: the API framework that it needs."""
 
     mime: str  # lower case
     delivery: int | None
@@ -64,12 +64,12 @@ class MediaFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class Vast(msgspec.Struct, frozen=True):
-    """The facts of a document, from the ads that are played: a pod's, else the first one.
+    """The facts of a document, from the ads that are played: a pod's, or else the first one.
 
-    `seconds` is the duration. Fields that the markup does not state are None or empty: the media of
-    a wrapper are elsewhere. `apis` are the API frameworks that it needs. The texts name their
-    lines: `untimed` is why a linear ad has no readable duration, `insecure` what is loaded over
-    HTTP, `warnings` what deviates from VAST.
+    Fields that the markup does not state are None or empty: the media of a wrapper are elsewhere.
+    `seconds`: the duration; `apis`: the API frameworks it needs. These texts name their lines:
+    `untimed`: why a linear ad has no readable duration; `insecure`: what is loaded over HTTP;
+    `warnings`: deviations from VAST.
     """
 
     version: str
@@ -86,7 +86,7 @@ class Vast(msgspec.Struct, frozen=True):
 
 
 class VastError(ValueError):
-    """Text that is not VAST or cannot be played: the broken rule, and its line."""
+    """Text that is not VAST, or cannot be played: the broken rule and its line."""
 
     def __init__(self, rule: str, line: int) -> None:
         super().__init__(str(Remark(rule, line)))

@@ -1,10 +1,10 @@
-"""Fields of a creative from its VAST, and checks of the stated ones against it (contract 2).
+"""A creative's fields from its VAST, and checks of stated fields against it (contract 2).
 
 A fact fills in a field that the creative leaves out. A stated field may be narrower than the facts,
 such as one of the media files' types, but must not contradict them. With several media files, size
-and bitrate default to the largest; those of another file may be stated. A wrapper's media are
-elsewhere, so little is known about them, and a warning names the requests that the creative cannot
-serve as a result.
+and bitrate default to the largest; another file's may be stated. A wrapper's media are elsewhere,
+so little is known about them, and a warning names the requests that the creative cannot serve as a
+result.
 """
 
 import functools
@@ -39,7 +39,7 @@ _FIELDS: Final = {
 
 
 def facts_of(text: str, media: str) -> dict[str, Any]:
-    """Return the facts of a creative's VAST for this media type, by field; none for other text."""
+    """Return the facts of a creative's VAST for its media type, by field; none for other text."""
     if is_address(text):
         return {}
     try:
@@ -50,7 +50,7 @@ def facts_of(text: str, media: str) -> dict[str, Any]:
 
 
 def fill(creative: Creative | NativeAd, text: str, media: str) -> None:
-    """Fill in the fields that are not stated from the VAST."""
+    """Fill in unstated fields from the VAST."""
     has_size = isinstance(creative, Creative) and (creative.w, creative.h) != (None, None)
     for name, value in facts_of(text, media).items():
         if getattr(creative, name) in _ABSENT and not (has_size and name in ("w", "h")):
@@ -72,7 +72,7 @@ def known(text: str) -> Known:
 
 
 def is_address(text: str) -> bool:
-    """Return whether the markup is the address of a VAST document, of which nothing is known."""
+    """Return whether the markup is the URL of a VAST document, about which nothing is known."""
     return _ADDRESS.fullmatch(text) is not None
 
 
@@ -118,8 +118,9 @@ may be of any type: those mistakes are reported elsewhere.
 
 
 def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes: Mistakes) -> None:
-    """Report markup that is not VAST, and stated fields that contradict it; warn of deviations from
-    VAST, and of requests that the creative will not fit.
+    """Report markup that is not VAST and stated fields that contradict it.
+
+    Also warn of deviations from VAST, and of requests that the creative will not fit.
     """
     if is_address(text):
         _warn_of_unstated(creative, {}, media, "an address", markup, mistakes)

@@ -1,9 +1,9 @@
-"""VAST's rules of form that players ignore: order, repeated and missing elements.
+"""VAST rules that players ignore: the order of elements, repeated and missing ones.
 
 Nothing here is refused; each deviation is a warning. One table of children serves VAST 2 and 3,
 another VAST 4, each in the order of the IAB Tech Lab's schemas; only elements on the path to the
-media are examined (not tracking, companions, verification, extensions). `a?` is at most one, `a*`
-any number, `a+` at least one; after `&` they are in any order.
+media are examined (not tracking, companions, verification, extensions). `a?` means at most one,
+`a*` any number, `a+` at least one; elements after `&` are in any order.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ UNCOUNTED: Final = "the advertiser will count no impression of this ad"
 class Node:
     """An element: its name as written, the lines of its tags, and its text without its children's.
 
-    `namespace` is that of its name, empty for none.
+    `namespace`: the namespace of its name, empty for none.
     """
 
     __slots__ = ("attributes", "children", "end", "line", "name", "namespace", "text")
@@ -31,12 +31,12 @@ class Node:
         self.text = ""
 
     def all(self, name: str) -> list["Node"]:
-        """Return the children of this name."""
+        """Return the children with this name."""
         return [child for child in self.children if child.name == name]
 
 
 class Remark(NamedTuple):
-    """A broken rule, and the line of the text, from 1."""
+    """A broken rule and its line in the text, from 1."""
 
     rule: str
     line: int
@@ -108,7 +108,7 @@ _UNSAID: Final = frozenset(("Ad", "Duration", "MediaFiles", "VASTAdTagURI"))
 
 
 def remarks(root: Node, version: str) -> Iterator[Remark]:
-    """Yield the deviations from the form of a version, such as `3.0`, parent by parent."""
+    """Yield deviations from the rules of a version, such as `3.0`, parent by parent."""
     is_4 = version >= "4"
     if is_4 and root.namespace != NAMESPACE:
         found = f'"{root.namespace[:60]}"' if root.namespace else "none"

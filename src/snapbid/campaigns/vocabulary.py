@@ -1,6 +1,6 @@
 """Targeting dimensions and the normal form of their values (contract 3, "Targeting dimensions").
 
-A campaign's entries are normalised here. So are a request's values that need more than case folding
+A campaign's entries are normalised here, as are a request's values that need more than casefolding
 (region, language, host); the matcher folds the others as it compares them. Two points that the
 table leaves open:
 
@@ -29,12 +29,11 @@ INVENTORIES = ("site", "app", "dooh")
 class Dimension(msgspec.Struct, frozen=True, gc=False):
     """One targeting dimension.
 
-    `kind` is what entries are; `either` is an integer or a text. `case` says how text is compared:
-    `exact`; `fold` (any case, normal form is casefolded); `upper` / `lower` (any case, normal form
-    is upper or lower case); None for integers.
-    `multi` says whether a request may carry several values, which for `ssp`, `domain` and
-    `category` includes the values that follow from one (canonical id, parents).
-    `scope` says whether the values belong to the request or to each impression.
+    `kind`: the type of entries; `either` is an integer or a text. `case`: how text is compared, as
+    `exact`, `fold` (any case, normal form casefolded), `upper` or `lower` (any case, normal form in
+    upper or lower case); None for integers. `multi`: a request may carry several values, which for
+    `ssp`, `domain` and `category` includes values derived from one (canonical id, parents).
+    `scope`: whether values belong to the request or to each impression.
     """
 
     name: str
@@ -72,7 +71,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
 )
 
 AUDIENCE_NAME: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
-"""The form of names of audiences and products."""
+"""The pattern for names of audiences and products."""
 
 _NATIVE_PLACEMENT = re.compile(r"n(0|[1-9][0-9]{0,9})", re.ASCII)
 BLANKS: Final = "".join(map(chr, range(33)))  # trimmed (sb_trimmed in spelling.h)
@@ -85,7 +84,7 @@ def size(text: str) -> int:
 
 
 def text(value: object) -> str | None:
-    """Return the value if it is 1 to 512 bytes of encodable text without U+0000, else None."""
+    """Return the value if it is 1 to 512 bytes of encodable text without U+0000; else None."""
     if not isinstance(value, str) or not value or "\0" in value:
         return None
     try:
@@ -95,7 +94,7 @@ def text(value: object) -> str | None:
 
 
 def trimmed(written: str) -> str:
-    """Return a text without the white space and control characters around it."""
+    """Return a text without surrounding white space and control characters."""
     return written.strip().strip(BLANKS)
 
 
@@ -114,20 +113,22 @@ def region(country: str, code: str) -> str | None:
 def category(written: str) -> str | None:
     """Normalise a category of a site or app: `IAB3-1` for `iab-3-1`, ` IAB 3-1` and `IAB03_1`.
 
-    Other taxonomies' are compared without case and white space. None for several in one text.
+    Categories of other taxonomies are compared without case and white space. None for several in
+    one text.
     """
     normal = taxonomies.spelled(written if written.isascii() else mapped(written))
     return _short(normal) if normal and normal.count("IAB") < 2 else None
 
 
 def primary_subtag(language: str) -> str | None:
-    """Return the primary language subtag's current code: `en` for `en-US`, `EN_gb` and `eng`."""
+    """Return the current code of the primary language subtag: `en` for `en-US`, `EN_gb` and
+    `eng`."""
     match = _LANGUAGE.fullmatch(language.strip(BLANKS))
     return today(match.group(1).lower()) if match else None
 
 
 def today(subtag: str) -> str:
-    """Return the current code of a language: `id` for `in`, `de` for `deu` and `ger`."""
+    """Return a language's current code: `id` for `in`, `de` for `deu` and `ger`."""
     return TODAY.get(subtag, subtag)
 
 
@@ -250,4 +251,4 @@ NORMALISE: Final[dict[str, Callable[[object], str | int | None]]] = {
     "interstitial": _integer_below(2),
     "hour": _integer_below(HOURS_OF_WEEK),
 }
-"""Dimension -> the normal form of a value of it, None if it is not valid."""
+"""Functions to normalise a value of each dimension; they return None if it is not valid."""
