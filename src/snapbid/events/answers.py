@@ -1,7 +1,7 @@
 """Answers of the event endpoints (document 3, Responses and Error body; contract 7).
 
 Each answer comes with its code, under which the metric counts the request: `accepted` (202),
-`valid` (200, test mode) or the error's. A 429 is `{"error": …}` alone, every other error
+`valid` (200, test mode) or the error's code. A 429 is `{"error": …}` alone; every other error is
 `{code, message, violations}`.
 
 A batch is read in time slices, so that bids served by the same process need not wait for it. After
@@ -73,7 +73,7 @@ PROBLEM_CODES: Final = {
     415: "UNSUPPORTED_MEDIA_TYPE",
     503: "UNAVAILABLE",
 }
-"""HTTP status of a problem -> error code; any other is `INTERNAL_ERROR`."""
+"""Error code for each HTTP status of a problem; any other is `INTERNAL_ERROR`."""
 
 _ACCEPTED: Final = "accepted"
 _VALID: Final = "valid"
@@ -126,7 +126,7 @@ def accepted(event: AcceptedEvent) -> CodedAnswer:
 
 
 def accepted_batch(batch: BatchResult, request_id: str, *, lenient: bool) -> CodedAnswer:
-    """202 to a batch; with lenient handling it lists the rejected events."""
+    """202 to a batch; with lenient handling, lists the rejected events."""
     document: dict[str, Any] = {
         "status": "accepted",
         "requestId": request_id,
@@ -147,7 +147,7 @@ def enrich(event: AcceptedEvent, enricher: Enricher) -> EnrichedEvent:
 async def enrich_batch(
     batch: BatchResult, enricher: Enricher, slices: Slices
 ) -> list[EnrichedEvent]:
-    """Enrich the accepted events of a batch, for their warnings and values alone."""
+    """Enrich the accepted events of a batch, only to get their warnings and values."""
     found = []
     for event in batch.accepted:
         document = event.document
@@ -159,7 +159,8 @@ async def enrich_batch(
 
 
 def tested(result: SingleResult, found: EnrichedEvent, counting: Counting) -> CodedAnswer:
-    """200 to a valid event in test mode: as it would be stored, and what it would count for."""
+    """200 to a valid event in test mode: the event as it would be stored, and what it would count
+    for."""
     answer = {
         "status": "valid",
         "event": found.document | {"enrichment": found.enriched.document},
@@ -191,7 +192,7 @@ def tested_batch(
 
 
 def refused(refusal: RefusedRequest, *headers: tuple[bytes, bytes]) -> CodedAnswer:
-    """Answer a request whose body or headers break rules."""
+    """Answer a request whose body or headers break a rule."""
     return json_answer(refusal.status, refusal, *headers), refusal.code
 
 

@@ -1,16 +1,18 @@
 """Attribution: which events count for which click (contract 12).
 
-An event with a click id of ours counts for its click, if it is accepted within the campaign's
-window of days after it; it is flagged `click_expired` if it is not, `click_later` if it happened
-before the click, and `click_invalid` if the id is not one of ours, or its campaign advertises
-another product: no partner counts for another's campaign. An event without a click id counts for
-its person's last click before it. The person is the `client_user_id`, or the `anonymous_id` until
-an event has both: from then on the anonymous id, and its click, are the user's (as in
-audiences.py). Events of placeholders are nobody's: they count for the click that they name alone.
+An event with a click id of ours counts for its click if it is accepted within the campaign's window
+of days after the click. Otherwise it is flagged: `click_expired` after that window, `click_later`
+if it happened before the click, and `click_invalid` if the id is not one of ours or its campaign
+advertises a different product, since no partner counts for another's campaign. An event without a
+click id counts for its person's last click before it. The person is the `client_user_id`, or the
+`anonymous_id` until an event has both: from then on the anonymous id, and its click, belong to the
+user (as in audiences.py). Placeholder ids identify nobody: their events only count for a click that
+they name.
 
-The drain counts in the transaction that stores the events. It passes new ones only, and their
+The drain counts in the transaction that stores the events. It passes only new ones, and their
 products are locked. So each event counts once, and the drain that stores a person's next event sees
-the last click that another has stored. Test mode shows what an event would count for (`preview`).
+the last click that another drain has stored. Test mode shows what an event would count for
+(`preview`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +37,7 @@ DEPOSIT: Final = "deposit"
 
 
 class Conversion(NamedTuple):
-    """What an event adds to which sum."""
+    """An amount that an event adds to a sum."""
 
     key: ConversionKey
     added: ConversionSum
@@ -49,18 +51,19 @@ class Counting(NamedTuple):
 
 
 class Clicks(NamedTuple):
-    """What the valid click ids of some rows say: their clicks, and whom a bid request showed."""
+    """The contents of the valid click ids in some rows: clicks, and members shown by bid
+    requests."""
 
     links: Mapping[str, ClickLink]
     members: Mapping[str, int]
 
     def of(self, row: EventRow) -> ClickLink | None:
-        """Return the click for which the click id of a flagged row counts."""
+        """Return the click named by a flagged row, if its click id counts."""
         return None if row.click_id is None or row.flags else self.links[row.click_id]
 
 
 class Issued(NamedTuple):
-    """The link that a click id makes for the events of a product, or of any."""
+    """The link that a click id makes for the events of one product, or of any."""
 
     link: ClickLink
     product: str | None
@@ -69,7 +72,7 @@ class Issued(NamedTuple):
 async def read_clicks(
     connection: asyncpg.Connection, rows: Sequence[EventRow]
 ) -> tuple[list[EventRow], Clicks]:
-    """Return the rows with the flags of their click ids, and what these say."""
+    """Return the rows with the flags of their click ids, and the contents of these ids."""
     texts = {row.click_id for row in rows if row.click_id is not None}
     if not texts:
         return list(rows), Clicks({}, {})
@@ -107,7 +110,7 @@ def _flag(row: EventRow, links: Mapping[str, Issued]) -> str:
 async def count(
     connection: asyncpg.Connection, key: PersonKey, new: Sequence[EventRow], clicks: Clicks
 ) -> list[EventRow]:
-    """Count new events, in order, and store the last click of each person.
+    """Count new events in order, and store the last click of each person.
 
     Returns the rows with what they count for.
     """
@@ -137,7 +140,7 @@ def _counting(row: EventRow, conversion: Conversion | None) -> EventRow:
 
 
 async def preview(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> list[Counting]:
-    """Return what each event would count for if it were new, one after the other."""
+    """Return what each event would count for if it were new, in order."""
     key = await persons.fetch_key(connection)
     flagged, clicks = await read_clicks(connection, rows)
     attribution = await _begin(connection, key, flagged)
@@ -172,9 +175,10 @@ async def _begin(
 
 
 class Attribution:
-    """Counts events one by one: `last` has the last clicks of persons, `sums` what was counted.
+    """Counts events one by one. `last`: the last clicks of persons; `sums`: what was counted so
+    far.
 
-    `users`: the user behind each anonymous id for which one is known.
+    `users`: the user behind each anonymous id, where known.
     """
 
     def __init__(self, last: Mapping[int, ClickLink], users: Mapping[int, int]) -> None:
@@ -183,7 +187,7 @@ class Attribution:
         self._users = dict(users)
 
     def count(self, row: EventRow, key: PersonKey, own: ClickLink | None) -> Conversion | None:
-        """Count an event, and return for what; `own`: the click that its click id names."""
+        """Count an event, and return what for. `own`: the click named by its click id."""
         person = self._person(row, key)
         if person is None:
             return None if own is None else self._add(row, own, None)

@@ -1,7 +1,7 @@
 """The event catalog, version 3: the 25 events of document 3 with all their fields.
 
-The typed structs, the readers of `examine` and the partners' API description are made from it. How
-to add an event: README.md.
+The typed structs, the readers of `examine` and the partners' API description are generated from it.
+How to add an event: README.md.
 """
 
 from typing import Final, Literal
@@ -17,7 +17,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 PLATFORMS: Final = {"mobile_os_1": "ios", "mobile_os_2": "android"}
-"""Placeholders in document 3 for the real names; both are accepted, the real name is stored."""
+"""Real names for document 3's placeholders; both are accepted, the real name is stored."""
 
 STORES: Final = {"store_1": "app_store", "store_2": "google_play"}
 
@@ -32,7 +32,7 @@ GAME_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "esports": ("esport",),
     "crash": ("crash", "aviator"),
 }
-"""Canonical key -> its accepted aliases (document 3, `bet`)."""
+"""Accepted aliases for each canonical key (document 3, `bet`)."""
 
 GAME_TYPE_ALIASES: Final = {
     alias: key for key, aliases in GAME_TYPES.items() for alias in aliases if alias != key
@@ -404,4 +404,4 @@ _GAMING_EVENTS: Final = (
 )
 
 EVENTS: Final[dict[str, Event]] = {event.name: event for event in (*_CORE_EVENTS, *_GAMING_EVENTS)}
-"""Name -> event, in the order of document 3."""
+"""Events by name, in the order of document 3."""

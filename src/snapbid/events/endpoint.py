@@ -52,7 +52,7 @@ BATCH_PATH: Final = "/v3/s2s/batch"
 PREFIX: Final = "/v3/"
 
 ROUTES: Final = {SINGLE_PATH: "events_single", BATCH_PATH: "events_batch"}
-"""Path -> value of the label `route` of `snapbid_http_requests_total`."""
+"""The label `route` of `snapbid_http_requests_total`, by path."""
 
 MAX_BYTES: Final = 4 << 20  # of a decompressed body
 EVENT_BYTES: Final = 4096  # larger events count as several
@@ -80,7 +80,8 @@ def is_event_path(path: str) -> bool:
 
 
 def route_of(path: str) -> str | None:
-    """The name under which requests to a path are counted; None for other rooms' paths."""
+    """Return the label `route` under which requests to a path count; None for other rooms'
+    paths."""
     return ROUTES.get(path)
 
 

@@ -25,20 +25,21 @@ MONETARY: Final = {
 
 
 class QuoteSource(Protocol):
-    """USD rates by day; see `reference.history.DailyRates`."""
+    """Daily USD rates; see `reference.history.DailyRates`."""
 
     def quote(self, currency: str, day: date, *, crypto: bool = False) -> Quote | None: ...
 
 
 class Enriched(NamedTuple):
-    """`document` is `{geo, user_agent, amounts}`; `warnings` are (field, rule)."""
+    """The result of enrichment: `document` is `{geo, user_agent, amounts}`; `warnings` are (field,
+    rule)."""
 
     document: dict[str, Any]
     warnings: list[tuple[str, str]]
 
 
 class Enricher(NamedTuple):
-    """The sources of an event's location, device and exchange rates."""
+    """Sources for an event's location, device and exchange rates."""
 
     place_of: Callable[[str], Place | None]
     agent_of: Callable[[str], Agent]

@@ -2,7 +2,7 @@
 
 This path defines validity: `fast` takes only events that this path accepts, with the same canonical
 envelope. Violations are in the order event, timestamp, identity, context; within an object, the
-catalog's fields in catalog order, then unknown fields in the order received.
+catalog's fields come first in catalog order, then unknown fields in the order received.
 """
 
 import math
@@ -31,14 +31,14 @@ class FieldReader(NamedTuple):
 
 
 class FieldGroup(NamedTuple):
-    """The fields of an object, and all its known keys."""
+    """The fields of an object, and all of its known keys."""
 
     fields: tuple[FieldReader, ...]
     keys: frozenset[str]
 
 
 class EventFields(NamedTuple):
-    """The fields of an event; `inner` has the objects within the context, by key."""
+    """The fields of an event; `inner`: the objects within the context, by key."""
 
     identity: FieldGroup
     context: FieldGroup
@@ -81,7 +81,7 @@ _FIELDS_OF_UNKNOWN: Final = _fields_of(_UNKNOWN)
 class Examination:
     """An event, read field by field. `violations` and `warnings` are (field, rule) pairs.
 
-    An event may have any number of unknown fields: each list names the first MOST_UNKNOWN of them.
+    An event may have any number of unknown fields; each list names only the first MOST_UNKNOWN.
     """
 
     def __init__(self, document: Any, presets: frozenset[str], latest_ms: int) -> None:

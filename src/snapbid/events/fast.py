@@ -1,8 +1,8 @@
-"""The fast path of a valid event: a typed decode, the few checks beyond types, and an encode.
+"""The fast path for valid events: a typed decode, the few checks beyond types, and an encode.
 
-It takes events that have only fields of the catalog, none of them null; `examine` decides on all
-others. It exists because such an event costs a third of an examination
-(`bench/micro/test_events.py`: the batch and the single event).
+It takes events with only fields of the catalog, none of them null; `examine` decides on all others.
+It exists because such an event costs a third of an examination (`bench/micro/test_events.py`: the
+batch and the single event).
 
 The structs are a tagged union on `event`. They are strict: an unknown field, a null in a required
 field or an integral float as a time fails the decode. Their fields are in sorted order, so that the
@@ -42,8 +42,8 @@ def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> Accepted
     """Read an event dated `latest_ms` or earlier; None if this path does not take it.
 
     `raw` is UTF-8 without the escapes of `strict_json.SUSPECT`. If it has as many colons as the
-    canonical envelope, no key occurs twice: each key is followed by a colon, and strings keep
-    theirs. A null would add a colon too, so events with one are not tried.
+    canonical envelope, no key occurs twice, since each key is followed by a colon and strings keep
+    theirs. A null would add a colon too, so events with nulls are not tried.
     """
     if raw.find(b"null") >= 0:  # `in` looks for bytes as for a number first, and raises within
         return None

@@ -15,7 +15,7 @@ PRESETS: Final = (CORE, IGAMING)
 MAX_TEXT: Final = 1024
 MIN_MS: Final = 10**12
 MAX_MS: Final = 10**13 - 1
-"""Times have 13 digits: 2001-09-09 to 2286-11-20."""
+"""Bounds of times, which have 13 digits: 2001-09-09 to 2286-11-20."""
 
 MAX_EXACT: Final = 2**53
 """Whole numbers of the catalog up to this limit are integers; beyond, they are doubles."""
@@ -24,7 +24,7 @@ Unit = Literal["ms", "minutes", "days"]
 
 
 class Kind(StrEnum):
-    """The kind of a value: it decides the JSON type and the validation."""
+    """The kind of a value, which decides its JSON type and its validation."""
 
     TEXT = "text"
     CHOICE = "choice"
@@ -54,11 +54,11 @@ class Level(StrEnum):
 
 
 class Field(Struct, frozen=True, kw_only=True):
-    """A field of an event; `path` is its full path, such as `context.privacy.email_hash`.
+    """A field of an event; `path`: its full path, such as `context.privacy.email_hash`.
 
-    `values` are the accepted spellings of a choice, `stored` maps aliases among them to the
-    spelling that is stored, `deprecated` ones are accepted with a warning. `identifies`: whose id
-    the value is, by which a person can be forgotten.
+    `values`: the accepted spellings of a choice; `stored` maps aliases among them to the spelling
+    that is stored; those in `deprecated` are accepted with a warning. `identifies`: whom the value
+    identifies, for forgetting persons.
     """
 
     path: str
@@ -75,7 +75,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def stored_forms(self) -> dict[str, str]:
-        """Map each accepted spelling of a choice to the stored one."""
+        """Map each accepted spelling of a choice to its stored spelling."""
         return {value: self.stored.get(value, value) for value in self.values}
 
     @property
@@ -90,12 +90,12 @@ class Field(Struct, frozen=True, kw_only=True):
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """An event of the catalog; `fields` are its own, without the base properties.
+    """An event of the catalog; `fields`: its own, without the base properties.
 
-    App `lifecycle` events need only one of the two user ids. `key` is the context field that
-    identifies the event for deduplication. `required_with` maps a field to those that require it. A
-    conversion is worth the amount `value`, minus that amount if it is a `cost`, and nothing if the
-    context field `free` is true.
+    App `lifecycle` events need only one of the two user ids. `key`: the context field that
+    identifies the event for deduplication. `required_with` maps a field to the fields that require
+    it. A conversion is worth the amount `value`, minus that amount if it is a `cost`, and nothing
+    if the context field `free` is true.
     """
 
     name: str
@@ -133,7 +133,7 @@ class Event(Struct, frozen=True, kw_only=True):
         return (ip, *self.fields, *hashes)
 
     def context_objects(self) -> dict[str, list[Field]]:
-        """The same fields by their object: `context` itself, and objects within it by key."""
+        """Context fields by the object that holds them: `context`, and objects within it by key."""
         objects: dict[str, list[Field]] = {}
         for field in self.context_fields():
             objects.setdefault(field.parent.rpartition(".")[2], []).append(field)

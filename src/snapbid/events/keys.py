@@ -1,6 +1,6 @@
-"""Look-up of a request's API key in a worker (contract 7).
+"""Lookup of a request's API key in a worker (contract 7).
 
-Workers know keys only by their SHA-256: a request's key is hashed and looked up by its hash, and
+Workers know only the SHA-256 of each key: a request's key is hashed and looked up by its hash, and
 the hashes are compared in constant time.
 """
 
@@ -14,7 +14,7 @@ from snapbid.events.outcomes import Product
 
 
 class ApiKey(NamedTuple):
-    """A valid key; `digest` is its SHA-256, `rate_key` the Redis key that counts its requests.
+    """A valid key; `digest`: its SHA-256; `rate_key`: the Redis key that counts its requests.
 
     `rate` and `events` limit its requests and events in a rolling minute.
     """
@@ -40,7 +40,7 @@ class ApiKeys:
         }
 
     def find(self, given: bytes) -> ApiKey | None:
-        """Find the key of a request; None if it was not issued or is revoked."""
+        """Find the key of a request; None if it was never issued, or is revoked."""
         digest = sha256(given).digest()
         key = self._keys.get(digest)
         return key if key is not None and hmac.compare_digest(key.digest, digest) else None

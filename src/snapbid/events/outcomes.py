@@ -4,7 +4,7 @@ The canonical envelope is the JSON `{"event":…,"timestamp":…,"identity":{…
 without whitespace. The keys of `identity`, of `context` and of every object in it are sorted by
 code point, known fields are never null, every value has its stored form, and integral numbers up to
 2^53 have no fraction. Two requests with the same event therefore have the same bytes, so a retry
-gets the same `eventId` without a look-up.
+gets the same `eventId` without a lookup.
 """
 
 from hashlib import sha256
@@ -17,7 +17,7 @@ from snapbid.events.fields import CORE
 from snapbid.events.rulebook import FieldFinding, RejectedEvent
 
 ID_PREFIX: Final = "ev1-"
-"""Changes whenever the derivation of ids does."""
+"""Changes whenever the derivation of ids changes."""
 
 _ID_DIGITS: Final = 32
 ID_LENGTH: Final = len(ID_PREFIX) + _ID_DIGITS
@@ -90,9 +90,9 @@ def accepted(
     envelope: bytes,
     key: str | None,
 ) -> AcceptedEvent:
-    """Build the accepted event of an envelope. `ids` are those of `AcceptedEvent`, in its order.
+    """Build the accepted event from its envelope. `ids`: the ids of `AcceptedEvent`, in its order.
 
-    `key` is the transaction's or bonus's id; None if the whole envelope identifies the event.
+    `key`: the id of the transaction or bonus; None if the whole envelope identifies the event.
     Product, event and key cannot contain U+0000, which therefore separates them.
     """
     unique = envelope if key is None else key.encode()

@@ -4,7 +4,7 @@ It is recognised by its key, in any of the spellings that partners use (`phoneNu
 `email_address`, `user.e-mail`), or by a value or key that is an email address. Flags under such a
 key (`email: true`, a channel's consent) reveal nothing about a person, and are kept.
 
-Also the ids by which a person is known in an event, and can be forgotten.
+Also finds the ids that identify a person in an event, so that the person can be forgotten.
 """
 
 import re
@@ -20,7 +20,7 @@ email phone phone_number first_name last_name full_name date_of_birth dob passpo
 national_id
 """
 PLAINTEXT_KEYS: Final = frozenset(_PLAINTEXT.split())
-"""Keys of personal data, refused in `context` and `context.privacy` whatever their value."""
+"""Keys of personal data, refused in `context` and `context.privacy` whatever their values."""
 
 _NUMBER: Final = "(number|num|no|nr)?"
 _SPELLINGS: Final = re.compile(
@@ -61,7 +61,7 @@ def _is_short_key(key: str) -> bool:
 
 
 def is_email(text: str) -> bool:
-    """Whether the whole text is an email address, perhaps with a name or `mailto:`."""
+    """Whether the whole text is an email address, possibly with a name or `mailto:`."""
     if "@" not in text or len(text) > 1024:
         return False
     found = _EMAIL.fullmatch(text.strip())
@@ -85,8 +85,8 @@ def is_unhashed(text: str) -> bool:
 def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | None, str]]:
     """Yield the ids of persons in a context, with what each identifies.
 
-    These are the catalog's fields that hold one, in any event, and every text that is in no field
-    of the catalog, of which nobody knows what it identifies (None).
+    These are the catalog's fields that hold ids, in any event, and every text outside the catalog's
+    fields; what such a text identifies is unknown (None).
     """
     if isinstance(value, dict):
         for key, member in value.items():
@@ -101,7 +101,7 @@ def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | Non
 
 
 def is_plaintext(key: str, value: Any) -> bool:
-    """Whether a member of an object is personal data itself, by its key or as an email address."""
+    """Whether a member of an object is itself personal data, by its key or as an email address."""
     if is_email(key) or (isinstance(value, str) and is_email(value)):
         return True
     return is_key(key) and _says_something(value)

@@ -81,7 +81,7 @@ STATUSES: Final = {
     UNKNOWN_EVENT_TYPE: 422,
     EVENT_DISABLED: 422,
 }
-"""Error code of a refusal -> HTTP status."""
+"""HTTP status for each error code of a refusal."""
 
 
 class FieldFinding(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -131,7 +131,8 @@ def findings_of(
 
 
 def code_of(violations: list[FieldFinding]) -> str:
-    """Choose the error code: of invalid fields, else an unknown event, else a disabled one."""
+    """Choose the error code: invalid fields come first, then an unknown event, then a disabled
+    one."""
     rules = {violation.rule for violation in violations}
     if rules - {"unknown_event", "event_disabled"}:
         return VALIDATION_ERROR

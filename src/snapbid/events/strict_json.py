@@ -2,7 +2,7 @@
 
 A whole body is refused (`malformed_json`) for invalid UTF-8, NaN or Infinity, a duplicate key in an
 object, U+0000, lone surrogates, or nesting deeper than `MAX_DEPTH`. A leading byte order mark is
-skipped. The reason names the byte of a syntax error, counted from 0, and in a batch the event
+skipped. The message names the byte of a syntax error, counted from 0, and in a batch the event
 (`locate`). Numbers beyond the range of a double become infinite, so that the field can be named;
 integers beyond 64 bits become the nearest double.
 """
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, defstruct
 
 MAX_DEPTH: Final = 32
-"""Nesting of objects and lists, the envelope included; the array of a batch does not count."""
+"""The deepest nesting of objects and lists, envelope included; a batch's array does not count."""
 
 MARK: Final = b"\xef\xbb\xbf"
 """The byte order mark in UTF-8."""

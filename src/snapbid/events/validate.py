@@ -80,7 +80,7 @@ class _EventReader:
 def read_single(
     body: bytes, product: Product, now_ms: int, *, test: bool = False
 ) -> SingleResult | RefusedRequest:
-    """Read one envelope; `test` only adds warnings."""
+    """Read one envelope; `test` merely adds warnings."""
     try:
         reader = _EventReader(body, product, now_ms, test=test)
         event = reader.read(reader.body)
@@ -97,7 +97,7 @@ def read_single(
 def read_batch(
     body: bytes, product: Product, now_ms: int, *, lenient: bool = False, test: bool = False
 ) -> BatchResult | RefusedRequest:
-    """Read an array of 1 to 600 envelopes, all or nothing.
+    """Read an array of 1 to 600 envelopes, all or none.
 
     With `lenient` or `test` the result lists valid and rejected events; `test` adds warnings. A
     body that is not such an array, or is malformed in any event, is always refused.

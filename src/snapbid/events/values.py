@@ -1,7 +1,7 @@
 """Checks of field values by kind, and their stored forms (contract 7).
 
-The functions on single texts serve both `fast` and `examine`; `reader_of` builds the reader of a
-field for `examine`, which names the broken rule.
+The functions for single texts serve both `fast` and `examine`; `reader_of` builds a field's reader
+for `examine`, which names the broken rule.
 """
 
 import math
@@ -34,7 +34,7 @@ calling_code = calling_codes.calling_code
 
 
 def is_ip(text: str) -> bool:
-    """Whether a text is a dotted-decimal IPv4 address, or an IPv6 address without a zone."""
+    """Whether a text is a dotted-decimal IPv4 address or an IPv6 address without a zone."""
     try:
         socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
     except (OSError, ValueError):
@@ -59,7 +59,7 @@ def read_hash(text: str) -> tuple[str | None, str]:
 
 
 def normalise_number(number: float) -> float:
-    """Convert a finite number to its stored form: integral ones up to 2^53 are integers."""
+    """Convert a finite number to its stored form: integral numbers up to 2^53 become integers."""
     if abs(number) > MAX_EXACT:
         return float(number)
     return int(number) if number == int(number) else number
