@@ -1,13 +1,13 @@
 """Absorbs the ledger's counters into the counted rows of the report tables (contract 5).
 
-Counters in Redis are cumulative. The value absorbed of each is kept beside the report tables, and
+Counters in Redis are cumulative. The absorbed value of each is kept beside the report tables, and
 both change in one statement, so absorbing the same counters again changes nothing.
 
-A source is one segment of a shard's data set, that is, the counters of one run of Redis. They may
-decrease when bids are rolled back. Once the ledger turns out to hold an older copy of its data, the
-sources of that time are outdated: from then on the lower of two values is the older one.
+A source is one run of a shard's data set: the counters of one run of Redis. They may decrease when
+bids are rolled back. Once the ledger turns out to hold an older copy of its data, the sources of
+that time are outdated: from then on the lower of two values is the older one.
 
-Impressions count for the family to which a descriptor belongs on their day (ssp_family).
+Impressions count for the family that a descriptor belongs to on their day (ssp_family).
 
 The differences of several sources are summed first, so that each row of the report tables is
 written once.
@@ -45,7 +45,7 @@ class SourceCounters(NamedTuple):
 
 
 class GrownCount(NamedTuple):
-    """How much a count of an SSP has grown.
+    """The growth of an SSP's count.
 
     `kind` is `w`, `i`, `l` (code -1: without a reason), or `n` with the anomaly's code.
     """
@@ -56,9 +56,9 @@ class GrownCount(NamedTuple):
 
 
 class Absorbed(NamedTuple):
-    """The number of changed counters, and the indices of those of an unknown SSP or campaign.
+    """How many counters changed, and the indices of those with an unknown SSP or campaign.
 
-    Indices run on from one source to the next. `grown` has the growth of each SSP's wins, billing
+    Indices continue from one source to the next. `grown`: the growth of each SSP's wins, billing
     notices, losses and anomalies.
     """
 
@@ -66,7 +66,7 @@ class Absorbed(NamedTuple):
     unknown: list[int]
     grown: Mapping[GrownCount, int] = {}
     is_stored: bool = True
-    """Whether the numbers of the batches were stored as well."""
+    """Whether the batch numbers were stored as well."""
 
 
 _INCOMING: Final = """
@@ -207,7 +207,7 @@ where a.value is distinct from i.value
 async def source_of(
     connection: asyncpg.Connection, epoch: str, segment: str, shard: int, today: datetime.date
 ) -> int:
-    """Return the source number of a shard's segment, assigning one if the segment is new."""
+    """Return the source number of a shard's run, assigning one to a new run."""
     return int(
         await connection.fetchval(
             "insert into drain_source as s (epoch, segment, shard, seen_on)"
@@ -222,7 +222,7 @@ async def source_of(
 
 
 async def sources_of(connection: asyncpg.Connection, epoch: str, shard: int) -> dict[str, int]:
-    """Fetch the known segments of a shard's data set, with their source numbers."""
+    """Fetch the known runs of a shard's data set, with their source numbers."""
     rows = await connection.fetch(
         "select segment, source from drain_source where epoch = $1 and shard = $2", epoch, shard
     )
@@ -248,7 +248,7 @@ async def absorb(connection: asyncpg.Connection, read: Sequence[SourceCounters])
 async def differing(
     connection: asyncpg.Connection, source: int, counters: Sequence[CounterValue]
 ) -> list[int]:
-    """Return the indices of the counters that are not absorbed completely."""
+    """Return the indices of the counters that are not fully absorbed."""
     columns = _columns([SourceCounters(source, Batch(0, ""), counters)])
     rows = await connection.fetch(_DIFFERING, *columns)
     return [row["position"] - 1 for row in rows]
@@ -275,7 +275,8 @@ async def days_before(
 async def forget(
     connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
 ) -> None:
-    """Drop a day's absorbed values, after this generation of its counters was removed in Redis."""
+    """Drop a day's absorbed values once this generation of its counters has been removed from
+    Redis."""
     async with connection.transaction():
         await connection.execute(
             "delete from drain_absorbed where source = $1 and day = $2 and generation <= $3",
@@ -296,9 +297,9 @@ async def retire(
     unseen_since: datetime.date,
     today: datetime.date,
 ) -> int:
-    """Drop the absorbed values of the shard's long gone segments; return the number of segments.
+    """Drop the absorbed values of a shard's long gone runs; return how many runs.
 
-    If one comes back after all, its old counters add nothing: only days after today count.
+    If such a run returns after all, its old counters add nothing: only days after today count.
     """
     async with connection.transaction():
         retired = await connection.fetch(

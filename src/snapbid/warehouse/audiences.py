@@ -1,7 +1,7 @@
 """Audiences in the warehouse: definitions, what is counted of persons, and who is a member.
 
 A person and a member are keyed hashes (`campaigns.persons`). What events say about a person is
-stored in `person_…` tables; `refresh` derives from it in which audiences a member is. Writers hold
+stored in `person_…` tables; `refresh` derives from it which audiences a member is in. Writers hold
 the lock of the persons' product (`events.hold_products`).
 """
 
@@ -43,7 +43,7 @@ class Count(NamedTuple):
 
 
 class Restriction(NamedTuple):
-    """When a person last was blocked and unblocked, and refused and accepted marketing."""
+    """When a person was last blocked and unblocked, and last refused and accepted marketing."""
 
     person: int
     product: str
@@ -75,7 +75,7 @@ class Listed(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A row of what workers look up."""
+    """A row that workers look up."""
 
     member: int
     audience: int
@@ -84,7 +84,7 @@ class Member(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What the numbers in `audience_member` mean: ids of audiences, and products."""
+    """What the numbers in `audience_member` stand for: ids of audiences, and products."""
 
     audiences: dict[int, str]
     products: dict[int, str]
@@ -106,10 +106,10 @@ async def fetch_definitions(
 
 
 async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
-    """Add an audience, replacing one of its id; return its number, None if it is unchanged.
+    """Add an audience, or replace the one with its id; return its number, None if it is unchanged.
 
-    Needs a transaction with the locks of its product and of the one that it had. A new audience has
-    no members; one that is replaced keeps those that it had until they are counted again.
+    Requires a transaction with the locks of its product and of its former product. A new audience
+    has no members; a replaced one keeps its members until they are counted again.
     """
     fields = (
         audience.id,
@@ -130,12 +130,12 @@ async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
 async def add_list(
     connection: asyncpg.Connection, id: str, members: Sequence[int], page: int = 10_000
 ) -> int:
-    """Add an audience of these members, replacing one of its id; in pages, which others wait for.
+    """Add an audience of these members, or replace the one with its id; return how many members it
+    has.
 
-    Return the number of members, without forgotten ones.
-
-    Who was in it before leaves it at the end, so that nobody on both lists is ever out of it. If
-    this is interrupted, the audience has members of both; to repeat it sets that right.
+    Forgotten persons are left out. Works in pages, so that others need not wait long. Former
+    members leave at the end, so that nobody on both lists is ever left out. If this is interrupted,
+    the audience has members of both lists until it is repeated.
     """
     await connection.execute("select pg_advisory_lock($1, hashtext($2))", _LISTS, id)
     try:
@@ -166,12 +166,12 @@ async def _begin_list(connection: asyncpg.Connection, id: str) -> int:
 
 
 def pages(members: Sequence[int], page: int) -> Iterable[Sequence[int]]:
-    """Divide members into pages, each for a transaction of its own."""
+    """Divide members into pages, each for a separate transaction."""
     return (members[start : start + page] for start in range(0, len(members), page))
 
 
 async def fetch_members_of(connection: asyncpg.Connection, number: int) -> list[int]:
-    """Fetch who is in an audience now."""
+    """Fetch the present members of an audience."""
     rows = await connection.fetch(
         "select member from audience_member where audience = $1 and until > now()", number
     )
@@ -179,7 +179,7 @@ async def fetch_members_of(connection: asyncpg.Connection, number: int) -> list[
 
 
 async def fetch_product(connection: asyncpg.Connection, id: str) -> str | None:
-    """Fetch the product whose events an audience counts, None if it is a list or unknown."""
+    """Fetch the product whose events an audience counts; None if it is a list or unknown."""
     product: str | None = await connection.fetchval(
         "select product from audience where id = $1", id
     )
@@ -187,7 +187,7 @@ async def fetch_product(connection: asyncpg.Connection, id: str) -> str | None:
 
 
 async def remove(connection: asyncpg.Connection, id: str) -> bool:
-    """Remove an audience; return whether there was one. Needs a transaction."""
+    """Remove an audience; return whether there was one. Requires a transaction."""
     number = await connection.fetchval("delete from audience where id = $1 returning number", id)
     if number is None:
         return False
@@ -209,7 +209,8 @@ where product = {product} and event = {event}
 
 
 async def open_events(connection: asyncpg.Connection, audience: Audience) -> None:
-    """Open the stored events that may count for an audience. Needs the lock of its product."""
+    """Open a cursor on the stored events that may count for an audience. Requires its product's
+    lock."""
     quoted = {
         name: await connection.fetchval("select quote_literal($1::text)", value)
         for name, value in (("product", audience.product), ("event", audience.event))
@@ -218,17 +219,17 @@ async def open_events(connection: asyncpg.Connection, audience: Audience) -> Non
 
 
 async def fetch_events(connection: asyncpg.Connection, count: int) -> list[EventRow]:
-    """Fetch the next of the events that were opened."""
+    """Fetch the next page of the opened events."""
     return [EventRow(*row) for row in await connection.fetch(f"fetch {count} from audience_events")]
 
 
 async def close_events(connection: asyncpg.Connection) -> None:
-    """Close the events that were opened."""
+    """Close the cursor of `open_events`."""
     await connection.execute("close audience_events")
 
 
 async def fetch_listed(connection: asyncpg.Connection) -> list[Listed]:
-    """Fetch all audiences with the number of their members."""
+    """Fetch all audiences, each with its number of members."""
     rows = await connection.fetch(
         "select id, product, event, within_days, at_least, min_amount_usd, (select count(*)"
         " from audience_member where audience = number and until > now()) as members, added_at"
@@ -410,7 +411,7 @@ where m.until <> excluded.until
 async def alias(
     connection: asyncpg.Connection, pairs: Collection[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Record which persons are behind anonymous ids, the last seen last; return the new pairs."""
+    """Record the persons behind anonymous ids, the last seen last; return the new pairs."""
     anonymous = [each for each, _ in pairs]
     shared = [each for each, count in Counter(anonymous).items() if count > 1]
     rows = await connection.fetch(_ALIAS, anonymous, [person for _, person in pairs], shared)
@@ -420,7 +421,7 @@ async def alias(
 async def fetch_aliases(
     connection: asyncpg.Connection, anonymous: Iterable[int]
 ) -> list[tuple[int, int]]:
-    """Fetch who is behind anonymous ids, as (anonymous, person), the last ones seen last."""
+    """Fetch the persons behind anonymous ids, as (anonymous, person) pairs, the last seen last."""
     rows = await connection.fetch(
         "select anonymous, person from unnest($1::bigint[]) as i (anonymous) cross join lateral"
         " (select person, seen_at from person_alias where anonymous = i.anonymous"
@@ -442,7 +443,7 @@ async def fetch_links(connection: asyncpg.Connection, persons: Iterable[int]) ->
 async def link(
     connection: asyncpg.Connection, links: Collection[Link]
 ) -> tuple[set[int], set[int]]:
-    """Link persons with members; return the persons with new links, and members they have lost."""
+    """Link persons with members; return the persons with new links, and the members they lost."""
     rows = await connection.fetch(_LINK, *map(list, zip(*links, strict=True)), KEPT_LINKS)
     persons = {row["person"] for row in rows}
     lost = await connection.fetch(_UNLINK, list(persons), LINKS) if persons else []
@@ -450,7 +451,7 @@ async def link(
 
 
 async def take_counts(connection: asyncpg.Connection, persons: Iterable[int]) -> list[Count]:
-    """Remove what was counted of persons, and return it."""
+    """Remove and return what was counted of persons."""
     rows = await connection.fetch(
         "delete from person_audience where person = any($1) returning person, audience, times",
         list(persons),
@@ -459,13 +460,13 @@ async def take_counts(connection: asyncpg.Connection, persons: Iterable[int]) ->
 
 
 async def count(connection: asyncpg.Connection, counts: Sequence[Count]) -> None:
-    """Count events of persons; in any order."""
+    """Count events of persons, in any order."""
     if counts:
         await connection.execute(_COUNT, *map(list, zip(*counts, strict=True)))
 
 
 async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restriction]) -> None:
-    """Record when persons were restricted and admitted; the last time of each counts."""
+    """Record when persons were restricted and released; the latest time of each counts."""
     if restrictions:
         columns = tuple(map(list, zip(*restrictions, strict=True)))
         await connection.execute(_EXCLUSIONS, columns[1])
@@ -474,7 +475,7 @@ async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restri
 
 
 async def fetch_restricted(connection: asyncpg.Connection, persons: Iterable[int]) -> set[int]:
-    """Fetch to whom of these persons their product must not advertise."""
+    """Fetch those of these persons to whom their product must not advertise."""
     rows = await connection.fetch(
         "select person from person_restriction where person = any($1) and holds", list(persons)
     )
@@ -482,14 +483,14 @@ async def fetch_restricted(connection: asyncpg.Connection, persons: Iterable[int
 
 
 async def hold(connection: asyncpg.Connection) -> None:
-    """Take the lock on members until the transaction ends; always the last lock taken."""
+    """Lock members until the transaction ends; must be the last lock taken."""
     await connection.execute("select audience_lock()")
 
 
 async def refresh(
     connection: asyncpg.Connection, persons: Iterable[int], members: Iterable[int] = ()
 ) -> None:
-    """Recompute the audiences of the members of these persons, and of these members."""
+    """Recompute the audiences of these members, and of the members of these persons."""
     linked = {link.member for link in await fetch_links(connection, persons)}
     if affected := sorted(linked.union(members)):
         await hold(connection)
@@ -497,7 +498,7 @@ async def refresh(
 
 
 async def fetch_known(connection: asyncpg.Connection, hashes: Iterable[int]) -> set[int]:
-    """Fetch which of these hashes of persons and members anything is stored of."""
+    """Fetch those hashes, of persons and members, for which anything is stored."""
     rows = await connection.fetch(_KNOWN, list(hashes))
     return {row["hash"] for row in rows}
 
@@ -505,7 +506,7 @@ async def fetch_known(connection: asyncpg.Connection, hashes: Iterable[int]) -> 
 async def count_excluded(
     connection: asyncpg.Connection, persons: Iterable[int], members: Iterable[int]
 ) -> int:
-    """Count who is restricted of these persons, and of those known by these members."""
+    """Count the restricted persons among these, and among those known by these members."""
     counted: int = await connection.fetchval(_EXCLUDED, list(persons), list(members))
     return counted
 
@@ -513,9 +514,9 @@ async def count_excluded(
 async def erase(
     connection: asyncpg.Connection, persons: Collection[int], members: Collection[int]
 ) -> int:
-    """Erase what is known of persons and members; return the number of rows removed.
+    """Erase what is known of persons and members; return how many rows were removed.
 
-    Needs a transaction. The members of an operator's own lists are erased, too.
+    Requires a transaction. The members of an operator's own lists are erased too.
     """
     listed = list(persons)
     rows = await connection.fetch(
@@ -552,7 +553,7 @@ delete from {table} where ctid = any(array(
 
 
 async def fetch_longest_window(connection: asyncpg.Connection) -> int:
-    """Fetch for how many days, at most, a click or an event of a person counts for anything."""
+    """Fetch the most days for which a click, or an event of a person, can count for anything."""
     days: int = await connection.fetchval(
         "select greatest($1, (select max(attribution_days) from campaign),"
         " (select max(within_days) from audience))",
@@ -562,9 +563,9 @@ async def fetch_longest_window(connection: asyncpg.Connection) -> int:
 
 
 async def discard(connection: asyncpg.Connection, days: int) -> int:
-    """Delete some rows that ended KEPT_DAYS ago, and ids of persons that were last seen `days` ago.
+    """Delete some rows that ended KEPT_DAYS ago, and ids of persons last seen `days` ago.
 
-    Return their number, 0 when none is left.
+    Return how many, 0 when none is left.
     """
     deleted = 0
     for table in ("person_link", "person_alias"):
@@ -591,7 +592,7 @@ async def fetch_revision(connection: asyncpg.Connection) -> int:
 
 
 async def fetch_names(connection: asyncpg.Connection) -> Names:
-    """Fetch what the numbers of audiences mean."""
+    """Fetch what the numbers of audiences stand for."""
     rows = await connection.fetch("select number, id, product from audience")
     return Names(
         {row["number"]: row["id"] for row in rows if row["id"] is not None},
@@ -600,7 +601,7 @@ async def fetch_names(connection: asyncpg.Connection) -> Names:
 
 
 async def fetch_present(connection: asyncpg.Connection, listed: Iterable[int]) -> list[Member]:
-    """Fetch in which audiences these members are now, in order."""
+    """Fetch the audiences that these members are in now, in order."""
     rows = await connection.fetch(
         "select member, audience, until, revision from audience_member"
         " where member = any($1) and until > now() order by member, audience",
@@ -619,7 +620,7 @@ async def fetch_members(connection: asyncpg.Connection, revision: int) -> list[M
 
 
 async def record_base(connection: asyncpg.Connection) -> str:
-    """Record that a base of the members was made, for two days at least; return its id."""
+    """Record, for at least two days, that a base of the members was made; return its id."""
     await connection.execute(
         f"delete from audience_base where made_at < now() - interval '{KEPT_DAYS} days'"
     )
@@ -628,7 +629,7 @@ async def record_base(connection: asyncpg.Connection) -> str:
 
 
 async def has_base(connection: asyncpg.Connection, id: str) -> bool:
-    """Return whether a base was made of this warehouse, in a state that it has been in."""
+    """Return whether a base was made from this warehouse, in a state that it has been in."""
     has: bool = await connection.fetchval(
         "select exists (select from audience_base where id = $1::text::uuid)", id
     )

@@ -1,7 +1,7 @@
 """The audit trail: who changed which SSP, campaign, product, key or token, and when.
 
 Triggers write it (`schema/0001_baseline.sql`) in the transaction of the change, for plain SQL as
-well. Programs that connect by `connect` are named in it with their system user.
+well. Programs that connect with `connect` are recorded with their system user.
 """
 
 import os
@@ -20,12 +20,12 @@ Kind = Literal["ssp", "campaign", "product", "key", "token", "creative", "person
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """One change, or with `object` None one statement that changed `count` objects.
+    """One change, or, if `object` is None, one statement that changed `count` objects.
 
-    `actor` is the system user as the program stated it, None for plain SQL; `role` is the database
-    role that PostgreSQL has checked; `address` is the client's, None on a Unix socket. `detail`
+    `actor`: the system user as stated by the program, None for plain SQL; `role`: the database
+    role, which PostgreSQL has verified; `address`: the client's, None on a Unix socket. `detail`
     maps each changed field to [before, after], or to null where these are long; in an entry for
-    many campaigns, `revisions` has their first and last.
+    many campaigns, `revisions` has the first and the last.
     """
 
     id: int
@@ -42,7 +42,8 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
 
 def this_user() -> str:
-    """The system user of this process and its machine, `root@host (sudo by alice)`."""
+    """Return the system user of this process and its machine, such as `root@host (sudo by
+    alice)`."""
     uid = os.getuid()
     try:
         name = pwd.getpwuid(uid).pw_name
@@ -53,7 +54,7 @@ def this_user() -> str:
 
 
 async def connect(dsn: str, application: str) -> asyncpg.Connection:
-    """Connect so that changes are recorded as this application's and this user's."""
+    """Connect so that changes are recorded with this application and user."""
     named = {"application_name": application}
     connection = await asyncpg.connect(dsn, server_settings=named, timeout=unavailable.CONNECT_S)
     try:
@@ -92,8 +93,8 @@ async def fetch(
 ) -> list[AuditEntry]:
     """Fetch the newest entries, oldest first; `since` is included, `until` is not.
 
-    For a campaign's id, of a deleted one too, this includes entries for many campaigns: each may
-    have changed this one.
+    For a campaign's id, even a deleted one, this includes entries for many campaigns, each of which
+    may have changed this one.
     """
     rows = await connection.fetch(
         "select id, at, kind, object, action, count, detail, actor, role, application, address"

@@ -11,7 +11,7 @@ _LOCK: Final = 0x536E_6170_4261_7365  # "SnapBase"
 
 
 class StoredBase(msgspec.Struct, frozen=True):
-    """A stored base of `size` bytes, usable by programs with the same layout."""
+    """A stored base of `size` bytes, for programs with the same layout."""
 
     layout: str
     warehouse: str
@@ -23,7 +23,7 @@ class StoredBase(msgspec.Struct, frozen=True):
 
 
 async def lock(connection: asyncpg.Connection, layout: str, timeout_s: float) -> bool:
-    """Acquire the lock for building a base of that layout; False after the timeout.
+    """Acquire the lock for building a base in that layout; False after the timeout.
 
     The lock ends with the connection.
     """
@@ -51,7 +51,7 @@ async def count_publishers(connection: asyncpg.Connection) -> int:
 async def find(
     connection: asyncpg.Connection, layout: str, warehouse: str
 ) -> tuple[int, StoredBase] | None:
-    """Find the newest base of a warehouse in that layout, with its id."""
+    """Find the newest base of a warehouse in that layout, and its id."""
     row = await connection.fetchrow(
         "select id, layout, warehouse, revision, campaigns, size, sha256, built_by"
         " from catalog_base where layout = $1 and warehouse = $2 order by revision desc limit 1",
@@ -65,14 +65,15 @@ async def find(
 
 
 async def read(connection: asyncpg.Connection, id: int) -> AsyncGenerator[bytes]:
-    """Read the parts of a base in order, one at a time; needs a transaction with one snapshot."""
+    """Read the parts of a base one at a time, in order; requires a transaction with one
+    snapshot."""
     query = "select content from catalog_base_part where base = $1 order by number"
     async for row in connection.cursor(query, id, prefetch=1):
         yield row["content"]
 
 
 async def replace(connection: asyncpg.Connection, base: StoredBase, parts: Iterable[bytes]) -> None:
-    """Store a base, replacing earlier ones of its layout and those of other warehouses."""
+    """Store a base, replacing earlier ones in its layout and those of other warehouses."""
     async with connection.transaction():
         await connection.execute(
             "delete from catalog_base where layout = $1 or warehouse <> $2"

@@ -2,7 +2,7 @@
 
 A document is stored and fetched as JSON text, its normalised form as bytes; `campaigns` interprets
 them. Each change gives a campaign a new revision, a number that only grows, and a deleted campaign
-leaves its id and a revision behind: so a reader can fetch what has changed since the last revision
+leaves its id and a revision behind, so a reader can fetch what has changed since the last revision
 it saw.
 """
 
@@ -21,7 +21,7 @@ class UnknownCampaignError(LookupError):
 
 
 class ImportCounts(msgspec.Struct, frozen=True):
-    """The numbers of campaigns that an import added, changed and left unchanged."""
+    """How many campaigns an import added, changed and left unchanged."""
 
     added: int
     changed: int
@@ -31,7 +31,7 @@ class ImportCounts(msgspec.Struct, frozen=True):
 class CampaignRow(NamedTuple):
     """A campaign to load into the catalog.
 
-    `content` is the normalised form if `is_normalised`, else the document in UTF-8; `number` and
+    `content`: the normalised form if `is_normalised`, otherwise the document in UTF-8; `number` and
     `created_at_ms` are as in `StoredCampaign`.
     """
 
@@ -44,12 +44,12 @@ class CampaignRow(NamedTuple):
 
 
 class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
-    """A campaign; `document` is its JSON, whose "status" is the current status.
+    """A campaign; `document`: its JSON, whose "status" is the current status.
 
     `number` belongs to the id and is never reused, even after the campaign is deleted;
-    `created_at_ms` is when it was first imported (UTC epoch ms). `normalised` is the form that the
-    import has stored under a version of the `rules`; None if the document was written by plain SQL,
-    or if the form was not fetched.
+    `created_at_ms`: when it was first imported (UTC epoch ms). `normalised`: the form that the
+    import stored under a version of the `rules`; None if the document was written by plain SQL, or
+    the form was not fetched.
     """
 
     id: str
@@ -62,7 +62,7 @@ class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
     rules: int | None = None
 
     def row(self, rules: int) -> CampaignRow:
-        """The row to load, under this version of the rules."""
+        """The row to load under this version of the rules."""
         form = self.normalised if self.rules == rules else None
         content = self.document.encode() if form is None else form
         active = self.status == "active"
@@ -83,7 +83,8 @@ class WarehouseState(msgspec.Struct, frozen=True):
     """The warehouse's name, its newest revision, and its number of campaigns.
 
     Revisions under the same name form one history. A warehouse that was recreated, or restored from
-    a backup, has another name, even in the same database: its tables are in other files.
+    a backup, has a different name, even in the same database, since its tables are in different
+    files.
     """
 
     warehouse: str
@@ -115,8 +116,8 @@ async def replace_many(
     """Add or replace campaigns, all or none.
 
     Each is (id, JSON document) or, with `rules`, (id, JSON document, its normalised form under that
-    version of the rules). Ids must be unique. An unchanged document keeps its revision. The
-    documents are consumed one by one; what their iterator raises ends the import.
+    version of the rules). Ids must be unique. An unchanged document keeps its revision. Documents
+    are consumed one by one; an error raised by their iterator ends the import.
     """
     async with connection.transaction():
         await connection.execute(
@@ -152,7 +153,7 @@ async def replace_many(
 
 
 async def set_status(connection: asyncpg.Connection, campaign: str, status: Status) -> bool:
-    """Pause or resume one campaign; False if it had that status already.
+    """Pause or resume one campaign; False if it already had that status.
 
     Raises UnknownCampaignError.
     """
@@ -169,7 +170,7 @@ async def set_status(connection: asyncpg.Connection, campaign: str, status: Stat
 
 
 async def delete(connection: asyncpg.Connection, campaign: str) -> None:
-    """Delete one campaign; its figures stay. Raises UnknownCampaignError."""
+    """Delete one campaign; its figures are kept. Raises UnknownCampaignError."""
     async with connection.transaction():
         await connection.execute("select catalog_lock()")
         deleted = await connection.fetchval(
@@ -180,7 +181,7 @@ async def delete(connection: asyncpg.Connection, campaign: str) -> None:
 
 
 async def fetch_all(connection: asyncpg.Connection) -> AsyncGenerator[StoredCampaign]:
-    """Fetch all campaigns of one snapshot, ordered by id, a thousand at a time."""
+    """Fetch all campaigns from one snapshot, ordered by id, a thousand at a time."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         async for row in connection.cursor(f"select {_COLUMNS} {_FROM} order by id", prefetch=1000):
             yield StoredCampaign(*row)
@@ -189,10 +190,10 @@ async def fetch_all(connection: asyncpg.Connection) -> AsyncGenerator[StoredCamp
 async def copy_all(
     connection: asyncpg.Connection, rules: int | None, take: Callable[[list[CampaignRow]], None]
 ) -> None:
-    """Pass on all campaigns, unordered, in lists as they arrive; needs a transaction.
+    """Pass on all campaigns, unordered, in lists as they arrive; requires a transaction.
 
     The content is the form normalised under these rules, if there is one; if `rules` is None it is
-    always the document. PostgreSQL works ahead by what the socket buffers, in parallel with us.
+    always the document. PostgreSQL works ahead, in parallel, as far as the socket buffers.
     """
 
     async def read(data: bytes) -> None:
@@ -258,7 +259,7 @@ async def fetch_some(connection: asyncpg.Connection, ids: Sequence[str]) -> list
 
 
 async def fetch_naming(connection: asyncpg.Connection, audience: str) -> list[str]:
-    """Fetch the ids of the campaigns that name an audience."""
+    """Fetch the ids of campaigns that name an audience."""
     rows = await connection.fetch(
         "select id from campaign where jsonb_path_exists("
         "document, '$.targeting.audience.*[*] ? (@ == $id)', jsonb_build_object('id', $1::text))"

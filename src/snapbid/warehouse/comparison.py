@@ -1,6 +1,6 @@
 """Compares what the warehouse keeps twice, for the self-audit (contract 11).
 
-Each query reads one snapshot, and returns only rows that differ: what, and the two figures.
+Each query reads one snapshot, and returns only rows that differ: the subject and the two figures.
 """
 
 import datetime
@@ -161,7 +161,7 @@ order by what limit {MOST}
 
 
 class Spend(NamedTuple):
-    """What a campaign has spent, in nano-USD; `may_be_late`: today on bids of yesterday as well."""
+    """A campaign's spend in nano-USD; `may_be_late`: `today` may include yesterday's bids."""
 
     campaign: str
     total: int
@@ -178,7 +178,7 @@ class CampaignDay(NamedTuple):
 
 
 class Differing(NamedTuple):
-    """Two figures of a day that should be the same."""
+    """Two figures for a day that should be equal."""
 
     day: datetime.date
     what: str
@@ -187,7 +187,7 @@ class Differing(NamedTuple):
 
 
 async def compare_reports(connection: asyncpg.Connection) -> list[Differing]:
-    """Compare the report tables with the counters that the drain has absorbed into them."""
+    """Compare the report tables with the counters absorbed into them by the drain."""
     return _differing(await connection.fetch(_REPORTS))
 
 
@@ -199,14 +199,14 @@ async def compare_campaigns(
 
 
 async def fetch_spend(connection: asyncpg.Connection, today: datetime.date) -> dict[int, Spend]:
-    """Fetch the spend of all campaigns by number, deleted ones included."""
+    """Fetch the spend of all campaigns by number, including deleted ones."""
     return {number: Spend(*spend) for number, *spend in await connection.fetch(_SPEND, today)}
 
 
 async def fetch_absorbed(
     connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
 ) -> dict[tuple[str, int, int], int]:
-    """Fetch the absorbed values of a run's day, by kind, number and reason."""
+    """Fetch a run's absorbed values for a day, by kind, number and reason."""
     rows = await connection.fetch(_ABSORBED, source, day, generation)
     return {(row["kind"], row["number"], row["reason"]): row["value"] for row in rows}
 

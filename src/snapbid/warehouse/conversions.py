@@ -15,9 +15,9 @@ EXPIRED: Final = 5_000  # links deleted at once
 
 
 class BoughtClick(NamedTuple):
-    """What a click id names, for how many days and of which product's events the click counts.
+    """What a click id names, how many days the click counts, and for which product's events.
 
-    `product` is None if it counts for those of any.
+    `product`: None if it counts for any product's.
     """
 
     campaign: str
@@ -28,7 +28,7 @@ class BoughtClick(NamedTuple):
 
 
 class ClickLink(NamedTuple):
-    """The last click of a person of a product."""
+    """The last click of a person, within one product."""
 
     clicked_at: datetime
     expires_at: datetime
@@ -61,7 +61,7 @@ class ConversionSum(NamedTuple):
 
 
 class Performance(NamedTuple):
-    """What a campaign cost and brought in, as in the view; money in USD."""
+    """A campaign's costs and returns, as in the view; money in USD."""
 
     campaign: str
     bids: int
@@ -133,14 +133,14 @@ on conflict (day, campaign, creative, descriptor, event) where counted do update
 
 
 async def fetch_keys(connection: asyncpg.Connection) -> dict[int, ClickKey]:
-    """Fetch the valid keys of click ids, by number; the newest is the last."""
+    """Fetch the valid keys of click ids by number, the newest last."""
     rows = await connection.fetch("select number, secret from click_key order by number")
     keys = [ClickKey(row["number"], bytes(row["secret"])) for row in rows]
     return {key.number: key for key in keys}
 
 
 async def fetch_signing_key(connection: asyncpg.Connection) -> tuple[int, bytes] | None:
-    """Fetch number and secret of the key that signs click ids; None if somebody deleted all."""
+    """Fetch the number and secret of the key that signs click ids; None if all were deleted."""
     row = await connection.fetchrow(
         "select number, secret from click_key order by number desc limit 1"
     )
@@ -148,7 +148,7 @@ async def fetch_signing_key(connection: asyncpg.Connection) -> tuple[int, bytes]
 
 
 async def rotate_keys(connection: asyncpg.Connection) -> None:
-    """Sign with a new key from now on; the former one stays valid, those before it do not."""
+    """Sign with a new key from now on; the previous one stays valid, earlier ones do not."""
     await connection.execute(
         "delete from click_key where number < (select max(number) from click_key)"
     )
@@ -171,13 +171,13 @@ async def fetch_bought(
 async def fetch_links(
     connection: asyncpg.Connection, persons: Collection[int]
 ) -> dict[int, ClickLink]:
-    """Fetch the last clicks of persons that have any."""
+    """Fetch the last clicks of those persons who have any."""
     rows = await connection.fetch(_LINKS, list(persons))
     return {row["person"]: ClickLink(*tuple(row)[1:]) for row in rows}
 
 
 async def set_links(connection: asyncpg.Connection, links: Mapping[int, ClickLink | None]) -> None:
-    """Store the last clicks of persons; None removes a person's."""
+    """Store the last clicks of persons; None removes it."""
     gone = [person for person, link in links.items() if link is None]
     if gone:
         await connection.execute("delete from click_link where person = any($1)", gone)
@@ -189,7 +189,7 @@ async def set_links(connection: asyncpg.Connection, links: Mapping[int, ClickLin
 async def count(
     connection: asyncpg.Connection, sums: Mapping[ConversionKey, ConversionSum]
 ) -> None:
-    """Add to the conversions of days."""
+    """Add conversions to the daily sums."""
     rows = [(*key, *added) for key, added in sums.items()]
     await connection.execute(_COUNT, *map(list, zip(*rows, strict=True)))
 
@@ -200,7 +200,7 @@ async def fetch_performance(
     last: date = date.max,
     campaigns: Sequence[str] | None = None,
 ) -> list[Performance]:
-    """Fetch the performance of these campaigns, or of all, in these days; most expensive first."""
+    """Fetch the performance of these campaigns, or of all, on these days; most expensive first."""
     rows = await connection.fetch(
         "select * from campaign_performance($1, $2, $3) order by spend desc, campaign",
         first,
@@ -214,7 +214,7 @@ async def fetch_performance(
 
 
 async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> int:
-    """Delete some links whose window was over at `moment`; return their number."""
+    """Delete some links whose window had ended by `moment`; return how many."""
     status: str = await connection.execute(
         "delete from click_link where person in"
         " (select person from click_link where expires_at < $1 limit $2"
@@ -226,7 +226,7 @@ async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> in
 
 
 async def forget(connection: asyncpg.Connection, persons: Collection[int]) -> int:
-    """Delete the links of persons; return their number."""
+    """Delete the links of persons; return how many links were deleted."""
     status: str = await connection.execute(
         "delete from click_link where person = any($1)", list(persons)
     )

@@ -1,4 +1,4 @@
-"""Demand signals: what SSPs can read of the campaigns in force (contract 11)."""
+"""Demand signals: what SSPs can read about the campaigns in force (contract 11)."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -28,7 +28,7 @@ async def fetch_state(connection: asyncpg.Connection) -> str:
 
 
 async def store(connection: asyncpg.Connection, signals: Mapping[str, DemandSignal]) -> None:
-    """Store the signals of all canonical ids, and delete those of any others."""
+    """Store the signals of all canonical ids, and delete all others."""
     async with connection.transaction():
         await connection.execute("delete from demand_signal where ssp <> all($1)", list(signals))
         await connection.executemany(

@@ -47,7 +47,7 @@ from anomaly_daily t {_OF_FAMILY} group by 1, 2, 3
 
 
 class StoredDay(NamedTuple):
-    """An SSP's day as the drain stores it; `answers` counts answers of any status."""
+    """An SSP's day as stored by the drain; `answers` counts answers of any status."""
 
     number: int
     day: date
@@ -57,7 +57,7 @@ class StoredDay(NamedTuple):
 
 
 class RequestDay(NamedTuple):
-    """A descriptor's requests on a day: counts, and examples by broken rule."""
+    """A descriptor's requests on one day: counts, and an example for each broken rule."""
 
     day: date
     descriptor: str
@@ -66,7 +66,8 @@ class RequestDay(NamedTuple):
 
 
 class NoticeDay(NamedTuple):
-    """A count of a day: bids, win, billing, loss, loss_unsaid (no reason), or an anomaly's name."""
+    """A count for one day: bids, win, billing, loss, loss_unsaid (no reason), or an anomaly's
+    name."""
 
     day: date
     descriptor: str
@@ -82,7 +83,7 @@ class DayHistory(NamedTuple):
 
 
 async def store(connection: asyncpg.Connection, source: str, days: Sequence[StoredDay]) -> None:
-    """Store days of the data set `source`, replacing what was stored of them."""
+    """Store days of the data set `source`, replacing earlier versions of them."""
     encode = msgspec.json.encode
     columns = [
         [day.number for day in days],

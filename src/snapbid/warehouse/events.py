@@ -17,7 +17,7 @@ _PRODUCTS: Final = 0x736E6570  # the class of products' advisory locks in this d
 
 
 class EventRow(NamedTuple):
-    """An event to store; `context` and `enrichment` are JSON, `digest` is that of the envelope.
+    """An event to store; `context` and `enrichment` are JSON, `digest` is the envelope's.
 
     Events of the same bonus or deposit share a `sequence`. `value_micros` is what the event is
     worth if it counts as a conversion (micro-USD), None if nobody knows; what follows says for
@@ -45,7 +45,7 @@ class EventRow(NamedTuple):
 
 
 class SequenceMember(NamedTuple):
-    """An event of a sequence; `arrival` grows in the order of storage, `context` is JSON."""
+    """An event of a sequence; `arrival` grows in the order of storage; `context` is JSON."""
 
     event_id: str
     received_at: datetime
@@ -57,9 +57,9 @@ class SequenceMember(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """A page of a bonus's cash-outs to flag again, ordered by id.
+    """A page of a bonus' cash-outs to flag again, ordered by id.
 
-    `bonus` is the sequence of the bonus's other events; `revised` counts earlier pages as well.
+    `bonus`: the sequence of the bonus' other events; `revised` counts earlier pages too.
     """
 
     sequence: bytes
@@ -69,7 +69,7 @@ class Revision(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """An event that was not stored; `payload` can be queued again, `reason` quotes no value."""
+    """An event that was not stored; `payload` can be queued again; `reason` quotes no value."""
 
     event_id: str | None
     product: str | None
@@ -171,7 +171,7 @@ on conflict (sequence) do update set after = '', revised = 0
 
 
 async def join(connection: asyncpg.Connection) -> bool:
-    """Prepare a session to store events, and return True: any number of drains may store.
+    """Prepare a session to store events, and return True, since any number of drains may do so.
 
     If permitted, keep the server from quoting refused rows in its log.
     """
@@ -195,12 +195,12 @@ async def hold_products(connection: asyncpg.Connection, products: Iterable[str])
 
 
 async def limit_statements(connection: asyncpg.Connection, seconds: float) -> None:
-    """Let the server cancel statements of this transaction that take longer."""
+    """Let the server cancel statements of this transaction that take longer than this."""
     await connection.execute(f"set local statement_timeout = {round(seconds * 1000)}")
 
 
 async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> list[EventRow]:
-    """Return the first row of each id that is new, in order; `store` must follow."""
+    """Return the first row of each new id, in order; must be followed by `store`."""
     firsts: dict[str, EventRow] = {}
     for row in rows:
         firsts.setdefault(row.event_id, row)
@@ -213,8 +213,8 @@ async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> lis
 async def store(
     connection: asyncpg.Connection, new: Sequence[EventRow], rows: Iterable[EventRow]
 ) -> int:
-    """Store those of the rows that were claimed, and others that differ from what is stored of
-    their id as conflicts; return the number of new conflicts.
+    """Store the claimed rows, and as conflicts other rows that differ from the one stored under
+    their id; return how many new conflicts there are.
 
     Storing the same rows again changes nothing. Raises asyncpg.PostgresError if any row is refused.
     """
@@ -232,7 +232,7 @@ async def store(
 async def fetch_members(
     connection: asyncpg.Connection, sequences: Iterable[bytes], event_ids: Iterable[str]
 ) -> list[SequenceMember]:
-    """Fetch the events of these sequences and those with these ids, in order of arrival."""
+    """Fetch the events of these sequences, and those with these ids, in order of arrival."""
     found = await connection.fetch(
         "select event_id, received_at from event_ids where sequence = any($1)"
         " union select event_id, received_at from event_ids where event_id = any($2)",
@@ -270,7 +270,8 @@ async def set_flags(
 
 
 async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, bytes]) -> None:
-    """Schedule cash-outs, if any, to be flagged again: their sequence -> that of the bonus."""
+    """Schedule cash-outs, if any, to be flagged again, given the bonus' sequence for each of
+    theirs."""
     if bonus_of:
         await connection.execute(_REVISE_LATER, list(bonus_of), list(bonus_of.values()))
 
@@ -278,7 +279,7 @@ async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, 
 async def fetch_revisions(
     connection: asyncpg.Connection, sequences: int, rows: int
 ) -> list[Revision]:
-    """Fetch and lock pages of cash-outs to flag now, `rows` in all."""
+    """Fetch and lock pages of cash-outs to flag now, `rows` in total."""
     found = await connection.fetch(_REVISIONS, sequences, rows)
     return [Revision(row["sequence"], row["bonus"], row["ids"], row["revised"]) for row in found]
 
@@ -286,7 +287,7 @@ async def fetch_revisions(
 async def note_revised(
     connection: asyncpg.Connection, revisions: Iterable[Revision], most: int
 ) -> None:
-    """Record that the pages are flagged; a bonus is done after its last page, or `most` events."""
+    """Record that the pages are flagged; a bonus is done after its last page or `most` events."""
     going_on = []
     for revision in revisions:
         revised = revision.revised + len(revision.event_ids)
@@ -318,7 +319,7 @@ def _by_day(
 
 
 async def dead_letter(connection: asyncpg.Connection, letters: Sequence[DeadLetter]) -> int:
-    """Keep events that could not be stored, each payload once; return the number of new ones."""
+    """Keep events that could not be stored, each payload once; return how many are new."""
     rows = await connection.fetch(
         "insert into event_dead_letters"
         " (event_id, product, received_at, reason, payload, digest)"
@@ -332,7 +333,7 @@ async def dead_letter(connection: asyncpg.Connection, letters: Sequence[DeadLett
 
 
 async def discard(connection: asyncpg.Connection, moment: datetime) -> int:
-    """Delete some dead letters older than `moment`; return their number, 0 when none is left."""
+    """Delete some dead letters older than `moment`; return how many, 0 when none is left."""
     status: str = await connection.execute(
         "delete from event_dead_letters where number in (select number from"
         " (select number, failed_at from event_dead_letters order by number limit $2) as oldest"
@@ -344,12 +345,12 @@ async def discard(connection: asyncpg.Connection, moment: datetime) -> int:
 
 
 async def newest_dead_letter(connection: asyncpg.Connection) -> int:
-    """The number of the newest dead letter, 0 if there is none."""
+    """Return the number of the newest dead letter, 0 if there is none."""
     return int(await connection.fetchval("select coalesce(max(number), 0) from event_dead_letters"))
 
 
 async def take_dead_letters(connection: asyncpg.Connection, newest: int, count: int) -> list[bytes]:
-    """Remove the oldest dead letters, up to number `newest`, and return their payloads."""
+    """Remove and return the payloads of the oldest dead letters, up to number `newest`."""
     rows = await connection.fetch(
         "delete from event_dead_letters where number in"
         " (select number from event_dead_letters where number <= $1 order by number limit $2)"

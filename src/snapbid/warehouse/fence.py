@@ -1,8 +1,8 @@
-"""What the warehouse records of its own ledger (contract 5, point 3).
+"""What the warehouse records about its own ledger (contract 5, point 3).
 
-The warehouse's identity, the data sets that form its ledger, and the last batch of counters
-absorbed from each. A restored backup has the records of its time, and so differs from what the
-ledger remembers.
+These are the warehouse's identity, the data sets that form its ledger, and the last batch of
+counters absorbed from each. A restored backup has the records of its time, and so differs from what
+the ledger remembers.
 """
 
 from collections.abc import Sequence
@@ -12,19 +12,19 @@ import asyncpg
 
 
 class Batch(NamedTuple):
-    """A batch of counters; `segment` was current when it was read."""
+    """A batch of counters; `segment`: the run that was current when it was read."""
 
     number: int
     segment: str
 
 
 async def identity(connection: asyncpg.Connection) -> str:
-    """Fetch the id of the warehouse, which its backups share."""
+    """Fetch the warehouse's id, which its backups share."""
     return str(await connection.fetchval("select id from warehouse_identity"))
 
 
 async def owner(connection: asyncpg.Connection, shard: int) -> tuple[str, str | None]:
-    """Fetch the warehouse's id, and its own data set of a shard; None if it has no such shard."""
+    """Fetch the warehouse's id, and its data set for a shard; None if it has no such shard."""
     row = await connection.fetchrow(
         "select id, (select epoch from ledger_shard where shard = $1) from warehouse_identity",
         shard,
@@ -41,7 +41,7 @@ async def own_ledger(connection: asyncpg.Connection) -> list[str]:
 async def set_ledger(connection: asyncpg.Connection, epochs: Sequence[str]) -> None:
     """Record these data sets as the warehouse's own ledger.
 
-    Writers at the same time take the rows in the same order, so the last one's ledger stays whole.
+    Concurrent writers take the rows in the same order, so the last one's ledger stays whole.
     """
     await connection.execute(
         "with gone as (delete from ledger_shard where shard >= cardinality($1::text[]))"
@@ -60,7 +60,7 @@ async def set_shard(connection: asyncpg.Connection, shard: int, epoch: str) -> N
 
 
 async def former(connection: asyncpg.Connection, epochs: Sequence[str]) -> set[int]:
-    """Fetch the shards whose data set, of these, the warehouse has absorbed, its own included."""
+    """Fetch the shards whose data set, of `epochs`, the warehouse has absorbed, its own included."""
     rows = await connection.fetch(
         "select shard from drain_fence"
         " join unnest($1::text[]) with ordinality as l (epoch, position) using (epoch)"
@@ -71,7 +71,7 @@ async def former(connection: asyncpg.Connection, epochs: Sequence[str]) -> set[i
 
 
 async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int) -> Batch:
-    """Fetch the last batch absorbed of a data set; number 0 for a new one."""
+    """Fetch the last batch absorbed from a data set; number 0 for a new one."""
     await connection.execute(
         "insert into drain_fence (epoch, shard) values ($1, $2) on conflict do nothing",
         epoch,
@@ -96,7 +96,7 @@ async def set_batch(connection: asyncpg.Connection, epoch: str, shard: int, batc
 async def outdate(
     connection: asyncpg.Connection, epoch: str, shard: int, segments: Sequence[str]
 ) -> None:
-    """Record that the ledger's data of these segments was replaced by an older copy.
+    """Record that the ledger's data for these runs was replaced with an older copy.
 
     From now on, their counters add only what exceeds the absorbed value, and nothing on days whose
     absorbed values were dropped.
@@ -111,9 +111,9 @@ async def outdate(
 
 
 async def spend_of_day(connection: asyncpg.Connection, day: int) -> dict[int, tuple[int, int]]:
-    """Fetch campaigns' spend by number: in total, and on a day (counted from 1970-01-01).
+    """Fetch campaigns' spend by number, in total and on one day (counted from 1970-01-01).
 
-    In nano-USD, the exact sum of the CPMs of counted wins.
+    In nano-USD: the exact sum of the CPMs of counted wins.
     """
     rows = await connection.fetch(
         "select n.number, sum(t.win_cpm_micros),"

@@ -1,11 +1,10 @@
-"""Leases as advisory locks: they decide which drain works on which shards, and on what no shard
-has.
+"""Leases as advisory locks, which decide what each drain works on.
 
 There are leases on shards' counters, others on their events, and sole leases on work that one
-process does for all shards. A lease belongs to the session
-that writes what it reads from the shard, and ends with it: by the time another drain gets the
-lease, all work of the former holder is committed or rolled back. A row with an expiry would need
-clocks that agree, and a check in each statement.
+process does for all shards. A lease belongs to the session that writes what it reads from the
+shard, and ends with it: by the time another drain gets the lease, all work of the former holder is
+committed or rolled back. A row with an expiry would require clocks that agree, and a check in each
+statement.
 """
 
 import contextlib
@@ -34,7 +33,7 @@ _LOOK: Final = """
 
 
 class Look(NamedTuple):
-    """The leases at one moment: `mine` are this session's, `able` counts the other able drains."""
+    """The leases at one moment. `mine`: this session's; `able`: how many other drains are able."""
 
     mine: frozenset[int]
     others: frozenset[int]
@@ -48,7 +47,7 @@ async def acquire(connection: asyncpg.Connection, sole: int) -> bool:
 
 
 async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
-    """Fetch who holds which lease of a kind."""
+    """Fetch who holds which leases of one kind."""
     rows = await connection.fetch(_LOOK, kind)
     mine = {row["number"]: row["holders"] for row in rows if row["is_mine"]}
     others = {row["number"]: row["holders"] for row in rows if not row["is_mine"]}
@@ -79,7 +78,6 @@ async def take(
 async def release(
     connection: asyncpg.Connection, shards: Iterable[int], kind: int = COUNTERS
 ) -> None:
-    """Release leases."""
     await connection.execute(
         "select pg_advisory_unlock($1, number) from unnest($2::int[]) number", kind, list(shards)
     )
@@ -87,7 +85,7 @@ async def release(
 
 @contextlib.asynccontextmanager
 async def carrying(connection: asyncpg.Connection) -> AsyncIterator[bool]:
-    """Hold the lock on adding missing spend to budgets; False if another drain holds it."""
+    """Lock the addition of missing spend to budgets; False if another drain holds the lock."""
     is_free = await connection.fetchval("select pg_try_advisory_lock($1, $2)", COUNTERS, _CARRY)
     try:
         yield bool(is_free)

@@ -1,11 +1,11 @@
 """Brings the warehouse schema up to date: numbered files, each applied once, in one transaction.
 
-Programs that migrate at the same time take turns. A database with a migration that this program
-does not know was written by a newer one, and is refused untouched.
+Programs that migrate at the same time take turns. A database with a migration unknown to this
+program was written by a newer one, and is refused untouched.
 
 Earlier programs keep working with the new schema, during an upgrade and after a rollback. A
-migration for which that is not true has the line `-- breaks: earlier programs`: a program that does
-not know it refuses to start, and names the version that does (`fetch_standing`).
+migration that breaks them has the line `-- breaks: earlier programs`: a program that does not know
+it refuses to start, and names the version that does (`fetch_standing`).
 """
 
 import re
@@ -37,7 +37,7 @@ class MigrationError(Exception):
 class SchemaStanding(NamedTuple):
     """How a schema compares with this program's: `missing` migrations, and a newer one, if any.
 
-    `reader` is the version that applied the newest one; `is_readable`: this program can use it.
+    `reader`: the version that applied the newest one; `is_readable`: this program can use it.
     """
 
     missing: list[str]
@@ -62,7 +62,7 @@ async def migrate(dsn: str) -> list[str]:
 
 
 def files() -> dict[str, str]:
-    """The migrations, in order: name (`0001_baseline`) -> SQL."""
+    """Return the SQL of the migrations by name (`0001_baseline`), in order."""
     folder = resources.files(__package__) / "schema"
     migrations = {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 """The partitions of `events`, one per day or month of receipt: created in advance, and dropped.
 
 Events of a day without a partition are kept in `events_other`, and moved once it is created.
-Creating or dropping one waits a second at most for others' locks, and can be tried again.
+Creating or dropping a partition waits at most a second for others' locks, and can be retried.
 """
 
 from collections.abc import Iterable
@@ -26,13 +26,13 @@ class Span(NamedTuple):
 
 
 def day(moment: datetime) -> Span:
-    """The partition of a UTC day."""
+    """Return the partition of a UTC day."""
     first = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     return Span(f"events_{first:%Y%m%d}", first, first + timedelta(days=1))
 
 
 def month(moment: datetime) -> Span:
-    """The partition of a UTC month."""
+    """Return the partition of a UTC month."""
     first = day(moment).first.replace(day=1)
     following = (first + timedelta(days=31)).replace(day=1)
     return Span(f"events_{first:%Y%m}", first, following)
@@ -45,7 +45,8 @@ async def fetch_spans(connection: asyncpg.Connection) -> list[Span]:
 
 
 async def make(connection: asyncpg.Connection, span: Span, others: Iterable[Span]) -> None:
-    """Create a partition for the time that others do not cover, and move its rows there.
+    """Create a partition for the part of its time that `others` leave open, and move its rows
+    there.
 
     Raises asyncpg.PostgresError, with nothing changed.
     """
@@ -78,7 +79,7 @@ async def drop(connection: asyncpg.Connection, span: Span) -> None:
 
 
 async def delete_before(connection: asyncpg.Connection, table: str, moment: datetime) -> int:
-    """Delete some rows received before `moment`; return their number, 0 when none is left."""
+    """Delete some rows received before `moment`; return how many, 0 when none is left."""
     status: str = await connection.execute(
         f"""
         with oldest as (
@@ -92,6 +93,6 @@ async def delete_before(connection: asyncpg.Connection, table: str, moment: date
 
 
 async def now(connection: asyncpg.Connection) -> datetime:
-    """The time by the warehouse's clock."""
+    """Return the time by the warehouse's clock."""
     moment: datetime = await connection.fetchval("select now()")
     return moment

@@ -46,7 +46,7 @@ where {
 
 
 class Mention(NamedTuple):
-    """A stored event that mentions an id, perhaps in a field that is no person's.
+    """A stored event that mentions an id, possibly in a field that identifies nobody.
 
     `context` is JSON.
     """
@@ -79,7 +79,7 @@ class Letter(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """The numbers of events emptied, and of rows removed from other tables."""
+    """How many events were emptied, and how many rows removed from other tables."""
 
     events: int
     event_conflicts: int
@@ -88,7 +88,7 @@ class Erased(NamedTuple):
 
 
 async def fetch_suppression(connection: asyncpg.Connection) -> Suppression:
-    """Fetch the suppressed persons' hashes, with their key."""
+    """Fetch the key and the hashes of suppressed persons."""
     row = await connection.fetchrow(
         "select key, array(select hash from suppressed) as hashes from suppression_key"
     )
@@ -96,7 +96,7 @@ async def fetch_suppression(connection: asyncpg.Connection) -> Suppression:
 
 
 async def fetch_key(connection: asyncpg.Connection) -> PersonKey:
-    """Fetch the key of persons' hashes."""
+    """Fetch the key for hashes of persons."""
     return PersonKey(bytes(await connection.fetchval("select key from suppression_key")))
 
 
@@ -110,7 +110,7 @@ async def fetch_mark(connection: asyncpg.Connection) -> tuple[object, ...]:
 async def suppress(
     connection: asyncpg.Connection, hashes: Iterable[bytes], members: Iterable[int]
 ) -> None:
-    """Suppress the persons with these hashes, and who is known to bid requests by these members."""
+    """Suppress the persons with these hashes, and those known to bid requests by these members."""
     await connection.execute(
         "insert into suppressed (hash) select unnest($1::bytea[]) on conflict do nothing",
         list(hashes),
@@ -122,19 +122,19 @@ async def suppress(
 
 
 async def hold_erasure(connection: asyncpg.Connection) -> None:
-    """Make `erase` wait until this transaction, which stores events, ends."""
+    """Make `erase` wait for the end of this transaction, which stores events."""
     await connection.execute("lock table only events in row exclusive mode")
 
 
 async def hold_events(connection: asyncpg.Connection) -> None:
-    """Let nobody store events until this transaction ends, which erases some."""
+    """Keep others from storing events until this transaction, which erases some, ends."""
     await connection.execute("lock table only events in share row exclusive mode")
 
 
 async def fetch_mentions(
     connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
 ) -> AsyncIterator[Mention]:
-    """Fetch the events that mention an id, or one of `folded` in any spelling."""
+    """Fetch the events that mention one of these ids, or one of `folded` in any spelling."""
     async for row in connection.cursor(_EVENTS, ids, folded):
         yield Mention(*row)
 
@@ -142,14 +142,14 @@ async def fetch_mentions(
 async def fetch_conflicts(
     connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
 ) -> list[Conflict]:
-    """Fetch the conflicting payloads that mention an id."""
+    """Fetch the conflicting payloads that mention one of these ids."""
     return [Conflict(*row) for row in await connection.fetch(_CONFLICTS, ids, folded)]
 
 
 async def fetch_letters(
     connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
 ) -> list[Letter]:
-    """Fetch the dead letters that mention an id."""
+    """Fetch the dead letters that mention one of these ids."""
     return [Letter(*row) for row in await connection.fetch(_LETTERS, ids, folded)]
 
 
@@ -160,12 +160,12 @@ async def erase(
     letters: Collection[int],
     users: Collection[int],
 ) -> Erased:
-    """Empty events (id -> when it was received), remove their conflicts and dead letters.
+    """Empty events (id -> when it was received), and remove their conflicts and dead letters.
 
-    conflicts, letters: digests and numbers of those to remove as well; users: persons whose last
-    click is removed. An emptied event keeps its id, product, name and times, and for which
-    click it counted: it still counts, and is recognised when it is sent again. Needs a
-    transaction with `hold_events`.
+    `conflicts`, `letters`: digests and numbers of others to remove; `users`: persons whose last
+    click is removed. An emptied event keeps its id, product, name, times, and the click that it
+    counted for: it still counts, and is recognised when it is sent again. Requires a transaction
+    with `hold_events`.
     """
     ids = list(events)
     await connection.execute(

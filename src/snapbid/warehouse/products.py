@@ -33,11 +33,11 @@ _ISSUED: Final = (
 
 
 class ProductError(ValueError):
-    """A product or key was refused; the message names the rule."""
+    """A refused product or key; the message names the rule."""
 
 
 class KeyGrant(NamedTuple):
-    """What a key grants: its product, the product's presets, requests and events per minute."""
+    """What a key grants: its product, the product's presets, and requests and events per minute."""
 
     product: str
     presets: tuple[str, ...]
@@ -57,9 +57,9 @@ class IssuedKey(NamedTuple):
 
 
 async def add(connection: asyncpg.Connection, product: str, presets: tuple[str, ...]) -> None:
-    """Add a product, or subscribe a known one to more presets.
+    """Add a product, or subscribe an existing one to more presets.
 
-    Raises ProductError if the spelling is not allowed.
+    Raises ProductError if the name is not allowed.
     """
     if not _FORM.fullmatch(product):
         raise ProductError(
@@ -122,9 +122,9 @@ async def fetch_issued(connection: asyncpg.Connection) -> list[IssuedKey]:
 
 
 async def revoke(connection: asyncpg.Connection, given: str) -> IssuedKey:
-    """Revoke a key, given as the key or as its id.
+    """Revoke a key, given by itself or by its id.
 
-    Raises ProductError, whose message never quotes what may be a key.
+    Raises ProductError, whose message never quotes a possible key.
     """
     is_id = _ID.fullmatch(given) is not None
     which = "left(encode(hash, 'hex'), 12) = $1" if is_id else "encode(hash, 'hex') = $1"

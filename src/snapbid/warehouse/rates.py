@@ -1,7 +1,7 @@
 """The operator's exchange rates, which override the European Central Bank's (contract 7).
 
-An entry is `{"currency": "BTC", "date": "2026-01-31", "usd": 98765.43}`: USD per unit from that
-day on, until the currency's next entry. Crypto symbols have rates nowhere else.
+An entry is `{"currency": "BTC", "date": "2026-01-31", "usd": 98765.43}`: USD per unit from that day
+on, until the currency's next entry. Crypto symbols have no other rates.
 """
 
 import json
@@ -23,7 +23,7 @@ _FIELDS: Final = ("currency", "date", "usd")
 
 
 class RatesMistake(NamedTuple):
-    """A mistake in a file of rates: the line (or entry), from 1, the field and the rule."""
+    """A mistake in a file of rates: the line (or entry, from 1), the field and the rule."""
 
     line: int
     field: str
@@ -34,7 +34,7 @@ class RatesMistake(NamedTuple):
 
 
 class RatesError(ValueError):
-    """A file was refused; `mistakes` lists all of its mistakes."""
+    """A refused file; `mistakes` lists all of its mistakes."""
 
     def __init__(self, mistakes: list[RatesMistake]) -> None:
         super().__init__("\n".join(map(str, mistakes)))
@@ -42,7 +42,7 @@ class RatesError(ValueError):
 
 
 def read_file(name: str, data: bytes) -> list[RateEntry]:
-    """Read a file of rates: `.json` is an array or one object, anything else JSON Lines.
+    """Read a file of rates: a `.json` file is an array or one object, any other is JSON Lines.
 
     Raises RatesError with every mistake of every line.
     """
@@ -56,7 +56,7 @@ def read_file(name: str, data: bytes) -> list[RateEntry]:
             mistakes.append(RatesMistake(line, "date", "occurs twice for this currency"))
         entries[entry[:2]] = entry
     if not entries and not mistakes:
-        mistakes.append(RatesMistake(1, "", "the file holds no rates"))
+        mistakes.append(RatesMistake(1, "", "the file contains no rates"))
     if mistakes:
         raise RatesError(sorted(mistakes))
     return list(entries.values())
@@ -150,7 +150,7 @@ async def replace_many(connection: asyncpg.Connection, entries: list[RateEntry])
 
 
 async def remove(connection: asyncpg.Connection, currency: str, day: date | None) -> int:
-    """Remove the rates of a currency, or the one of a day; return their number."""
+    """Remove the rates of a currency, or the rate of one day; return how many."""
     status: str = await connection.execute(
         "delete from operator_rate where currency = $1 and day = coalesce($2, day)", currency, day
     )
@@ -158,12 +158,12 @@ async def remove(connection: asyncpg.Connection, currency: str, day: date | None
 
 
 async def revision(connection: asyncpg.Connection) -> int:
-    """Fetch a number that changes with every change of the rates."""
+    """Fetch a number that changes with every change to the rates."""
     return int(await connection.fetchval("select revision from operator_rate_revision"))
 
 
 async def fetch_all(connection: asyncpg.Connection) -> RateTable:
-    """Fetch currency -> (first day, USD per unit), ordered by currency and day."""
+    """Fetch (first day, USD per unit) for each currency, ordered by currency and day."""
     rows = await connection.fetch(
         "select currency, day, usd from operator_rate order by currency, day"
     )

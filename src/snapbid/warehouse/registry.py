@@ -1,4 +1,5 @@
-"""The SSP registry: descriptor -> canonical id, explicit, and who may send (contract 2 and 4)."""
+"""The SSP registry: an explicit canonical id for each descriptor, and who may send (contract 2,
+4)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,11 +15,11 @@ _FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 
 
 class RegistryError(ValueError):
-    """A registration was refused; the message names the rule."""
+    """A refused registration; the message names the rule."""
 
 
 class FamilySpan(NamedTuple):
-    """The days (UTC, both ends included) on which a descriptor is reported for a family."""
+    """The days (UTC, inclusive) on which a descriptor is reported for a family."""
 
     descriptor: str
     since: date
@@ -26,9 +27,9 @@ class FamilySpan(NamedTuple):
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """The outcome of `add`; `before` is the canonical id that an update replaced.
+    """The outcome of `add`. `before`: the canonical id that an update replaced.
 
-    Up to the day `until` it is reported for `family`, its former canonical id.
+    Until the day `until`, the descriptor is reported for `family`, its former canonical id.
     """
 
     descriptor: str
@@ -89,9 +90,10 @@ async def set_access(
     qps: int | Literal["any"] | None = None,
     signed: bool | None = None,
 ) -> SspAccess:
-    """Set who may send as an SSP, and whether its notices are signed; None leaves a value as it is.
+    """Set who may send as an SSP, and whether its notices are signed; None leaves a value
+    unchanged.
 
-    An empty list of networks allows any, as "any" does for requests per second. Raises
+    An empty list of networks allows any, and so does "any" for requests per second. Raises
     RegistryError if the SSP is not registered.
     """
     async with connection.transaction():
@@ -131,19 +133,19 @@ async def remove(connection: asyncpg.Connection, descriptor: str) -> None:
 
 
 async def fetch_all(connection: asyncpg.Connection) -> dict[str, str]:
-    """Fetch descriptor -> canonical id, ordered by descriptor."""
+    """Fetch the canonical id of each descriptor, ordered by descriptor."""
     rows = await connection.fetch("select descriptor, canonical from ssp order by descriptor")
     return {row["descriptor"]: row["canonical"] for row in rows}
 
 
 async def fetch_families(connection: asyncpg.Connection) -> dict[str, str]:
-    """Fetch the canonical id of each descriptor, and of canonical ids themselves."""
+    """Fetch the canonical id of each descriptor and of each canonical id itself."""
     known = await fetch_all(connection)
     return {canonical: canonical for canonical in known.values()} | known
 
 
 async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str, int]]:
-    """Fetch descriptor -> (canonical id, number), ordered by descriptor.
+    """Fetch (canonical id, number) for each descriptor, ordered by descriptor.
 
     A number is never reused, even after its descriptor has been removed.
     """
@@ -165,7 +167,7 @@ async def fetch_former(connection: asyncpg.Connection) -> list[str]:
 
 
 async def fetch_family(connection: asyncpg.Connection, ssp: str) -> list[FamilySpan]:
-    """Fetch the descriptors that are or were reported for a canonical id, with the days."""
+    """Fetch the descriptors reported for a canonical id, now or before, with the days."""
     rows = await connection.fetch(
         "select descriptor, since, until from ssp_family where canonical = $1 order by 1, 2", ssp
     )
@@ -173,7 +175,7 @@ async def fetch_family(connection: asyncpg.Connection, ssp: str) -> list[FamilyS
 
 
 async def fetch_access(connection: asyncpg.Connection) -> dict[str, SspAccess]:
-    """Fetch the access rules by descriptor, of SSPs that have any."""
+    """Fetch the access rules, by descriptor, of SSPs that have any."""
     rows = await connection.fetch(
         "select descriptor, allow::text[] as allow, qps, signed from ssp"
         " where qps is not null or cardinality(allow) > 0 or signed"

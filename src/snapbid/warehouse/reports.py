@@ -30,7 +30,7 @@ group by day
 
 
 class DayFigures(NamedTuple):
-    """The figures of a day; `win_cpm_micros` is the exact sum of the wins' CPM in micro-USD."""
+    """The figures of a day; `win_cpm_micros`: the exact sum of the wins' CPM in micro-USD."""
 
     bids: int
     wins: int
@@ -42,12 +42,12 @@ FiguresByDay: TypeAlias = dict[date, DayFigures]
 
 
 async def open_pool(dsn: str) -> asyncpg.Pool:
-    """Open a pool for reports alone, so that they wait for nothing else; it connects when used."""
+    """Open a pool for reports only, so that they wait for nothing else; it connects when used."""
     return await asyncpg.create_pool(dsn, min_size=0, max_size=POOL_SIZE, timeout=TIMEOUT_S)
 
 
 async def fetch_days(pool: asyncpg.Pool, ssp: str, first: date, last: date) -> FiguresByDay:
-    """Fetch the days from `first` to `last` on which the family of a canonical id has figures.
+    """Fetch the days from `first` to `last` for which a canonical id's family has figures.
 
     Raises asyncpg's errors, and OSError or TimeoutError if the warehouse is unreachable.
     """

@@ -28,7 +28,7 @@ _LOSSES: Final = {
 
 
 async def fetch_risks(connection: asyncpg.Connection) -> list[Risk]:
-    """Fetch the server's risks, as they apply to this connection's role and database."""
+    """Fetch the server's risks as they apply to this connection's role and database."""
     row = await connection.fetchrow(_QUERY)
     risks: list[Risk] = []
 
@@ -79,6 +79,6 @@ async def _of_schema(connection: asyncpg.Connection) -> list[Risk]:
         return [Risk("warehouse", "schema", "unsupported", text, remedy)]
     if standing.missing:
         has = "no schema" if len(standing.missing) == len(files()) else "the schema of an older one"
-        text = f"the warehouse has {has}: this program, {version()}, cannot work with it"
+        text = f"the warehouse has {has}: this program ({version()}) cannot work with it"
         return [Risk("warehouse", "schema", "weak", text, "run snapbid migrate")]
     return []

@@ -1,4 +1,4 @@
-"""Creatives suspended at an SSP, and the rejections that count towards it (contract 11)."""
+"""Creatives suspended at an SSP, and the rejections that count towards suspension (contract 11)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -21,9 +21,9 @@ _COLUMNS: Final = (
 
 
 class SuspensionRule(NamedTuple):
-    """What suspends a creative at an SSP: at least `losses` rejections (0: never), which are at
-    least `share` of its bids since the first of them, and at least `bids` such bids.
-    """
+    """When to suspend a creative at an SSP: after at least `losses` rejections (0: never), if these
+    are at least `share` of its bids since the first rejection, and there were at least `bids` such
+    bids."""
 
     losses: int
     share: float
@@ -31,9 +31,9 @@ class SuspensionRule(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """Rejections of the creative with this mark by an SSP (its canonical id).
+    """Rejections by an SSP (canonical id) of the creative with this mark.
 
-    `bids` counts the bids with it meanwhile; a row has either losses, with their `reason`, or bids.
+    `bids`: its bids in the meantime. A row has either losses, with their `reason`, or bids.
     """
 
     ssp: str
@@ -45,7 +45,7 @@ class Rejection(NamedTuple):
 
 
 class RejectedCreative(NamedTuple):
-    """The rejections of a creative, by its id."""
+    """The rejections of a creative, by the creative's id."""
 
     ssp: str
     campaign: str
@@ -80,7 +80,7 @@ async def take_rejections(connection: asyncpg.Connection) -> list[Rejection]:
 async def fetch_creatives(
     connection: asyncpg.Connection, campaigns: Iterable[str]
 ) -> dict[str, list[str]]:
-    """Fetch the ids of campaigns' creatives from their present documents."""
+    """Fetch the ids of campaigns' creatives from their current documents."""
     rows = await connection.fetch(
         "select id, jsonb_path_query_array(document, '$.creatives[*].id')::text as creatives"
         " from campaign where id = any($1)",
@@ -98,9 +98,9 @@ async def count(
     rule: SuspensionRule,
     suspend_s: int,
 ) -> int:
-    """Count rejections, and suspend creatives by `rule`; return the number suspended.
+    """Count rejections, and suspend creatives by `rule`; return how many were suspended.
 
-    Suspended creatives are not counted any further. Needs a transaction.
+    Suspended creatives are not counted any further. Requires a transaction.
     """
     await connection.execute(f"delete from creative_suspension where {_OVER}", suspend_s)
     await connection.executemany(
@@ -127,7 +127,7 @@ async def count(
 async def fetch_suspended(
     connection: asyncpg.Connection, ssp: str | None = None
 ) -> list[CreativeSuspension]:
-    """Fetch suspensions at one SSP (its canonical id) or at every SSP, by campaign and creative."""
+    """Fetch suspensions at one SSP (canonical id) or at every SSP, by campaign and creative."""
     rows = await connection.fetch(
         f"select {_COLUMNS} from creative_suspension"
         " where until > now() and ($1::text is null or ssp = $1) order by campaign, creative, ssp",
@@ -142,7 +142,7 @@ async def resume(
     creative: str | None = None,
     ssp: str | None = None,
 ) -> list[CreativeSuspension]:
-    """End the suspensions of a campaign's creatives, or of one of them, at all SSPs or at one.
+    """End the suspensions of a campaign's creatives, or of one creative, at one SSP or all.
 
     Their rejections are deleted. Return the suspensions that ended.
     """

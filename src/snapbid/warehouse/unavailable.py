@@ -25,7 +25,7 @@ NO_SCHEMA: Final = "the warehouse's schema does not fit this program: run snapbi
 
 
 def describe(error: BaseException, dsn: str) -> str:
-    """Describe why the warehouse is unavailable, with a remedy if the operator has one."""
+    """Describe why the warehouse is unavailable, with the remedy if the operator has one."""
     if isinstance(error, OUTDATED):
         return NO_SCHEMA
     why = reason(error, dsn)

@@ -54,7 +54,7 @@ order by registrations desc, conversions desc, campaign limit $2
 
 
 class CampaignConversions(NamedTuple):
-    """What the clicks of a campaign brought in on a day; money in micro-USD."""
+    """What a campaign's clicks brought in on one day; money in micro-USD."""
 
     campaign: str
     conversions: int
@@ -65,7 +65,7 @@ class CampaignConversions(NamedTuple):
 
 
 class CampaignDay(NamedTuple):
-    """A campaign's stored figures of a day; its spend is in micro-USD."""
+    """A campaign's stored figures for one day; its spend is in micro-USD."""
 
     id: str
     status: str
@@ -76,7 +76,7 @@ class CampaignDay(NamedTuple):
 
 
 class Budgeted(NamedTuple):
-    """Active campaigns with a budget: their number, and the highest spenders."""
+    """Active campaigns with a budget: how many there are, and the highest spenders."""
 
     known: int
     most: list[StoredCampaign]
@@ -95,20 +95,20 @@ async def fetch_time(connection: asyncpg.Connection) -> float:
 async def fetch_unlimited(
     connection: asyncpg.Connection, today: date, most: int
 ) -> list[CampaignDay]:
-    """Fetch the `most` campaigns without a budget that have the highest stored spend of the day."""
+    """Fetch up to `most` campaigns without a budget, by highest stored spend on the day."""
     return [CampaignDay(*row) for row in await connection.fetch(_UNLIMITED, today, most)]
 
 
 async def fetch_converted(
     connection: asyncpg.Connection, today: date, most: int
 ) -> list[CampaignConversions]:
-    """Fetch the `most` campaigns with the most registrations of the day."""
+    """Fetch up to `most` campaigns with the most registrations on the day."""
     rows = await connection.fetch(_CONVERTED, today, most)
     return [CampaignConversions(row[0], *map(int, tuple(row)[1:])) for row in rows]
 
 
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:
-    """Fetch the `most` campaigns with a budget and the highest stored spend of the day (UTC)."""
+    """Fetch up to `most` campaigns with a budget, by highest stored spend on the day (UTC)."""
     rows = await connection.fetch(_BUDGETED, today, most)
     return Budgeted(
         rows[0]["known"] if rows else 0,
