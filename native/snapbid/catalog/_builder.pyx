@@ -77,7 +77,8 @@ cdef class Numbers:
 
 @cython.final
 cdef class Entry:
-    """A campaign in flat arrays; values are the builder's, lists and creatives count from 0."""
+    """A campaign in flat arrays; values are numbers of the builder's, lists and creatives count
+    from 0."""
 
     cdef str id
     cdef bint active
@@ -118,8 +119,9 @@ cdef uint32_t NOT_SINGLE = 0xff
 @cython.no_gc
 @cython.final
 cdef class Postings:
-    """The campaigns that name a value, as a row of bits or a list of ranks (layout.h): counted, then
-    laid out, then filled.
+    """The campaigns that name a value, as a row of bits or a list of ranks (layout.h).
+
+    They are first counted, then laid out, then filled in.
     """
 
     cdef uint32_t n, blocks  # campaigns
@@ -188,9 +190,8 @@ cdef class Postings:
 
     cdef uint64_t place(self, sb_posting *posting, uint32_t count, uint64_t at,
                         bint rows) noexcept:
-        """Assign the posting an offset if it is a row (or, without `rows`, a list); return the next
-        one.
-        """
+        """Assign an offset to the posting if it is a row (without `rows`: a list); return the next
+        offset."""
         posting.count = count
         if count == 0 or sb_is_row(count, self.n) != rows:
             return at
@@ -199,9 +200,9 @@ cdef class Postings:
 
     cdef void post(self, char *base, Entry entry, uint32_t rank, const uint32_t *renamed,
                    sb_value *values) noexcept:
-        """Add the campaign to the postings of its terms; `inside`/`outside` count down.
+        """Add the campaign to the postings of its terms; `inside` and `outside` count down.
 
-        In a row without postings, set the bit in which it differs from `open` (`write_rows`).
+        In a row without postings, set the bit where it differs from `open` (`write_rows`).
         """
         cdef uint32_t i, value, left
         cdef uint64_t bit = <uint64_t>1 << (rank & 63)
@@ -233,7 +234,7 @@ cdef class Postings:
 
     cdef int write_rows(self, char *base, const sb_dimension *dimensions, list keys,
                         const sb_value *values) except -1:
-        """Write row = (open | include) & ~exclude, for the values that have one."""
+        """Write row = (open | include) & ~exclude for each value with a row."""
         cdef uint64_t *row
         cdef const uint64_t *open
         cdef uint64_t word
@@ -287,10 +288,9 @@ cdef uint64_t length(str text) except? 0:
 
 @cython.final
 cdef class IndexWriter:
-    """One build: counts, then lays out, then fills.
+    """One build: counts, then lays out, then fills in.
 
-    `keys` and `parents` are the builder's (Builder); `in_file`: bytes of payloads that are in a
-    file.
+    `keys` and `parents`: the builder's; `in_file`: the bytes of payloads that are in a file.
     """
 
     cdef list order  # Entry in rank order
@@ -326,7 +326,7 @@ cdef class IndexWriter:
         return self.renamed[value]
 
     cdef int rename_line(self, uint32_t value) except -1:
-        """Number a value and its parents for this index."""
+        """Number a value and its parents in this index."""
         while value != SB_NONE and self.renamed[value] == 0:
             self.rename(value)
             value = self.parents.get(value, SB_NONE)
@@ -581,7 +581,7 @@ cdef uint32_t mask(object numbers) except? 0:
 
 
 cdef list beyond(object numbers):
-    """Return the numbers that `mask` leaves out."""
+    """Return the numbers left out by `mask`."""
     return [number for number in numbers if number >= SB_MASKED]
 
 
@@ -621,7 +621,7 @@ cdef class Builder:
         return len(self.entries)
 
     cdef uint32_t value(self, uint32_t space, object key) except 0:
-        """Return the builder's value of a text or an integer; a new one at first sight."""
+        """Return the builder's number for a text or an integer, a new one at first sight."""
         cdef dict known = <dict>self.values[space]
         cdef bytes stored
         value = known.get(key)
@@ -638,7 +638,7 @@ cdef class Builder:
 
     cdef uint32_t add_all(self, Numbers into, uint32_t space, object keys,
                           uint32_t mark=0) except? 0xffffffff:
-        """Add the keys' values, each once and marked; return how many there are."""
+        """Add the values of the keys, each once and marked; return how many there are."""
         cdef uint32_t value, before = into.n
         self.begin_list()
         for key in keys:
@@ -655,7 +655,7 @@ cdef class Builder:
             self.list_number = 1
 
     cdef uint32_t line(self, uint32_t space, tuple keys) except 0:
-        """Return the value of the first key; its ancestors, the other keys, become values, too."""
+        """Return the value of the first key; its ancestors, the other keys, become values too."""
         cdef uint32_t value = self.value(space, keys[0])
         cdef uint32_t child = value
         for key in keys[1:]:
@@ -666,7 +666,7 @@ cdef class Builder:
         return value
 
     cdef uint32_t language(self, str tag) except 0:
-        """Return the value of a language tag; its prefixes (`en` of `en-gb`) become values, too."""
+        """Return the value of a language tag; its prefixes (`en` of `en-gb`) become values too."""
         cdef uint32_t value = self.value(SB_AD_LANGUAGE, tag)
         cdef uint32_t child = value
         while child not in self.parents:
@@ -690,9 +690,9 @@ cdef class Builder:
     def put(self, object campaign, bytes payload, object categories, tuple advertiser not None):
         """Add or replace a campaign.
 
-        campaign: has the attributes of `campaigns.campaign.Campaign`. payload: what `Index.payload`
-        returns. categories: as `reference.taxonomies.Categories`. advertiser: its domain and the
-        domains above it, in all forms. Raises ValueError for an invalid value.
+        `campaign`: has the attributes of `campaigns.campaign.Campaign`. `payload`: what
+        `Index.payload` returns. `categories`: a `reference.taxonomies.Categories`. `advertiser`:
+        its domain and the domains above it, in all forms. Raises ValueError for an invalid value.
         """
         cdef Entry entry = Entry()
         self.terms.n = self.lists.n = 0
@@ -738,7 +738,7 @@ cdef class Builder:
         self.entries[entry.id] = entry
 
     cdef int put_groups(self, str marker, tuple groups) except -1:
-        """Store, for each category, those of another taxonomy that mean it."""
+        """Store, for each category, the categories of another taxonomy with the same meaning."""
         self.lists.add(self.value(SB_AD_CATEGORY, marker))
         self.lists.add(SB_NONE)
         for lines in groups:
@@ -863,7 +863,7 @@ cdef class Builder:
         return 0
 
     def build(self):
-        """Return the index as one bytearray; the file of payloads must be appended to it.
+        """Return the index as one bytearray, to which the payload file must be appended.
 
         Raises ValueError if it would be larger than its offsets can address.
         """

@@ -31,7 +31,7 @@ from snapbid.catalog._request cimport *
 
 cdef void hide(const sb_header *base, const sb_header *over, uint64_t *shown,
                uint64_t *active) noexcept nogil:
-    """Clear the bits of the campaigns whose ids the overlay has, in two rows of the base."""
+    """Clear the bits of the campaigns whose ids are in the overlay, in two rows of the base."""
     cdef const sb_id *ids = <const sb_id *>(<const char *>over + over.ids)
     cdef const sb_id *entry
     cdef const char *key
@@ -95,7 +95,7 @@ cdef class Layer:
         self.n_order += 1
 
     cdef int hide(self, Layer overlay) except -1:
-        """Hide the campaigns whose ids the overlay has."""
+        """Hide the campaigns whose ids are in the overlay."""
         cdef const sb_header *hidden = overlay.head
         cdef size_t row = self.head.blocks * SB_WORDS * sizeof(uint64_t)
         self.shown = <uint64_t *>PyMem_Malloc(max(row, 1))
@@ -124,7 +124,7 @@ cdef class Layer:
         return PyUnicode_DecodeUTF8(key + sizeof(size), size & 0xffffff, NULL)
 
     cdef uint64_t *copy_active(self) except NULL:
-        """Return a copy of the row of active campaigns, to be freed."""
+        """Return a copy of the row of active campaigns, which the caller frees."""
         cdef size_t row = self.head.blocks * SB_WORDS * sizeof(uint64_t)
         cdef uint64_t *copy = <uint64_t *>PyMem_Malloc(max(row, 1))
         if copy is NULL:
@@ -133,7 +133,7 @@ cdef class Layer:
         return copy
 
     cdef int suspend(self, uint32_t rank, str creative, str canonical) except -1:
-        """Suspend a creative at an SSP, in this process; unknown ones are ignored."""
+        """Suspend a creative at an SSP, in this process; unknown creatives are ignored."""
         cdef const sb_creative *one = self.creatives + self.campaigns[rank].creatives
         cdef size_t row = self.head.blocks * SB_WORDS * sizeof(uint64_t)
         cdef uint32_t i = 0
@@ -170,8 +170,9 @@ cdef class Arrangement:
         PyMem_Free(self.fresh)
 
     cdef int take_request(self, Terms terms, uint32_t *values) except -1:
-        """Start over with a request's dimensions. `values` are those of the terms in the layer;
-        those of a dimension get sorted.
+        """Start over with a request's dimensions.
+
+        `values`: the numbers of its terms in the layer; those of each dimension get sorted.
         """
         cdef uint32_t i, dimension
         self.rows[0] = self.layer.active
@@ -192,7 +193,8 @@ cdef class Arrangement:
         return 0
 
     cdef int take_impression(self, Terms terms, uint32_t *values) except -1:
-        """Replace the last impression's dimensions with this one's; `values` as above."""
+        """Replace the last impression's dimensions with this one's. `values`: as in
+        `take_request`."""
         cdef uint32_t i, dimension
         if self.made is not None:
             del self.made[self.request_made:]
@@ -215,7 +217,7 @@ cdef class Arrangement:
         sb_prefetch(row)
 
     cdef inline int arrange(self, uint32_t dimension, uint32_t *values, uint32_t count) except -1:
-        """Narrow the campaigns down by the values of a dimension."""
+        """Narrow down the campaigns by the values of a dimension."""
         cdef const sb_dimension *open = self.layer.dimensions + dimension
         if count > 1:
             count = sb_sort(values, count)
@@ -292,9 +294,10 @@ cdef class Arrangement:
         return False
 
     cdef uint32_t merge(self, uint32_t first) except 0:
-        """Merge the cursors from `first` on into a single row, which replaces them: a request that
-        names thousands of values costs one pass over their postings, not thousands of checks per
-        campaign.
+        """Merge the cursors from `first` on into a single row, which replaces them.
+
+        So a request that names thousands of values costs one pass over their postings, not
+        thousands of checks per campaign.
         """
         cdef size_t words = <size_t>self.layer.head.blocks * SB_WORDS
         cdef uint64_t *row
@@ -360,7 +363,7 @@ cdef int by_value(const void *a, const void *b) noexcept nogil:
 
 cdef uint32_t *take_set(sb_set *set, uint32_t *at, Terms terms, uint32_t part,
                         const uint32_t *values) noexcept:
-    """Make a set of a copy of a part's values; return where the next copy goes."""
+    """Make a set from a copy of a part's values; return where the next copy goes."""
     cdef uint32_t size = terms.size(part)
     if size:
         memcpy(at, values + terms.begins[part], size * sizeof(uint32_t))
@@ -380,7 +383,7 @@ cdef class Rules:
         PyMem_Free(self.offers)
 
     cdef int take_request(self, RequestReading request, const uint32_t *values) except -1:
-        """Start over with a request; `values` are those of its terms in the layer."""
+        """Start over with a request. `values`: the numbers of its terms in the layer."""
         cdef Terms terms = request.terms
         cdef uint32_t *at
         self.request = request
@@ -396,8 +399,9 @@ cdef class Rules:
         return 0
 
     cdef int take_impression(self, ImpressionReading impression, uint32_t *values) except -1:
-        """Start on an impression; `values` are those of its terms in the layer, and stay in use
-        until the next one. Some of them get sorted, but not those of a dimension.
+        """Start on an impression. `values`: the numbers of its terms in the layer.
+
+        They stay in use until the next impression. Some get sorted, but none of a dimension.
         """
         cdef Terms terms = impression.terms
         self.impression = impression
@@ -413,9 +417,8 @@ cdef class Rules:
         return Refusal(refusal)
 
     cdef int take_offers(self) except -1:
-        """Collect the deals that some campaign targets, by value, and the lowest price that can
-        answer.
-        """
+        """Collect, by value, the deals that any campaign targets, and the lowest price that can
+        answer."""
         cdef const Asked *asked = self.asked
         cdef const Deal *deal
         cdef uint32_t i, value
@@ -494,7 +497,7 @@ cdef class Rules:
 
     cdef bint admits_categories(self, const sb_campaign *campaign, const uint32_t *own,
                                 uint32_t deals) noexcept:
-        """Return whether the request admits the categories, as they are or as they are mapped."""
+        """Return whether the request admits the categories, directly or through a mapping."""
         cdef const uint32_t *end = own + campaign.categories
         cdef uint32_t family = campaign.flags >> SB_FAMILY
         if campaign.categories == 0:
@@ -526,7 +529,7 @@ cdef class Rules:
         return not self.asker.has_acat or sb_line_in(&self.allowed, values, category)
 
     cdef bint admits_groups(self, const uint32_t *one) noexcept:
-        """Return whether no category is blocked, and each is allowed by one that means it."""
+        """Return whether no category is blocked, and each is allowed under one of its names."""
         cdef const sb_value *values = self.layer.values
         cdef bint allowed
         while one[0] != self.marker:
@@ -543,7 +546,8 @@ cdef class Rules:
 
     cdef int best_deal(self, const sb_campaign *campaign, const uint32_t *own, uint32_t count,
                        const sb_creative *creative) except -2:
-        """Return the best deal that admits the campaign, with this creative if any; -1 if none does."""
+        """Return the best deal that admits the campaign, with this creative if given; -1 if none
+        does."""
         cdef const Offer *offers = self.offers
         cdef const Deal *deal
         cdef int best = -1
@@ -568,8 +572,9 @@ cdef class Rules:
         return best
 
     cdef inline bint comes_before(self, int deal, int other) noexcept:
-        """Return whether one of the impression's deals is better than another, or than none (-1): it
-        is guaranteed, has the higher floor, or stands first.
+        """Return whether a deal of the impression is better than another, or than none (-1).
+
+        It is better if it is guaranteed, has the higher floor, or comes first.
         """
         cdef const Deal *deals = self.asked.deals
         if other < 0 or deals[deal].guaranteed != deals[other].guaranteed:
@@ -594,7 +599,8 @@ cdef class Rules:
         return False
 
     cdef inline bint suits_dsa(self, uint32_t flags) noexcept:
-        """Return whether the campaign declares what it must, and the right side renders it."""
+        """Return whether the campaign makes the required declaration, and the right party renders
+        it."""
         if not flags & SB_DSA:
             return not self.asker.needs_dsa
         return flags & self.asker.renders == self.asker.renders
@@ -618,9 +624,10 @@ cdef class Rules:
 
     cdef int choose_creative(self, const sb_campaign *campaign, uint32_t rank,
                              const uint32_t *own_deals, uint32_t n_deals) except -1:
-        """Choose, of the creatives that fit, the one with the highest score; if deals have prices
-        by duration, of those that the best deal admits. Return the refusal, if any, as `refusal`
-        does.
+        """Choose the fitting creative with the highest score; return the refusal, if any.
+
+        If deals have prices by duration, only creatives admitted by the best deal are considered.
+        Refusals are as in `refusal`.
         """
         cdef const sb_creative *creative = self.layer.creatives + campaign.creatives
         cdef bint timed = n_deals and self.asked.deals_are_timed
@@ -651,15 +658,15 @@ cdef class Rules:
             i += 1
 
     cdef bint is_suspended(self, uint32_t rank, uint32_t creative) except -1:
-        """Return whether the creative, of a campaign with suspended ones, is suspended at this SSP."""
+        """Return whether the creative, of a campaign with suspended ones, is suspended at this
+        SSP."""
         self.allowance.steps -= SUSPENSION_STEPS
         return (rank, creative, self.request.canonical) in self.layer.suspensions
 
     cdef inline bint is_paid(self, const sb_campaign *campaign, const sb_creative *creative,
                              const Deal *deal) except -1:
-        """Return whether the campaign pays the floor of the impression, or of the deal if any, for
-        a video or audio creative of this duration.
-        """
+        """Return whether the campaign pays the floor of the impression, or of the deal if given,
+        for a video or audio creative of this duration."""
         cdef const Prices *prices
         if creative.media == SB_VIDEO:
             prices = &self.asked.video.prices
@@ -672,8 +679,8 @@ cdef class Rules:
         return not prices.limited or self.pays(campaign.price, creative.duration, prices)
 
     cdef bint pays(self, int64_t price, int64_t duration, const Prices *prices) except -1:
-        """Return whether a price suffices for a duration in seconds; never for an unknown one (-1).
-        """
+        """Return whether a price suffices for a duration in seconds; never if it is unknown
+        (-1)."""
         cdef const Span *span
         cdef int64_t least
         cdef uint32_t i
@@ -807,7 +814,7 @@ cdef class LayerSearch:
         return 0
 
     cdef void stop(self) noexcept:
-        """Find nothing more for the impression."""
+        """End the search for the impression."""
         self.n_matches = 0
         self.finished = True
         self.halted = False
@@ -836,7 +843,8 @@ cdef class LayerSearch:
         self.finished = arranged.refuses_all or self.rules.refuses_all
 
     cdef int find(self) except -1:
-        """If no match is left, find the next ones: those with guaranteed deals, then all others."""
+        """If no match is left, find the next ones: those with guaranteed deals first, then all
+        others."""
         if self.n_matches:
             return 0
         if self.first_look:
@@ -849,8 +857,10 @@ cdef class LayerSearch:
         return self.walk()
 
     cdef int walk(self) except -1:
-        """Find the eligible campaigns of the next highest price. The first walk looks for
-        guaranteed deals, the second one leaves out what the first one found.
+        """Find the eligible campaigns with the next highest price.
+
+        The first walk looks for guaranteed deals; the second one leaves out what the first one
+        found.
         """
         cdef uint32_t rank, block
         cdef int64_t price
@@ -960,7 +970,7 @@ cdef class LayerSearch:
         return taken
 
     cdef tuple explain(self, uint32_t rank):
-        """Return (Refusal, dimension) of a campaign, candidate or not; see Query.explain."""
+        """Return (Refusal, dimension) for a campaign, candidate or not; see Query.explain."""
         cdef int dimension
         if not sb_bit(self.arrangement.rows[0], rank):
             return self.rules.named(REFUSED_INACTIVE), -1
@@ -982,7 +992,7 @@ FORMAT_DIMENSION = SB_FORMAT  # the formats of creatives, which no campaign targ
 @cython.no_gc  # it is part of no cycle
 @cython.final
 cdef class Index:
-    """An index in memory (a read-only buffer), and this process's view of it.
+    """An index in memory (a read-only buffer), and this process' view of it.
 
     An overlay (another buffer with an index) hides the campaigns whose ids it has; the ranks of its
     own campaigns follow the base's. Raises ValueError if a buffer is not an index of this version.
@@ -1001,11 +1011,12 @@ cdef class Index:
             self.interest.has_caps |= self.over.head.capped != 0
 
     def __len__(self):
-        """Return the number of ranks, including those of hidden campaigns."""
+        """Return the number of ranks, including hidden campaigns."""
         return self.base.head.campaigns + (0 if self.over is None else self.over.head.campaigns)
 
     def targets(self, uint32_t dimension):
-        """Return whether any campaign has an entry in this dimension (a number of `DIMENSIONS`)."""
+        """Return whether any campaign has an entry in this dimension (an index into
+        `DIMENSIONS`)."""
         if dimension >= SB_DIMENSIONS:
             raise ValueError("no such dimension")
         return (self.interest.used >> dimension & 1) != 0
@@ -1060,10 +1071,10 @@ cdef class Index:
     def query(self, object lookups, object request, str ssp not None,
               str canonical not None, int64_t now_ms, double left_s=INFINITY,
               double processor_s=INFINITY, RefusedRanks refused=None):
-        """Start the search for a decoded request to an SSP, at a time (UTC epoch ms).
+        """Start the search for a request, decoded, to an SSP at a time (UTC epoch ms).
 
-        It may take `left_s`, and `processor_s` of this thread's processor time. `refused`: treat
-        these campaigns as inactive.
+        It may take `left_s`, and `processor_s` of this thread's processor time. `refused`:
+        campaigns to treat as inactive.
         """
         return self.start(lookups, lookups.reader, request, ssp, canonical, now_ms, left_s,
                           processor_s, refused)
@@ -1090,7 +1101,8 @@ cdef class Index:
 @cython.no_gc  # it is part of no cycle
 @cython.final
 cdef class RefusedRanks:
-    """Campaigns of an index that may not bid for now: of its active ones, rows without these."""
+    """Campaigns of an index that may not bid for now, as rows of the active campaigns without
+    them."""
 
     def __cinit__(self, Index index not None):
         self.index = index
@@ -1103,7 +1115,7 @@ cdef class RefusedRanks:
         PyMem_Free(self.over)
 
     cdef uint64_t *row(self, Layer layer) noexcept:
-        """Return the row of a layer of the index: the campaigns that may bid."""
+        """Return the row, in a layer of the index, of the campaigns that may bid."""
         return self.base if layer is self.index.base else self.over
 
     def add(self, uint32_t rank):
@@ -1144,7 +1156,7 @@ cdef class Workspace:
 @cython.final
 @cython.freelist(8)
 cdef class Query:
-    """The search for one request: `impression`, then `next` until it returns None."""
+    """The search for one request: call `impression`, then `next` until it returns None."""
 
     def __cinit__(self, Index index):
         self.index = index
@@ -1185,11 +1197,10 @@ cdef class Query:
         return 0
 
     cpdef bint impression(self, object imp, list rivals=None) except -1:
-        """Start on an impression; return False if its floor has no exchange rate, or the time is
-        up.
+        """Start on an impression; return False if its floor has no exchange rate, or time is up.
 
-        rivals: advertisers that must not win it, because they have other impressions of its pod; in
-        the form of Index.advertiser.
+        `rivals`: advertisers that must not win it because they have other impressions of its pod,
+        in the form of Index.advertiser.
         """
         cdef Workspace workspace = self.workspace
         cdef bint rated = False
@@ -1209,24 +1220,25 @@ cdef class Query:
         return True
 
     cdef void stop(self) noexcept:
-        """Find nothing more for the impression."""
+        """End the search for the impression."""
         self.workspace.base.stop()
         if self.workspace.over is not None:
             self.workspace.over.stop()
 
     cpdef int allow(self, double left_s, double processor_s) except -1:
-        """Limit the search to this much time, and processor time, from now on."""
+        """Limit the search to this much time and processor time, from now on."""
         sb_allow(&self.allowance, left_s, processor_s)
         return 0
 
     cpdef bint has_time(self) except -1:
-        """Return whether some of the time allowed is left."""
+        """Return whether any of the time allowed is left."""
         return not sb_look(&self.allowance)
 
     def next(self):
         """Return the next best campaign as (rank, creative, deal), or None.
 
-        creative: an index into the campaign's creatives; deal: into the impression's deals, or -1.
+        `creative`: an index into the campaign's creatives; `deal`: into the impression's deals, or
+        -1.
         """
         cdef Match best
         return (best.rank, best.creative, best.deal) if self.take_next(&best) else None
@@ -1255,8 +1267,9 @@ cdef class Query:
     def explain(self, uint32_t rank):
         """Return the first rule that refuses the campaign for the impression: (Refusal, dimension).
 
-        dimension: a number of `DIMENSIONS`, or FORMAT_DIMENSION where no creative has a format that
-        the impression takes; -1 for a rule other than targeting. The search is not affected.
+        The dimension is an index into `DIMENSIONS`, FORMAT_DIMENSION if no creative has a format
+        that the impression accepts, or -1 for a rule other than targeting. The search is not
+        affected.
         """
         if self.imp is None:
             raise ValueError("no impression is set")
@@ -1265,7 +1278,8 @@ cdef class Query:
         return self.workspace.over.explain(rank)
 
     def carried(self):
-        """The values of the request and the current impression by dimension, in normal form.
+        """Values of the request and the current impression, in normal form, by dimension.
+
         Dimensions in which no campaign has an entry are not read.
         """
         values = self.workspace.request.terms.by_dimension()
@@ -1274,8 +1288,9 @@ cdef class Query:
         return values
 
     cdef set noted(self):
-        """Return the restricting lists, of the request and the impressions read, that have an entry
-        without a meaning; None if there is none.
+        """Return the restricting lists with a meaningless entry; None if there is none.
+
+        These are lists of the request and of the impressions read so far.
         """
         cdef set own = self.workspace.request.terms.noted
         cdef set of_impressions = self.workspace.impression.terms.noted
@@ -1290,24 +1305,26 @@ cdef class Query:
 
     @property
     def user(self):
-        """The recognised user, for frequency caps; or None."""
+        """The user recognised for frequency caps, or None."""
         return self.workspace.request.user
 
     @property
     def point(self):
-        """(lat, lon) in degrees if the request has them and they may be used, else None."""
+        """(lat, lon) in degrees if the request has them and they may be used; otherwise None."""
         cdef Asker *asker = &self.workspace.request.asker
         return (asker.lat, asker.lon) if asker.located else None
 
     @property
     def declares(self):
-        """Whether the request asks for declarations under the Digital Services Act."""
+        """Whether the request requires declarations under the Digital Services Act."""
         return self.workspace.request.asker.asks_dsa
 
     @property
     def counts(self):
-        """The search's work so far, without the overlay's: the rows, groups of rows and groups with
-        posting lists that narrow a block; then the blocks, candidates and verified candidates.
+        """The search's work so far, without the overlay's.
+
+        Rows, groups of rows, and groups with posting lists that narrow a block; then blocks,
+        candidates and verified candidates.
         """
         cdef LayerSearch search = self.workspace.base
         cdef Arrangement arranged = search.arrangement

@@ -28,7 +28,7 @@ ENTRY_SIZE = ENTRY
 
 
 cdef inline uint64_t member_at(const unsigned char *entry) noexcept:
-    """Return an entry's member, in the order of signed integers."""
+    """Return an entry's member, mapped to the order of signed integers."""
     cdef uint64_t number
     memcpy(&number, entry, 8)
     return sb_swap64(number) ^ SIGN
@@ -41,7 +41,7 @@ cdef inline uint32_t number_at(const unsigned char *entry, int offset) noexcept:
 
 
 cdef inline uint32_t bits_of(uint64_t count) noexcept:
-    """Return the bits of prefixes that leave some 8 entries for each."""
+    """Return how many bits prefixes need for some 8 entries each."""
     cdef uint32_t bits = 1
     while bits < MOST_PREFIXES and count >> (bits + 3):
         bits += 1
@@ -49,7 +49,7 @@ cdef inline uint32_t bits_of(uint64_t count) noexcept:
 
 
 def starts_of(const unsigned char[::1] entries not None):
-    """Return where the entries of each prefix begin. Raises ValueError if they do not ascend."""
+    """Return where each prefix's entries begin. Raises ValueError if they are not ascending."""
     cdef uint64_t count = entries.shape[0] // ENTRY, i, member, before = 0
     cdef uint32_t bits = bits_of(count), shift = 64 - bits, prefix = 0, number, last = 0
     cdef bytearray made = bytearray(4 * ((<size_t>1 << bits) + 1))
@@ -90,8 +90,8 @@ cdef int open_section(Section *section, const unsigned char[::1] data, uint64_t 
 cdef class Members:
     """A view of mapped sections.
 
-    key: that of the hashes (campaigns.persons); audiences and products: the names by number. Each
-    of the sections is a buffer with its number of entries. Raises ValueError for anything else.
+    `key`: the key of the hashes (campaigns.persons); `audiences` and `products`: names by number.
+    Each section is a buffer with its number of entries. Raises ValueError for anything else.
     """
 
     def __cinit__(self, bytes key not None, dict audiences not None, dict products not None,
@@ -106,7 +106,7 @@ cdef class Members:
             open_section(&self.base, base, n_base)
 
     def __len__(self):
-        """Return the number of entries, ended ones too."""
+        """Return the number of entries, including ended ones."""
         return self.base.count + self.over.count
 
     def look_up(self, int64_t member, int64_t now_ms):
@@ -117,7 +117,7 @@ cdef class Members:
         return audiences, products
 
     cdef int find(self, uint64_t member, int64_t now_ms, list audiences, list products) except -1:
-        """Add what the member is in to the lists."""
+        """Add the member's audiences and products to the lists."""
         cdef const unsigned char *over_end
         cdef const unsigned char *base_end
         cdef uint64_t wanted = member ^ SIGN
@@ -148,7 +148,7 @@ cdef class Members:
 
     cdef int add(self, uint32_t number, uint32_t until, int64_t now_s, list audiences,
                  list products) except -1:
-        """Add an audience that has not ended, and still exists."""
+        """Add an audience unless it has ended or no longer exists."""
         if until != NEVER and <int64_t>until <= now_s:
             return 0
         name = self.audiences.get(number)
@@ -163,7 +163,7 @@ cdef class Members:
 
 cdef inline const unsigned char *seek(const Section *section, uint64_t member,
                                       const unsigned char **end) noexcept:
-    """Return the first of the entries with the member's prefix, and the end of them."""
+    """Return the first entry with the member's prefix, and the end of these entries."""
     cdef uint64_t prefix
     if section.count == 0:
         end[0] = NULL
@@ -175,7 +175,7 @@ cdef inline const unsigned char *seek(const Section *section, uint64_t member,
 
 @cython.final
 cdef class MemberBook:
-    """The members in use, for all readers of a process; None until there are any."""
+    """The members in use, shared by all readers of a process; None until there are any."""
 
     @property
     def current(self):

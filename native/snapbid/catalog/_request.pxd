@@ -112,11 +112,13 @@ cdef class Reader:
         return <object>sb_field(<PyObject *>owner, self.offsets[field])
 
     cdef inline object child(self, object owner, int field, int struct):
-        """Return a struct's field that is a struct, or None; None also for no struct."""
+        """Return a struct's field if it is a struct itself; None otherwise, and if there is no
+        struct."""
         return None if owner is None else self.checked(self.get(owner, field), struct)
 
     cdef inline object checked(self, object value, int struct):
-        """Return the value, a struct of this class or None. Raises TypeError for another one."""
+        """Return the value if it is a struct of this class or None. Raises TypeError for anything
+        else."""
         if value is not None and not Py_IS_TYPE(value, self.types[struct]):
             self.refuse(value, struct)
         return value
@@ -165,7 +167,7 @@ cdef inline bint is_zero(object flag) noexcept:
 
 
 cdef inline int64_t positive(object number) noexcept:
-    """Convert a positive integer; 0 where it is absent, or out of range."""
+    """Convert a positive integer; 0 if it is absent or out of range."""
     cdef int64_t value
     return value if integer(number, &value) else 0
 
@@ -188,7 +190,7 @@ cdef inline object recall(object memo, object text):
 
 
 cdef inline uint32_t bits(object numbers) noexcept:
-    """Return the bits of the numbers below SB_MASKED; the others have none."""
+    """Return the bits of the numbers below SB_MASKED; other numbers have none."""
     cdef uint32_t mask = 0
     cdef int64_t number
     if filled(numbers):
@@ -269,7 +271,8 @@ cdef class Terms:
 
     cdef inline int push_text(self, uint32_t space, const char *text, size_t size,
                               bint fold) except -1:
-        """Add a term for a text that stays in memory; `fold`: compare its ASCII in lower case."""
+        """Add a term for a text that stays in memory. `fold`: compare its ASCII letters in lower
+        case."""
         cdef sb_term *term = self.push()
         sb_text_term(term, space, text, size, fold)
         sb_expect(self.head, term.hash)
@@ -282,7 +285,7 @@ cdef class Terms:
         return 0
 
     cdef inline int text(self, uint32_t space, object text, bint fold) except -1:
-        """Add a term for a text, or an integer as text, if a campaign could have it."""
+        """Add a term for a text, or for an integer as text, if a campaign could have it."""
         cdef Py_ssize_t size
         cdef const char *raw
         if text is None:
@@ -445,9 +448,8 @@ cdef struct Asked:
 
 
 cdef inline bint fits_player(int64_t w, int64_t h, const Stream *stream) noexcept:
-    """Return whether media are no larger than the player, and have its aspect ratio to within a
-    pixel, since sides are whole pixels.
-    """
+    """Return whether media fit the player: no larger, and with its aspect ratio to within a pixel,
+    since sides are whole pixels."""
     cdef int64_t excess, most
     if stream.player_w and not 0 < w <= stream.player_w:
         return False
@@ -461,7 +463,7 @@ cdef inline bint fits_player(int64_t w, int64_t h, const Stream *stream) noexcep
 
 
 cdef inline bint fits_media(const sb_creative *creative, const Stream *stream) noexcept:
-    """Return whether the creative states media that fit; what it does not state does not fit."""
+    """Return whether the creative states media that fit; unstated media do not fit."""
     if stream.flags & ~<uint32_t>creative.flags:
         return False
     if stream.has_delivery and not stream.delivery & creative.delivery:

@@ -1,13 +1,13 @@
 # cython: auto_pickle=False, autotestdict=False
 """What a request asks of the campaigns.
 
-A `Reader` returns the fields of decoded structs; a value of another type than OpenRTB's counts as
+A `Reader` returns the fields of decoded structs; a value whose type is not OpenRTB's counts as
 absent. `RequestReading` and `ImpressionReading` read them into `Terms`, keys that a campaign may
 have, and into plain fields. Contract 3 says where each value is read from.
 
 Terms are grouped in parts: a part is a dimension, or a list that restricts who may bid. The terms
-of a part are contiguous, from `begin` to `end`. A text that is not the request's own is kept for as
-long as the terms are.
+of a part are contiguous, from `begin` to `end`. A text that is not part of the request is kept for
+as long as the terms are.
 
 Only fields that some campaign needs are read; `Interest` lists them. Floors are in micro-USD, or in
 millionths of the currency in which bids are made.
@@ -42,14 +42,14 @@ cdef extern from "persons.h" nogil:
 
 @cython.final
 cdef class Reader:
-    """A reader of the fields of decoded requests.
+    """Reads the fields of decoded requests.
 
-    structs: the classes of the decoded request, among them those of `_Struct` with the fields of
-    `_Field`. Their fields are read at their offsets in memory, so each object's class is checked
-    first. The memos (bidding.lookups.Memo) have countries by code, systems by spelling, (system,
-    browser) by user agent, and whether a US Privacy string opts out. The tables have current
-    language codes by other ones, and categories (reference.taxonomies, `listed` and `first_flags`).
-    in_usd: bids are in USD. book: who is in which audience. Raises ValueError or TypeError if a
+    `structs`: the classes of a decoded request, including those of `_Struct` with the fields of
+    `_Field`. Fields are read at their offsets in memory, so each object's class is checked first.
+    The memos (bidding.lookups.Memo) give countries by code, systems by spelling, (system, browser)
+    by user agent, and whether a US Privacy string opts out. The tables give current language codes
+    by former and other codes, and categories (reference.taxonomies, `listed` and `first_flags`).
+    `in_usd`: bids are in USD. `book`: who is in which audience. Raises ValueError or TypeError if a
     struct or a field is missing.
     """
 
@@ -113,7 +113,7 @@ cdef class Terms:
         return 0
 
     cdef int forget(self) except -1:
-        """Release the request's texts, and what was noted of it."""
+        """Release the request's texts and notes."""
         self.kept = self.noted = None
         return 0
 
@@ -125,7 +125,7 @@ cdef class Terms:
         return 0
 
     cdef int keep(self, object text) except -1:
-        """Keep a text alive that is not the request's own while terms point into it."""
+        """Keep a text alive that is not part of the request while terms point into it."""
         if self.kept is None:
             self.kept = []
         self.kept.append(text)
@@ -143,7 +143,7 @@ cdef class Terms:
             return b""
 
     cdef const char *unusual(self, object text, bint *fold, Py_ssize_t *size) except? NULL:
-        """Return the UTF-8 of an integer, or of a non-ASCII text."""
+        """Return the UTF-8 of an integer or a non-ASCII text."""
         cdef int64_t number
         if PyLong_CheckExact(text) and integer(text, &number):
             return self.digits(number, size)
@@ -155,7 +155,7 @@ cdef class Terms:
         return self.encoded(text, size)
 
     cdef const char *digits(self, int64_t number, Py_ssize_t *size) except NULL:
-        """Write an integer as text; it may be one of thousands in a list."""
+        """Write an integer as text, quickly, since a list may have thousands."""
         self.need_ink(MAX_DIGITS)
         size[0] = sb_digits(self.ink, number)
         return self.written(size[0])
@@ -194,13 +194,13 @@ cdef class Terms:
         return self.ink - size
 
     cdef int texts(self, uint32_t space, list texts) except -1:
-        """Add terms for texts in the index's spelling."""
+        """Add terms for texts spelled as in the index."""
         for text in texts:
             self.text(space, text, False)
         return 0
 
     cdef int trimmed(self, uint32_t space, object text, bint fold) except -1:
-        """Add a term for a text without the white space around it, if a campaign could have it."""
+        """Add a term for a text, without surrounding white space, if a campaign could have it."""
         cdef const char *raw
         if PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text):
             raw = <const char *>PyUnicode_DATA(text)
@@ -212,9 +212,10 @@ cdef class Terms:
         return self.text(space, text, fold)
 
     cdef bint entries(self, Reader reader, uint32_t space, object texts, str where) except -1:
-        """Add terms for the entries of a restricting list; return whether there is any.
+        """Add terms for the entries of a restricting list; return whether there are any.
 
-        Entries are interpreted (contract 3). A meaningless one is noted; `where` is the list.
+        Entries are interpreted as in contract 3; meaningless ones are noted under `where`, the
+        list's name.
         """
         cdef int kind = (SB_HOSTS if space == SB_AD_DOMAIN
                          else SB_IDS if space == SB_AD_BUNDLE or space == SB_SEAT else SB_TYPES)
@@ -251,7 +252,7 @@ cdef class Terms:
         return any
 
     cdef bint parts(self, Reader reader, uint32_t space, sb_slice entry, str where) except -1:
-        """Add terms for a comma-separated entry; return whether there is any."""
+        """Add terms for the parts of a comma-separated entry; return whether there are any."""
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
         cdef sb_slice part
@@ -278,13 +279,13 @@ cdef class Terms:
         return self.push_short(space, sb_type_in(entry), True)
 
     cdef bint push_short(self, uint32_t space, sb_slice entry, bint fold) except -1:
-        """Add a term for an entry, unless no campaign could have it; return if it is not empty."""
+        """Add a term for an entry if a campaign could have it; return whether it is not empty."""
         if 0 < entry.size <= SB_KEY_MAX:
             self.push_text(space, entry.at, entry.size, fold)
         return entry.size != 0
 
     cdef bint push_ids(self, uint32_t space, sb_slice entry) except -1:
-        """Add terms for an id, and for each that it may consist of."""
+        """Add terms for an id, and for each id that it may be composed of."""
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
         cdef sb_slice part
@@ -296,9 +297,10 @@ cdef class Terms:
         return True
 
     cdef bint push_domains(self, sb_slice entry, bint blocks) except -1:
-        """Add terms for a domain, or each of a pasted list; return whether these are all it has.
+        """Add terms for a domain, or for each domain of a pasted list; return whether there is
+        nothing else.
 
-        If it blocks, anything else blocks the domains that occur in it.
+        If the list blocks, the domains that occur in anything else are blocked too.
         """
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
@@ -330,7 +332,7 @@ cdef class Terms:
         return 0
 
     cdef sb_slice unescaped(self, sb_slice entry) except *:
-        """Return a restricting list's percent-encoded entry without that."""
+        """Return an entry of a restricting list without its percent-encoding."""
         cdef Py_ssize_t size
         cdef str text
         self.need_ink(entry.size)
@@ -343,8 +345,9 @@ cdef class Terms:
         return entry
 
     cdef bint push_language(self, Reader reader, uint32_t space, sb_slice tag) except -1:
-        """Add a term for a language tag, or its primary subtag, in current codes
-        (reference.languages); return whether it is a tag.
+        """Add a term for a language tag or its primary subtag; return whether it is a tag.
+
+        Codes are replaced with current ones (reference.languages).
         """
         cdef size_t length = 0, i
         cdef char *written
@@ -374,11 +377,11 @@ cdef class Terms:
         return True
 
     cdef uint32_t masked(self, uint32_t space, object numbers, bint *any, str where) except? 0:
-        """Return the bits of a list's numbers below SB_MASKED; add terms for the others, unless the
-        space is SB_SPACES. 0 is ignored.
+        """Return the bits of a list's numbers below SB_MASKED, and add terms for the others.
 
-        `any`, for a list of the only numbers admitted, is set if it has any. NULL is for blocked
-        numbers, where an entry that is not a number may block any of them.
+        No terms are added for the space SB_SPACES, and 0 is ignored. `any` is set if a list of the
+        only numbers admitted has any entry. For blocked numbers it is NULL: an entry that is not a
+        number may then block any of them.
         """
         cdef uint32_t bits = 0
         cdef int64_t number
@@ -433,7 +436,7 @@ cdef uint8_t[10] FAMILIES = [0, 1, 2, 3, 4, 2, 2, 7, 8, 7]
 
 
 cdef inline Py_ssize_t folded(char *out, const char *text, Py_ssize_t size) noexcept:
-    """Write an advertising id as campaigns.persons.folded does, and return its length."""
+    """Write an advertising id as campaigns.persons.folded does; return its length."""
     cdef Py_ssize_t i, n = 0
     cdef char letter
     for i in range(size):
@@ -548,7 +551,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_dsa(self, object regs) except -1:
-        """Read what the Digital Services Act requires of a bid, from OpenRTB 2.5's `ext`, too."""
+        """Read what the Digital Services Act requires of a bid, also from OpenRTB 2.5's `ext`."""
         cdef Reader reader = self.reader
         cdef int64_t number
         if regs is None:
@@ -565,7 +568,8 @@ cdef class RequestReading:
         return 0
 
     cdef int read_categories_of_ads(self, object request) except -1:
-        """Read the taxonomy, the only categories that may bid, and the marker of mapped ones."""
+        """Read the taxonomy, the categories that alone may bid, and the marker of mapped
+        categories."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef int64_t number = 0
@@ -589,10 +593,10 @@ cdef class RequestReading:
         return 0
 
     cdef bint ad_categories(self, object texts, str where) except -1:
-        """Add terms for categories in the request's taxonomy; return whether there is any.
+        """Add terms for categories in the request's taxonomy; return whether there are any.
 
-        A category that its taxonomy does not have is noted, and if it is blocked might be any; but
-        one below a known category is part of that.
+        A category missing from its taxonomy is noted; a blocked one might then be any category. But
+        one below a known category counts as part of that category.
         """
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
@@ -636,13 +640,13 @@ cdef class RequestReading:
         return any
 
     cdef int push_known(self, tuple entry, bint blocks) except -1:
-        """Add a term for a category, as `reference.taxonomies.listed` has it."""
+        """Add a term for a category, as listed in `reference.taxonomies.listed`."""
         if blocks:
             self.asker.unmapped |= <uint32_t>entry[1]
         return self.terms.text(SB_AD_CATEGORY, entry[0], False)
 
     cdef bint category_parts(self, sb_slice entry, str where) except -1:
-        """Add terms for a comma-separated entry; return whether there is any."""
+        """Add terms for the parts of a comma-separated entry; return whether there are any."""
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
         cdef sb_slice part
@@ -682,7 +686,7 @@ cdef class RequestReading:
         return 0
 
     cdef int push_other(self, sb_slice entry, str where) except -1:
-        """Add a term for a category of another taxonomy, however it is spelled."""
+        """Add a term for a category of a different taxonomy, however it is spelled."""
         cdef str text
         cdef dict known
         cdef PyObject *found
@@ -709,7 +713,7 @@ cdef class RequestReading:
         return 0
 
     cdef object read_place(self, object device, object user):
-        """Read country, region and city; return the geo object that they are read from, or None."""
+        """Read country, region and city; return the geo object they came from, or None."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef uint32_t used = self.interest.used
@@ -739,7 +743,7 @@ cdef class RequestReading:
         return geo
 
     cdef object country(self, object geo):
-        """Return the country (alpha-3) that a geo object names, or None."""
+        """Return the country (alpha-3) named by a geo object, or None."""
         if geo is None:
             return None
         code = self.reader.get(geo, GEO_COUNTRY)
@@ -748,7 +752,7 @@ cdef class RequestReading:
         return recall(self.reader.countries, text_of(code))
 
     cdef int read_region(self, str country, object code) except -1:
-        """Read a region, `usa-ca`; campaigns.vocabulary.region has its normal form."""
+        """Read a region in normal form (campaigns.vocabulary.region), such as `usa-ca`."""
         cdef Terms terms = self.terms
         cdef Py_ssize_t length
         cdef const char *raw
@@ -775,7 +779,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_user_data(self, object geo, object device, object user) except -1:
-        """Read what may be used only if the request's privacy signals allow it (contract 3)."""
+        """Read what may only be used if the request's privacy signals allow it (contract 3)."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef uint32_t used = self.interest.used
@@ -825,9 +829,8 @@ cdef class RequestReading:
         return 0
 
     cdef int read_persons(self, object device, object user) except -1:
-        """Read in which audiences the request's persons are, and which products must not advertise
-        to any of them. With limited tracking, only the latter.
-        """
+        """Read which audiences the request's persons are in, and which products must not advertise
+        to any of them. With limited tracking, only read the latter."""
         cdef Reader reader = self.reader
         cdef Terms terms = self.terms
         cdef list audiences = [], products = []
@@ -911,11 +914,11 @@ cdef class RequestReading:
         return True
 
     cdef uint64_t clicker(self, bytes key) except? 0:
-        """Return the member by whom a click id knows its person: the first id that is somebody's,
-        the device's first, since it is the same at every SSP. 0 for nobody.
+        """Return the member by which a click id knows its person; 0 for nobody.
 
-        Neither limited tracking nor a request to forget hides anybody: who clicked may exclude
-        himself, and what the click of who was forgotten says counts for that alone.
+        That is the first id that identifies somebody, with the device's first, since it is the same
+        at every SSP. It is returned despite limited tracking or a request to forget: a person who
+        clicked may opt out later, and a forgotten person's click id serves no other purpose.
         """
         cdef Reader reader = self.reader
         cdef uint64_t found = 0
@@ -935,7 +938,7 @@ cdef class RequestReading:
 
     cdef bint is_clicker(self, bytes key, const char *kind, object scope, object id,
                          uint64_t *found) except -1:
-        """Hash an id that is somebody's; return whether it is."""
+        """Hash an id; return whether it identifies somebody."""
         if not self.member(key, kind, scope, id, found):
             return False
         written = text_of(id)
@@ -947,7 +950,7 @@ cdef class RequestReading:
         return True
 
     cdef bint is_among(self, bytes key, object eids, uint64_t *found) except -1:
-        """Hash the first extended id that is somebody's; return whether there is one."""
+        """Hash the first extended id that identifies somebody; return whether there is one."""
         cdef Reader reader = self.reader
         for item in first(eids, MAX_ENTRIES):
             eid = reader.checked(item, EID)
@@ -961,8 +964,10 @@ cdef class RequestReading:
         return False
 
     cdef bint permits_user_data(self) except -1:
-        """Return the verdict of bidding.privacy. It is called if a consent string or a GPP string
-        decides; for a US Privacy string alone the memo has its verdict.
+        """Return the verdict of bidding.privacy.
+
+        Only called if a consent string or a GPP string decides; the memo has the verdict for a US
+        Privacy string alone.
         """
         cdef Reader reader = self.reader
         regs = reader.child(self.request, BIDREQUEST_REGS, REGS)
@@ -1087,8 +1092,9 @@ cdef class RequestReading:
         return 0
 
     cdef bint read_domain(self, object url) except -1:
-        """Read the domain and its parents; return whether there is one. Anything but a bare ASCII
-        host name is left to campaigns.domains.host.
+        """Read the domain and its parents; return whether there is one.
+
+        Anything but a bare ASCII host name is left to campaigns.domains.host.
         """
         cdef Terms terms = self.terms
         cdef Py_ssize_t size, i
@@ -1150,7 +1156,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_category_parts(self, sb_slice entry, uint32_t *left) except -1:
-        """Read the categories of an entry that may have several; it may be one as a whole, too."""
+        """Read the categories of an entry that may have several, or be one as a whole."""
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
         cdef sb_slice part, whole = sb_trimmed(at, end)
@@ -1216,7 +1222,7 @@ cdef class ImpressionReading:
         return 0
 
     cdef void clear(self) noexcept:
-        """Clear the last impression, but keep the memory of its lists."""
+        """Clear the last impression, keeping the memory of its lists."""
         cdef Asked asked
         memset(&asked, 0, sizeof(asked))
         asked.sizes = self.asked.sizes
@@ -1228,7 +1234,7 @@ cdef class ImpressionReading:
     cdef bint read(self, object imp, list rivals) except -1:
         """Read an impression; return whether its floor can be expressed in USD.
 
-        rivals: advertisers that may not answer, in the form of Index.advertiser, or None.
+        `rivals`: advertisers that may not answer, in the form of Index.advertiser, or None.
         """
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
@@ -1305,7 +1311,7 @@ cdef class ImpressionReading:
         return True
 
     cdef int read_placement(self, object imp, object video, object native) except -1:
-        """Read where and how it is shown. Reward and interstitial are no by default."""
+        """Read where and how the ad is shown. Reward and interstitial default to no."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef int64_t number
@@ -1331,7 +1337,8 @@ cdef class ImpressionReading:
         return 0
 
     cdef object rewarded(self, object imp):
-        """Return the flag of a reward, as OpenRTB 2.6, 2.5 or Prebid Server has it."""
+        """Return whether there is a reward, from the fields of OpenRTB 2.6, 2.5 or Prebid
+        Server."""
         cdef Reader reader = self.reader
         flag = reader.get(imp, IMP_RWDD)
         if flag is None:
@@ -1444,7 +1451,7 @@ cdef class ImpressionReading:
         return 0
 
     cdef int read_durations(self, Stream *stream, object exact, object pod) except -1:
-        """Read the exact durations accepted, and that of the whole pod."""
+        """Read the exact durations accepted, and the duration of the whole pod."""
         cdef Asked *asked = &self.asked
         cdef int64_t number
         number = positive(pod)
@@ -1470,7 +1477,7 @@ cdef class ImpressionReading:
 
     cdef int read_prices(self, Prices *prices, object per_second, object floors,
                          object currency) except -1:
-        """Read the floors by duration: per second, and per span of durations."""
+        """Read the floors by duration: per second, and per range of durations."""
         cdef Reader reader = self.reader
         cdef Asked *asked = &self.asked
         cdef Span span
@@ -1507,8 +1514,7 @@ cdef class ImpressionReading:
         return 0
 
     cdef int read_deals(self, object deals) except -1:
-        """Read the deals' ids and prices, then the seats and advertisers that each of them admits.
-        """
+        """Read the deals' ids and prices, and the seats and advertisers admitted by each."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef Asked *asked = &self.asked
@@ -1552,8 +1558,9 @@ cdef class ImpressionReading:
         return 0
 
     cdef int64_t floor(self, object amount, object currency) except? -2:
-        """Return a floor in micro-USD, rounded up; -1 without a rate. Anything but a plain amount
-        of USD, for bids in USD, is left to `Lookups.floor_micros`.
+        """Return a floor in micro-USD, rounded up; -1 without a rate.
+
+        Anything but a plain amount of USD, for bids in USD, is left to `Lookups.floor_micros`.
         """
         cdef double given
         cdef int64_t micros
@@ -1572,9 +1579,8 @@ cdef class ImpressionReading:
         return min(self.lookups.floor_micros(amount, currency), UNREACHABLE)
 
     cdef inline int64_t plain_floor(self, double given, object currency) except? -1:
-        """Return a whole number of micro-USD for an amount of USD, for bids in USD; -1 for any
-        other.
-        """
+        """Return a plain amount of USD in whole micro-USD, for bids in USD; -1 for any other
+        amount."""
         cdef double micros
         if self.reader.in_usd and given < EXACT_USD and (currency is None or currency == "USD"):
             micros = rint(given * MICROS)

@@ -8,9 +8,9 @@ MEDIA: dict[str, int]
 
 @final
 class Builder:
-    """A builder of campaign indexes; it keeps the campaigns between builds.
+    """Builds campaign indexes, and keeps the campaigns between builds.
 
-    `payloads`: a new file that holds the payloads, to save memory.
+    `payloads`: a new file to hold the payloads, which saves memory.
     """
 
     def __new__(cls, payloads: BinaryIO | None = None) -> Self: ...
@@ -25,6 +25,5 @@ class Builder:
         advertiser: tuple[str, ...],
     ) -> None: ...
     def build(self) -> bytearray:
-        """Return the index; the file of payloads must be appended to it. Raises ValueError if too
-        large.
-        """
+        """Return the index, to which the payload file must be appended. Raises ValueError if too
+        large."""

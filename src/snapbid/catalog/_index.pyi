@@ -26,23 +26,23 @@ class Refusal(IntEnum):
 
 @type_check_only
 class Lookups(Protocol):
-    """See `bidding.lookups.Lookups`, which has more: what reading a request asks of it."""
+    """The lookups needed to read a request; `bidding.lookups.Lookups` has more."""
 
     @property
     def reader(self) -> Reader: ...
 
 @final
 class Index:
-    """A campaign index in memory, and this process's view of it.
+    """A campaign index in memory, and this process' view of it.
 
     Campaigns are identified by rank: by falling price, then id. An overlay hides the base's
-    campaigns whose ids it has, deleted ones included; its own campaigns rank after the base's.
+    campaigns whose ids it has, including deleted ones; its own campaigns rank after the base's.
     """
 
     def __new__(cls, source: Any, overlay: Any = None) -> Self:
-        """Open two buffers, and keep them. Raises ValueError if one is not an index."""
+        """Open and keep two buffers. Raises ValueError if one is not an index."""
     def __len__(self) -> int:
-        """Return the number of ranks, including those of hidden campaigns."""
+        """Return the number of ranks, including hidden campaigns."""
     def targets(self, dimension: int) -> bool: ...
     @property
     def has_caps(self) -> bool: ...
@@ -66,10 +66,10 @@ class Index:
         processor_s: float = ...,
         refused: RefusedRanks | None = None,
     ) -> Query:
-        """Start the search for a decoded request to an SSP, at a time (UTC epoch ms).
+        """Start the search for a request, decoded, to an SSP at a time (UTC epoch ms).
 
-        It may take `left_s`, and `processor_s` of this thread's processor time. `refused`: treat
-        these campaigns as inactive.
+        It may take `left_s`, and `processor_s` of this thread's processor time. `refused`:
+        campaigns to treat as inactive.
         """
 
 @final
@@ -84,7 +84,7 @@ class RefusedRanks:
 
 @final
 class Query:
-    """The search for one request: `impression`, then `next` until it returns None."""
+    """The search for one request: call `impression`, then `next` until it returns None."""
 
     undecided: Final[int]  # impressions that were not decided in time
     @property
@@ -92,43 +92,45 @@ class Query:
         """The decoded request."""
     @property
     def user(self) -> str | None:
-        """The recognised user, for frequency caps; or None."""
+        """The user recognised for frequency caps, or None."""
     @property
     def point(self) -> tuple[float, float] | None:
         """(lat, lon) in degrees, if the request has them and they may be used."""
     @property
     def declares(self) -> bool:
-        """Whether the request asks for declarations under the Digital Services Act."""
+        """Whether the request requires declarations under the Digital Services Act."""
     def impression(self, imp: Any, rivals: list[str] | None = None) -> bool:
-        """Start on an impression; return False if its floor has no exchange rate, or the time is
-        up.
+        """Start on an impression; return False if its floor has no exchange rate, or time is up.
 
-        `rivals`: advertisers that must not win it, because they have other impressions of its pod;
+        `rivals`: advertisers that must not win it because they have other impressions of its pod,
         in the form of `Index.advertiser`.
         """
     def allow(self, left_s: float, processor_s: float) -> None:
-        """Limit the search to this much time, and processor time, from now on."""
+        """Limit the search to this much time and processor time, from now on."""
     def has_time(self) -> bool:
-        """Return whether some of the time allowed is left."""
+        """Return whether any of the time allowed is left."""
     def next(self) -> tuple[int, int, int] | None:
         """Return (rank, creative, deal or -1) of the next best campaign, or None."""
     def explain(self, rank: int) -> tuple[Refusal, int]:
         """Return the first rule that refuses the campaign for the impression, and the dimension.
 
-        The dimension is a number of `DIMENSIONS`, FORMAT_DIMENSION, or -1 for a rule other than
+        The dimension is an index into `DIMENSIONS`, FORMAT_DIMENSION, or -1 for a rule other than
         targeting. The search is not affected.
         """
     def carried(self) -> dict[int, list[str | int]]:
-        """The values of the request and the current impression: dimension -> normal forms.
+        """Values of the request and the current impression, in normal form, by dimension.
+
         Dimensions in which no campaign has an entry are not read.
         """
 
     @property
     def counts(self) -> dict[str, int]:
-        """The search's work so far: rows, flat groups, and groups with posting lists that
-        narrow a block; blocks, candidates and verified candidates.
+        """The search's work so far.
+
+        Rows, flat groups, and groups with posting lists that narrow a block; then blocks,
+        candidates and verified candidates.
         """
 
 @final
 class Workspace:
-    """Reusable memory of readings and searches, shared by the queries of an index."""
+    """Reusable memory for readings and searches, shared by the queries of an index."""

@@ -8,16 +8,16 @@ EPOCH_S: int  # of `until` in an entry, epoch s
 ENTRY_SIZE: int  # bytes
 
 def starts_of(entries: ReadableBuffer) -> bytearray:
-    """Return where the entries of each prefix begin; a section has them after its entries.
+    """Return where each prefix's entries begin, which a section has after its entries.
 
-    Raises ValueError if the entries do not ascend.
+    Raises ValueError if the entries are not in ascending order.
     """
 
 @final
 class Members:
     """A view of mapped sections.
 
-    `key` is that of the hashes (`campaigns.persons`); `audiences` and `products` map numbers to
+    `key`: the key of the hashes (`campaigns.persons`); `audiences` and `products` map numbers to
     names. Each section is a buffer with its number of entries. Raises ValueError for anything else.
     """
 
@@ -32,14 +32,15 @@ class Members:
         n_base: int = 0,
     ) -> Members: ...
     def __len__(self) -> int:
-        """Return the number of entries, ended ones too."""
+        """Return the number of entries, including ended ones."""
 
     def look_up(self, member: int, now_ms: int) -> tuple[list[str], list[str]]:
-        """Return the ids of the member's audiences, and the products that must not advertise."""
+        """Return the ids of the member's audiences, and the products that must not advertise to
+        it."""
 
 @final
 class MemberBook:
-    """The members in use, for all readers of a process; None until there are any."""
+    """The members in use, shared by all readers of a process; None until there are any."""
 
     @property
     def current(self) -> Members | None: ...

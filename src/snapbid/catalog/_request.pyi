@@ -4,13 +4,13 @@ from snapbid.catalog._members import MemberBook
 
 @final
 class Reader:
-    """A reader of the fields of decoded requests.
+    """Reads the fields of decoded requests.
 
-    `structs`: the classes of the decoded request. The memos have countries by code, systems by
-    spelling, (system, browser) by user agent, and whether a US Privacy string opts out. Then come
-    current language codes, and categories as `reference.taxonomies` lists them. `in_usd`: bids are
-    in USD. `book`: who is in which audience. Raises ValueError or TypeError if a struct or a field
-    is missing.
+    `structs`: the classes of a decoded request. The memos give countries by code, systems by
+    spelling, (system, browser) by user agent, and whether a US Privacy string opts out. They are
+    followed by current language codes, and categories as listed by `reference.taxonomies`.
+    `in_usd`: bids are in USD. `book`: who is in which audience. Raises ValueError or TypeError if a
+    struct or a field is missing.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""The catalog: everything that a bid is decided from, in immutable files.
+"""The catalog: everything that bids are decided from, in immutable files.
 
 The catalog file holds a head (JSON: the SSP registry, the exchange rates, the time it was made) and
 an index of campaigns. If there are many campaigns, most are in the index of a base, a separate file
-that the head names; the catalog's own index is then the overlay of later changes. The publisher
+named by the head; the catalog's own index is then the overlay of later changes. The publisher
 writes a new file and renames it over the old one, so a reader sees one or the other, complete, and
 a head is only ever used with its own base. Workers map the files, so any number of them share a
 single copy.
@@ -40,7 +40,7 @@ _ALIGNMENT: Final = 64
 class Base(msgspec.Struct, frozen=True):
     """The index of a warehouse's campaigns at a revision (see warehouse.campaigns).
 
-    Stored as the file `name`, of `size` bytes and with the CRC-32 `checksum`. Names are unique.
+    Stored as the file `name`, with `size` bytes and the CRC-32 `checksum`. Names are unique.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Base(msgspec.Struct, frozen=True):
 class Head(msgspec.Struct, frozen=True):
     """The head of a catalog.
 
-    `ssps`: descriptor to canonical id and the descriptor's number; `rates`: as in Rates.to_json;
+    `ssps`: canonical id and the descriptor's number, by descriptor; `rates`: as in Rates.to_json;
     `made_at`: epoch seconds; `checksum`: CRC-32 of the index, since the matcher trusts its offsets;
     `events`: the data of server events (`event_config`), as JSON; `revision`: the catalog has all
     changes of the warehouse up to it; `warehouse`: the id of the warehouse, or ""; `access`: access
@@ -95,8 +95,8 @@ class Stamp(NamedTuple):
 class Catalog:
     """An open catalog.
 
-    `ssps`: descriptor to canonical id; `ssp_numbers`: descriptor to its number in the ledger's
-    records; `reported`: ids that have reports, as in `ssps`, former ones too; `access`, `events`,
+    `ssps`: canonical id by descriptor; `ssp_numbers`: a descriptor's number in the ledger's
+    records; `reported`: ids with reports, as in `ssps`, including former ones; `access`, `events`,
     `ledger`, `warehouse`, `suspensions`: as in `Head`; `click_key` signs click ids; `base` and its
     mapping, `mapped`, or None.
     """
@@ -155,7 +155,7 @@ class Catalog:
         return {number: family for number, family in of_each.items() if number != family}
 
     def targets(self, *dimensions: str) -> bool:
-        """Return whether any campaign targets one of the dimensions."""
+        """Return whether any campaign targets any of the dimensions."""
         return any(self.index.targets(DIMENSIONS[name]) for name in dimensions)
 
     @property
@@ -170,7 +170,7 @@ class Catalog:
 
     @classmethod
     def open(cls, path: Path, before: "Catalog | None" = None) -> "Catalog":
-        """Map the file, and its base unless `before` has mapped it.
+        """Map the file, and its base unless `before` has already mapped it.
 
         Raises FileNotFoundError, or CatalogError for a file that is damaged or of another version.
         """
@@ -230,7 +230,7 @@ def encode(
 
 
 def write(path: Path, pieces: list[Buffer]) -> Stamp:
-    """Replace the file atomically; return the stamp of the new one."""
+    """Replace the file atomically; return the new file's stamp."""
     beside = path.with_suffix(f".{os.getpid()}")
     with beside.open("wb") as file:
         file.writelines(pieces)
@@ -262,7 +262,7 @@ def checksum_of(path: Path) -> int:
 
 
 def map_file(path: Path) -> Mapped:
-    """Map a file to read it. Raises OSError, and CatalogError if it is empty."""
+    """Map a file for reading. Raises OSError, and CatalogError if it is empty."""
     with path.open("rb") as file:
         try:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -8,15 +8,15 @@ from typing import TypeAlias
 import msgspec
 
 IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int, int]]
-"""SHA-256 (hexadecimal) of a key -> product, its presets, requests and events per rolling minute.
-"""
+"""Product, its presets, requests and events per rolling minute, by a key's SHA-256
+(hexadecimal)."""
 
 OperatorRates: TypeAlias = Mapping[str, list[tuple[date, Decimal]]]
-"""Currency -> pairs of first day and USD per unit."""
+"""Pairs of first day and USD per unit, by currency."""
 
 
 class EventConfig(msgspec.Struct, frozen=True):
-    """The catalog's section for events."""
+    """What the catalog says about events."""
 
     keys: dict[str, tuple[str, tuple[str, ...], int, int]] = {}
     rates: dict[str, list[tuple[date, Decimal]]] = {}

@@ -1,8 +1,8 @@
 """Who is in which audience, in immutable files beside the catalog (contract 12).
 
 The file holds a head (JSON) and the members that have changed since the base was made. The base is
-a separate file, which the head names. The publisher writes a new file and renames it over the old
-one; workers map both, so any number of them share a single copy. See `_members` for the layout of a
+a separate file, named by the head. The publisher writes a new file and renames it over the old one;
+workers map both, so any number of them share a single copy. See `_members` for the layout of a
 section.
 """
 
@@ -29,9 +29,9 @@ _MAGIC: Final = b"SNAPMEM1"
 
 
 class MemberBase(msgspec.Struct, frozen=True):
-    """A file of members as they were at a revision; `made_at` is epoch seconds.
+    """A file of members as of a revision; `made_at`: epoch seconds.
 
-    `id` is that by which the warehouse knows it.
+    `id`: what the warehouse calls it.
     """
 
     name: str
@@ -43,9 +43,9 @@ class MemberBase(msgspec.Struct, frozen=True):
 
 
 class MemberHead(msgspec.Struct, frozen=True):
-    """The head of the file: the key of the hashes, and what the numbers of audiences mean.
+    """The head of the file: the key of the hashes, and what the numbers of audiences stand for.
 
-    `count` and `checksum` are those of the changed members.
+    `count` and `checksum` cover the changed members.
     """
 
     key: bytes
@@ -57,7 +57,7 @@ class MemberHead(msgspec.Struct, frozen=True):
 
 
 class OpenMembers(NamedTuple):
-    """Mapped members, with their base, whose mapping the next file may reuse."""
+    """Mapped members, and their base, whose mapping the next file may reuse."""
 
     members: Members
     base: MemberBase | None
@@ -89,7 +89,7 @@ def until_of(moment: datetime) -> int:
 
 
 def read_head(data: mmap.mmap | bytes) -> tuple[MemberHead, memoryview]:
-    """Read the head of a file, and return it with the section after it. Raises CatalogError."""
+    """Read the head of a file; return it and the section after it. Raises CatalogError."""
     try:
         magic, length, checksum = _PREAMBLE.unpack_from(data)
         start = data[_PREAMBLE.size : _PREAMBLE.size + length]
@@ -105,7 +105,7 @@ def read_head(data: mmap.mmap | bytes) -> tuple[MemberHead, memoryview]:
 
 
 def open_members(path: Path, before: OpenMembers | None = None) -> OpenMembers:
-    """Map the file, and its base unless `before` has mapped it.
+    """Map the file, and its base unless `before` has already mapped it.
 
     Raises FileNotFoundError, or CatalogError for a file that is damaged or of another version.
     """

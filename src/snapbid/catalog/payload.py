@@ -1,4 +1,4 @@
-"""The payload of a campaign in the index: what the response needs of it."""
+"""A campaign's payload in the index: what the response needs to know about it."""
 
 import msgspec
 
@@ -40,7 +40,7 @@ class CreativePayload(msgspec.Struct, frozen=True, array_like=True):
 class CampaignPayload(msgspec.Struct, frozen=True, array_like=True):
     """The fields of a campaign for the response, and its limits.
 
-    `number` identifies the campaign in the ledger. `since_ms` is when it was created, or starts if
+    `number` identifies the campaign in the ledger. `since_ms`: when it was created, or its start if
     that is later (UTC epoch ms).
     """
 

@@ -43,9 +43,8 @@ logger = logging.getLogger(MODULE)  # not __main__
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A base to build: the warehouse, the folder, whether bids wait for it, and the revision that
-    it must be newer than.
-    """
+    """A request for a base: the warehouse, the folder, whether bids wait for it, and the revision
+    that it must be newer than."""
 
     dsn: str
     folder: str
@@ -88,7 +87,7 @@ def remove_others(folder: Path, kept: Base | None) -> None:
 
 
 async def make(dsn: str, folder: Path, after: int = -1, *, urgent: bool = False) -> ObtainedBase:
-    """Put a new base into the folder, fetched from another machine or built here.
+    """Put a new base into the folder, either fetched from another machine or built here.
 
     Raises OSError, asyncpg's errors, or ValueError if there are too many campaigns.
     """

@@ -1,8 +1,8 @@
 """The publisher of members: reads changes of audiences, and replaces the files that workers map.
 
-A change is in the file within a second. Many members are in a base, rebuilt once a day or when the
-changes since are too many, beside the publishing of further changes. If killed at any moment, it
-leaves complete files behind, and the next publisher continues from that base.
+A change is in the file within a second. Large numbers of members are in a base, which is rebuilt
+once a day or after too many changes, while further changes are published. If killed at any moment,
+the publisher leaves complete files behind, and the next one continues from that base.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class MemberPublisher:
         self.making: asyncio.Task[MemberBase] | None = None  # a base
 
     async def follow(self) -> None:
-        """Publish after each change, until the connection is lost."""
+        """Publish after each change until the connection is lost."""
         named = {"application_name": bases.PUBLISHER}
         connection = await asyncpg.connect(self._dsn, timeout=10, server_settings=named)
         try:
@@ -137,7 +137,7 @@ class MemberPublisher:
 
 
 async def make_base(dsn: str, path: Path) -> MemberBase:
-    """Write all present members to a file beside `path`, and record that in the warehouse."""
+    """Write all current members to a file beside `path`, and record that in the warehouse."""
     connection = await asyncpg.connect(dsn, timeout=10)
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):

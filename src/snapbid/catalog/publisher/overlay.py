@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 class Overlay:
     """The campaigns that changed after the base was built; without a base, all of them.
 
-    It is up to date with `revision`, and holds every change up to `complete`.
+    It is up to date as of `revision`, and has every change up to `complete`.
     """
 
     def __init__(self, base: Base | None) -> None:
@@ -42,7 +42,7 @@ class Overlay:
         )
 
     def apply(self, changes: Changes) -> None:
-        """Apply what changed after `revision`."""
+        """Apply the changes after `revision`."""
         for id in changes.deleted:
             self._builder.hide(id)
         for row in changes.changed:
@@ -54,7 +54,7 @@ class Overlay:
         self.revision = changes.revision
 
     def skip(self, revision: int) -> None:
-        """Skip the changes up to that revision; a new base will have them."""
+        """Skip the changes up to that revision, since a new base will have them."""
         self.revision = revision
 
     def build(self) -> bytearray:

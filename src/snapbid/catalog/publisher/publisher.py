@@ -1,8 +1,8 @@
 """The publisher thread: listens to the warehouse, reads changes, and replaces the catalog files.
 
-Many campaigns are split into a base, rebuilt now and then by a separate process, and an overlay of
-later changes, which is small and rewritten after each change. The publisher runs in a thread of the
-process that starts the workers, so it never delays a request.
+Large numbers of campaigns are split into a base, rebuilt now and then by a separate process, and an
+overlay of later changes, which is small and rewritten after each change. The publisher runs in a
+thread of the process that starts the workers, so it never delays a request.
 
 If killed at any moment, it leaves complete files behind: a catalog names a base only once it is
 complete, and a base is removed only when no catalog names it. The next publisher continues from
@@ -78,7 +78,7 @@ class CatalogPublisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; a base or overlay under construction is not published."""
+        """Stop the thread without publishing a base or overlay under construction."""
         self._thread.stop()
 
     async def _publish_for_ever(self) -> None:
