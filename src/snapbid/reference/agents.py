@@ -65,7 +65,7 @@ OS_SPELLINGS: dict[str, str] = {
     "tizen": "tizen, tizen os, tizen tv, samsung tizen",
     "webos": "webos, web0s, webos tv, lg webos, lg web0s, hp webos",
 }
-"""Operating system -> its spellings, separated by commas."""
+"""The spellings of each operating system, separated by commas."""
 
 # Families whose spellings have a suffix other than a version: "Windows Vista", "Linux armv7l".
 _OS_PREFIXES: tuple[tuple[str, str], ...] = (
@@ -140,7 +140,7 @@ _OS_BY_KEY: dict[str, str] = {
 
 
 def fold_os(spelling: str) -> str:
-    """Fold a spelling of an operating system to the list of contract 3; unknown ones to `other`."""
+    """Fold a spelling of an operating system to contract 3's list; an unknown one to `other`."""
     return _fold_os(spelling[:MAX_SPELLING])
 
 
@@ -169,12 +169,12 @@ def _engine() -> "Callable[[str], PartialResult]":
 
 
 def load() -> None:
-    """Compile the parser's expressions (0.1 s) ahead of the first request."""
+    """Compile the parser's expressions (0.1 s) before the first request."""
     _engine()
 
 
 def parse(ua: str) -> tuple[str, str]:
-    """Return (operating system, browser) of a user agent, in the terms of contract 3.
+    """Return a user agent's (operating system, browser), in the terms of contract 3.
 
     Unknown ones are `other`. The `CACHED_AGENTS` most recently used results are cached.
     """
@@ -190,10 +190,10 @@ def _parse(ua: str) -> tuple[str, str]:
 
 
 def browser_of(brands: Iterable[str]) -> str:
-    """Return the browser of a structured user agent's brands, `other` if unknown.
+    """Return the browser named by a structured user agent's brands; `other` if unknown.
 
     The first known brand decides; Chromium is listed beside the browsers built on it, so it decides
-    only if no other does. Made-up brands (`Not/A)Brand`) are unknown.
+    only if no other brand does. Made-up brands (`Not/A)Brand`) are unknown.
     """
     browser = OTHER
     for each in brands:
@@ -206,7 +206,7 @@ def browser_of(brands: Iterable[str]) -> str:
 
 
 def brand(name: str) -> str | None:
-    """Return the browser of a brand; None if it is unknown."""
+    """Return a brand's browser; None if it is unknown."""
     return _BRANDS.get(name[:MAX_SPELLING].strip().casefold())
 
 

@@ -18,7 +18,7 @@ _ASSIGNED: Final = """
 """
 
 CODES: Final = frozenset(_ASSIGNED.split())
-"""The digits, without `+`."""
+"""Calling codes as digits, without `+`."""
 
 _SPELLINGS: Final = {spelling: f"+{code}" for code in CODES for spelling in (code, f"+{code}")}
 

@@ -1,7 +1,7 @@
 """ISO 3166-1 country codes: alpha-2 to alpha-3 and back (contract 3, `country`).
 
-Only officially assigned codes are countries. With reserved codes ("UK", "EU"), user-assigned ones
-("XK", "ZZ") and anything else, the request counts as naming no country.
+Only officially assigned codes are countries. Reserved codes ("UK", "EU"), user-assigned ones ("XK",
+"ZZ") and anything else count as naming no country.
 """
 
 # Every entry is the alpha-2 code followed by the alpha-3 code: ISO 3166-1, 249 countries.

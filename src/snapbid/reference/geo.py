@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 class GeoDatabase:
-    """An open country database. Look-ups are thread-safe and cost about half a microsecond."""
+    """An open country database. Lookups are thread-safe and take about half a microsecond."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         """Open and check a database. Raises GeoDatabaseError naming the file."""
@@ -60,7 +60,7 @@ class GeoDatabase:
     def place(self, ip: str) -> Place | None:
         """Look up country, region and city of an address, as far as the database has them.
 
-        None if nothing is known about the address, or if it is not an address.
+        None if nothing is known about the address, or it is not an address.
         """
         try:
             record = self._reader.get(_plain(ip))
@@ -72,7 +72,7 @@ class GeoDatabase:
         return Place(countries.alpha2(country), region_of(record), city_of(record))
 
     def close(self) -> None:
-        """Release the file; every later look-up returns None."""
+        """Release the file; every later lookup returns None."""
         self._reader.close()
 
     def _open(self) -> maxminddb.Reader:

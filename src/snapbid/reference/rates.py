@@ -14,7 +14,7 @@ from zipfile import ZipFile
 
 MICROS = 1_000_000
 MAX_FLOOR_MICROS = 2**63 - 1
-"""The cap of floors, in micro-USD: no price can reach it."""
+"""The most that a floor may be, in micro-USD: no price can reach it."""
 
 CACHED_FLOORS = 4096
 
@@ -25,7 +25,7 @@ _EXACT_USD = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """USD per unit of each currency on one day. Immutable; equal when date and rates are."""
+    """USD per unit of each currency on one day. Immutable; equal if date and rates are equal."""
 
     usd: dict[str, Fraction]
     date: date
@@ -48,9 +48,10 @@ class Rates:
     def least_price_micros(
         self, amount: float, currency: str, bid_currency: str, times: int = 1
     ) -> int | None:
-        """Return the lowest price in micro-USD that reaches the floor after conversion to the bid's
-        currency (see `price_micros`), and is not 0 there. None and ValueError as in `floor_micros`.
-        The bid's currency must have a rate.
+        """Return the lowest price in micro-USD that reaches the floor after conversion.
+
+        The price is converted to the bid's currency, which must have a rate (see `price_micros`),
+        and must not become 0 there. None and ValueError as in `floor_micros`.
         """
         return self._converted(amount, currency.upper(), bid_currency, times)
 

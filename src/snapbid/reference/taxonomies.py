@@ -1,13 +1,13 @@
 """Categories of ads: AdCOM's taxonomies (`cattax`) and the mappings between them (contract 3).
 
 Versions of a taxonomy with compatible ids form a *family*, identified by its first number.
-Categories are compared by key: the category itself in Content Taxonomy 1.0, else prefixed with its
-family.
+Categories are compared by key: the category itself in Content Taxonomy 1.0, otherwise prefixed with
+its family.
 
 A campaign's categories are compared with a request's list in the request's taxonomy, if the IAB
-publishes a mapping into it. If the only mapping goes the other way, the categories that a request
-lists are mapped into the campaign's taxonomy, with all their descendants. That is inverted here,
-once per campaign: each of its categories is given as the request's categories that mean it.
+publishes a mapping into it. If the only mapping goes the other way, the categories in the request's
+list are mapped into the campaign's taxonomy, with all their descendants. That is inverted here,
+once per campaign: each of its categories is replaced with the request's categories that mean it.
 """
 
 import json
@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 FAMILIES: Final = {1: 1, 2: 2, 5: 2, 6: 2, 3: 3, 4: 4, 7: 7, 9: 7, 8: 8}
-"""Number in AdCOM's list of category taxonomies -> family. 1, 2 and 7 are the Content Taxonomy 1.0,
-2.x and 3.x; 3 and 8 the Ad Product Taxonomy 1.x and 2.0; 4 is the Audience Taxonomy."""
+"""The family of each number in AdCOM's list of category taxonomies. 1, 2 and 7 are the Content
+Taxonomy 1.0, 2.x and 3.x; 3 and 8 the Ad Product Taxonomy 1.x and 2.0; 4 is the Audience Taxonomy.
+"""
 
 NAMES: Final = {
     1: "Content Taxonomy 1.0",
@@ -33,20 +34,20 @@ NAMES: Final = {
 """Names of the families, by number."""
 
 VENDORS: Final = 500
-"""From here on, numbers are vendors' own: only the same number means the same taxonomy."""
+"""Numbers from here on belong to vendors; equal numbers mean the same taxonomy."""
 
 OF_VENDORS: Final = 14
 UNKNOWN: Final = 15
-"""Families of campaigns outside the families of requests: in a vendor's taxonomy, and with a
-category that its taxonomy does not have. The latter are refused by any list of categories."""
+"""Families of campaigns that requests never use: for a vendor's taxonomy, and for a category
+missing from its taxonomy. Any list of categories refuses the latter."""
 
 KNOWN: Final = 1
-"""A flag of a listed category. The flag `1 << family`: it, or one below it, has no counterpart in
-that family, although there are mappings into it."""
+"""A flag of a listed category. The flag `1 << family` means that it, or a category below it, has no
+counterpart in that family, although there are mappings into it."""
 
 MAX_FIRST: Final = 32
 MAX_SECOND: Final = 64
-"""Categories of the Content Taxonomy 1.0 are numbered below these: IAB26, IAB17-44."""
+"""Upper bounds of the numbers in categories of the Content Taxonomy 1.0, such as IAB17-44."""
 
 _CACHED: Final = 100_000
 _IAB: Final = "IAB"
@@ -59,7 +60,7 @@ class Categories(NamedTuple):
     """A campaign's categories.
 
     `own`: their lines. `mapped`: the lines in another family, by its marker (the family's number
-    and a colon). `listed`, if they cannot all be mapped: for each of them, the lines of those
+    and a colon). `listed`: used if not all can be mapped; for each category, the lines of those
     categories in the other family that a request may list to mean it.
     """
 
@@ -71,7 +72,7 @@ class Categories(NamedTuple):
 
 @lru_cache(_CACHED)
 def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
-    """Return the lines of categories from a taxonomy of AdCOM's list, or from a vendor's."""
+    """Return the lines of categories from a taxonomy in AdCOM's list, or from a vendor's."""
     if cattax >= VENDORS:
         vendors: tuple[Line, ...] = tuple((f"{cattax}:{each}",) for each in categories)
         return Categories(OF_VENDORS, vendors, ((f"{cattax}:", vendors),) if vendors else ())
@@ -100,8 +101,8 @@ def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
 def normal(cattax: int, category: str) -> str | None:
     """Return a category in its taxonomy's spelling; None if it is unknown there.
 
-    Case and white space are ignored, and what else `spelled` ignores. Vendors' categories keep
-    their case.
+    Case, white space and anything else that `spelled` ignores make no difference. Vendors'
+    categories keep their case.
     """
     if cattax >= VENDORS:
         return "".join(category.split()) or None
@@ -109,8 +110,10 @@ def normal(cattax: int, category: str) -> str | None:
 
 
 def spelled(category: str) -> str:
-    """Return a category in upper case and without white space; one that begins with `IAB`, also
-    without a dash after that, leading zeros, and an underscore for the other dash: `IAB3-1`.
+    """Return a category in upper case without white space, such as `IAB3-1`.
+
+    If it begins with `IAB`, also drop a dash after that and leading zeros, and replace an
+    underscore with the other dash.
     """
     written = "".join(category.split()).upper()
     if not written.startswith(_IAB):
@@ -120,8 +123,10 @@ def spelled(category: str) -> str:
 
 @cache
 def first_flags() -> bytes:
-    """Return the flags of the Content Taxonomy 1.0's categories as uint16: IAB17-44 is at index 17
-    * MAX_SECOND + 44; 0 means no such category.
+    """Return the flags of the Content Taxonomy 1.0's categories as uint16; 0 means no such
+    category.
+
+    IAB17-44 is at index 17 * MAX_SECOND + 44.
     """
     flags = array("H", bytes(2 * MAX_FIRST * MAX_SECOND))
     for id in _parents()[1]:
@@ -134,7 +139,7 @@ def first_flags() -> bytes:
 def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
     """Return the keys and flags of all other categories that a request may list, by family.
 
-    Each is listed in lower case and as spelled; numbers as integers, too.
+    Each is listed in lower case and as spelled; numbers are listed as integers, too.
     """
     found: dict[int, dict[str | int, tuple[str, int]]] = {}
     for family, parents in _parents().items():
@@ -149,9 +154,10 @@ def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
 
 
 def counts() -> dict[tuple[int, int], tuple[int, int, int]]:
-    """Count, for each pair of families, how a campaign's categories in the first are compared with
-    a request's list in the second: how many by a mapping, how many by the inverted one, and how
-    many there are in all.
+    """Count, for each pair of families, how many categories of campaigns can be compared.
+
+    A campaign's categories are in the first family, a request's list in the second. The counts are:
+    through a mapping, through an inverted one, and in all.
     """
     table = {}
     for family, other in product(NAMES, repeat=2):

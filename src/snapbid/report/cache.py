@@ -1,7 +1,7 @@
 """The report cache: 5 minutes per SSP and window, shared by all workers in Redis (contract 6).
 
-Redis expires the entries. An entry's age follows from its remaining time to live, so no two clocks
-are compared. While Redis is down, the cache is empty.
+Redis expires the entries. An entry's age is derived from its remaining time to live, so no two
+clocks are compared. While Redis is down, the cache is empty.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class FetchedReport(NamedTuple):
 
 
 class ReportCache:
-    """Reports by key, for `ttl_s`."""
+    """Caches reports by key, for `ttl_s`."""
 
     def __init__(self, redis: Redis, ttl_s: int = TTL_S) -> None:
         self._redis = redis
@@ -68,5 +68,5 @@ class ReportCache:
 
 
 def redis_key(ssp: str, window: ReportWindow) -> str:
-    """The Redis key of a report; an SSP id contains no colon (contract 2)."""
+    """Return the Redis key of a report; an SSP id contains no colon (contract 2)."""
     return f"{REPORT_CACHE}{ssp}:{window.first}:{window.last}"

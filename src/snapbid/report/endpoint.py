@@ -18,14 +18,14 @@ PREFIX: Final = "/api/v1/ssp/"
 SUFFIX: Final = "/report"
 
 ROUTE: Final = "report"
-"""Value of the label `route` of `snapbid_http_requests_total`."""
+"""The label `route` of `snapbid_http_requests_total`."""
 
 # A client may cache a report for as long as we do; `Age` is the time already elapsed.
 CACHE_CONTROL: Final = (b"cache-control", b"private, max-age=%d" % TTL_S)
 
 
 def report_path(ssp: str, suffix: str = SUFFIX) -> str:
-    """Return the path of an SSP's report, or of another of its documents, by the suffix."""
+    """Return the path of an SSP's report, or of the document with another suffix."""
     return f"{PREFIX}{ssp}{suffix}"
 
 

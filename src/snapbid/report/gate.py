@@ -46,10 +46,10 @@ Make: TypeAlias = Callable[[Scope, Admitted], Awaitable[Answer]]
 class TokenGate:
     """Admits requests with an SSP's own token, at most 10 per token in any rolling minute.
 
-    `registry` returns the current map of descriptor to canonical id, None until it is loaded.
-    `clock` (UTC) replaces the worker's clock and that of Redis. `rate` is the prefix of the quota's
-    Redis keys. `basic` also accepts the token as a password, for which browsers ask their user.
-    Raises ValueError for a key that cannot sign.
+    `registry` returns the current canonical ids by descriptor, or None until they are loaded.
+    `clock` (UTC) replaces the worker's clock and that of Redis. `rate`: the prefix of the quota's
+    Redis keys. `basic`: also accept the token as a password, which browsers prompt for. Raises
+    ValueError for a key that cannot sign.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class TokenLimit:
         self._limiter = RateLimiter(redis, timeout_s=ANSWER_TIMEOUT_S, clock=micros)
 
     async def take(self, jti: str) -> Quota | None:
-        """Count a request of a token unless it exceeds the limit; None while Redis is down."""
+        """Count a request of a token, unless it exceeds the limit; None while Redis is down."""
         try:
             admission = await self._limiter.admit(redis_key(jti, self._prefix), REQUESTS)
         except RateLimiterUnavailable as error:
@@ -70,7 +70,8 @@ class TokenLimit:
 
 
 def redis_key(jti: str, prefix: str = REPORT_RATE) -> str:
-    """The Redis key of a token's requests; hashed, as a `jti` may be any text of any length."""
+    """Return the Redis key of a token's requests, hashed since a `jti` may be text of any
+    length."""
     return f"{prefix}{hashlib.blake2b(jti.encode(), digest_size=16).hexdigest()}"
 
 

@@ -1,4 +1,4 @@
-"""Report bodies, from the cache or else from the warehouse.
+"""Report bodies, from the cache or otherwise from the warehouse.
 
 Concurrent requests for the same report share one fetch, so a burst of them reaches the warehouse
 once per worker.

@@ -66,8 +66,8 @@ def issue(ssp: str, key: bytes, issuer: str, jti: str | None = None) -> str:
 def bearer(authorizations: list[bytes], *, basic: bool = False) -> str:
     """Extract the token from a request's `Authorization` headers (RFC 6750, 2.1).
 
-    With `basic`, also accept it as the password of any user (RFC 7617).
-    Raises MissingToken if there is no bearer token, InvalidToken for several headers.
+    With `basic`, also accept it as any user's password (RFC 7617). Raises MissingToken if there is
+    no bearer token, InvalidToken for several headers.
     """
     if len(authorizations) > 1:
         raise InvalidToken("Authorization: must be given once")
@@ -85,7 +85,7 @@ def bearer(authorizations: list[bytes], *, basic: bool = False) -> str:
 
 
 def check(token: str, key: bytes, issuer: str, now: datetime) -> Claims:
-    """Return the claims of a token, if this issuer signed it and it is valid now.
+    """Return a token's claims, if this issuer signed it and it is valid now.
 
     Raises InvalidToken, which mentions no claim unless the signature is valid.
     """

@@ -17,7 +17,7 @@ _KEPT_BYTES: Final = 64  # longer queries are not kept
 
 
 class ReportWindow(NamedTuple):
-    """A range of UTC days, both ends included."""
+    """A range of UTC days, inclusive."""
 
     first: date
     last: date
