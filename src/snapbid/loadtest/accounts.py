@@ -1,15 +1,17 @@
 """The client's own accounts: what the report must show for acknowledged requests.
 
-Requests that were sent and never answered may or may not count, so they are counted separately.
-Without any, both sides must be equal; with some, the report must lie within the bounds they leave.
+Requests that were sent but never answered may or may not count, so they are counted separately.
+Without any, both sides must be equal; otherwise the report must lie within the bounds they leave.
 """
 
 from msgspec import Struct
 
 
 class Account(Struct):
-    """One SSP's counts. `cpm_micros` sums the costs of wins; `maybe_…` counts unanswered requests,
-    and what rounding took off prices in other currencies than USD.
+    """One SSP's counts. `cpm_micros` sums the costs of wins.
+
+    `maybe_…` counts unanswered requests, and what rounding took off prices in currencies other than
+    USD.
     """
 
     bids: int = 0
@@ -29,7 +31,7 @@ class Account(Struct):
 
 
 def by_canonical(accounts: dict[str, Account], canonical: dict[str, str]) -> dict[str, Account]:
-    """Sum the accounts of descriptors per canonical id, as the report does (document 1)."""
+    """Sum the accounts of descriptors by canonical id, as the report does (document 1)."""
     totals: dict[str, Account] = {}
     for descriptor, account in accounts.items():
         total = totals.setdefault(canonical[descriptor], Account())

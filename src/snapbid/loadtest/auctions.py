@@ -1,7 +1,7 @@
 """Bid requests ready to send: the bytes around the auction id, and the limits on an answer.
 
-Each request is sent many times, each time under a new id: the bidder's ledger would count two bids
-under one id as one.
+Each request is sent many times, each time with a new id, since the bidder's ledger would count two
+bids with the same id as one.
 """
 
 import json
@@ -65,8 +65,8 @@ def prepare(
 ) -> list[Auction]:
     """Build auctions from requests, drawing an SSP for each by these weights.
 
-    Without weights a request keeps its recorded SSP, else it gets `DEFAULT_SSP`, which takes the
-    place of `{ssp}` in the path. Raises ReplayError for a request that does not decode.
+    Without weights a request keeps its recorded SSP, or gets `DEFAULT_SSP`; either replaces `{ssp}`
+    in the path. Raises ReplayError for a request that does not decode.
     """
     random = Random(seed)
     names, cumulative = list(ssps), list(accumulate(ssps.values()))
@@ -115,7 +115,7 @@ def read_recording(path: Path) -> list[tuple[str | None, dict[str, Any]]]:
 
 
 def read_corpus(directory: Path) -> list[tuple[str | None, dict[str, Any]]]:
-    """Read a directory of bid requests, one a `.json` file. Raises ReplayError."""
+    """Read a directory with one bid request per `.json` file. Raises ReplayError."""
     requests = [_read_request(file) for file in sorted(directory.glob("*.json"))]
     if not 0 < len(requests) <= MAX_REQUESTS:
         raise ReplayError(f"{directory} must have from 1 to {MAX_REQUESTS} files *.json")

@@ -28,9 +28,9 @@ def rounded(value: float) -> str:
 def table(
     name: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], note: str = ""
 ) -> str:
-    """Render a section with a table. Cells are HTML already; the first of a row is its heading.
+    """Render a section with a table. Cells are already HTML; the first in a row is its heading.
 
-    On a phone each row is a list, whose entries have the columns' names.
+    On a phone each row is a list whose entries have the columns' names.
     """
     head = "".join(
         f'<th scope="col">{escape(text)}</th>' if text else "<td></td>" for text in heads

@@ -26,7 +26,7 @@ _BASE: Final = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?", re.ASCII)
 
 
 class ReceivedBid(Struct, gc=False, kw_only=True):
-    """A bid of any bidder's answer, with the fields that OpenRTB requires."""
+    """A bid in any bidder's answer, with the fields that OpenRTB requires."""
 
     id: str
     impid: str
@@ -47,7 +47,7 @@ class ReceivedBid(Struct, gc=False, kw_only=True):
 
 
 class FullBid(ReceivedBid, gc=False, kw_only=True):
-    """A bid with what document 2 requires besides."""
+    """A bid with the additional fields that document 2 requires."""
 
     adm: str
     adomain: list[str]
@@ -81,14 +81,14 @@ class FullResponse(ReceivedResponse, gc=False, kw_only=True):
 
 
 class BrokenRule(NamedTuple):
-    """A rule that an answer breaks, and the details."""
+    """A rule broken by an answer, and the details."""
 
     rule: str
     detail: str
 
 
 class DealLimits(NamedTuple):
-    """The requirements of a deal; the floor as in `ImpLimits`."""
+    """The requirements of a deal; the floor is as in `ImpLimits`."""
 
     floor_micros: int | None
     by_duration: list[DurationFloor]
@@ -97,8 +97,9 @@ class DealLimits(NamedTuple):
 
 
 class ImpLimits(NamedTuple):
-    """The requirements of an impression; the floor is in millionths of the bids' currency, None if
-    its own currency has no rate.
+    """The requirements of an impression.
+
+    The floor is in millionths of the bids' currency; None if its own currency has no rate.
     """
 
     query: str  # its id, escaped as in notification URLs
@@ -114,8 +115,9 @@ class ImpLimits(NamedTuple):
 
 
 class RequestLimits(NamedTuple):
-    """The requirements of a request on its answer. `currency` is that of the bids, None if no
-    currency that it accepts has a rate; `usd_per_unit`: its rate.
+    """A request's requirements on its answer.
+
+    `currency`: of the bids, None if no accepted currency has a rate; `usd_per_unit`: its rate.
     """
 
     imps: dict[str, ImpLimits]
@@ -133,7 +135,7 @@ _openrtb_decoder: Final = msgspec.json.Decoder(ReceivedResponse)
 
 
 def request_limits(request: BidRequest, rates: Rates) -> RequestLimits:
-    """Collect the requirements of a request on its answer."""
+    """Collect a request's requirements on its answer."""
     currency = _currency(request.cur, rates)
     unit = 1 if currency in (None, "USD") else rates.usd[currency]
     return RequestLimits(
@@ -233,7 +235,7 @@ def _numbers(values: Any) -> frozenset[int]:
 def parse(body: bytes, *, ours: bool = True) -> ReceivedResponse | BrokenRule:
     """Decode a body as a bid response, or return the rule that it breaks.
 
-    `ours` requires what document 2 does, otherwise OpenRTB.
+    With `ours`, document 2's requirements apply, otherwise OpenRTB's.
     """
     try:
         return _decoder.decode(body) if ours else _openrtb_decoder.decode(body)
@@ -247,8 +249,8 @@ def check(
 ) -> BrokenRule | None:
     """Return the first rule that an answer breaks. `auction` must need no escaping in a URL.
 
-    `ours` has notification URLs as document 2 has them. Other bidders may leave out a media type
-    and a size that the impression leaves no choice of, and markup that its win notice returns.
+    With `ours`, the notification URLs must be document 2's. Other bidders may omit a media type or
+    size if the impression leaves no choice, and markup that their win notice returns.
     """
     if response.id != auction:
         return BrokenRule("id", f"{response.id!r} answers {auction!r}")
@@ -294,9 +296,10 @@ def price_micros(bid: ReceivedBid) -> int:
 
 
 def cost_micros(bid: ReceivedBid, limits: RequestLimits) -> tuple[int, int]:
-    """Return the least and the most that a thousand such wins may cost in micro-USD, since
-    converted prices are rounded. An impression that stands for several costs as many times its
-    price.
+    """Return the least and the most that a thousand such wins may cost, in micro-USD.
+
+    They differ because converted prices are rounded. An impression that stands for several costs
+    that many times its price.
     """
     price, unit = price_micros(bid), limits.usd_per_unit
     quantity = limits.imps[bid.impid].quantity

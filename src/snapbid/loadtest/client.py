@@ -2,7 +2,7 @@
 
 A call takes the connection that has been idle longest. If none is idle, it waits for one, and is
 dropped after its timeout. A call that is not answered in time keeps its connection until the answer
-comes or is given up on: only then is the outcome known.
+arrives or is given up on, since only then is the outcome known.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ class CallListener(Protocol):
         """Handle a call that was never sent: no connection was free in time."""
 
     def lost(self, call: "Call", now: float) -> None:
-        """Handle a call that was sent and not answered: the connection ended or was given up."""
+        """Handle a call that was sent but not answered: the connection ended or was given up on."""
 
 
 class Manner(Enum):
-    """How a request is sent: at once, in two halves with a pause, or the first half alone."""
+    """How a request is sent: at once, in two halves with a pause, or only its first half."""
 
     WHOLE = 0
     SLOW = 1
@@ -39,9 +39,8 @@ class Manner(Enum):
 
 
 class Call:
-    """A request: its bytes, scheduled time (of its second half if slow), listener, and the
-    listener's context.
-    """
+    """A request: its bytes, the time for which it (or its second half) is scheduled, its listener,
+    and the listener's context."""
 
     __slots__ = ("context", "due", "listener", "manner", "wire")
 
@@ -173,7 +172,7 @@ def _chunked(rest: bytes) -> bytes | None:
 
 
 class LoadClient:
-    """`size` connections to one address; a call waits for one up to `patience_s`."""
+    """`size` connections to one address; a call waits for one for up to `patience_s`."""
 
     def __init__(self, host: str, port: int, size: int, patience_s: float) -> None:
         self._host = host
@@ -233,7 +232,7 @@ class LoadClient:
         self._idle.append(connection)
 
     def ended(self, connection: ClientConnection) -> None:
-        """Replace a connection that ended."""
+        """Replace a connection that has ended."""
         self._all.discard(connection)
         if self._closing:
             return

@@ -1,6 +1,6 @@
 """Compares two results of load tests phase by phase, as text and as a page.
 
-Phases are paired by name, otherwise by order; only measured ones are compared.
+Phases are paired by name, or otherwise by order; only measured phases are compared.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class ResultError(ValueError):
 
 
 class Difference(NamedTuple):
-    """A figure of two runs; `is_worse` if B's is more than 5% worse than A's."""
+    """A figure of two runs; `is_worse`: B's is more than 5% worse than A's."""
 
     name: str
     a: float
@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
     @property
     def change(self) -> str:
-        """The difference of B from A, in percent of A."""
+        """The difference between B and A, in percent of A."""
         if self.a == self.b:
             return "same"
         return f"{100 * (self.b - self.a) / self.a:+.1f}%" if self.a else "new"
@@ -49,7 +49,7 @@ class PhasePair(NamedTuple):
 
 
 def read(path: Path) -> LoadResult:
-    """Read what `--json` wrote. Raises ResultError."""
+    """Read a file written by `--json`. Raises ResultError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=LoadResult)
     except OSError as error:
@@ -101,7 +101,7 @@ def differences(pair: PhasePair) -> list[Difference]:
 
 
 def unlike(a: LoadResult, b: LoadResult) -> list[str]:
-    """Return what differs between the runs besides the server, and may explain differences."""
+    """Return what differs between the runs, other than the server, and may explain differences."""
     given = [("target", a.target, b.target), ("version", a.version, b.version)]
     given.append(("seed", str(a.seed), str(b.seed)))
     for name in dict.fromkeys([*a.settings, *b.settings]):

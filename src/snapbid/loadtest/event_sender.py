@@ -23,7 +23,7 @@ class _BatchAccepted(msgspec.Struct):
 
 
 class BatchCounts(msgspec.Struct):
-    """Batches sent and failed, with the first failure, and events accepted."""
+    """Batches sent and failed, the first failure, and events accepted."""
 
     sent: int = 0
     accepted: int = 0
@@ -32,7 +32,7 @@ class BatchCounts(msgspec.Struct):
     histogram: LatencyHistogram = msgspec.field(default_factory=LatencyHistogram)
 
     def __iadd__(self, other: "BatchCounts") -> "BatchCounts":
-        """Add those of another generator."""
+        """Add the counts of another generator."""
         self.sent += other.sent
         self.accepted += other.accepted
         self.failed += other.failed

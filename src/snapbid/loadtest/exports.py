@@ -26,7 +26,8 @@ def junit(result: LoadResult) -> bytes:
     """Render a test suite, which fails if the run did.
 
     Its cases are the objectives of each phase, notices, events, the reconciliation, and the
-    verdict. One that a run may miss and pass, as in a search for the capacity, is skipped.
+    verdict. An objective that a run may miss and still pass, as in a search for the capacity, is
+    skipped.
     """
     suite = Element("testsuite", name="snapbid load", hostname=result.target, errors="0")
     suite.set("timestamp", result.started.removesuffix(" UTC").replace(" ", "T"))

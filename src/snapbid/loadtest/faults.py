@@ -1,6 +1,6 @@
-"""Requests that a scenario makes faulty on purpose, and how each of them may end.
+"""Requests that a scenario makes faulty on purpose, and how each may end.
 
-Faulty requests count under kinds of their own (see `tally`), not in the bid rate.
+Faulty requests count under separate kinds (see `tally`), not in the bid rate.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ Judge = Callable[[Call, int, bytes, float], str]
 class Faults(Struct, frozen=True, forbid_unknown_fields=True):
     """Shares of the requests.
 
-    `malformed` ones have truncated JSON, and expect a 400. The second half of `slow` ones comes a
-    second after the first. A `hang_up` ends the connection in the middle of the request.
+    `malformed` requests have truncated JSON, and expect a 400. The second half of a `slow` request
+    comes a second after the first. A `hang_up` ends the connection in the middle of the request.
     """
 
     malformed: Share = 0.0
@@ -49,7 +49,7 @@ class FaultMaker:
     ) -> Call | None:
         """Return a faulty call to send instead; None to send the good one.
 
-        `bids` is the listener of slow ones.
+        `bids`: the listener for slow requests.
         """
         faults, drawn = self._faults, self._random.random()
         if drawn < faults.malformed:
@@ -63,7 +63,7 @@ class FaultMaker:
 
 
 class MalformedListener:
-    """Records how requests with truncated JSON ended: they expect status 400."""
+    """Records how requests with truncated JSON ended; they expect status 400."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -82,7 +82,7 @@ class MalformedListener:
 
 
 class HungUpListener(MalformedListener):
-    """Records requests whose connection the client has ended: no answer is expected."""
+    """Records requests whose connection the client ended; no answer is expected."""
 
     def lost(self, call: Call, now: float) -> None:
         self._tally.hang_up()

@@ -37,7 +37,7 @@ class PhaseCounts(Struct):
     seconds: float
 
     def __iadd__(self, other: "PhaseCounts") -> "PhaseCounts":
-        """Add those of another generator; the clocks are those of the busier one."""
+        """Add the counts of another generator, keeping the clocks of the busier one."""
         self.tally.add(other.tally)
         self.clocks = max(self.clocks, other.clocks, key=lambda clocks: clocks.processor_s)
         self.seconds = min(self.seconds, other.seconds)
@@ -52,7 +52,7 @@ class RunCounts(Struct):
     batches: BatchCounts | None
 
     def __iadd__(self, other: "RunCounts") -> "RunCounts":
-        """Add those of another generator."""
+        """Add the counts of another generator."""
         for ssp, account in other.accounts.items():
             self.accounts[ssp] = self.accounts.get(ssp, Account())
             self.accounts[ssp] += account
@@ -65,8 +65,8 @@ class RunCounts(Struct):
 class Generator:
     """Runs phases one after another: `open`, `run` for each, `settle`, `close`.
 
-    Collects no garbage while it is open: requests make no cycles, and a collection would only delay
-    some of them.
+    Garbage collection is off while it is open: requests make no cycles, and a collection would only
+    delay some of them.
     """
 
     def __init__(self, options: Options, auctions: list[list[Auction]]) -> None:
@@ -97,7 +97,7 @@ class Generator:
         return self._stopped.is_set()
 
     def stop(self) -> None:
-        """End the current phase; what was sent is still awaited."""
+        """End the current phase; requests already sent are still awaited."""
         self._stopped.set()
 
     async def open(self) -> None:
@@ -124,8 +124,8 @@ class Generator:
     async def run(self, phase: Phase, watch: Watcher) -> PhaseCounts:
         """Send a phase's requests, and await how they end.
 
-        Meanwhile calls `watch` with the phase, the counts so far and the seconds since its start,
-        some times a second.
+        Meanwhile, several times a second, call `watch` with the phase, the counts so far and the
+        seconds since its start.
         """
         start = perf_counter() + SWEEP_S + 0.01  # by then the pacer has ticked again
         before = ClockReading.read()

@@ -1,4 +1,4 @@
-"""Several generators as one: the first plans, judges and reconciles, and tells the others.
+"""Several generators as one: the first plans, judges and reconciles, and directs the others.
 
 A generator that joins gets the options, then each phase, which it runs at once, and answers with
 its counts. Both sides send frames: the length in 4 bytes, big-endian, and MessagePack.
@@ -28,7 +28,7 @@ class JoinError(Exception):
 
 
 class Welcome(Struct, tag=True):
-    """The first generator's version, and what the other one sends."""
+    """The first generator's version, and the options for the one that joins."""
 
     version: str
     options: Options
@@ -47,11 +47,11 @@ class RunPhase(Struct, tag=True):
 
 
 class StopPhase(Struct, tag=True):
-    """End the current phase; it has no answer of its own."""
+    """End the current phase; this message has no answer."""
 
 
 class Settle(Struct, tag=True):
-    """Await what is open; the answer is RunCounts, and the last."""
+    """Await outstanding notices and batches; the answer is RunCounts, and the last."""
 
 
 Order: TypeAlias = RunPhase | StopPhase | Settle
@@ -70,7 +70,7 @@ class Channel:
         self._writer.write(len(frame).to_bytes(4, "big") + frame)
 
     async def receive(self, kind: Any) -> Any:
-        """Return the next message. Raises JoinError if there is none, or it is another one."""
+        """Return the next message. Raises JoinError if there is none, or it is of another type."""
         try:
             length = int.from_bytes(await self._reader.readexactly(4), "big")
             if length > MAX_FRAME:
@@ -92,7 +92,7 @@ def _rebuild(kind: type[Any], value: Any) -> Any:
 
 
 class JoinedGenerator:
-    """A generator that has joined, as the first one sees it. All methods raise JoinError."""
+    """A generator that has joined, as seen by the first one. All methods raise JoinError."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -108,7 +108,7 @@ class JoinedGenerator:
         self._channel.send(StopPhase())
 
     async def settle(self) -> RunCounts:
-        """Await the notices and batches that are open there."""
+        """Await the notices and batches outstanding there."""
         self._channel.send(Settle())
         counts: RunCounts = await self._channel.receive(RunCounts)
         return counts
@@ -118,9 +118,10 @@ class JoinedGenerator:
 async def gathered(
     options: Options, say: Callable[[str], None]
 ) -> AsyncIterator[list[JoinedGenerator]]:
-    """Wait until all generators but this one have joined, and keep them connected.
+    """Wait until all other generators have joined, and keep them connected.
 
-    Who connects and can't run is named and left out. Raises OSError if the address is taken.
+    A generator that connects but can't run is named and left out. Raises OSError if the address is
+    taken.
     """
     if options.generators == 1:
         yield []
@@ -162,7 +163,7 @@ async def _welcome(channel: Channel, options: Options) -> None:
 async def join(host: str, port: int, load: Load, watch: Watcher) -> None:
     """Send for the generator that listens there, until it has all counts.
 
-    `load` makes the generator of the options; its ValueErrors are told to both sides. Raises
+    `load` makes the generator from the options; its ValueErrors are reported to both sides. Raises
     JoinError, and OSError if the target or the other generator does not answer.
     """
     channel = Channel(*await asyncio.open_connection(host, port))

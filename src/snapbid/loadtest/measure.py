@@ -31,7 +31,7 @@ CURVE: Final = (
 
 
 class ClockReading(NamedTuple):
-    """Wall-clock time, processor time of the client, and time it waited for a processor."""
+    """Wall-clock time, the client's processor time, and the time it waited for a processor."""
 
     seconds: float
     processor_s: float
@@ -43,7 +43,7 @@ class ClockReading(NamedTuple):
         return cls(time.perf_counter(), time.process_time(), _waited_s())
 
     def since(self, before: "ClockReading") -> "ClockReading":
-        """Return the time that passed since an earlier reading."""
+        """Return the time passed since an earlier reading."""
         return ClockReading(*(now - then for now, then in zip(self, before, strict=True)))
 
 
@@ -65,7 +65,7 @@ def latencies(histogram: LatencyHistogram) -> dict[str, float]:
 def result(
     phase: Phase, tally: Tally, clocks: ClockReading, objectives: Sequence[Objective]
 ) -> tuple[PhaseResult, list[ObjectiveResult]]:
-    """Return the phase's result and, if the phase is measured, those of its objectives."""
+    """Return the phase's result and, if the phase is measured, the results of its objectives."""
     histogram = tally.histogram
     valid = tally.kinds[BID] + tally.kinds[NO_BID]
     answered = tally.done - sum(tally.kinds[kind] for kind in (DROPPED, LOST, HUNG_UP))

@@ -1,6 +1,6 @@
 """Checks the media of a video or audio bid against the impression (OpenRTB 2.6, 3.2.7).
 
-What the bid's fields do not state is read from its markup, if it is there: a wrapper's media are
+What the bid's fields do not state is read from its markup, if that has it; a wrapper's media are
 elsewhere.
 """
 
@@ -18,7 +18,7 @@ _METHOD = re.compile(r"""\bdelivery\s*=\s*["'](\w+)["']""")
 
 
 class MediaLimits(NamedTuple):
-    """The requirements of an impression on media; None, 0 or no methods mean no requirement."""
+    """An impression's requirements on media; None, 0 or no methods mean no requirement."""
 
     linearity: int | None
     skip: bool
@@ -29,7 +29,7 @@ class MediaLimits(NamedTuple):
 
 
 def media_limits(medium: Video | Audio) -> MediaLimits | None:
-    """Collect the requirements of an impression; None if it has none."""
+    """Collect an impression's requirements; None if it has none."""
     delivery = frozenset(method for method in medium.delivery or () if method)
     rates = medium.minbitrate or 0, medium.maxbitrate or 0
     limits = MediaLimits(None, True, *rates, delivery, None)

@@ -1,8 +1,8 @@
 """Fires win, billing and loss notices at given rates and delays, as SSPs do (document 2, Events).
 
-The auction among bidders is simulated: a bid wins at one rate, a win is billed at another, and a
+The auction among bidders is simulated: bids win at one rate, wins are billed at another, and a
 share of the other bids gets a loss notice. All notices go to the target's address, whatever host
-their URLs name; those of another bidder only if they name it.
+their URLs name; another bidder's only if they name it.
 """
 
 import heapq
@@ -43,8 +43,10 @@ class NoticeHabits(NamedTuple):
 
 
 class PlannedNotice(NamedTuple):
-    """A notice to fire, its account, and the bounds on its bid's cost: the lower one as a CPM in
-    micro-USD, and the width between them (see `check.cost_micros`).
+    """A notice to fire, its account, and the bounds on its bid's cost.
+
+    The lower bound is a CPM in micro-USD; the other figure is the width between the bounds (see
+    `check.cost_micros`).
     """
 
     kind: str
@@ -64,7 +66,7 @@ class NoticeCounts(Struct):
     first_url: str = ""
 
     def __iadd__(self, other: "NoticeCounts") -> "NoticeCounts":
-        """Add those of another generator."""
+        """Add the counts of another generator."""
         self.fired += other.fired
         self.failed += other.failed
         self.histogram.add(other.histogram)
@@ -73,16 +75,16 @@ class NoticeCounts(Struct):
         return self
 
     def elsewhere(self, authority: str) -> str:
-        """Return the host in the URLs if it differs from `authority`, else an empty string."""
+        """Return the host in the URLs if it differs from `authority`; otherwise an empty string."""
         host = urlsplit(self.first_url).netloc
         return "" if host == authority else host
 
 
 class NoticeSender:
-    """Plans and fires the notices of answered bids; `open` counts those not answered yet."""
+    """Plans and fires the notices of answered bids; `open` counts those not yet answered."""
 
     def __init__(self, client: LoadClient, habits: NoticeHabits, seed: int, only: str = "") -> None:
-        """`only`: the host that URLs must name, if another bidder's are to be fired."""
+        """`only`: the host that URLs must name, if another bidder's notices are to be fired."""
         self._client = client
         self._only = only
         self._habits = habits
@@ -95,7 +97,7 @@ class NoticeSender:
     def plan(
         self, response: ReceivedResponse, limits: RequestLimits, account: Account, now: float
     ) -> None:
-        """Schedule the notices of each bid, at random."""
+        """Schedule the notices of each bid at random."""
         habits, random = self._habits, self._random.random
         for seatbid in response.seatbid:
             for bid in seatbid.bid:
@@ -125,7 +127,7 @@ class NoticeSender:
         heapq.heappush(self._waiting, (at, self._number, notice))
 
     def fire(self, now: float, most: int) -> float | None:
-        """Fire at most `most` notices that are due; return when the next one is due."""
+        """Fire at most `most` due notices; return when the next one is due."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= now and most:
             due, _, notice = heapq.heappop(waiting)

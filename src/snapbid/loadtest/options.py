@@ -42,12 +42,12 @@ class Target(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """The target as a Host header names it."""
+        """The target as named in a Host header."""
         return self.url.removeprefix("http://")
 
 
 class EventLoad(NamedTuple):
-    """Event batches a second, events in each, and the API key."""
+    """Event batches per second, events in each, and the API key."""
 
     rate: float
     size: int
@@ -55,8 +55,9 @@ class EventLoad(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """The requests to send: weights of SSPs, and a recording, or a directory of requests, instead
-    of generated ones.
+    """The requests to send.
+
+    Weights of SSPs, and a recording or a directory of requests to send in place of generated ones.
     """
 
     ssps: dict[str, float]
@@ -64,7 +65,7 @@ class Mix(NamedTuple):
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """All that describes a run; times in seconds, rates in requests per second."""
+    """Everything that describes a run; times in seconds, rates in requests per second."""
 
     target: Target
     path: str  # of the bid endpoint, with `{ssp}`
@@ -91,9 +92,9 @@ class Options(Struct, frozen=True, kw_only=True):
     listen: tuple[str, int] = ("", 0)  # where the other generators join
 
     def share(self, number: int, generators: int) -> "Options":
-        """Return the options of one generator of several: a seed of its own, a part of the events.
+        """Return one generator's share of the options: its own seed, and a part of the events.
 
-        The report is the first one's business.
+        Only the first generator reads the report.
         """
         events = self.events
         if events is not None:
@@ -131,7 +132,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def listener(name: str, text: str) -> tuple[str, int]:
-    """Parse HOST:PORT, where generators meet."""
+    """Parse HOST:PORT, the address where generators meet."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise OptionError(f"{name} must be HOST:PORT, like 10.0.0.5:9700, found {text!r}")
@@ -139,7 +140,7 @@ def listener(name: str, text: str) -> tuple[str, int]:
 
 
 def bid_path(text: str | None) -> str:
-    """Parse the path of a bid endpoint; that of document 2 if there is none."""
+    """Parse the path of a bid endpoint; by default document 2's."""
     if text is None:
         return BID_PATH
     if not _PATH.fullmatch(text):
@@ -203,7 +204,7 @@ def rates(text: str) -> list[float]:
 
 
 def refuse_misuse(options: Options, owned: bool) -> None:
-    """Raise OptionError for runs that could do harm or measure nothing (contract 9)."""
+    """Raise OptionError for runs that could do harm or would measure nothing (contract 9)."""
     address = options.target
     if not address.loopback and not owned:
         raise OptionError(

@@ -1,8 +1,8 @@
 """Wakes at given times, to within some 50 µs, without spinning.
 
-Timers of uvloop and epoll have a resolution of a millisecond: at 5,000 requests a second they would
-send five at a time and add up to a millisecond to every latency. A Linux timerfd has nanoseconds,
-and its clock is that of `perf_counter` (CLOCK_MONOTONIC).
+The timers of uvloop and epoll have a resolution of a millisecond: at 5,000 requests a second they
+would send five at a time and add up to a millisecond to every latency. A Linux timerfd has a
+resolution of nanoseconds, and the clock of `perf_counter` (CLOCK_MONOTONIC).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class _Spec(ctypes.Structure):
 
 
 class Pacer:
-    """Calls `tick(now)`, which returns when to be called next (perf_counter), or None."""
+    """Calls `tick(now)`, which returns when to call it next (perf_counter), or None."""
 
     def __init__(self, tick: Callable[[float], float | None]) -> None:
         self._tick = tick

@@ -1,7 +1,7 @@
 """Renders the result as a self-contained HTML page: the verdict at a glance, then all details.
 
-Its numbers are those of the JSON file, rounded by `number` and never recomputed; the exact one is
-shown on hover.
+Its numbers are those of the JSON file, rounded by `number` and never recomputed; the exact number
+is shown on hover.
 """
 
 from collections.abc import Iterator, Sequence

@@ -17,9 +17,9 @@ MAX_TRIALS: Final = 14
 
 
 class Phase(NamedTuple):
-    """A period at a constant rate (requests a second), or at one that rises from `rate_from`.
+    """A period at a constant rate (requests per second), or at one that rises from `rate_from`.
 
-    `mix` is the number of the mix to send, `faults` the shares of faulty requests.
+    `mix`: the number of the mix to send; `faults`: the shares of faulty requests.
     """
 
     name: str
@@ -51,7 +51,7 @@ def fixed(warmup_s: float, ramp_s: float, rates: list[float], seconds: float) ->
 def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: float) -> Plan:
     """Plan trials from `rate` up: doubled while they pass, then bisected (on a log scale).
 
-    A trial in which the client was the bottleneck ends the search: it says nothing about the
+    A trial in which the client was the bottleneck ends the search, since it says nothing about the
     server.
     """
     yield from _unmeasured(warmup_s, ramp_s, rate)

@@ -55,7 +55,8 @@ def linear(most: float, title: str, *, exact: bool = False) -> Axis:
 
 
 def logarithmic(least: float, most: float, title: str) -> Axis:
-    """Return a log axis between 1, 2 or 5 times powers of ten; ticks only at powers if many."""
+    """Return a log axis between 1, 2 or 5 times powers of ten; if there are many ticks, only at
+    powers."""
     low = _step(max(least, 1e-3), up=False)
     high = max(_step(max(most, 1e-3)), 10 * low)
     width = log10(high / low)
@@ -68,7 +69,7 @@ def logarithmic(least: float, most: float, title: str) -> Axis:
 
 
 def tail(title: str) -> Axis:
-    """Return an axis of percentiles on which 90, 99, 99.9 … are evenly spaced, up to 100."""
+    """Return an axis of percentiles with 90, 99, 99.9 … evenly spaced, up to 100."""
     decades = 5.0
 
     def share(percent: float) -> float:

@@ -1,6 +1,6 @@
-"""Exact floors of impressions and deals in the currency of the bids, to check answers.
+"""Exact floors of impressions and deals in the bids' currency, to check answers.
 
-`unit` is the rate of that currency: USD per unit.
+`unit`: the rate of that currency, in USD per unit.
 """
 
 import math
@@ -12,8 +12,9 @@ from snapbid.reference.rates import MICROS, Rates
 
 
 class DurationFloor(NamedTuple):
-    """A floor for creatives of these durations in seconds, both ends included, in millionths of the
-    bids' currency, or per second; None if its own currency has no rate.
+    """A floor for creatives of these durations (seconds, inclusive), in the bids' currency.
+
+    It is in millionths, or in millionths per second; None if its own currency has no rate.
     """
 
     shortest: int
@@ -42,7 +43,7 @@ def _exact(
 def floors_by_duration(
     place: Video | Audio | Deal, currency: str | None, rates: Rates, unit: Fraction | int
 ) -> list[DurationFloor]:
-    """Return the floors for durations, ignoring those not above 0."""
+    """Return the floors by duration, ignoring those that are not above 0."""
     spans = [(span.mindur or 0, span.maxdur, span.bidfloor) for span in place.durfloors or ()]
     floors = [(0, None, place.mincpmpersec, True), *((*span, False) for span in spans)]
     return [

@@ -1,7 +1,7 @@
 """Reads the report before and after a run and reconciles the difference (document 1).
 
-A report may come from a cache of 5 minutes, and states its `Age`. One that is too old is requested
-again with an earlier first day, which is a different entry of that cache.
+A report may come from a cache of 5 minutes, and states its `Age`. If it is too old, it is requested
+again with an earlier first day, which is a different entry in that cache.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class ReportError(RuntimeError):
 
 
 class DateRange(NamedTuple):
-    """The days of a report, both inclusive."""
+    """The days of a report, inclusive."""
 
     first: date
     last: date
@@ -155,7 +155,7 @@ async def reconcile(
     accounts: Mapping[str, Account],
     say: Say,
 ) -> Reconciliation:
-    """Compare until both sides agree or the time is up, since the drain takes a few seconds."""
+    """Compare until both sides agree or time is up, since the drain takes a few seconds."""
     rows: list[ComparedFigure] = []
     for wait_s in WAITS_S:
         await asyncio.sleep(wait_s)
@@ -176,10 +176,10 @@ async def reconcile(
 def compare(
     ssp: str, account: Account, before: SspTotals, after: SspTotals
 ) -> list[ComparedFigure]:
-    """Compare the four figures of an SSP.
+    """Compare an SSP's four figures.
 
-    The report rounds its money to the micro-USD, once before and once after the run, so that the
-    difference may be off by as much.
+    The report rounds its money to the micro-USD, once before and once after the run, so the
+    difference may be off by that much.
     """
     counts = [
         ("bids", account.bids, after.bids - before.bids, account.maybe_bids),

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 class ClientFigures(Struct, frozen=True):
     """How busy the client was in a phase, in percent of a core, and how late it sent.
 
-    `waited_percent`: the time in which it was runnable, but other processes had the processors.
+    `waited_percent`: the time in which it was ready to run, but other processes had the processors.
     """
 
     cpu_percent: float
@@ -17,7 +17,7 @@ class ClientFigures(Struct, frozen=True):
 
 
 class BrokenRuleCount(Struct, frozen=True):
-    """A rule that answers broke, the number of times, and the first case."""
+    """A rule broken by answers, how often, and the first case."""
 
     rule: str
     count: int
@@ -62,7 +62,7 @@ class PhaseResult(Struct, frozen=True):
 
 
 class ObjectiveResult(Struct, frozen=True):
-    """An objective, and its value in a phase."""
+    """An objective, and its value in one phase."""
 
     objective: str
     value: float = field(name="found")
@@ -91,7 +91,7 @@ class EventFigures(Struct, frozen=True):
 
 
 class ComparedFigure(Struct, frozen=True):
-    """A figure of an SSP: the client's account and the growth of the report."""
+    """A figure of an SSP: in the client's account, and the growth in the report."""
 
     ssp: str
     what: str  # bids, wins, imps, micro-USD
@@ -110,14 +110,14 @@ class Reconciliation(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """Whether the run passed; `reason` says in a line why it failed, empty if it passed."""
+    """Whether the run passed; `reason`: why it failed, in one line; empty if it passed."""
 
     ok: bool
     reason: str
 
 
 class LoadResult(Struct, frozen=True):
-    """A run. `capacity_note` names what ended the search for the capacity, if not the server."""
+    """A run. `capacity_note`: what ended the search for the capacity, if not the server."""
 
     target: str
     started: str

@@ -34,7 +34,7 @@ LEAST: Final = 50  # completed requests before a run may be aborted
 
 
 class Progress(Protocol):
-    """Shows how a run proceeds."""
+    """Shows the progress of a run."""
 
     def say(self, text: str) -> None:
         """Print a line."""

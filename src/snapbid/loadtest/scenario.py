@@ -24,7 +24,7 @@ Weight = Annotated[float, Meta(gt=0, lt=1e9)]
 class ScenarioPhase(Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
     """A phase of the file; with `from_` the rate rises or falls evenly to `rate`.
 
-    `ssps` are weights, `replay` is a recording beside the file; both default to the options.
+    `ssps`: weights; `replay`: a recording beside the file; both default to the options.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=60)]
@@ -71,7 +71,7 @@ def _seconds(phase: ScenarioPhase) -> float:
 
 
 def planned(scenario: list[ScenarioPhase], default: Mix) -> tuple[list[Phase], list[Mix]]:
-    """Return the phases to run, and their mixes by number."""
+    """Return the phases to run, and the numbered mixes that they use."""
     mixes = [
         Mix(phase.ssps or default.ssps, Path(phase.replay) if phase.replay else default.replay)
         for phase in scenario

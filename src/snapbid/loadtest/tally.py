@@ -1,8 +1,8 @@
 """Counts how the requests of a phase ended.
 
 Every request that was due has exactly one kind and is in the histogram, unless the client hung up.
-An answered one counts with the time since it was scheduled, a dropped or lost one with the time
-until it was given up on: missing answers never improve a percentile.
+An answered request counts with the time since it was scheduled, a dropped or lost one with the time
+until it was given up on, so missing answers never improve a percentile.
 """
 
 from collections import Counter
@@ -70,7 +70,7 @@ class Tally(Struct, kw_only=True):
 
     @property
     def bad(self) -> int:
-        """The number of requests without a valid answer in time."""
+        """How many requests got no valid answer in time."""
         return self.done - sum(self.kinds[kind] for kind in VALID)
 
     def offer(self, due: float, now: float) -> None:
@@ -92,12 +92,12 @@ class Tally(Struct, kw_only=True):
             second.bad += 1
 
     def hang_up(self) -> None:
-        """Count a request that the client did not finish: it has no latency."""
+        """Count a request that the client did not finish, which has no latency."""
         self.done += 1
         self.kinds[HUNG_UP] += 1
 
     def fail(self, broken: BrokenRule) -> None:
-        """Count an answer that broke a rule; keep the first of each rule as the example."""
+        """Count an answer that broke a rule; the first of each rule is kept as the example."""
         self.failures[broken.rule] += 1
         self.examples.setdefault(broken.rule, broken.detail[:MAX_EXAMPLE])
 

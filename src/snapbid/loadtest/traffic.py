@@ -1,8 +1,8 @@
 """Generates bid requests with the mix, the oddities and the sizes of today's exchange traffic.
 
 The distributions and their sources are in `traffic.json`. Requests include fields that the bidder
-does not read: consent, identifiers and supply chains are what makes them large. All domains end in
-`.example`, all ids are invented.
+does not read, since consent, identifiers and supply chains are what makes them large. All domains
+end in `.example`, all ids are invented.
 """
 
 import json
@@ -49,7 +49,7 @@ _DEVICES: Final = {"web_phone": 4, "web_desktop": 2, "web_tablet": 5, "app_andro
 
 
 def generate(count: int, seed: int) -> list[Request]:
-    """Generate `count` requests, the same ones for the same seed."""
+    """Generate `count` requests, the same for the same seed."""
     generator = _RequestGenerator(seed)
     return [generator.request() for _ in range(count)]
 

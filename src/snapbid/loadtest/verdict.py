@@ -1,4 +1,4 @@
-"""Decides whether a run passed, or for what reason it failed."""
+"""Decides whether a run passed, or why it failed."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def judge(
 ) -> Verdict:
     """Return the verdict with the first reason; a search for the capacity may miss objectives.
 
-    `ended_early` says why the run was aborted; empty if it was not.
+    `ended_early`: why the run was aborted; empty if it was not.
     """
     measured = [phase for phase in phases if phase.measured]
     if ended_early or not measured:
