@@ -161,7 +161,9 @@ def test_an_outage_that_is_over_is_a_note() -> None:
     some = window(bid=100)
     verdict = Judge().judge(1.0, replace(GOOD, standings=[after], window=some))
     assert (verdict.state, verdict.causes) == ("bidding", [])
-    assert verdict.note == "12% of the requests of acme in 15 min were late or failed: it is over"
+    assert (
+        verdict.note == "12% of the requests of acme in 15 min were late or failed; this has passed"
+    )
 
 
 def test_why_a_store_does_not_answer_is_told() -> None:

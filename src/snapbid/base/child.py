@@ -99,7 +99,7 @@ class ChildProcess:
             process.wait(self._stop_s)
         except subprocess.TimeoutExpired:
             logger.warning(
-                "%(child)s did not stop within %(limit_s)d s: killing it",
+                "%(child)s did not stop within %(limit_s)d s; killing it",
                 {"child": self._name, "limit_s": self._stop_s},
             )
             process.kill()
@@ -118,7 +118,7 @@ class ChildProcess:
             if self._stopping.wait(PAUSE_S):
                 return
             logger.error(
-                "%(child)s exited with status %(status)d: restarting it",
+                "%(child)s exited with status %(status)d; restarting it",
                 {"child": self._name, "status": status},
             )
             self._process = self._spawn()

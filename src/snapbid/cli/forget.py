@@ -30,14 +30,14 @@ TAKEN_UP_S = 3.0  # until all workers know the suppressed ids
               help="A user, device or click id, a hashed address or number, or `SOURCE ID` of an "
               "eid; repeatable.")  # fmt: skip
 @click.option("--product", "products", multiple=True, metavar="PRODUCT",
-              help="A product of whose users the ids are; repeatable.")  # fmt: skip
+              help="A product whose users have these ids; repeatable.")  # fmt: skip
 @click.option("--ssp", "ssps", multiple=True, metavar="SSP",
-              help="An SSP whose user.id the ids are; repeatable.")  # fmt: skip
-@click.option("--everywhere", is_flag=True, help="The ids are the same person's at all products "
+              help="An SSP that sends these ids as user.id; repeatable.")  # fmt: skip
+@click.option("--everywhere", is_flag=True, help="The ids identify the same person at all products "
               "and SSPs.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
-@click.option("--yes", is_flag=True, help="Go on if events of several users are concerned, or a "
-              "self-exclusion ends.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Proceed even if events of several users are affected, "
+              "or a self-exclusion ends.")  # fmt: skip
 def forget(
     ids: tuple[str, ...],
     products: tuple[str, ...],

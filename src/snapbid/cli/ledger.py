@@ -59,7 +59,7 @@ def ledger_adopt() -> None:
 @click.option(
     "--shards",
     type=click.IntRange(1, 1024),
-    help="The new number of shards (default: one a primary there, and no fewer than now).",
+    help="The new number of shards (default: one per primary there, and at least as many as now).",
 )
 @click.option(
     "--leave-unknown",

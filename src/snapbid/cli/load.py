@@ -80,7 +80,7 @@ class LoadCommand(ShellCommand):
 @click.argument("target", required=False)
 @click.option("--ssp", "ssps", multiple=True, metavar="ID[/CANONICAL][=WEIGHT]",
               help="SSP to send as; repeatable. Default: as recorded, else acme.")  # fmt: skip
-@click.option("--rate", default=500.0, show_default=True, help="Bid requests a second.")
+@click.option("--rate", default=500.0, show_default=True, help="Bid requests per second.")
 @click.option("--steps", metavar="RATE,RATE,…", help="Several rates in turn.")
 @click.option("--find-capacity", is_flag=True,
               help="Search for the highest rate that meets the objectives.")  # fmt: skip
@@ -126,7 +126,7 @@ class LoadCommand(ShellCommand):
 @click.option("--bill-delay", default="200ms-2s", show_default=True, help="Time after the win.")
 @click.option("--loss-delay", default="20ms-200ms", show_default=True, help="Time after the bid.")
 @click.option(
-    "--events", default=0.0, metavar="RATE", help="Event batches a second beside the bids."
+    "--events", default=0.0, metavar="RATE", help="Event batches per second, beside the bids."
 )
 @click.option("--batch", default=100, show_default=True, help="Events in a batch.")
 @click.option("--api-key", envvar="SNAPBID_API_KEY", metavar="KEY",

@@ -16,7 +16,7 @@ PATIENCE_S = 5.0
 
 
 @click.command(cls=ShellCommand, examples=["snapbid status", "snapbid status --json"])
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, as /ops/data has it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON object of /ops/data.")
 def status(as_json: bool) -> None:
     """Show whether this machine's server bids and, if it has problems, why and what to do.
 

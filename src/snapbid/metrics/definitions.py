@@ -92,7 +92,7 @@ WATCHED: dict[str, Definition] = {
     ),
     "snapbid_ledger_shard_unreplicated": Definition(
         "gauge",
-        "Whether a shard acknowledges writes without the replica that there should be.",
+        "Whether a shard acknowledges writes without its required replica.",
         ("shard",),
     ),
     "snapbid_silent_processes": Definition(
@@ -101,7 +101,7 @@ WATCHED: dict[str, Definition] = {
         " expire meanwhile.",
     ),
     "snapbid_silent_processes_left_seconds": Definition(
-        "gauge", "Seconds until holds wait for these processes no longer; 0 if there are none."
+        "gauge", "Seconds until holds no longer wait for these processes; 0 if there are none."
     ),
     "snapbid_ledger_shard_up": Definition(
         "gauge", "Whether the shard of the ledger answered the last check: 1 or 0.", ("shard",)
@@ -193,7 +193,7 @@ DEFINITIONS: dict[str, Definition] = {
         "Rows that the auction log dropped; gap rows in the log say when and how many.",
     ),
     "snapbid_restricted_requests_total": Definition(
-        "counter", "Bid requests of persons to whom a product must not advertise."
+        "counter", "Bid requests from persons to whom a product must not advertise."
     ),
     "snapbid_catalog_swaps_total": Definition(
         "counter", "Catalogs that workers put into service (taken_up) or refused.", ("result",)

@@ -146,7 +146,7 @@ class GranianServer(MPServer):
         ended = [worker.inner.sentinel]
         if not wait(ended, max(deadline - time.monotonic(), 0)):
             logger.warning(
-                "worker %(worker)d did not stop within %(limit_s)d s: killing it",
+                "worker %(worker)d did not stop within %(limit_s)d s; killing it",
                 {"worker": worker.idx + 1, "limit_s": self.workers_kill_timeout or 0},
             )
             worker.kill()

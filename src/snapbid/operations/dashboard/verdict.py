@@ -98,7 +98,9 @@ def _note(snapshot: OpsSnapshot) -> str | None:
     if over:
         share = max(each.answers["15m"].share for each in over)
         ssps = ", ".join(each.ssp for each in over)
-        return f"{share:.0%} of the requests of {ssps} in 15 min were late or failed: it is over"
+        return (
+            f"{share:.0%} of the requests of {ssps} in 15 min were late or failed; this has passed"
+        )
     return None
 
 
@@ -260,16 +262,16 @@ def _of_audit(snapshot: OpsSnapshot) -> Iterator[Cause]:
         yield Cause(
             "audit",
             False,
-            f"the audit has found {found:,} difference{'' if found == 1 else 's'} of figures that "
-            f"are kept twice: {first.comparison}: {first.what}: {first.first:,}, and "
+            f"the audit has found {found:,} difference{'' if found == 1 else 's'} between figures "
+            f"kept twice: {first.comparison}: {first.what}: {first.first:,}, and "
             f"{first.second:,}{' …' if found > 1 else ''}",
-            "see the runbook, SnapbidAuditDifference; the log of the drain has more of them",
+            "see the runbook, SnapbidAuditDifference; the log of the drain lists more",
         )
     if age_s > AUDIT_STALE_S and snapshot.drains and snapshot.redis and snapshot.warehouse:
         yield Cause(
             "audit age",
             False,
-            f"no audit has been complete for {age_s / 60:.0f} min",
+            f"no audit has completed for {age_s / 60:.0f} min",
             "check the log of the drain, which runs it",
         )
 
@@ -342,7 +344,8 @@ def _of_traffic(window: CountWindow) -> Iterator[Cause]:
             "errors",
             False,
             f"{failed} request{'' if failed == 1 else 's'} failed with a 5xx in the last minute",
-            "check the log of serve; a 500 of report or a 503 of events means an unavailable store",
+            "check the log of serve; a 500 from report or a 503 from events means an unavailable"
+            " store",
         )
     if window.total("snapbid_event_dead_letters_total"):
         yield Cause(

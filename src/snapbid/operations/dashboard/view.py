@@ -27,13 +27,15 @@ from snapbid.operations.dashboard.verdict import ServingVerdict
 from snapbid.operations.dashboard.watch import Watch
 
 EXPLAIN: Final = "snapbid explain SSP FILE names the first rule that refuses each campaign"
-CAPACITY: Final = "more workers, a faster Redis, or a longer tmax; the latency shows where it goes"
+CAPACITY: Final = (
+    "more workers, a faster Redis, or a longer tmax; the latency shows where time goes"
+)
 SENDER: Final = "the answer names the field: inform the SSP; snapbid golive SSP sums up"
 
 MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "no_campaign": ("no campaign matches the request", EXPLAIN),
     "limited": (
-        "campaigns match, and their budgets or caps allow no bid",
+        "campaigns match, but their budgets or caps allow no bid",
         "see the budgets below, or snapbid campaign list --budgets",
     ),
     "currency": (
@@ -49,7 +51,7 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "SNAPBID_MAX_QUANTITY bounds what one request may cost",
     ),
     "private_auction": ("a private auction, and no campaign targets its deals", EXPLAIN),
-    "no_media": ("no impression asks for banner, video, native or audio that can be read", SENDER),
+    "no_media": ("no impression asks for a readable banner, video, native or audio", SENDER),
     "taken": (
         "another SSP has a bid on an auction and impression with the same ids",
         "ids are not unique, or somebody tries to take over auctions: ask the SSP",
@@ -68,7 +70,7 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "unsupported_media_type": ("the body's media type or encoding is not supported", SENDER),
     "request_timeout": ("the body did not arrive in time", SENDER),
     "forbidden": (
-        "the SSP's requests come from another address",
+        "the SSP's requests come from an address that is not allowed",
         "snapbid ssp set SSP --allow CIDR; behind a proxy, SNAPBID_TRUSTED_PROXIES",
     ),
     "internal": ("an error of ours", "check the log of serve"),
@@ -80,8 +82,8 @@ STATES: Final[dict[str, str]] = {
     "refuse the requests",
     "paced": "Today's share of its budget is used up for now; even pacing frees more as the day "
     "goes on",
-    "spent": "Its budget has less headroom than one bid: a daily budget again tomorrow (UTC), a "
-    "total budget after an import that raises it",
+    "spent": "Its budget has less headroom than one bid: a daily budget bids again tomorrow (UTC), "
+    "a total budget after an import that raises it",
 }
 """By state of a campaign's budget: what it means, and when that changes."""
 

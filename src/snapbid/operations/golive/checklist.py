@@ -153,7 +153,7 @@ def _notices(
         evidence += _losses(seen)
     if counted or tested:
         return Item(number, title, "pass", tuple(evidence))
-    fix = f"fire the {url} of the bid with GET, exactly as it came, when {moment}"
+    fix = f"fire the {url} of the bid with GET, exactly as received, when {moment}"
     if others >= (1 if kind == "w" else ENOUGH):
         evidence.append(f"but {_many(others, f'{other[1]} notice')}")
         return Item(number, title, "fail", tuple(evidence), fix)

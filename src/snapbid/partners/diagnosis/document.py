@@ -31,7 +31,7 @@ NO_BID: Final = {
     Reason.CURRENCY: "cur has neither USD nor a currency with an exchange rate: add USD",
     Reason.FLOOR_CURRENCY: "bidfloorcur has no exchange rate: state the floor in USD",
     Reason.QUANTITY: "qty.multiplier is more than agreed: ask the operator",
-    Reason.PRIVATE_AUCTION: "private_auction is 1, and no campaign has one of the deals",
+    Reason.PRIVATE_AUCTION: "private_auction is 1, but no campaign has one of the deals",
     Reason.LIMITED: "the budgets or frequency caps of the campaigns that match are used up",
     Reason.TAKEN: "another SSP has bid on an auction and impression of these ids: make ids unique",
     Reason.LONG_ID: "an id is over 512 bytes: the notification URLs could not carry it",
@@ -48,25 +48,25 @@ RULES: Final = {
     "no recognised user": "campaigns with frequency caps need a user: user.id, device.ifa, an eid",
     "deal terms": "the deals' wseat or wadomain excludes their campaigns",
     DEAL_FLOOR: "the deals' floors, by duration, too, are above the bids or have no exchange rate",
-    "private auction": "private_auction is 1, and no campaign has one of the deals",
+    "private auction": "private_auction is 1, but no campaign has one of the deals",
     FLOOR: "the floor, or mincpmpersec or durfloors, is above the bids of the campaigns that match",
     "seat": "wseat or bseat excludes the campaigns that match",
     "blocked app": "bapp blocks the campaigns that match",
     "blocked advertiser": "badv blocks the campaigns that match",
     "blocked category": "bcat or acat excludes the campaigns that match",
-    "pod": "an advertiser has another impression of the pod already",
-    "dsa": "dsarequired asks for what no campaign declares",
+    "pod": "an advertiser already has another impression of the pod",
+    "dsa": "dsarequired requires a declaration that no campaign makes",
     "geo_radius": "lat and lon are outside the campaigns' areas, or missing",
-    "creative secure": "secure is 1, and the creatives are not secure",
+    "creative secure": "secure is 1, but the creatives are not secure",
     "creative attributes": "battr blocks the creatives",
     "creative mimes": "mimes has none of the creatives' media types",
     "creative protocols": "protocols has none of the creatives'",
     "creative duration": "minduration, maxduration, rqddurs or poddur excludes the creatives",
     "creative linear": "linearity excludes the creatives",
-    "creative skippable": "skip is 0, and no creative is known not to be skippable",
+    "creative skippable": "skip is 0, but no creative is known not to be skippable",
     "creative bitrate": "minbitrate or maxbitrate excludes the creatives",
     "creative delivery": "delivery excludes the creatives",
-    "creative player": "boxingallowed is 0, and no creative has the player's shape",
+    "creative player": "boxingallowed is 0, but no creative has the player's shape",
     "creative apis": "api lacks a framework that the creatives need",
     "creative type": "btype blocks the creatives",
     "creative language": "wlang or wlangb excludes the creatives' languages",
@@ -90,7 +90,7 @@ ERRORS: Final = {
 
 def rule_meaning(rule: str) -> str:
     """Return the meaning of a rule of `bidding.refusals`; unlisted rules are targeting rules."""
-    return RULES.get(rule) or f"no campaign is for this {rule.replace('_', ' ')}, or it is missing"
+    return RULES.get(rule) or f"no campaign targets this {rule.replace('_', ' ')}, or it is missing"
 
 
 KINDS: Final = {"win": (1, "w"), "billing": (2, "i"), "loss": (4, "l")}
