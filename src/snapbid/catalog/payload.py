@@ -62,7 +62,6 @@ _decoder = msgspec.json.Decoder(CampaignPayload)
 
 
 def build_payload(campaign: Campaign, number: int, created_at_ms: int = 0) -> CampaignPayload:
-    """Build the payload of a campaign."""
     return CampaignPayload(
         campaign.id,
         number,

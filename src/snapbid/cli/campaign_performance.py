@@ -67,7 +67,6 @@ def campaign_performance(
 
 
 def print_performance(rows: "Sequence[Performance]", narrow: Sequence[str] = ()) -> None:
-    """Print a table."""
     from snapbid.warehouse.conversions import Performance
 
     columns = [name for name in Performance._fields if name != "conversions"]

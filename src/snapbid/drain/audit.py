@@ -255,7 +255,6 @@ def _unlike(
 
 
 def report_of(differences: Sequence[Difference], at: float) -> AuditReport:
-    """Return the report of an audit."""
     counts = dict.fromkeys(COMPARISONS, 0)
     for each in differences:
         counts[each.comparison] += 1

@@ -39,7 +39,6 @@ class ClockReading(NamedTuple):
 
     @classmethod
     def read(cls) -> "ClockReading":
-        """Read the clocks."""
         return cls(time.perf_counter(), time.process_time(), _waited_s())
 
     def since(self, before: "ClockReading") -> "ClockReading":

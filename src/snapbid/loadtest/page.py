@@ -19,7 +19,6 @@ SHOWN = ("p50", "p90", "p99", "p99.9", "p99.99", "max")
 
 
 def page(result: LoadResult) -> str:
-    """Render the page."""
     return "\n".join(
         [
             start(f"Load test of {result.target}, {result.started}"),

@@ -278,7 +278,6 @@ def has_replicas(members: Iterable[MemberNode]) -> bool:
 
 
 def slot_of(key: str | bytes) -> int:
-    """Return the slot of a key."""
     return key_slot(key if isinstance(key, bytes) else key.encode())
 
 

@@ -57,7 +57,6 @@ class ReportCache:
         return FetchedReport(body, min(max(0, self.ttl_s * 1000 - left_ms) // 1000, self.ttl_s))
 
     async def put(self, key: str, body: bytes) -> None:
-        """Store a report."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await self._redis.set(key, body, ex=self.ttl_s)

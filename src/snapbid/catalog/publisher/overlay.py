@@ -58,7 +58,6 @@ class Overlay:
         self.revision = revision
 
     def build(self) -> bytearray:
-        """Build the index."""
         index = self._builder.build()
         self._bytes = len(index)
         return index

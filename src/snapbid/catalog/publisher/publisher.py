@@ -74,7 +74,6 @@ class CatalogPublisher:
         self._thread = LoopThread("publisher", self._publish_for_ever)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

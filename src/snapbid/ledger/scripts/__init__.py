@@ -36,7 +36,6 @@ SELDOM_CALLED: Final = frozenset((  # they are given the functions that they alo
 
 
 def constants(simulated: bool = False, shards: int = 1, limited: bool = True) -> Constants:
-    """Return the constants for the scripts."""
     return {
         "SHARDS": shards,
         "LIMITED": limited,

@@ -229,7 +229,6 @@ class Page(Struct):
 
 
 def page(watch: Watch) -> Page:
-    """Build the document."""
     at, snapshot = time(), watch.snapshot
     window, waiting, money = snapshot.window, snapshot.waiting, snapshot.money
     rows = _ssps(window, snapshot.ssps, snapshot.standings)

@@ -17,7 +17,6 @@ _STATES: Final = {"pass": "good", "fail": "bad", "not seen yet": "open"}
 
 
 def page(body: bytes) -> str:
-    """Render the page."""
     seen = json.loads(body)
     title = f"Diagnosis of {seen['ssp']}"
     return "".join(
