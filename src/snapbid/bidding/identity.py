@@ -54,7 +54,7 @@ def _eid(eids: list[Eid] | None) -> str | None:
 
 
 def _is_id(id: Text) -> bool:
-    """Return whether an id identifies a user: not too long, and no placeholder."""
+    """Return whether an id identifies a user: it is not too long, and not a placeholder."""
     return _counts(id) and not is_placeholder(str(id))
 
 

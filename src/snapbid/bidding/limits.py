@@ -149,10 +149,10 @@ def _reason(verdicts: str) -> Reason:
 class _Replacements:
     """Replacements for refused choices: the next best campaigns.
 
-    The search of the last impression continues. That of an earlier one starts over and skips the
-    campaigns tried before: a query keeps one position, and keeping one per impression would make
-    every request pay for the few refusals. In a pod it starts over, too, because the set of
-    advertisers available to it may have changed.
+    The search of the last impression continues. The search of an earlier one starts over and skips
+    the campaigns tried before: a query keeps one position, and keeping one per impression would
+    make every request pay for the few refusals. In a pod it starts over, too, because the set of
+    available advertisers may have changed.
     """
 
     def __init__(

@@ -94,7 +94,7 @@ def _country(code: str) -> str | None:
 
 
 def _system(spelling: str) -> str | None:
-    """Return an operating system; None for what stands for none."""
+    """Return an operating system; None for a value that means none."""
     return None if is_placeholder(spelling) else agents.fold_os(spelling)
 
 

@@ -128,7 +128,7 @@ def _fits_video(asked: VideoAsked, ad: NativeAd) -> bool:
 
 
 def _media_types(listed: Iterable[Text]) -> Iterator[str]:
-    """Normalise media types as the matcher does those of an impression."""
+    """Normalise media types as the matcher does for an impression."""
     for entry in listed:
         for part in str("" if entry is None else entry).split(","):
             if part.strip():

@@ -124,7 +124,7 @@ def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: 
 
 
 class _Asking(NamedTuple):
-    """What the matcher is asked about."""
+    """What to ask the matcher about."""
 
     request: BidRequest
     ssp: str
@@ -184,8 +184,9 @@ def sizes_of(imp: Imp) -> list[str]:
 
 
 def _rule_of_deals(ranks: list[int], imp: Imp, asking: _Asking) -> str:
-    """Return the rule of campaigns that the deals refuse: the deals' prices, if they refuse all of
-    them in any case.
+    """Return the rule of campaigns that the deals refuse.
+
+    It is the deals' prices, if these alone refuse all of the campaigns.
     """
     query = asking.query(asking.request)
     query.impression(with_open_deals(imp))
@@ -202,9 +203,8 @@ def with_open_deals(imp: Imp) -> Imp:
 
 
 def _rule_of_creatives(ranks: list[int], imp: Imp, asking: _Asking) -> str:
-    """Return the limit that keeps the last of the campaigns' creatives from the impression, if they
-    are applied one after the other.
-    """
+    """Return the limit that refuses the last of the campaigns' creatives when limits are applied
+    one after the other."""
     query = asking.query(replace(asking.request, wlang=None, wlangb=None))
     if imp.native and NATIVE_REQUESTS.read(imp.native.request, imp.native.ver) is None:
         imp = replace(imp, native=None)  # it takes none, whatever its other limits

@@ -39,8 +39,8 @@ EXPECTED: Final = (
 class _JsonReader:
     """A JSON decoder with exact numbers.
 
-    After each value, `repeated` has the keys that occur twice in an object, and `characters` the
-    length of the value.
+    After each value, `repeated` has the keys repeated in an object, and `characters` the length of
+    the value.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class _Checker:
 
 
 def _syntax(error: json.JSONDecodeError) -> str:
-    """Describe a syntax error by what to change."""
+    """Describe a syntax error by what has to change."""
     rest = error.doc[error.pos :]
     if rest.startswith(("#", "//", "/*")):
         return "a comment, which JSON does not have"
@@ -224,7 +224,7 @@ def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Campaign,
 
 
 def _lines(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines; a line that is far too long is cut off."""
+    """Yield numbered lines; a far too long line is cut off."""
     most = _most_bytes() + 1
     for line in count(1):
         raw = part = source.readline(most)

@@ -158,8 +158,8 @@ class _Places:
 class _MarkupReader(HTMLParser):
     """A parser of marked markup that follows browsers.
 
-    It parses XML as well, whose texts may be URLs, or HTML, escaped or in a CDATA section, which
-    HTML does not have.
+    It also parses XML, whose texts may be URLs or HTML, escaped or in a CDATA section, which HTML
+    does not have.
     """
 
     def __init__(self, places: _Places, *, is_xml: bool) -> None:

@@ -86,7 +86,7 @@ def in_hex(member: int) -> str:
 
 
 def _member(line: bytes, key: PersonKey, families: Mapping[str, str]) -> int | None:
-    """Return the hash of a line, None if it is blank or a comment. Raises _LineError."""
+    """Return the hash of a line; None if it is blank or a comment. Raises _LineError."""
     text = _text(line)
     if not text or text[0] == "#":
         return None
@@ -118,7 +118,8 @@ def _text(line: bytes) -> str:
 
 
 def _advertising_id(id: str, otherwise: str | None) -> str:
-    """Return an advertising id that a bid request may carry; `otherwise`: why only UUIDs may be."""
+    """Return an advertising id that a bid request may carry. `otherwise`: why only UUIDs are
+    allowed."""
     if not is_member_id(id):
         raise _LineError(NOBODY)
     if not _UUID.fullmatch(id) and not _DIGITS.fullmatch(folded(id)):

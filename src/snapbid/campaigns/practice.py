@@ -84,7 +84,7 @@ def _not_html(text: str) -> str | None:
 
 
 def _mraid(lower: str) -> int:
-    """Return the position where a script loads `mraid.js`, -1 if none does."""
+    """Return the position where a script loads `mraid.js`; -1 if none does."""
     at = lower.find("mraid.js")
     while at >= 0:
         script = lower.rfind("<script", 0, at)
@@ -198,7 +198,7 @@ def check_native(native: NativeAd, secure: bool | None, at: Path, mistakes: Mist
 
 
 def _texts(native: NativeAd) -> Iterator[tuple[str, str, bool]]:
-    """Yield the path of each text but the video, the text, and whether it is loaded."""
+    """Yield the path of each text except the video, the text, and whether it is loaded."""
     yield "link.url", native.link.url, False
     for index, url in enumerate(native.link.clicktrackers):
         yield f"link.clicktrackers[{index}]", url, True

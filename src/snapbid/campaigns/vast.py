@@ -344,7 +344,7 @@ class _VastReader:
 
 
 def _duration(text: str) -> float | None:
-    """Parse a duration in seconds as players do: hours, minutes and seconds, or seconds alone."""
+    """Parse a duration in seconds as players do: hours, minutes and seconds, or only seconds."""
     if _SECONDS.fullmatch(text):
         return float(text)
     time = _TIME.fullmatch(text)
@@ -360,9 +360,8 @@ def _found(node: Node, name: str) -> str:
 
 
 def _has_address(wrapper: Node) -> bool:
-    """Return whether a wrapper has the ad's address, also by its name in VAST 1, which some ad
-    servers use.
-    """
+    """Return whether a wrapper has the ad's address, also under its VAST 1 name, which some ad
+    servers use."""
     uris = [*wrapper.all("VASTAdTagURI"), *wrapper.all("VASTAdTagURL")]
     return any(each.text.strip() for uri in uris for each in (uri, *uri.all("URL")))
 

@@ -46,8 +46,9 @@ class Remark(NamedTuple):
 
 
 class _Children(NamedTuple):
-    """The children of an element: the index of each in the order, those that may not be repeated,
-    and those that are required.
+    """The children of an element.
+
+    The index of each in the order, which ones must not be repeated, and which are required.
     """
 
     order: dict[str, int]
@@ -148,7 +149,7 @@ def _missing(parent: Node, form: _Children, version: str) -> Iterator[Remark]:
 
 
 def _misplaced(parent: Node, version: str, form: _Children, other: _Children) -> Iterator[Remark]:
-    """Yield foreign and repeated children, and the first that is out of order."""
+    """Yield foreign and repeated children, and the first child that is out of order."""
     seen: set[str] = set()
     last, is_ordered = parent, form.is_ordered
     for child in parent.children:

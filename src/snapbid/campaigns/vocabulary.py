@@ -161,7 +161,7 @@ def _region(value: object) -> str | None:
 
 
 def _short(normal: str | None) -> str | None:
-    """Return a normal form, None if casefolding has made it too long."""
+    """Return a normal form; None if casefolding made it too long."""
     return normal if normal is not None and size(normal) <= MAX_TEXT else None
 
 

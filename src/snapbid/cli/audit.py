@@ -71,7 +71,7 @@ def _row(entry: "AuditEntry") -> tuple[object, ...]:
 
 
 def _user(entry: "AuditEntry") -> str:
-    """Return the user of a change: the system user of a command, else the PostgreSQL role."""
+    """Return the user of a change: the system user of a command, or the PostgreSQL role."""
     if entry.actor is not None:
         return entry.actor
     address = "" if entry.address is None else f"@{entry.address}"

@@ -132,7 +132,7 @@ class _Check:
 
 
 def _print(creatives: Iterator[dict[str, Any]], check: _Check, *, as_json: bool) -> None:
-    """Print creatives one by one: a file may have millions."""
+    """Print creatives one by one, since a file may have millions."""
     import msgspec
 
     encode = msgspec.json.encode

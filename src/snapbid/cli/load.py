@@ -306,7 +306,7 @@ def _join(address: str, owned: bool) -> None:
 
 
 def _refuse_others(*names: str) -> None:
-    """Raise OptionError if a parameter besides these is on the command line."""
+    """Raise OptionError if any other parameter is on the command line."""
     from snapbid.loadtest.options import OptionError
 
     context = click.get_current_context()
@@ -319,7 +319,7 @@ def _refuse_others(*names: str) -> None:
 
 
 def _default_target() -> str:
-    """Return the URL of the running embedded instance, else that of the settings."""
+    """Return the URL of the running embedded instance, or else of the settings."""
     settings = load_settings(os.environ)
     env = console.running(settings)
     if env is not None:
@@ -332,7 +332,7 @@ def _access(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return canonical ids by descriptor, and report tokens by canonical id.
 
-    If no token is given, issues them as `snapbid token issue` does. Raises OptionError.
+    Without given tokens, issues them as `snapbid token issue` does. Raises OptionError.
     """
     from snapbid.loadtest.options import OptionError
     from snapbid.report import tokens
@@ -399,7 +399,7 @@ def _check_files(*files: Path | None) -> None:
 
 
 def _write(result: "LoadResult", files: dict[str, Path | None]) -> None:
-    """Write the result to those files that are named; the keys are `OUTPUTS`."""
+    """Write the result to the named files; the keys are `OUTPUTS`."""
     import msgspec
 
     from snapbid.loadtest import exports

@@ -99,7 +99,7 @@ def ssp_set(
 def _access(
     networks: tuple[str, ...], rate: str | None
 ) -> tuple[tuple[Network, ...] | None, int | Literal["any"] | None, list[str]]:
-    """Parse --allow and --qps: the values to set, None where unchanged, and the mistakes."""
+    """Parse --allow and --qps: the values to set (None if unchanged), and the mistakes."""
     mistakes: list[str] = []
     allow: tuple[Network, ...] | None = None
     if networks == (ANY,):

@@ -31,7 +31,7 @@ EntryId = tuple[int, int]  # of a stream
 
 
 class _Look(NamedTuple):
-    """The counts of one shard, and the oldest and newest of the entries that wait in its stream."""
+    """The counts of one shard, and the oldest and newest entries waiting in its stream."""
 
     counts: Counter[Minute]
     oldest: EntryId | None
@@ -75,7 +75,7 @@ class AcceptedEvents:
         return [*range(self._shards), *await fetch_leftovers(self._redis, self._shards)]
 
     async def _look_at(self, keys: ShardKeys) -> _Look:
-        """Look at a shard: in this order, so that an entry whose events are counted is seen."""
+        """Look at a shard, in this order so that the entry of every counted event is seen."""
         oldest: Any = await self._redis.xrange(keys.events, count=1)
         scan = self._redis.hscan_iter(keys.accepted, count=SCANNED)
         counts = Counter({parse_minute(field): int(count) async for field, count in scan})
@@ -104,7 +104,7 @@ class AcceptedEvents:
 
 
 def _waits(before: _Look, now: _Look | None) -> bool:
-    """Whether an entry that waited then may be waiting still."""
+    """Whether an entry that waited then may still be waiting."""
     if before.newest is None or now is None or now.oldest is None:
         return False
     return now.oldest <= before.newest

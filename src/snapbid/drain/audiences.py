@@ -83,7 +83,7 @@ class Persons:
 
 
 def _inherited(links: Iterable[Link], aliases: Iterable[Pair]) -> set[Link]:
-    """Return the links of anonymous ids as those of the users behind them."""
+    """Return the links of anonymous ids as links of the users behind them."""
     of: dict[int, list[Link]] = {}
     for link in links:
         of.setdefault(link.person, []).append(link)
@@ -196,7 +196,7 @@ async def remove(connection: asyncpg.Connection, id: str) -> bool:
 async def _fill(
     connection: asyncpg.Connection, number: int, audience: Audience, rows: Sequence[EventRow]
 ) -> None:
-    """Count events that were stored before an audience was defined, for it alone."""
+    """Count, for this audience only, the events stored before it was defined."""
     suppression = await persons.fetch_suppression(connection)
     kept = [
         row

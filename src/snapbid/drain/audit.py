@@ -151,7 +151,7 @@ class Auditor:
     async def _counted(
         self, keys: ShardKeys, segment: str, day: datetime.date
     ) -> dict[CounterField, int]:
-        """Read the counters of a day, without those that are 0."""
+        """Read the counters of a day, except those that are 0."""
         counted: dict[CounterField, int] = {}
         scan = self._redis.hscan_iter(keys.counters(segment, str(day)), count=SCANNED)
         async for name, value in scan:
@@ -207,7 +207,8 @@ class Auditor:
 
 
 class _Paced:
-    """A comparison that counts many rows: takes `SHARE` of the time, and else stands as it was."""
+    """A comparison that counts many rows: takes `SHARE` of the time; in between, its last result
+    stands."""
 
     def __init__(
         self, compare: Callable[[asyncpg.Connection], Awaitable[list[Difference]]]
@@ -229,9 +230,9 @@ def _key(of: Difference) -> tuple[str, str]:
 
 
 def _lasts(before: Difference | None, now: Difference) -> bool:
-    """Return whether a difference was there before, and counts in transit do not explain it.
+    """Return whether a difference was there before and counts in transit do not explain it.
 
-    Of budgets, the warehouse's figure is read first, so that the ledger's is never the lower one.
+    For budgets, the warehouse's figure is read first, so that the ledger's is never the lower one.
     """
     if before is None:
         return False

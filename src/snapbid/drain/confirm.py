@@ -81,8 +81,8 @@ async def _states_of(shards: Sequence[ShardCounters]) -> dict[int, ShardState]:
 async def _await_others(shards: Sequence[ShardCounters]) -> None:
     """Wait until a round that began after this call has drained each shard.
 
-    The second round to finish from now on is one. Only changes of the recorded time count: the
-    clocks of two machines need not agree.
+    The second round to finish from now on is such a round. Only changes of the recorded time count:
+    the clocks of two machines need not agree.
     """
     try:
         async with asyncio.timeout(OTHERS_S):

@@ -153,7 +153,7 @@ class Drain:
         return drained
 
     async def _leased(self, connection: asyncpg.Connection) -> list[ShardCounters]:
-        """The shards whose leases this drain holds."""
+        """Return the shards whose leases this drain holds."""
         numbers = await self._leases.share(connection)
         for number in numbers - self._leased_before:  # another drain may have had them
             self._unclaimed.add(number)
@@ -202,9 +202,8 @@ class Drain:
     async def _drain(
         self, connection: asyncpg.Connection, shards: Sequence[ShardCounters]
     ) -> tuple[int, dict[int, RedisError]]:
-        """Absorb the changes of some shards, summed; return the number of changed counters, and
-        the errors of shards that are unavailable.
-        """
+        """Absorb the changes of some shards, summed; return how many counters changed, and the
+        errors of unavailable shards."""
         started, taken_at = monotonic(), self._clock()
         parts = {shard.number: _ShardRound(shard) for shard in shards}
         drained, oldest = 0, started
@@ -254,7 +253,7 @@ class Drain:
     async def _absorb_parts(
         self, connection: asyncpg.Connection, parts: Sequence["_ShardRound"]
     ) -> int:
-        """Absorb what was read of each part; return the number of changed counters."""
+        """Absorb what was read of each part; return how many counters changed."""
         read = []
         for part in parts:
             for segment in part.reading.segments:
@@ -278,7 +277,7 @@ class Drain:
     async def _absorb(
         self, connection: asyncpg.Connection, read: Sequence[SourceCounters]
     ) -> Absorbed:
-        """Call `absorb.absorb`; halve what the warehouse refuses until the counter is found."""
+        """Call `absorb.absorb`, halving what the warehouse refuses until the counter is found."""
         try:
             return await absorb.absorb(connection, read)
         except asyncpg.DataError as error:
@@ -338,7 +337,7 @@ class Drain:
 
 
 def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
-    """Leave the counters at these indices, over all parts, to a later round."""
+    """Defer the counters at these indices, over all parts, to a later round."""
     counters = [
         (part, segment.segment, counter)
         for part in parts
@@ -352,7 +351,7 @@ def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
 
 
 def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[SourceCounters]:
-    """The counters with indices from `start` to before `end`, over all sources."""
+    """Return the counters with indices from `start` up to `end`, over all sources."""
     part = []
     for each in read:
         counters = each.counters[max(start, 0) : max(end, 0)]

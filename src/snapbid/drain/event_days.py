@@ -100,8 +100,10 @@ class EventDays:
         self._horizon = horizon
 
     async def _discard(self, connection: asyncpg.Connection, now: datetime) -> None:
-        """Discard what no longer puts anybody into an audience, ids of persons who were not seen
-        for long, and last clicks that count for no event, however late it is stored.
+        """Discard rows without further effect.
+
+        These are ended memberships, ids of persons not seen for long, and last clicks that no event
+        can count for, however late it is stored.
         """
         expired = min(now, await partitions.now(connection)) - CLICKS_KEPT
         clicks = partial(conversions.delete_expired, connection, expired)
@@ -123,7 +125,7 @@ class EventDays:
             self._note_failure(connection, what, error)
 
     async def _delete(self, connection: asyncpg.Connection, horizon: datetime) -> None:
-        """Delete old rows that have no partition of their own, and ids of dropped events."""
+        """Delete old rows outside daily partitions, and the ids of dropped events."""
         until = monotonic() + DELETE_S
         oldest = min([horizon, *(span.first for span in self._spans)])
         tables = (("events_other", horizon), ("event_conflicts", horizon), ("event_ids", oldest))

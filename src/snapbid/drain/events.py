@@ -140,7 +140,7 @@ class EventDrain:
         return drained
 
     async def _drain_some(self, connection: asyncpg.Connection, stream: EventStream) -> int | None:
-        """Drain some of a stream; return the number of events, None if the stream is empty."""
+        """Drain part of a stream; return how many events, None if the stream is empty."""
         await stream.look()
         requests = await stream.take(ROWS, self._suspects.products)
         count = await self._drain_or_put_back(connection, stream, requests)
@@ -176,7 +176,7 @@ class EventDrain:
         return count
 
     async def _probe_with_plain_event(self, connection: asyncpg.Connection) -> None:
-        """Raise what the warehouse raises if it can store no event at all; stores nothing."""
+        """Raise the warehouse's error if it cannot store any event; stores nothing."""
         now = _moment(round(self._clock() * 1000))
         context = {"bonus_id": "plain"}
         sequence = sequences.digest("", sequences.CLAIMED, context)
@@ -232,8 +232,9 @@ class EventDrain:
     async def _drain(
         self, connection: asyncpg.Connection, requests: Sequence[Waiting]
     ) -> tuple[int, Counter[str]]:
-        """Store the events of requests, or dead-letter them; return their number, and how many
-        became no row of their own, by minute of receipt and product.
+        """Store the events of requests, or dead-letter them.
+
+        Return how many there were, and how many got no row, by minute of receipt and product.
         """
         letters: list[DeadLetter] = []
         unstored = Counter[str]()
@@ -272,7 +273,7 @@ class EventDrain:
     async def _suppress(
         self, connection: asyncpg.Connection, rows: Sequence[EventRow]
     ) -> tuple[list[EventRow], dict[str, EventRow]]:
-        """Empty the events of forgotten persons; return all events, and these as they were, by id.
+        """Empty the events of forgotten persons; return all events, and the original ones by id.
 
         Holds off `forget` until the transaction ends.
         """
@@ -294,7 +295,7 @@ class EventDrain:
         rows: Sequence[tuple[Queued, EventRow]],
         letters: list[DeadLetter],
     ) -> list[EventRow]:
-        """Store rows in one transaction, and return those that were new.
+        """Store rows in one transaction, and return the new ones.
 
         Halves what is refused or has failed often enough.
         """
@@ -362,12 +363,12 @@ def _is_store_failure(error: BaseException) -> bool:
 
 
 def _sqlstate(error: BaseException) -> str:
-    """The SQLSTATE of an error; empty if PostgreSQL did not raise it."""
+    """Return the SQLSTATE of an error; empty if PostgreSQL did not raise it."""
     return (error.sqlstate or "") if isinstance(error, asyncpg.PostgresError) else ""
 
 
 def _reason(error: BaseException) -> str:
-    """Why an event is not stored, without its values."""
+    """Return why an event is not stored, without its values."""
     while isinstance(error, _CONNECTION_ENDED) and error.__context__ is not None:
         error = error.__context__
     name = type(error).__name__
@@ -377,7 +378,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _read(request: Waiting, letters: list[DeadLetter]) -> list[Queued]:
-    """The events of a request, in the order in which they were accepted."""
+    """Return the events of a request, in the order in which they were accepted."""
     assert request.packed is not None
     try:
         read = queue.decode(request.packed)

@@ -155,12 +155,12 @@ async def _matches(
 
 
 def _sought(ids: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Divide ids into those that are spelt in one way, and folded ones."""
+    """Divide ids into those with a single spelling, and folded ones."""
     return [id for id in ids if not is_unique(id)], [folded(id) for id in ids if is_unique(id)]
 
 
 def _letter_names(letter: persons.Letter, wanted: Collection[str]) -> bool:
-    """Return whether a dead letter has one of the ids; one that cannot be read may have it."""
+    """Return whether a dead letter has one of the ids; an unreadable one may have it."""
     try:
         read = queue.decode(letter.payload)
         documents = [msgspec.json.decode(envelope) for _, envelope in read.events]
@@ -191,7 +191,7 @@ async def _places(connection: asyncpg.Connection) -> list[Place]:
 async def _named(
     connection: asyncpg.Connection, asked: Asked, every: Sequence[Place]
 ) -> list[Place]:
-    """Return the places that a request names. Raises ForgetError for those that do not exist."""
+    """Return the places that a request names. Raises ForgetError for unknown places."""
     if asked.everywhere:
         return list(every)
     canonical = await registry.fetch_families(connection)
@@ -209,10 +209,10 @@ async def _resolve(
     every: Sequence[Place],
     matches: Sequence[Match],
 ) -> dict[str, list[Place]]:
-    """Return where each id is a user's, as far as the warehouse knows.
+    """Return where each id identifies a user, as far as the warehouse knows.
 
-    An id that it does not know is one wherever it can be in one place alone. Raises ForgetError for
-    ids that are known in several.
+    An id that it does not know identifies one if only one place is possible. Raises ForgetError for
+    ids known in several places.
     """
     names = frozenset[str]().union(*(match.names for match in matches))
     found, wrong = {}, []
@@ -288,7 +288,7 @@ def _event_names(where: Mapping[str, Iterable[Place]]) -> set[str]:
 
 
 def _hashes(key: PersonKey, where: Mapping[str, Iterable[Place]]) -> tuple[set[int], set[int]]:
-    """Return the hashes of persons and of members that the ids may be."""
+    """Return the hashes that the ids may have, as persons and as members."""
     users, members = set[int](), set[int]()
     for id, places in where.items():
         spelt = spellings([id])
@@ -302,7 +302,7 @@ def _hashes(key: PersonKey, where: Mapping[str, Iterable[Place]]) -> tuple[set[i
 
 
 def _in_caps(where: Mapping[str, Iterable[Place]]) -> list[str]:
-    """Return the users in frequency caps, which know no family of SSPs."""
+    """Return the ids as users in frequency caps, which have no family of SSPs."""
     return sorted(
         name
         for id, places in where.items()
@@ -321,7 +321,7 @@ def _cap_names(where: Mapping[str, Iterable[Place]]) -> set[str]:
 
 
 def _require_consent(users: Collection[tuple[str, str]], ids: Sequence[str], excluded: int) -> None:
-    """Raise ConsentError if users who were not named are concerned, or a self-exclusion."""
+    """Raise ConsentError if users who were not named, or a self-exclusion, are affected."""
     why = []
     unnamed = {user for user in users if user[1] not in spellings(ids)}
     if len(users) > 1 and unnamed:

@@ -76,7 +76,7 @@ async def own(
 async def _states(
     shards: Sequence[ShardCounters],
 ) -> tuple[dict[int, ShardState], RedisError | None]:
-    """Fetch the states of the shards that answer, and the error of one that does not."""
+    """Fetch the states of the shards that answer, and the error of a shard that does not."""
     states, error = dict[int, ShardState](), None
     for shard in shards:
         try:

@@ -241,7 +241,7 @@ class Process:
 
     @contextlib.asynccontextmanager
     async def _leased_connection(self) -> AsyncIterator[WatchedConnection | None]:
-        """A connection that holds the duty's lease; None when it is time to stop."""
+        """Open a connection that holds the duty's lease; None when it is time to stop."""
         connection = await self._unless_stopped(self._connect())
         if connection is None:
             yield None
@@ -278,8 +278,9 @@ class Process:
         )
 
     async def _drain_on(self, connection: WatchedConnection) -> None:
-        """Do rounds until stopped, or until Redis was unavailable for GIVEN_UP_S: another drain,
-        which may reach it, should get the lease then.
+        """Do rounds until stopped, or until Redis was unavailable for GIVEN_UP_S.
+
+        Then another drain, which may reach Redis, should get the lease.
         """
         now = asyncio.get_running_loop().time
         begun, read_at = False, now()
@@ -376,7 +377,7 @@ class Process:
         self._log("on standby for %(duty)s: another drain has the lease", logging.INFO)
 
     def _log(self, message: str, level: int, **fields: str) -> None:
-        """Log a message unless it was logged last, whatever its `reason`."""
+        """Log a message unless it was the last one logged, whatever its `reason`."""
         fields["duty"] = self._duty.name
         text = message % fields
         without_reason = message % (fields | {"reason": ""})

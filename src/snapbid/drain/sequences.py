@@ -88,7 +88,8 @@ def _order(step: Step, first: Mapping[str, Step]) -> set[str]:
 
 
 def _misfits(step: Step, first: Mapping[str, Step]) -> set[str]:
-    """The flags of an event that contradicts its offer or, later in the sequence, its claim."""
+    """Return the flags of an event that contradicts its offer or, later in the sequence, its
+    claim."""
     reference = first.get(OFFERED if step.event == CLAIMED else CLAIMED)
     if reference is None or step.event not in (CLAIMED, COMPLETED, CASHED_OUT):
         return set()
@@ -187,7 +188,7 @@ async def skip(connection: asyncpg.Connection) -> None:
 async def _flag(
     connection: asyncpg.Connection, sequences: Iterable[bytes], cashed_out: Iterable[str]
 ) -> None:
-    """Set the flags of all events of the sequences, and of cash-outs whose bonus is among them."""
+    """Set the flags of all events in the sequences, and of cash-outs whose bonus is among them."""
     steps: dict[tuple[str, str, object], list[Step]] = {}
     members = {}
     for member in await events.fetch_members(connection, sequences, cashed_out):

@@ -82,7 +82,7 @@ async def _add(
     day: int,
     added: Mapping[int, NanoSpend],
 ) -> None:
-    """Divide the spend over the shards that have lost data: first to those that were granted it."""
+    """Divide the spend over the shards that lost data, starting with those that were granted it."""
     lost = [n for n, state in enumerate(states) if not state.is_carried]
     shares: dict[int, list[tuple[int, int]]] = {}
     if len(lost) == 1:
@@ -104,7 +104,7 @@ async def _add(
 
 
 def _divided(amount: int, headroom: Sequence[int]) -> list[int]:
-    """Divide an amount over shards: first by their headroom, then the rest evenly."""
+    """Divide an amount over shards, first by their headroom, then the rest evenly."""
     shares = []
     for most in headroom:
         shares.append(min(amount, max(most, 0)))

@@ -129,7 +129,7 @@ class EventStream:
         return await self._take_from(product, events, TAKEN_BYTES)
 
     async def _take_from(self, product: str, events: int, size: int) -> list[Waiting]:
-        """Take requests of a product until they have `events` events or `size` bytes."""
+        """Take requests of a product, up to `events` events or `size` bytes."""
         taken = []
         requests = self._turns[product]
         while requests and events > 0 and size > 0:

@@ -193,13 +193,13 @@ class Postgres:
 
 
 def _environment() -> dict[str, str]:
-    """Return our environment without our settings and those of PostgreSQL's programs."""
+    """Return our environment without our settings and without those of PostgreSQL's programs."""
     kept = without_settings(os.environ).items()
     return {name: value for name, value in kept if not name.startswith("PG")} | {"LC_ALL": "C"}
 
 
 def _named_user() -> dict[str, str]:
-    """Return the environment in which a user without a name has one (_passwd.c)."""
+    """Return an environment in which a nameless user has a name (_passwd.c)."""
     try:
         pwd.getpwuid(os.geteuid())
     except KeyError:
@@ -226,7 +226,7 @@ def _installed() -> dict[int, Path]:
 
 
 def _binaries(releases: dict[int, Path], data: Path) -> Path:
-    """Return the directory of the release that wrote `data`, else of the newest."""
+    """Return the directory of the release that wrote `data`, or of the newest one."""
     try:
         written_by = int((data / "PG_VERSION").read_text())
     except FileNotFoundError:

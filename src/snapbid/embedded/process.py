@@ -63,7 +63,7 @@ def _setpriv_help() -> str:
 
 
 def _death_flags(death_signal: signal.Signals) -> list[str]:
-    """Return the setpriv flags; without setpriv none: `evict` stops orphans at the next start."""
+    """Return the setpriv flags; none without setpriv: `evict` stops orphans at the next start."""
     if "--pdeathsig" not in _setpriv_help():
         return []
     return ["--pdeathsig", death_signal.name.removeprefix("SIG")]

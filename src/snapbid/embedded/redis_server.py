@@ -60,7 +60,8 @@ def record(data: Path, server: RedisServer) -> None:
 
 
 def _written_by(data: Path) -> tuple[int, int] | None:
-    """The release that wrote the data, or the oldest that can have; None if there is no data."""
+    """Return the release that wrote the data, or the oldest that may have; None if there is no
+    data."""
     try:
         match = re.match(r"(\d+)\.(\d+)", (data / RECORD).read_text())
     except FileNotFoundError:

@@ -146,7 +146,7 @@ def _await_ready(
 ) -> bool:
     """Wait until /readyz is 200, restarting stores meanwhile; False if a signal comes first.
 
-    Raises UpError if a program ends before; the program has logged the reason.
+    Raises UpError if a program ends before that; the program has logged the reason.
     """
     report_at = time.monotonic() + STILL_WAITING_S
     while not signals.stopping:

@@ -85,7 +85,7 @@ async def read_clicks(
 
 
 async def _links(connection: asyncpg.Connection, clicks: Mapping[str, Click]) -> dict[str, Issued]:
-    """Return the link that each click id makes."""
+    """Return the link made by each click id."""
     bought = await conversions.fetch_bought(connection, list(clicks.values()))
     links = {}
     for (text, click), of in zip(clicks.items(), bought, strict=True):
@@ -204,7 +204,8 @@ class Attribution:
         return None if is_later else self._add(row, before, person)
 
     def _person(self, row: EventRow, key: PersonKey) -> int | None:
-        """Return the person of an event; one with both ids makes the anonymous one the user's."""
+        """Return the person of an event; if it has both ids, the anonymous one becomes the
+        user's."""
         user, visitor = key.of_event(row.product, row.client_user_id, row.anonymous_id)
         if visitor is None:
             return user

@@ -232,7 +232,7 @@ class EventEndpoints:
     async def _attribute(
         self, events: Sequence[EnrichedEvent], product: Product, now_ms: int
     ) -> Sequence[Counting]:
-        """Return what events would count for; for nothing while the warehouse is unavailable."""
+        """Return what events would count for: nothing while the warehouse is unavailable."""
         rows = [
             attribution.row_of(
                 event, product.name, now_ms, value_micros(document, enriched.document)
@@ -250,7 +250,7 @@ class EventEndpoints:
             return [Counting()] * len(rows)
 
     async def _keep(self, now_ms: int, key: ApiKey, events: list[AcceptedEvent]) -> None:
-        """Queue events within the key's limit of events; the request itself counts as one."""
+        """Queue events within the key's limit on events; the request itself counts as one."""
         entries = [(event.event_id, event.envelope) for event in events]
         size = sum([len(event.envelope) for event in events])
         if (more := max(len(entries), size // EVENT_BYTES) - 1) > 0:
@@ -295,7 +295,7 @@ def _is_lenient(preferences: bytes) -> bool:
 def _first_refusal(
     result: SingleResult | BatchResult | RefusedRequest, options: RequestOptions
 ) -> RefusedRequest:  # fmt: skip
-    """The refusal with precedence: malformed JSON, then headers, then events."""
+    """Return the refusal with precedence: malformed JSON, then headers, then events."""
     if isinstance(result, RefusedRequest):
         malformed = any(violation.rule == "malformed_json" for violation in result.violations)
         if malformed or options.test is not None:

@@ -138,7 +138,8 @@ def locate(body: bytes, skipped: int = 0) -> Malformed | None:
 
 
 def _end_of_element(text: str, start: int) -> int:
-    """The end of the element that begins at `start`. Raises Malformed, and what `json` raises."""
+    """Return the end of the element that begins at `start`. Raises Malformed, and `json`'s
+    errors."""
     _, end = _STRICT.raw_decode(text, start)
     element = text[start:end].encode()
     if _may_break(element):

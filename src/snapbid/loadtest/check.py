@@ -158,7 +158,7 @@ def _needs_dsa(request: BidRequest) -> bool:
 
 
 def _currency(cur: Any, rates: Rates) -> str | None:
-    """Return the currency of the bids: USD if it is accepted, else the first with a rate."""
+    """Return the bids' currency: USD if it is accepted, otherwise the first one with a rate."""
     codes = [code.upper() for code in _texts(cur)]
     if not codes or "USD" in codes:
         return "USD"
@@ -282,7 +282,7 @@ def check(
 
 
 def _complete(bid: ReceivedBid, imp_limits: ImpLimits) -> None:
-    """Fill in what the impression leaves no choice of, and stand `nurl` in for missing markup."""
+    """Fill in what the impression leaves no choice about; `nurl` stands in for missing markup."""
     if not bid.mtype and len(imp_limits.blocked_attributes) == 1:
         (bid.mtype,) = imp_limits.blocked_attributes
     if bid.w is bid.h is None and len(imp_limits.sizes) == 1:
@@ -369,7 +369,7 @@ def _check_blocks(bid: ReceivedBid, limits: RequestLimits) -> BrokenRule | None:
 def _check_pods(
     bid: ReceivedBid, imp_limits: ImpLimits, seen: set[tuple[str, str, str]]
 ) -> BrokenRule | None:
-    """Check that no advertiser has two impressions of a pod; `seen` are those of earlier bids."""
+    """Check that no advertiser has two impressions of a pod; `seen`: those of earlier bids."""
     own = {(*pod, domain.lower()) for pod in imp_limits.pods for domain in bid.adomain}
     if not seen.isdisjoint(own):
         return BrokenRule("pod", f"{bid.adomain} has two impressions of a pod")

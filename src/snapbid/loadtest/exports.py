@@ -48,7 +48,7 @@ def junit(result: LoadResult) -> bytes:
 
 
 def _cases(result: LoadResult) -> Iterator[tuple[str, str, str, str]]:
-    """Yield phase, name, what went wrong, if anything did, and the element that says so."""
+    """Yield phase, name, what went wrong if anything did, and its element."""
     tag = "skipped" if result.verdict.ok else "failure"
     for each in result.objectives:
         yield each.phase, each.objective, "" if each.met else f"found {each.value:g}", tag

@@ -168,7 +168,7 @@ class Generator:
         return RunCounts(self._accounts, self._notices.counts, sent)
 
     def _tick(self, now: float) -> float:
-        """Send what is due; return when to be called again."""
+        """Send what is due; return when to call it again."""
         next_at = now + SWEEP_S
         schedule, bids = self._schedule, self._bids
         if schedule is not None and bids is not None:

@@ -87,7 +87,7 @@ class Channel:
 
 
 def _rebuild(kind: type[Any], value: Any) -> Any:
-    """Return a path or a counter, which MessagePack has as a text and as a map."""
+    """Return a path or a counter, which MessagePack encodes as a text and as a map."""
     return (get_origin(kind) or kind)(value)
 
 
@@ -191,7 +191,7 @@ async def _accept(channel: Channel, load: Load) -> Generator:
 
 
 async def _obey(channel: Channel, generator: Generator, watch: Watcher) -> None:
-    """Run what the first generator orders, and stop at once when it leaves."""
+    """Run what the first generator orders; stop at once when it leaves."""
     running: asyncio.Task[None] | None = None
     try:
         while True:

@@ -165,7 +165,7 @@ class LoadRun:
         return results
 
     def _hold_to_first(self, results: list[PhaseResult]) -> None:
-        """After the first measured phase, require its bid rate of the later ones."""
+        """After the first measured phase, require its bid rate of later ones."""
         if results[-1].measured and sum(phase.measured for phase in results) == 1:
             bid_rate = steady(self._objectives, results[-1])
             if bid_rate is not None:

@@ -124,9 +124,9 @@ async def _of_redis(settings: StoreSettings) -> list[Risk] | None:
 
 
 async def _note_ledger(settings: StoreSettings) -> int:
-    """Record format and number of shards in the ledger; return the number that it has then.
+    """Record format and number of shards in the ledger; return the number now recorded.
 
-    Not retried if Redis does not accept it: workers and the drain record the number, too.
+    Not retried if Redis does not accept it, since workers and the drain record the number, too.
     """
     redis = connection.connect(settings.redis_url)
     try:
@@ -167,7 +167,7 @@ def with_shards(settings: T, shards: int) -> T:
 
 
 async def _count_in_redis(settings: Settings) -> tuple[int, int]:
-    """Return the number that the ledger records, else that of primaries; zeros if unavailable."""
+    """Return the number recorded in the ledger, or else of primaries; zeros if unavailable."""
     assert settings.redis_url is not None
     connections = Connections(settings.redis_url)
     redis = connections.client()

@@ -86,7 +86,7 @@ class Permits:
             task.exception()  # marks it as retrieved: maybe no request waited
 
     async def _renew(self) -> None:
-        """Get another lease; meanwhile, requests use the current one."""
+        """Get another lease, while requests use the current one."""
         wanted = min(max(self._asked, self._asked_before) + 1, self.limit)
         self._asked, self._asked_before = 0, self._asked
         sent = perf_counter()

@@ -179,12 +179,12 @@ class EventQueue:
         return commands
 
     def _count(self) -> list[Command]:
-        """Return the commands that count what was acknowledged; they are sent once."""
+        """Return the commands that count acknowledged events; they are sent once."""
         counts, self._accepted = self._accepted, Counter()
         return [("HINCRBY", self._keys.accepted, *counted) for counted in counts.items()]
 
     def _next_entry(self) -> tuple[int, int]:
-        """Return how many waiting requests the next entry of the stream has, and their bytes."""
+        """Return how many waiting requests go into the stream's next entry, and their bytes."""
         size = count = 0
         for request in self._requests.waiting:
             if count and size + len(request.packed) > MAX_ENTRY_BYTES:
@@ -217,7 +217,7 @@ class EventQueue:
         self.waiting_bytes = 0
 
     def _measured(self, size: int | None) -> None:
-        """Refuse events while the stream is too large: bids need the memory."""
+        """Refuse events while the stream is too large, since bids need the memory."""
         full = size is not None and size > MAX_STREAM_BYTES
         if full != self._full:
             state = "full: refusing events until the drain catches up" if full else "no longer full"

@@ -88,7 +88,7 @@ def _primaries(members: Sequence[MemberNode]) -> int:
 
 
 def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> list[Risk]:
-    """Report too few replicas; after a failure, former primaries count as replicas to be."""
+    """Report too few replicas; after a failure, former primaries count as future replicas."""
     primaries = [node for node in members if node.slots]
     of_primary = Counter(node.primary for node in members if node.primary)
     needed = int(has_replicas(members)) if replicas is None else replicas
@@ -113,7 +113,7 @@ def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> li
 
 
 async def _promoted_late(address: RedisAddress, members: Sequence[MemberNode]) -> list[Risk]:
-    """Report nodes that may be promoted though writes have counted without them (replicas.py)."""
+    """Report nodes that may be promoted although writes have counted without them (replicas.py)."""
     late, longest_s = [], 0.0
     for member in members:
         host, _, port = member.address.rpartition(":")
@@ -140,9 +140,9 @@ async def _promoted_late(address: RedisAddress, members: Sequence[MemberNode]) -
 
 
 async def _longest_cut_s(address: RedisAddress, node: Node) -> float:
-    """Return for how long a replica may have been cut off and be promoted; 0.0 if unknown.
+    """Return how long a replica may have been cut off and still be promoted; 0.0 if unknown.
 
-    It measures the time since it noticed, which takes up to `repl-timeout`.
+    The replica measures the time since it noticed, which takes up to `repl-timeout`.
     """
     client, config = client_of(address, node), dict[Any, Any]()
     try:

@@ -224,7 +224,7 @@ async def ask(connection: AbstractConnection, *commands: str) -> list[Any]:
 
 
 async def _first(questions: Iterable[Any], errors: list[Exception]) -> Any:
-    """Return the first answer, None if there is none; collect the errors."""
+    """Return the first answer, or None if there is none; collect the errors."""
     asked = [asyncio.ensure_future(question) for question in questions]
     try:
         for answered in asyncio.as_completed(asked):

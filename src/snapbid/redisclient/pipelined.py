@@ -106,7 +106,7 @@ class _ScriptCall(msgspec.Struct, frozen=True):
 
 
 class _ScriptCalls:
-    """Script calls over a connection of their own."""
+    """Script calls over a separate connection."""
 
     def __init__(self, url: str) -> None:
         self._loop = asyncio.get_running_loop()

@@ -134,7 +134,7 @@ class Replication:
         return replies[:index]
 
     def _look(self, role: Sequence[Any], now: float) -> None:
-        """Demand replicas again once one has what the primary had at the last look."""
+        """Require replicas again once one has what the primary had at the last look."""
         _, offset, replicas = role
         if sum(int(acked) >= self._offset for *_, acked in replicas) >= self._demand.replicas:
             self._confirm(now)

@@ -82,7 +82,7 @@ def compact(text: str, seldom_called: Set[str] = frozenset()) -> str:
 
 
 def _decide(text: str) -> str:
-    """Replace each branch on constants by what is run of it."""
+    """Replace each branch on constants with what would run."""
     at = 0
     while branch := _BRANCH.search(text, at):
         margin, condition, then, otherwise = branch.groups("")
@@ -96,7 +96,7 @@ def _decide(text: str) -> str:
 
 
 def _constant(condition: str) -> bool | None:
-    """Decide `false and x`, `3 > 1` and the like; None if only a call can."""
+    """Evaluate `false and x`, `3 > 1` and the like; None if that takes a call."""
     terms = {_term(term) for term in condition.split(" and ")}
     if " or " in condition or terms == {None}:
         return None

@@ -188,7 +188,8 @@ class RoundTrips:
             self._loop.call_soon(self._gather, 0, ITERATIONS)
 
     def _gather(self, before: int, iterations: int) -> None:
-        """Let requests that are ready join the batch: wait while each loop iteration brings more.
+        """Let requests that are ready join the batch, waiting while each loop iteration brings
+        more.
 
         An idle process sends after one iteration. A busy one, where a round trip costs more than a
         request, shares it among more requests.

@@ -104,8 +104,7 @@ class GeoDatabase:
         return (record for _, record in islice(records, _FIRST_RECORDS))
 
     def _sample(self) -> Iterator[str]:
-        """Yield an address of every IPv4 /16, and 16 of each IPv6 /16 that addresses are allocated
-        from.
+        """Yield an address of every IPv4 /16, and 16 of each allocated IPv6 /16.
 
         Looking them up takes 0.1 s, and reveals damage to any larger part of the file.
         """
@@ -120,7 +119,7 @@ class GeoDatabase:
 def _plain(ip: str) -> str:
     """Return an address as text, an IPv4-mapped one in its IPv4 form.
 
-    Raises ValueError for anything else: the reader itself would read "1" as 0.0.0.1.
+    Raises ValueError for anything else, since the reader itself would read "1" as 0.0.0.1.
     """
     try:
         if ":" not in ip:

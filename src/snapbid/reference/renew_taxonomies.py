@@ -39,8 +39,8 @@ def _mapping(
 ) -> dict[str, str]:
     """Read one mapping: the columns of the id, of its name (-1: none) and of the other's id.
 
-    Where a row's name and id differ, the name counts if the taxonomy has it once; else the row is
-    left out, so that the category cannot be mapped.
+    If a row's name and id differ, the name counts if it is unique in the taxonomy; otherwise the
+    row is left out, so that the category cannot be mapped.
     """
     ids: dict[str, list[str]] = {}
     for id, (_, name) in of.items():

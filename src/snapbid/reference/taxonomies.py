@@ -210,7 +210,7 @@ def _parents() -> dict[int, dict[str, str]]:
 def _mappings() -> dict[tuple[int, int], dict[str, str]]:
     """Return, by two families, the categories of the first with their counterparts in the second.
 
-    Ids that the Content Taxonomy 2.2 and 3.1 share under one name are the same category.
+    Ids that the Content Taxonomies 2.2 and 3.1 share under one name are the same category.
     """
     published = {
         (int(family), int(other)): table
@@ -245,5 +245,5 @@ def _below(family: int) -> dict[str, list[str]]:
 
 @cache
 def _spellings() -> dict[int, dict[str, str]]:
-    """Return, by family, lower-case categories -> their spelling."""
+    """Return, by family, the spelling of each lower-case category."""
     return {family: {id.lower(): id for id in parents} for family, parents in _parents().items()}

@@ -109,7 +109,8 @@ class ConnectionKeeper:
         return len(connections)
 
     def _end_largest(self, holding: list[Connection]) -> None:
-        """End those that have sent the most, until the total is within `MAX_HELD_BYTES`."""
+        """End the connections that have sent the most, until the total is within
+        `MAX_HELD_BYTES`."""
         held = sum(map(_held, holding))
         for connection in sorted(holding, key=_held, reverse=True):
             if held <= MAX_HELD_BYTES:
@@ -132,7 +133,7 @@ def _usefulness(connection: Connection) -> tuple[bool, float]:
 
 
 class _Sockets:
-    """This process's sockets, which Granian's own thread opens and closes at any moment."""
+    """This process' sockets, which Granian's own thread opens and closes at any moment."""
 
     def __init__(self, port: int) -> None:
         self.listens = False  # set when an inspected socket is the listening port
@@ -179,7 +180,7 @@ class _Sockets:
 def _socket_of(fd: int) -> socket.socket:
     """Return the socket of a file descriptor. Raises OSError for any other file.
 
-    AF_INET6 has the longer addresses, so that those of IPv4 fit as well.
+    AF_INET6 has the longer addresses, so IPv4's fit as well.
     """
     return socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fd)
 

@@ -51,8 +51,10 @@ class GranianServer(MPServer):
         self._wake()
 
     def _wake(self) -> None:
-        """Let the main loop look; from a thread, since a signal may interrupt that loop while it
-        holds the event's own lock, for which its handler would wait for ever.
+        """Wake the main loop from a thread.
+
+        A signal may interrupt that loop while it holds the event's own lock, for which its handler
+        would wait for ever.
         """
         start_new_thread(self.main_loop_interrupt.set, ())
 
@@ -99,7 +101,7 @@ class GranianServer(MPServer):
             worker.start()
 
     def _replace(self, idx: int, spawn_target: Any, target_loader: Any, timeout_s: float) -> bool:
-        """Replace a worker; False where it is kept."""
+        """Replace a worker; False if it is kept."""
         old, new = self.wrks[idx], self._spawn_worker(idx, spawn_target, target_loader)
         new.interrupt_by_parent = True  # until it takes over, only we handle its exit
         new.start()

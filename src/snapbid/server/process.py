@@ -58,7 +58,7 @@ async def _announce(listening: Connection) -> None:
 
 
 def _is_listening() -> bool:
-    """Return whether a socket of this process listens."""
+    """Return whether any socket of this process listens."""
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # closed meanwhile
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):

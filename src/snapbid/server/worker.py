@@ -235,7 +235,7 @@ class Worker:
     async def _settle(self, ledger: Ledger) -> None:
         """Wait up to SETTLE_S for a catalog and the ledger, which may just be starting.
 
-        A worker that opened sooner would answer 204 where another one bids.
+        A worker that opened sooner would answer 204 where others bid.
         """
         deadline = monotonic() + SETTLE_S
         while not (self._follower.snapshot and ledger.connected) and monotonic() < deadline:

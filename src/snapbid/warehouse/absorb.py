@@ -316,8 +316,9 @@ async def retire(
 
 
 def _columns(read: Sequence[SourceCounters]) -> list[str]:
-    """Write all counters' columns as PostgreSQL array literals: asyncpg takes several times as long
-    to encode each element.
+    """Write all counters' columns as PostgreSQL array literals.
+
+    asyncpg takes several times as long to encode each element.
     """
     rows = chain.from_iterable(each.counters for each in read)
     columns = [*zip(*rows, strict=True)] or [()] * len(CounterValue._fields)

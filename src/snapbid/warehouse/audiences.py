@@ -155,7 +155,7 @@ async def add_list(
 
 
 async def _begin_list(connection: asyncpg.Connection, id: str) -> int:
-    """Let an audience be a list, whatever it was; return its number."""
+    """Turn an audience into a list, whatever it was; return its number."""
     async with connection.transaction():
         product = await fetch_product(connection, id)
         if product is not None:

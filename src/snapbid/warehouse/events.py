@@ -307,7 +307,7 @@ async def note_revised(
 def _by_day(
     items: Iterable[T], received_at: Callable[[T], datetime]
 ) -> list[tuple[datetime, list[T]]]:
-    """Group by the day of receipt, so that a query reads, plans and locks one partition."""
+    """Group by day of receipt, so that a query reads, plans and locks one partition."""
     days: dict[datetime, list[T]] = {}
     for item in items:
         day = received_at(item).replace(hour=0, minute=0, second=0, microsecond=0)

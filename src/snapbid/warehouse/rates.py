@@ -127,7 +127,7 @@ def _date(value: object) -> date | None:
 
 
 def _usd(value: object) -> Decimal | None:
-    """Parse a rate, a number or a string that holds a number; None if it is neither."""
+    """Parse a rate, given as a number or as a string with a number; None if it is neither."""
     if not isinstance(value, str) or not _NUMBER.fullmatch(value):
         return None
     return Decimal(value) or None

@@ -56,7 +56,7 @@ async def fetch_risks(connection: asyncpg.Connection) -> list[Risk]:
 
 
 def _writable(row: asyncpg.Record) -> str:
-    """Return statements that end what made the server read-only: the setting that came last."""
+    """Return statements that reset the setting that made the server read-only."""
     setting = "default_transaction_read_only"
     owner = {
         "database": f"database {row['database']}",
@@ -68,7 +68,7 @@ def _writable(row: asyncpg.Record) -> str:
 
 
 async def _of_schema(connection: asyncpg.Connection) -> list[Risk]:
-    """The risk of a schema that must be migrated, or that only a newer program can use."""
+    """Return the risk of a schema that must be migrated, or that only a newer program can use."""
     standing = await fetch_standing(connection)
     if not standing.is_readable:
         text = (

@@ -94,7 +94,7 @@ class MemberPublisher:
             self._make_base()
 
     async def _take_base(self, connection: asyncpg.Connection) -> None:
-        """Use the base that has just been made; at first, the published one or a new one."""
+        """Use the base that was just made; at first, the published one or a new one."""
         if self._base is None or not self._path.with_name(self._base.name).exists():
             self._changed = None
         if self._changed is None:
@@ -163,7 +163,7 @@ async def make_base(dsn: str, path: Path) -> MemberBase:
 
 
 async def _pages(connection: asyncpg.Connection) -> Any:
-    """Yield the entries of all present members, in order."""
+    """Yield the entries of all current members, in order."""
     at: tuple[int, int] | None = (-(2**63), 0)
     while at is not None:
         entries = await connection.fetchval(_PAGE, *at)

@@ -103,7 +103,7 @@ class CatalogPublisher:
             logger.warning("%(reason)s; keeping the catalog as it is", {"reason": why})
 
     async def _follow(self) -> None:
-        """Publish after each change, until the connection is lost."""
+        """Publish after each change until the connection is lost."""
         named = {"application_name": bases.PUBLISHER}
         connection = await asyncpg.connect(self._dsn, timeout=10, server_settings=named)
         try:
@@ -139,7 +139,7 @@ class CatalogPublisher:
         return stamp is not None and stamp.size == base.size
 
     async def _begin(self, connection: asyncpg.Connection) -> None:
-        """Continue from the overlay or published catalog of this warehouse, or start afresh."""
+        """Continue from this warehouse's overlay or published catalog, or start afresh."""
         state = await campaigns.fetch_state(connection)
         held = self._overlay
         if held is None:

@@ -83,9 +83,10 @@ class Copy:
     async def _copy_time_buckets(
         self, number: int, keys: ShardKeys, now: int
     ) -> dict[bytes, tuple[int, int]]:
-        """Copy a shard's registry; return each bucket's number in the target and expiry (epoch s).
+        """Copy a shard's registry; return each bucket's number in the target and its expiry (epoch
+        s).
 
-        Time buckets of several shards that meet in one keep their order.
+        If time buckets of several shards merge into one shard, they keep their order.
         """
         known: Any = await self._source.hgetall(closing.time_buckets_key(keys))
         to, index = number % self._shards, number // self._shards
@@ -281,7 +282,7 @@ def _flat(mapping: Mapping[Any, Any]) -> list[Any]:
 
 
 async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
-    """Yield the keys with a prefix; those of records and money only once, though scans repeat."""
+    """Yield the keys with a prefix; record and money keys only once, even though scans repeat."""
     batch, given = list[bytes](), set[bytes]()
     async for key in redis.scan_iter(match=f"{prefix}*", count=AT_ONCE):
         if key[len(prefix) :].startswith((b"r:", b"m:")):

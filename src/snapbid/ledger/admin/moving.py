@@ -247,7 +247,7 @@ async def _finish(source: LedgerSide, target: LedgerSide, name: str) -> None:
 
 
 async def _origin(ledger: LedgerSide) -> str:
-    """Fetch the epoch of the ledger from which this one was moved, "" if it was not."""
+    """Fetch the epoch of the ledger from which this one was moved; "" if it was not moved."""
     origin: Any = await ledger.redis.hget(ledger.keys[0].state, "moved_from")
     return (origin or b"").decode()
 
@@ -258,7 +258,7 @@ async def _is_filled_from(ledger: LedgerSide, epoch: str) -> bool:
 
 
 async def _is_in_use(ledger: LedgerSide) -> bool:
-    """Whether bids or notices were counted in a ledger that is closed."""
+    """Return whether bids or notices were counted in a closed ledger."""
     for keys in ledger.keys:
         if await ledger.redis.hexists(closing.time_buckets_key(keys), "current"):
             return True
@@ -272,7 +272,7 @@ async def _is_in_use(ledger: LedgerSide) -> bool:
 async def _began(source: LedgerSide) -> str:
     """Fetch when the last run of Redis began, or the ledger was adopted (epoch s).
 
-    Notices from before that are not meant for bids made from now on.
+    Earlier notices are not meant for bids made from now on.
     """
     times = list[Any]()
     for keys in source.keys:
@@ -310,7 +310,7 @@ async def _set_clocks(target: LedgerSide, keys: ShardKeys, clocks: ShardClocks) 
 
 
 async def _deliver_outboxes(source: LedgerSide) -> None:
-    """Deliver the outboxes to the shards of their users."""
+    """Deliver the outboxes to their users' shards."""
     if source.shards == 1:
         return
     sweeper = OutboxSweeper(source.connections, source.shards, time)
@@ -348,7 +348,7 @@ async def _await_drain(source: LedgerSide, tell: Tell) -> None:
 
 
 async def _await_rounds(source: LedgerSide) -> None:
-    """Wait for two rounds of the drain in each shard: the second began after now."""
+    """Wait for two rounds of the drain in each shard; the second one began after this call."""
     for _ in range(2):
         before = {keys: await source.redis.get(keys.drained_at) for keys in source.keys}
 
@@ -359,7 +359,7 @@ async def _await_rounds(source: LedgerSide) -> None:
 
 
 async def _changed(redis: Redis, keys: ShardKeys) -> int:
-    """Count the counters that wait for the drain, in one step, since it moves them around."""
+    """Count the counters that wait for the drain in one step, since it moves them around."""
     count: Any = await redis.eval(script("changed"), 2, keys.changed, keys.taken)
     return int(count)
 

@@ -412,7 +412,7 @@ class Ledger:
     async def _sign_off(self, token: str) -> bool:
         """Release the holds that wait for a process' notices; return whether that is replicated.
 
-        If it were not, holds would wait, after a failover, for a process that nobody signs off.
+        Otherwise, after a failover, holds would wait for a process that nobody signs off.
         """
         try:
             for number, clock in enumerate(self._clocks):
@@ -430,7 +430,7 @@ def _spooled(packed: bytes) -> bytes:
 
 
 async def _finish(file: SpoolFile, work: Callable[[SpoolFile], Awaitable[bool]]) -> None:
-    """Remove the file if the work succeeds, else leave it for the next attempt."""
+    """Remove the file if the work succeeds, otherwise leave it for the next attempt."""
     finished = False
     try:
         finished = await work(file)

@@ -207,12 +207,13 @@ class Allocator:
         return _Move(after, messages)
 
     def _patience_ms(self, budget: EscrowedBudget) -> int:
-        """Return how long a campaign waits whose budget has nothing left for a bid."""
+        """Return how long a campaign waits when its budget has nothing left for a bid."""
         midnight_ms = DAY_MS - int(self._clock() * 1000) % DAY_MS
         return min(GROWING_MS if budget.grows else SPENT_MS, midnight_ms)
 
     def _passed(self, campaign: int) -> tuple[float, dict[tuple[str, int], int]]:
-        """Return the seconds since the last look at a campaign, and the use of its allowances."""
+        """Return the seconds since the last look at a campaign, and what its allowances used
+        since."""
         now = monotonic()
         at, use = self._looks.pop(campaign, (now - 1.0, {}))
         self._looks[campaign] = now, use
@@ -225,7 +226,7 @@ class Allocator:
     async def _exchange_all(
         self, messages: Sequence[Sequence[_Message]]
     ) -> list[list[AllowanceReport] | None]:
-        """Update allowances, by shard; return their reports, None if the shard is unavailable."""
+        """Update allowances by shard; return their reports, None for an unavailable shard."""
 
         async def exchange(shard: int) -> list[AllowanceReport]:
             return await self._exchange(shard, messages[shard]) if messages[shard] else []
@@ -233,7 +234,7 @@ class Allocator:
         return await self._of_each(exchange)
 
     async def _exchange(self, shard: int, messages: Sequence[_Message]) -> list[AllowanceReport]:
-        """Update a shard's allowances; return their reports, which replicas have.
+        """Update a shard's allowances and wait for its replicas; return the reports.
 
         Raises RedisError or OSError; UnconfirmedError if the drain has not restored its budgets.
         """
@@ -271,7 +272,7 @@ class Allocator:
         return _joined(await self._of_each(read))
 
     def _parsed(self, budget: EscrowedBudget, segment: str, state: bytes) -> _Stored:
-        """Parse an account. From another run of Redis it may be old, so it knows no allowance."""
+        """Parse an account. One from another run of Redis may be old, so it knows no allowance."""
         known = msgspec.json.decode(state, type=_State) if state else _State(segment, {})
         accounts = {}
         for period in budget.limits:

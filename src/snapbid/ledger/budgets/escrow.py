@@ -170,7 +170,7 @@ def used_of(account: Account, allowances: Sequence[Allowance | None]) -> int:
 
 def _ration(grants: list[int], allowances: Sequence[Allowance | None], demands: Sequence[Demand],
             free: int) -> None:  # fmt: skip
-    """Cut grants to what is free: first cover negative allowances, then one refused bid each."""
+    """Cut grants to what is free: cover negative allowances first, then one refused bid each."""
     known = (
         (allowance.spare, shard)
         for shard, allowance in enumerate(allowances)
@@ -184,16 +184,16 @@ def _ration(grants: list[int], allowances: Sequence[Allowance | None], demands: 
 
 
 def _is_short(grant: int, allowance: Allowance | None, demand: Demand) -> bool:
-    """Whether an allowance lacks money for the bid it refused.
+    """Return whether an allowance lacks money for the bid it refused.
 
-    One that is merely low takes from nobody: the others may need theirs for rare bids.
+    An allowance that is merely low takes from no other, which may need its money for rare bids.
     """
     return allowance is not None and allowance.spare + grant < demand.refused
 
 
 def _collect(grants: list[int], returns: list[int], allowances: Sequence[Allowance | None],
              demands: Sequence[Demand], price: int) -> None:  # fmt: skip
-    """Collect amounts too small for a bid, and those of idle allowances."""
+    """Collect amounts too small for a bid, and all of idle allowances."""
     for shard, allowance in enumerate(allowances):
         if allowance is not None and not grants[shard]:
             demand = demands[shard]

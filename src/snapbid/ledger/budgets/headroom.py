@@ -25,7 +25,7 @@ class Headroom(NamedTuple):
 
 
 class _Last(NamedTuple):
-    """The segment and release read last, and whether budgets were restored by then."""
+    """The run and release read last, and whether budgets were restored by then."""
 
     segment: str = ""
     release: int = 0

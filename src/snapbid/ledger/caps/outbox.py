@@ -43,8 +43,11 @@ _EMPTY: Final = _Outbox(b"", is_whole=True)
 
 
 class _Outboxes(NamedTuple):
-    """A shard's reply to a sweeper: the time up to which its notices are settled, whether this
-    sweeper has the lease, and the outboxes if so, by the shard they are for."""
+    """A shard's reply to a sweeper.
+
+    The time up to which its notices are settled, whether this sweeper has the lease, and if so the
+    outboxes, by the shard they are for.
+    """
 
     mark: str
     is_ours: bool

@@ -71,7 +71,7 @@ class Guard:
         ]
 
     def _before(self, moment: float) -> dict[str, Answers]:
-        """Return the newest sample from before a moment, else the oldest."""
+        """Return the newest sample from before a moment, or else the oldest."""
         for at, answers in reversed(self._kept):
             if at <= moment:
                 return answers

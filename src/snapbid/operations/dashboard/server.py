@@ -184,7 +184,7 @@ def _is_loopback(address: tuple[str, int]) -> bool:
 
 
 def _given_token(authorization: str) -> bytes:
-    """Return the token of a header, b"" if it has none."""
+    """Return the token in a header; b"" if it has none."""
     scheme, _, credentials = authorization.strip().partition(" ")
     text = credentials.strip().encode("latin-1", "replace")
     if scheme.lower() == "bearer":

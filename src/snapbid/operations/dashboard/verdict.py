@@ -299,7 +299,7 @@ def _of_setup(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
 
 
 def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
-    """Yield SSPs that may soon send less, those with the highest share first."""
+    """Yield SSPs that may soon send less, highest share first."""
     troubled = [(each, each.answers["15m"]) for each in standings if _is_troubled(each)]
     for standing, quarter in sorted(troubled, key=lambda pair: -pair[1].share):
         ssp, minute = standing.ssp, standing.answers["1m"]
@@ -313,7 +313,7 @@ def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
 
 
 def _is_troubled(standing: SspStanding) -> bool:
-    """Return whether the problem persists: a past one is no reason to act."""
+    """Return whether the problem persists; a past one is no reason to act."""
     return standing.answers["1m"].share >= WARNING
 
 

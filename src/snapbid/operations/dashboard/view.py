@@ -315,7 +315,7 @@ def _ssps(
     known: Mapping[str, SspTraffic] | None,
     standings: Sequence[SspStanding],
 ) -> list[SspRow]:
-    """Return the SSPs, those with most requests first."""
+    """Return the SSPs, those with the most requests first."""
     rows = {}
     for name, outcomes in _table(window, BIDS, "ssp", "outcome").items():
         rows[name] = SspRow(name, sum(outcomes.values()), outcomes)

@@ -69,7 +69,7 @@ def examine(
 def _refusals(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> Iterator[tuple[str, Code | None]]:
-    """Yield the names and codes of the rules that refuse, except those of creatives.
+    """Yield the names and codes of the rules that refuse, except creative rules.
 
     Once its deals are removed, a campaign may break a rule for campaigns without deals; that is not
     reported.
@@ -271,7 +271,7 @@ def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
 
 
 def _pod_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[RuleCheck]:
-    """Yield the row of the advertisers that have other impressions of the pod."""
+    """Yield the row for the advertisers of other impressions in the pod."""
     if rivals := situation.rivals.get(imp.id):
         yield RuleCheck("pod", campaign.advertiser, words.rivals(rivals), True)
 

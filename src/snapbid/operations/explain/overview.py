@@ -143,7 +143,7 @@ def read(
 
 
 def _left_out(request: BidRequest, body: bytes) -> int:
-    """Return how many impressions the body has beyond those of the request."""
+    """Return how many impressions of the body the request leaves out."""
     if len(request.imp or ()) < MAX_IMPRESSIONS:
         return 0
     sent = [imp for imp in json.loads(body)["imp"] if imp not in (None, "", [])]

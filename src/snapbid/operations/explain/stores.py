@@ -124,7 +124,7 @@ class Stores:
         return said
 
     async def _published(self, ssps: dict[str, tuple[str, int]]) -> Catalog | None:
-        """Return the catalog published by a server of this home, if it is current."""
+        """Return the catalog published by a server of this home, if it is up to date."""
         try:
             catalog = Catalog.open(self._settings.catalog_path)
         except (OSError, CatalogError):
@@ -211,7 +211,7 @@ class Stores:
         request: BidRequest,
         of: Situation,
     ) -> list[RuleCheck]:
-        """Check the budget for a bid of this cost, and the frequency caps, each on its own."""
+        """Check the budget for a bid of this cost, and the frequency caps, separately."""
         described = build_payload(campaign, stored.number, stored.created_at_ms)
         limits = limits_of(described, self._settings.shards)
         if limits is None:

@@ -43,7 +43,7 @@ def examine(sample: Sample) -> Iterator[str]:
 
 
 def _faults(sample: Sample) -> Iterator[str]:
-    """Yield paths (without indices) and rules of what cannot be used, as in a refusal's detail."""
+    """Yield paths (without indices) and rules of unusable values, as in a refusal's detail."""
     for imp in sample.request.imp or ():
         if imp.banner is not None and not sizes_of(imp):
             yield "imp[].banner: states no size, neither w and h nor format"

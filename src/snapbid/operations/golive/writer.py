@@ -65,7 +65,7 @@ Growth: TypeAlias = Iterable[tuple[str, str, int]]
 
 
 class _Notice(NamedTuple):
-    """A notice of an unknown auction; `looks`: look-ups left."""
+    """A notice of an unknown auction; `looks`: lookups left."""
 
     kind: int
     digest: bytes
@@ -155,7 +155,8 @@ class RequestStatsWriter:
             self._batch = {}
 
     async def _examine(self) -> None:
-        """Examine samples of all SSPs round robin, within the time, yielding to other tasks."""
+        """Examine samples of all SSPs round robin within the time limit, yielding to other
+        tasks."""
         taken = [(own, own.take_samples(SAMPLED)) for own in self._ssps.values()]
         until = thread_time() + EXAMINING_S
         for nth in range(SAMPLED):

@@ -121,7 +121,7 @@ def _add_lines(database: Any, lines: Iterator[Line], indices: Mapping[str, int])
 
 
 def _wrong_guesses(database: Any, guessed: Collection[str]) -> list[str]:
-    """Return the guessed fields of whose first values none can be parsed."""
+    """Return the guessed fields in which none of the first values can be parsed."""
     wrong = []
     for field, is_right in _TELLS.items():
         first = f"FROM readings WHERE {field} <> '' LIMIT 1000"

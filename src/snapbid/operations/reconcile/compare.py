@@ -237,7 +237,7 @@ class Comparison:
                     rates.append_rows((*row, float(usd)) for *row, usd in known if usd is not None)
 
     def _is_in_gap(self, time_ms: int | None, left: list[int | None]) -> bool:
-        """Return whether a claim may be in a gap, for at most as many claims as it has rows."""
+        """Return whether a claim may be in a gap, for no more claims than the gap has rows."""
         if time_ms is None:
             return False
         for number, gap in enumerate(self.gaps):

@@ -114,7 +114,7 @@ class Scrubber:
         return kept
 
     def _opts_out(self, request: Document) -> bool:
-        """Return whether its user data must not be used, also if that is unknown."""
+        """Return whether the user data must not be used; True if that is unknown."""
         try:
             read = decode_tolerantly(msgspec.json.encode(request).decode(), BidRequest)
         except (BadRequest, ValueError, OverflowError):
@@ -134,7 +134,7 @@ class Scrubber:
         return kept
 
     def _value(self, value: Any, field: _Field, struct: str, name: str) -> Any:
-        """Return what is kept of a field's value, or of each in a list; None for nothing."""
+        """Return what is kept of a field's value, or of each value in a list; None for nothing."""
         if isinstance(value, list):
             kept = [self._single(item, field, struct, name) for item in value]
             return [item for item in kept if item is not None]
@@ -157,7 +157,7 @@ class Scrubber:
     # -- what is changed ---------------------------------------------------------------------------
 
     def _native_request(self, value: Any) -> Any:
-        """Scrub a native request, in the form in which it was sent: JSON as text, or an object."""
+        """Scrub a native request in the form it was sent: JSON as text, or an object."""
         if isinstance(value, dict):
             return self._object(value, NativeMarkup)
         try:
@@ -176,7 +176,7 @@ class Scrubber:
         return self._hash(value).hex()
 
     def _like(self, value: Any) -> str | None:
-        """Hash an id in its form: an all-zero id is kept, a UUID remains a UUID."""
+        """Hash an id, keeping its form: an all-zero id is kept, a UUID remains a UUID."""
         text = str(value)
         if not text.strip("0-"):
             return text or None
@@ -209,7 +209,7 @@ def _objects(value: Any) -> list[Document]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a harmless field seems to hold what belongs there."""
+    """Return whether a harmless field seems to contain what it should."""
     return len(text) <= MAX_TEXT and not _PERSONAL.search(text)
 
 

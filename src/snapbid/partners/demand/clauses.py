@@ -150,7 +150,7 @@ def _included(targeting: Mapping[str, Values], dimension: str) -> Entries | None
 
 
 def _inventories(targeting: Mapping[str, Values]) -> Entries | None:
-    """Return the inventories to which a campaign is limited; None if to none.
+    """Return the inventories to which a campaign is limited; None if it is not limited.
 
     A request may have several, so conditions on different dimensions cannot be combined.
     """
@@ -165,7 +165,7 @@ def _inventories(targeting: Mapping[str, Values]) -> Entries | None:
 
 
 def _countries(targeting: Mapping[str, Values]) -> Entries | None:
-    """Return the countries that a campaign targets, those of its regions included."""
+    """Return the countries that a campaign targets, including those of its regions."""
     countries, regions = _included(targeting, "country"), _included(targeting, "region")
     if regions is None:
         return countries

@@ -269,7 +269,7 @@ def _outcomes(counts: Mapping[str, int]) -> Counter[str]:
 
 
 def _shares(outcomes: Mapping[str, int], meanings: Mapping[str, str]) -> list[OutcomeShare]:
-    """Return the outcomes with a meaning, the most frequent first."""
+    """Return the outcomes with their meanings, most frequent first."""
     shares = [
         OutcomeShare(code, outcomes[code], meaning)
         for code, meaning in meanings.items()
@@ -279,7 +279,7 @@ def _shares(outcomes: Mapping[str, int], meanings: Mapping[str, str]) -> list[Ou
 
 
 def _rules(counts: Mapping[str, int], requests: int) -> list[RuleShare]:
-    """Return the rules that refused last in the samples, the most frequent first."""
+    """Return the rules that refused last in the samples, most frequent first."""
     examined = counts.get(UNMATCHED, 0)
     shares = [
         RuleShare(rule, round(requests * by / examined), by, rule_meaning(rule))
@@ -304,7 +304,7 @@ def _lacking(counts: Mapping[str, int]) -> list[FieldFault]:
 
 
 def _unused(counts: Mapping[str, int], requests: int) -> list[FieldFault]:
-    """Return values in requests that cannot be used, extrapolated from samples."""
+    """Return unusable values in requests, extrapolated from samples."""
     faults = []
     if strange := counts.get("strange_country", 0):
         field = REQUIRED["country"]
@@ -355,7 +355,7 @@ def _days(days: Iterable[date], history: DayHistory) -> list[DiagnosisDay]:
 
 
 def _notices_of_minutes(counts: Mapping[str, int]) -> Counter[str]:
-    """Return the minutes' counts of notices under the warehouse's names."""
+    """Return the minutes' counts of notices, with the warehouse's names."""
     notices: Counter[str] = Counter({"bids": counts.get("status:200", 0)})
     for kind, (code, letter) in KINDS.items():
         notices[kind] = counts.get(f"notice:{letter}", 0)
@@ -375,7 +375,7 @@ def _request_stats(
     recent: Mapping[str, RecentRequestStats],
     noticed_in: str,
 ) -> SspRequestStats:
-    """Merge the family into one SSP; without unregistered ids, which may be another's mistake."""
+    """Merge the family into one SSP, without unregistered ids, which may be another's mistake."""
     last_at: Counter[str] = Counter()
     for own in recent.values():
         last_at |= Counter(own.last_at)

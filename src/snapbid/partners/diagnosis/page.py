@@ -100,7 +100,7 @@ def _rules(seen: dict[str, Any]) -> Iterator[str]:
 def _shares(
     name: tuple[str, str], shares: Sequence[dict[str, Any]], part: str, whole: int
 ) -> Iterator[str]:
-    """Yield a table of shares with their meanings; `name` is the first column's head and field."""
+    """Yield a table of shares with their meanings; `name`: the first column's heading and field."""
     head, field = name
     yield from _table(
         (head, "requests", "share", "what it means"),

@@ -161,7 +161,7 @@ def _context(event: Event, notes: Notes) -> Schema:
 
 
 def _private(schema: Schema) -> Schema:
-    """Allow personal data only as hashes, also under unknown keys."""
+    """Allow personal data only as hashes, even under unknown keys."""
     return schema | {
         "patternProperties": {f"{HASH_SUFFIX}$": optional(ref("Sha256"))},
         "propertyNames": {"not": {"pattern": f"^({_PLAINTEXT})$"}},
