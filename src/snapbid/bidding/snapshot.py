@@ -145,7 +145,7 @@ class CatalogSnapshot:
     def _document(self, rank: int) -> CampaignPayload:
         return decode_payload(self.catalog.index.payload(rank))
 
-    # -- campaigns refused for want of headroom ----------------------------------------------------
+    # -- campaigns refused for lack of headroom ----------------------------------------------------
 
     def refuse(self, rank: int, shard: int, cost: int) -> None:
         """Record that a shard refused a bid of the campaign at this cost (micro-USD).

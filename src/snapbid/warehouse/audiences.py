@@ -273,7 +273,7 @@ where member = any($1) and audience = $2
 
 # -- persons --------------------------------------------------------------------------------------
 
-# A pair that is there is written anew once a day, and whenever another person was seen since.
+# An existing pair is rewritten once a day, and whenever another person was seen since.
 _ALIAS: Final = """
 insert into person_alias as a (anonymous, person, seen_at)
 select anonymous, person, clock_timestamp() + position * interval '1 microsecond'

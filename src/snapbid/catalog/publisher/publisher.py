@@ -264,7 +264,7 @@ class CatalogPublisher:
             self.bases["fetched" if obtained.is_fetched else "built"] += 1
             since = await campaigns.count_since(connection, made.revision, MOST + 1)
             self._making = None
-            # Later changes are applied anew; if there are too many, a newer base is needed.
+            # Later changes are applied again; if there are too many, a newer base is needed.
             first = self._overlay.revision == 0
             if made.warehouse == self._warehouse and (since <= MOST or first):
                 self._overlay = Overlay(made)

@@ -1,6 +1,6 @@
 -- include base
 -- include now
--- Campaigns refused for want of headroom, until they are released (money.lua has the keys).
+-- Campaigns refused for lack of headroom, until they are released (money.lua has the keys).
 
 local function note_refusal(campaign, cost)
   local before = redis.call('HGET', base .. 'refused', campaign)
