@@ -126,7 +126,7 @@ def test_what_is_no_generator_is_named_and_left_out(
         host, port = address.split(":")
         with socket.create_connection((host, int(port))) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            eventually(lambda: "is no snapbid load" in first.output, "the stranger is named")
+            eventually(lambda: "is not snapbid load" in first.output, "the stranger is named")
         with joined(address, tmp_path) as second:
             assert (ended(first), ended(second)) == (0, 0), first.output
 

@@ -127,7 +127,9 @@ def _parse_several(url: str, scheme: str, kind: str, rest: str) -> RedisAddress:
     options = dict(_options(query, kind, scheme))
     own = tuple((name, options.pop(name)) for name in sorted(_SENTINEL_OPTIONS & set(options)))
     if kind == "cluster" and path:
-        raise ValueError(f"must end after the nodes: a cluster has no databases (found /{path})")
+        raise ValueError(
+            f"must end after the nodes, since a cluster has no databases (found /{path})"
+        )
     if kind == "sentinel" and not re.fullmatch(r"[A-Za-z0-9._-]+", path):
         found = f"/{path}" if slash else "no name"
         raise ValueError(

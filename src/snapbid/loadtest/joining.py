@@ -74,13 +74,13 @@ class Channel:
         try:
             length = int.from_bytes(await self._reader.readexactly(4), "big")
             if length > MAX_FRAME:
-                raise JoinError(f"{self.peer} is no snapbid load")
+                raise JoinError(f"{self.peer} is not snapbid load")
             frame = await self._reader.readexactly(length)
             return msgspec.msgpack.decode(frame, type=kind, dec_hook=_rebuild)
         except (asyncio.IncompleteReadError, OSError) as error:
             raise JoinError(f"{self.peer} left") from error
         except msgspec.DecodeError as error:
-            raise JoinError(f"{self.peer} is no snapbid load: {error}") from error
+            raise JoinError(f"{self.peer} is not snapbid load: {error}") from error
 
     def close(self) -> None:
         self._writer.close()
