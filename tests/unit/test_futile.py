@@ -7,7 +7,7 @@ import pytest
 from support.commands import invoke
 
 from snapbid.campaigns.document import parse
-from snapbid.campaigns.review import why_futile
+from snapbid.campaigns.review import why_never_bids
 
 CAMPAIGN: dict[str, Any] = {
     "id": "c",
@@ -45,5 +45,5 @@ def test_what_can_never_bid(more: dict[str, Any], why: str | None) -> None:
 def test_a_campaign_is_over_at_its_very_end() -> None:
     campaign = parse(CAMPAIGN | {"ends_at": "2026-03-04T12:00:00Z"})
     assert campaign.ends_at_ms is not None
-    assert why_futile(campaign, campaign.ends_at_ms - 1) is None
-    assert why_futile(campaign, campaign.ends_at_ms) == "ends_at is in the past"
+    assert why_never_bids(campaign, campaign.ends_at_ms - 1) is None
+    assert why_never_bids(campaign, campaign.ends_at_ms) == "ends_at is in the past"

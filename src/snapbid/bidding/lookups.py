@@ -107,7 +107,7 @@ MEMOS: Final = (
     Memo(gpp.usp_opts_out, 4_096),
 )
 # And these tables, by language and by category.
-TABLES: Final = (languages.TODAY, taxonomies.listed(), taxonomies.first_flags())
+TABLES: Final = (languages.CURRENT_CODES, taxonomies.listed(), taxonomies.first_flags())
 _HOSTS: Final = Memo(host, 65_536)
 
 

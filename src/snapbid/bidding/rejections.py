@@ -28,7 +28,7 @@ class RejectsCreatives(Protocol):
     """The ledger as rejections use it; see `Ledger.reject`."""
 
     async def reject(
-        self, auction_id: bytes, imp_id: bytes, reason: int, unheard: Sequence[int]
+        self, auction_id: bytes, imp_id: bytes, reason: int, excluded: Sequence[int]
     ) -> bool: ...
 
 
@@ -36,7 +36,7 @@ class _Rejection(NamedTuple):
     auction_id: bytes
     imp_id: bytes
     reason: int
-    unheard: Sequence[int]
+    excluded: Sequence[int]
 
 
 class Rejections:

@@ -51,7 +51,7 @@ MICROS: Final = 1_000_000
 MILLE: Final = 1_000
 
 
-def why_futile(campaign: Campaign, now_ms: int) -> str | None:
+def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
     """Return why a campaign can never bid from `now_ms` (epoch) on; None if it can."""
     if campaign.ends_at_ms is not None and campaign.ends_at_ms <= now_ms:
         return "ends_at is in the past"
@@ -71,7 +71,7 @@ def why_futile(campaign: Campaign, now_ms: int) -> str | None:
 
 def warning_of(campaign: Campaign, now_ms: int) -> str | None:
     """Return the warning for a campaign that can never bid; None if it can."""
-    why = why_futile(campaign, now_ms)
+    why = why_never_bids(campaign, now_ms)
     return None if why is None else f"campaign {campaign.id} can never bid: {why}"
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from snapbid.campaigns.domains import MAX_TEXT, host
 from snapbid.campaigns.markup import BIDDER_MACROS, OPEN, Language, unprotected
 from snapbid.campaigns.rules import Check, Mistakes, Path, report, shown
-from snapbid.campaigns.vocabulary import AUDIENCE_NAME, MAX_INTEGER, media_type, size, today
+from snapbid.campaigns.vocabulary import AUDIENCE_NAME, MAX_INTEGER, current_code, media_type, size
 
 MAX_ADM_BYTES: Final = 64 * 1024
 MAX_URL: Final = 8 * 1024
@@ -111,7 +111,7 @@ def check_language(value: Any, at: Path, mistakes: Mistakes) -> str | None:
         report(mistakes, at, rule)
         return None
     primary, dash, rest = tag[0].partition("-")
-    return f"{today(primary)}{dash}{rest}"
+    return f"{current_code(primary)}{dash}{rest}"
 
 
 def check_media_type(value: Any, at: Path, mistakes: Mistakes) -> str | None:

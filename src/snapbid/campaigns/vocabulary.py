@@ -19,7 +19,7 @@ import msgspec
 from snapbid.campaigns import codes
 from snapbid.campaigns.domains import MAX_TEXT, host, mapped
 from snapbid.reference import agents, countries, taxonomies
-from snapbid.reference.languages import TODAY
+from snapbid.reference.languages import CURRENT_CODES
 
 MAX_INTEGER = 2**31 - 1
 HOURS_OF_WEEK = 168
@@ -124,12 +124,12 @@ def primary_subtag(language: str) -> str | None:
     """Return the current code of the primary language subtag: `en` for `en-US`, `EN_gb` and
     `eng`."""
     match = _LANGUAGE.fullmatch(language.strip(BLANKS))
-    return today(match.group(1).lower()) if match else None
+    return current_code(match.group(1).lower()) if match else None
 
 
-def today(subtag: str) -> str:
+def current_code(subtag: str) -> str:
     """Return a language's current code: `id` for `in`, `de` for `deu` and `ger`."""
-    return TODAY.get(subtag, subtag)
+    return CURRENT_CODES.get(subtag, subtag)
 
 
 def media_type(written: str) -> str:

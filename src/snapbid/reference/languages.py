@@ -25,7 +25,7 @@ uguig ukukr ururd uzuzb veven vivie vovol wawln wowol xhxho yiyid yoyor zazha zh
 
 _WITHDRAWN: Final = {"in": "id", "iw": "he", "ji": "yi", "jw": "jv", "mo": "ro", "mol": "ro"}
 
-TODAY: Final = _WITHDRAWN | {
+CURRENT_CODES: Final = _WITHDRAWN | {
     entry[start : start + 3]: entry[:2]
     for entry in _TABLE.split()
     for start in range(2, len(entry), 3)

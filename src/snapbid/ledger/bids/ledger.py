@@ -286,11 +286,11 @@ class Ledger:
             number = moved
 
     async def reject(
-        self, auction_id: bytes, imp_id: bytes, reason: int, unheard: Iterable[int] = ()
+        self, auction_id: bytes, imp_id: bytes, reason: int, excluded: Iterable[int] = ()
     ) -> bool:
         """Count a settled loss as a rejection of the bid's creative; return whether it counts.
 
-        `unheard`: numbers of the SSPs whose bids do not count. Raises RedisError.
+        `excluded`: numbers of the SSPs whose bids do not count. Raises RedisError.
         """
         number = shard_of(auction_id, len(self._shards))
         return bool(
@@ -300,7 +300,7 @@ class Ledger:
                     self._clocks[number].now_ms(self._loop.time()),
                     bid_digest(auction_id, imp_id),
                     reason,
-                    f" {'  '.join(map(str, unheard))} ",
+                    f" {'  '.join(map(str, excluded))} ",
                 ],
             )
         )
