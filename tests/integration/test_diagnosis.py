@@ -203,14 +203,14 @@ def test_what_an_ssp_did_not_mean(stack: Stack) -> None:
     assert send(stack, "luna", request("id", imp=[{"ID": "1"}])) == 400
     assert send(stack, "luna", gzip.compress(json.dumps(request("zip")).encode())) == 400
     assert send(stack, "luna", request("untyped"), "")["impid"] == "1"
-    rule = "is required, and its name is written in other letters"
+    rule = "is required, but its name is in the wrong letter case"
     wanted = {
         "rules": {"floor", "size", "size missing", "blocked advertiser", "format"},
         "unused": {
             ("device.geo.country", "is no country of ISO 3166-1"): True,
             ("imp[].banner", "states no size, neither w and h nor format"): True,
             ("imp[].native.request.assets[].id", "is missing"): True,
-            ("site", "is not read, since its name is written in other letters"): True,
+            ("site", "is not read: its name is in the wrong letter case"): True,
         },
         "broken": {
             ("imp", rule): (1, "$.imp"),

@@ -3,10 +3,10 @@
 
     headers, body -> request -> proposal -> response -> the ledger's verdicts -> answer
 
-`BidCall` takes these steps: a coroutine, written as a state machine. `AdmissionControl` admits it
-or not, `propose` decides, `ResponseWriter` (_response) writes. What few requests need is Python:
-bodies that need a closer look (base/http), pods, quantities, refused bids (limits); and the
-lookups and templates of the snapshot.
+`BidCall` takes these steps as a coroutine, written as a state machine. `AdmissionControl` decides
+whether to admit the request, `propose` what to bid, and `ResponseWriter` (_response) writes it.
+What few requests need is in Python: bodies with unusual headers (base/http), pods, quantities,
+refused bids (limits), and the lookups and templates of the snapshot.
 """
 
 from asyncio import CancelledError
@@ -179,8 +179,7 @@ cdef class RequestCounts:
 
     cdef bint count(self, Reader reader, object request) except -1:
         """Count the fields that the go-live checklist examines; return whether it is a test
-        request.
-        """
+        request."""
         cdef object device = reader.child(request, BIDREQUEST_DEVICE, DEVICE), geo, country
         self.requests += 1
         if device is not None:
@@ -307,7 +306,7 @@ cdef class AdmissionControl:
         return 0
 
     cdef int _begin(self, double now) except -1:
-        """Begin an interval, its limit set by the requests that the last one completed."""
+        """Begin an interval, with a limit set by the requests completed in the last one."""
         cdef SspShare share
         for share in self._shares.values():
             share.under_way -= share.reading_before
@@ -419,7 +418,7 @@ cdef class SnapshotCore:
         self._of_base, self._of_overlay, self._overlaid = of_base, of_overlay, overlaid
 
     cdef Template find(self, uint32_t rank, uint32_t creative):
-        """Return the template of a creative; None if it is not built yet."""
+        """Return a creative's template; None if it has not been built yet."""
         cdef PyObject *found = PyDict_GetItem(
             self._of_base if rank < self._overlaid else self._of_overlay,
             template_key(rank, creative))
@@ -533,7 +532,7 @@ cdef class Proposal:
 
 
 cdef object in_currency(SnapshotCore core, object request):
-    """Return the lookups for the currency of the bids; None if it has no rate."""
+    """Return the lookups for the bids' currency; None if no accepted currency has a rate."""
     cdef object cur = core._reader.get(request, BIDREQUEST_CUR), first
     if cur is None:
         return core.lookups
@@ -773,7 +772,7 @@ cdef class BidEndpoint:
         return sb_clock(CLOCK_REALTIME) // NS_IN_MS if self._clock is None else self._clock()
 
     cdef double seconds(self) except? -1:
-        """Return the time of `time.perf_counter`."""
+        """Return the time, as `time.perf_counter` does."""
         return sb_clock(CLOCK_MONOTONIC) * 1e-9 if self._timer is None else self._timer()
 
 
@@ -895,7 +894,7 @@ cdef class BidCall:
                 self.fail(GeneratorExit())
 
     cdef object go_on(self, value):
-        """Pass on the awaited value, and run to the next await; return its yield, or _OVER."""
+        """Pass on the awaited value and run to the next await; return what it yields, or _OVER."""
         cdef PyObject *result = NULL
         cdef PySendResult sent
         cdef object given
@@ -918,7 +917,7 @@ cdef class BidCall:
         return _OVER
 
     cdef object go_on_with(self, error):
-        """Pass on an error of what was awaited; otherwise as `go_on`."""
+        """Pass on an error raised by the awaited object; otherwise like `go_on`."""
         if self._state == OVER or self._state == NEW:
             self._state = OVER
             raise error
@@ -969,7 +968,7 @@ cdef class BidCall:
         return 0
 
     cdef int take(self, object given) except -1:
-        """Take the result of what was awaited in this state."""
+        """Take the result awaited in this state."""
         cdef BidEndpoint endpoint = self._endpoint
         cdef PyObject *found
         if self._state == READING:
@@ -1047,7 +1046,7 @@ cdef class BidCall:
         return self.offer(proposal)
 
     cdef int count_read(self, Query query) except -1:
-        """Count what was found while the request was read; None: it was not."""
+        """Count what was found while the request was read; None: it was not read."""
         cdef object noted
         if query is None:
             return 0
@@ -1059,8 +1058,8 @@ cdef class BidCall:
         return 0
 
     cdef int offer(self, Proposal proposal) except -1:
-        """Write the response, and send its bids to the ledger, unless it is a test without limits.
-        """
+        """Write the response and send its bids to the ledger, unless it is a test without
+        limits."""
         cdef BidEndpoint endpoint = self._endpoint
         cdef object verdicts, user = proposal.decision.query.workspace.request.user
         cdef Py_ssize_t proposed = PyList_GET_SIZE(proposal.choices)
@@ -1098,7 +1097,7 @@ cdef class BidCall:
             self._auction_id, bids, self._currency, None, self._stamp)
 
     cdef ClickStamp click_stamp(self, Decision decision, list bids):
-        """Return what click ids of this answer have in common; None if no markup has any."""
+        """Return what this answer's click ids have in common; None if no markup has click ids."""
         cdef BidEndpoint endpoint = self._endpoint
         cdef RequestReading reading = decision.query.workspace.request
         cdef ClickSigner signer
@@ -1133,7 +1132,7 @@ cdef class BidCall:
         return self._deadline - self._endpoint.seconds()
 
     cdef int has_replaced(self, object kept) except -1:
-        """Answer with the bids that the ledger keeps, or for a reason with none."""
+        """Answer with the bids that the ledger keeps; without any, with the reason."""
         if not PyList_CheckExact(kept):
             return self.end(kept)
         if self._proposal is not None:
@@ -1182,7 +1181,8 @@ cdef class BidCall:
         return 0
 
     cdef object compressed(self, bytes body):
-        """Return the compressed answer; None if no encoding is accepted or it takes too long."""
+        """Return the compressed answer; None if no encoding is accepted or compressing takes too
+        long."""
         cdef object accepted = last_value(self._headers, b"accept-encoding"), encoding, compressed
         encoding = accepted_encoding(accepted) if accepted else None
         compressed = None if encoding is None else compress(body, encoding)
@@ -1191,9 +1191,8 @@ cdef class BidCall:
         return answer(200, compressed, JSON, ((b"content-encoding", encoding.encode()),))
 
     cdef int end_log_rows(self) except -1:
-        """End the log rows of bids that are not answered, once the ledger is certain: they may
-        count until they are rolled back.
-        """
+        """End the log rows of bids that are not answered, once the ledger is certain: such bids may
+        count until they are rolled back."""
         cdef BidEndpoint endpoint = self._endpoint
         if endpoint._log is not None and self._began_ms is not None and self._bids is not None:
             self._began_ms = None

@@ -6,7 +6,7 @@ from libc.string cimport memchr, memcmp
 
 
 cdef inline int digit(char character) noexcept:
-    """Return a hexadecimal digit's value, -1 for anything else."""
+    """Return the value of a hexadecimal digit; -1 for any other byte."""
     if 48 <= character <= 57:
         return character - 48
     if 65 <= character <= 70:

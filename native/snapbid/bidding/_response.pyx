@@ -192,7 +192,7 @@ cdef class _Buffer:
         return self.put(b'"', 1)
 
     cdef int add_click(self, ClickStamp click, bytes bought, str auction_id, str imp_id) except -1:
-        """Add a click id; without a stamp, as many dashes."""
+        """Add a click id, or as many dashes if there is no stamp."""
         cdef char[SB_CLICK_SIZE] id
         if click is None:
             memset(id, c'-', SB_CLICK_SIZE)
@@ -201,13 +201,13 @@ cdef class _Buffer:
         return self.put(id, SB_CLICK_SIZE)
 
     cdef bytes since(self, Py_ssize_t start):
-        """Remove and return what was written from `start` on."""
+        """Remove and return everything written from `start` on."""
         cdef bytes text = PyBytes_FromStringAndSize(self.text + start, self.size - start)
         self.size = start
         return text
 
     cdef void reset(self) noexcept:
-        """Empty the buffer, and free it if it has grown large."""
+        """Empty the buffer; free it if it has grown large."""
         self.size = 0
         if self.capacity > KEPT:
             PyMem_Free(self.text)
@@ -272,7 +272,7 @@ cdef class ResponseWriter:
 
     cdef int _seats(self, _Buffer out, list bids, str auction_id, Identifier *auction,
                     bytes bid_id, ClickStamp click) except -1:
-        """Write the bids that fit, grouped by seat, in the order of the seats' first bids."""
+        """Write the bids that fit, grouped by seat in the order of the seats' first bids."""
         cdef Bid bid
         cdef dict seats = {}
         cdef Py_ssize_t number, room = self._most, start = out.size

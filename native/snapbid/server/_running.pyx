@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Run requests without a task each; see `_running.pyi`."""
+"""Run requests without a task for each; see `_running.pyi`."""
 
 from asyncio import get_running_loop
 from collections import deque
@@ -165,7 +165,7 @@ cdef class RequestRunner:
         return self.schedule_next()
 
     cdef int schedule_next(self) except -1:
-        """Schedule the next slice for the next iteration of the loop, if any request may start."""
+        """Schedule the next slice for the loop's next iteration, if any request may start."""
         if self._is_scheduled:
             return 0
         if self._tasks or (self._behind and self._running < _MOST_BEHIND):

@@ -1,6 +1,6 @@
 """The bid path, from a request's headers to its answer; see `_bid_path.pyx`.
 
-In order: the headers, request statistics, admission, the decision, the endpoint of an SSP, and one
+In order: the headers, request statistics, admission, the decision, an SSP's endpoint, and a single
 request.
 """
 
@@ -31,9 +31,9 @@ MOST_LIMIT: int
 MAX_NOTICE_ID: int  # bytes of an id in a notification URL
 
 def plain_length(headers: HeaderList) -> int:
-    """Return the length of a plain JSON body; -1 if the headers need a closer look.
+    """Return the length of a plain JSON body; -1 if the headers must be read in full.
 
-    They do if Content-Type or Content-Length is missing, repeated or unusual, or if there is a
+    That is so if Content-Type or Content-Length is missing, repeated or unusual, or if there is a
     Content-Encoding.
     """
 
@@ -42,9 +42,8 @@ def value_of(headers: HeaderList, name: bytes) -> bytes:
 
 @final
 class RequestCounts:
-    """Request statistics of one SSP: its requests, and the statuses of their answers, the latest
-    `kept` of them in order.
-    """
+    """Request statistics of one SSP: counts of its requests, and the latest `kept` answer statuses
+    in order."""
 
     def __init__(self, kept: int, sampled: int = 0) -> None: ...
     @property
@@ -53,7 +52,8 @@ class RequestCounts:
     def tests(self) -> int: ...
     @property
     def country(self) -> int:
-        """Requests with a valid country; `strange_country` counts those with any other text."""
+        """Requests with a valid country; `strange_country` counts those with an unrecognised
+        one."""
     @property
     def strange_country(self) -> int: ...
     @property
@@ -70,7 +70,7 @@ class RequestCounts:
         """Count an answer."""
 
     def take_samples(self, wanted: int) -> list[tuple[Any, ...]]:
-        """Return the samples taken since the last call, and ask for `wanted` more.
+        """Return the samples taken since the last call, and request `wanted` more.
 
         A sample has the body, the request, the SSP, the snapshot, the time (epoch ms), and the
         reason for no bid (None with a bid).
@@ -83,8 +83,8 @@ class RequestCounts:
 class SspShare:
     """One SSP's share of a worker's admission: its requests in flight.
 
-    `reading` and `reading_before` are those still waiting for their body, from this interval and
-    the one before. Older ones do not count as in flight until their body has arrived.
+    `reading` and `reading_before` count requests that still wait for their body, from this interval
+    and the previous one. Older ones do not count as in flight until their body has arrived.
     """
 
     @property
@@ -101,19 +101,19 @@ class AdmissionControl:
     An overloaded worker that accepts everything answers everything too late. So the number of
     requests in flight is limited to what the worker has lately completed within `TARGET_S`; the
     rest are answered 204 at once, before their bodies are read. An SSP (all its descriptors
-    together) that is below its share of the limit is admitted nevertheless, so that it does not pay
-    for another SSP's flood. The share is the limit divided by the number of SSPs with requests in
+    together) below its share of the limit is admitted nevertheless, so that it does not pay for
+    another SSP's flood. The share is the limit divided by the number of SSPs with requests in
     flight.
 
     A request whose client is slow to send the body costs nothing, and stops counting after one or
-    two intervals: half-sent requests keep no other client out.
+    two intervals, so half-sent requests keep no other client out.
 
-    The server does not say when a request arrived, so the time it spent queueing is estimated: its
-    body passes through the same server queues as the request did, and takes as long. The shortest
-    wait of an interval is the standing queue; anything longer is a burst or a slow client.
+    The server does not report when a request arrived, so its queueing time is estimated: the body
+    passes through the same server queues as the head did, and takes as long. The shortest wait of
+    an interval is the standing queue; anything longer is a burst or a slow client.
 
-    It starts at `now`; times are seconds of `perf_counter`. The limit is `first` until a busy
-    interval has shown the worker's capacity, then between `least` and `most`.
+    The first interval starts at `now`; times are seconds of `perf_counter`. The limit is `first`
+    until a busy interval has shown the worker's capacity, then between `least` and `most`.
 
     Each request calls `enter`, `has_body` and `leave` once, in this order.
     """
@@ -127,10 +127,10 @@ class AdmissionControl:
     def under_way(self) -> int: ...
     @property
     def waited_s(self) -> float:
-        """The current queueing time of requests before the worker reads them, in seconds."""
+        """How long requests currently queue before the worker reads them, in seconds."""
 
     def share(self, ssp: str) -> SspShare:
-        """Return the share of an SSP (canonical id)."""
+        """Return an SSP's share, by canonical id."""
 
     def enter(self, share: SspShare, now: float) -> bool:
         """Return whether to admit a request."""
@@ -143,9 +143,9 @@ class AdmissionControl:
 
 @final
 class Outcome:
-    """An outcome of an SSP's bid requests: a bid, or a reason for none, answered with `status`.
+    """An outcome of an SSP's bid requests, a bid or a reason for none, answered with `status`.
 
-    `counter` counts them; `seconds` is the histogram of all bid requests.
+    `counter` counts requests with this outcome; `seconds` is the histogram of all bid requests.
     """
 
     def __init__(
@@ -161,19 +161,18 @@ class Outcome:
         """Count an answer to a request that was not admitted."""
 
     def end(self, seconds: float) -> None:
-        """Count the answer to an admitted request that took `seconds`, and free its place in the
-        share.
-        """
+        """Count the answer to an admitted request, which took `seconds`, and free its slot in the
+        share."""
 
 def can_be_notified(text: str) -> bool:
     """Return whether the notification endpoints would accept the id."""
 
 @final
 class SnapshotCore:
-    """The native part of a snapshot: index and lookups, and the templates built so far.
+    """The native part of a snapshot: index, lookups, and the templates built so far.
 
-    `ssps`: descriptor to canonical id. `of_base` has the templates of ranks below `overlaid`,
-    `of_overlay` those of the others.
+    `ssps`: canonical id by descriptor. `of_base`: templates of ranks below `overlaid`;
+    `of_overlay`: templates of the other ranks.
     """
 
     def __init__(
@@ -191,18 +190,18 @@ class SnapshotCore:
     def index(self) -> Index: ...
     @property
     def refused(self) -> RefusedRanks:
-        """The campaigns that this snapshot keeps from bidding, since the ledger refused them."""
+        """The campaigns that this snapshot keeps from bidding because the ledger refused them."""
     def found(self, rank: int, creative: int) -> Template | None:
-        """Return the template of a creative; None if it is not built yet."""
+        """Return a creative's template; None if it has not been built yet."""
 
     def keep(self, rank: int, creative: int, template: Template, most: int) -> None:
-        """Keep a template; if there are `most` already, drop them first."""
+        """Keep a template; if there are `most` already, drop those first."""
 
 @final
 class Choice:
-    """The decision for one impression; `deal` is an index into `imp.pmp.deals`, or -1.
+    """The decision for one impression. `deal`: an index into `imp.pmp.deals`, or -1.
 
-    `quantity`: how many impressions it stands for.
+    `quantity`: how many impressions this one stands for.
     """
 
     def __init__(
@@ -219,14 +218,14 @@ class Choice:
     @property
     def quantity(self) -> float: ...
     def replaced_by(self, rank: int, creative: int, deal: int) -> Choice:
-        """Return the choice of another campaign for the impression."""
+        """Return the choice of a different campaign for the same impression."""
 
 @final
 class Decision:
     """The best campaign of each impression, and the search, which can continue from `last`.
 
-    `lookups` are those of the bids' currency; `declares`: bids carry their campaigns' declarations
-    under the Digital Services Act; `pods`: the advertisers in its pods, if it has pods.
+    `lookups`: for the bids' currency; `declares`: bids carry their campaigns' Digital Services Act
+    declarations; `pods`: the advertisers in the request's pods, if it has any.
     """
 
     @property
@@ -250,7 +249,7 @@ class Decision:
 
 @final
 class NoBid:
-    """An answer without a bid; `undecided`: number of impressions not decided in time.
+    """An answer without a bid. `undecided`: how many impressions were not decided in time.
 
     `query`: the search; None if there was none.
     """
@@ -266,9 +265,9 @@ class NoBid:
 
 @final
 class Proposal:
-    """An answer before it is written: its bids, with the choices and the decision behind them.
+    """An answer before it is written: its bids, and the choices and decision behind them.
 
-    `limited`: whether some campaign has a budget or caps; `undecided`: number of impressions not
+    `limited`: whether any campaign has a budget or caps; `undecided`: how many impressions were not
     decided in time; `processor_s`: the processor time allowed.
     """
 
@@ -297,8 +296,8 @@ def search(
 ) -> Decision | NoBid:
     """Find the best campaign for each impression; `now_ms` is UTC epoch time.
 
-    It takes at most `left_s`, and `processor_s` of processor time; `query.undecided` counts the
-    last impressions, which were not decided in that time.
+    Takes at most `left_s`, and at most `processor_s` of processor time. `query.undecided` counts
+    the impressions at the end that were not decided in time.
     """
 
 def propose(
@@ -313,7 +312,7 @@ def propose(
 
 @final
 class BidEndpoint:
-    """The bid endpoint of one SSP: it answers from its current snapshot, and counts by outcome."""
+    """The bid endpoint of one SSP: answers from its current snapshot, and counts outcomes."""
 
     def __init__(
         self,

@@ -8,12 +8,12 @@ from snapbid.ledger.budgets.limits import Limits
 class Template:
     """The constant parts of a creative's bid.
 
-    `number` (of campaign and creative, `marked`) and `limits` are for the ledger. Between two of
-    the `pieces` comes one of `response.VALUES`; `values` has their indexes. The notification URLs
+    `number` (campaign and creative, `marked`) and `limits` are for the ledger. Between each two
+    `pieces` goes one of `response.VALUES`; `values` has their indexes. The notification URLs
     follow. `seat` closes the list of the seat's bids. `campaign`, `creative` and `sent_micros`, the
-    price in the currency of the answer, are for the auction log. `click` is what click ids state
-    about campaign and creative, if the markup has any. Raises ValueError and TypeError for pieces
-    that do not fit the values.
+    price in the answer's currency, are for the auction log. `click`: what click ids state about
+    campaign and creative, if the markup has any. Raises ValueError and TypeError for pieces that do
+    not match the values.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Template:
 class Bid:
     """A bid before it is written; `imp_id` and `deal` are the request's own ids.
 
-    `cost_micros`: what the ledger counts instead of the price, if they differ (`cost`).
+    `cost_micros`: what the ledger counts in place of the price, if that differs (`cost`).
     """
 
     def __init__(
@@ -75,25 +75,25 @@ def ledger_bids(bids: Iterable[Bid]) -> list[LedgerBid]:
 
 @final
 class ClickStamp:
-    """What the click ids of an answer have in common (campaigns/click_id.py)."""
+    """What all click ids of an answer have in common (campaigns/click_id.py)."""
 
 @final
 class ClickSigner:
     """Makes the stamps of a worker's click ids.
 
-    `number` and `keys` are those of a `ClickKey`; `persons` is the key of `PersonKey`.
+    `number` and `keys`: of a `ClickKey`; `persons`: the key of `PersonKey`.
     """
 
     def __init__(self, number: int, keys: bytes, persons: bytes) -> None: ...
     def stamp(self, descriptor: int, now_ms: int, names_auction: bool, person: int) -> ClickStamp:
-        """Return the stamp of an answer, at a time (epoch ms).
+        """Return the stamp of an answer made at a time (epoch ms).
 
-        `names_auction`: user data may be used; `person` is 0 for nobody.
+        `names_auction`: user data may be used; `person`: 0 for none.
         """
 
 @final
 class BidIds:
-    """The ids of a process's responses: `process` and a hexadecimal number."""
+    """A generator of a process' response ids: `process` and a hexadecimal number."""
 
     def __new__(cls, process: bytes) -> Self: ...
     def next(self) -> bytes: ...
@@ -102,9 +102,9 @@ class BidIds:
 class ResponseWriter:
     """A writer of bid responses (OpenRTB 2.6, 4.2), from the bids' templates into one buffer.
 
-    The notification URLs, each a start and a path with the beginning of its query, follow the bid's
-    own pieces; the last one is followed by `end`. Several bids take at most `most` bytes. `sign`,
-    if given, makes the token between start and path from the ids of auction and impression.
+    Each notification URL is a start and a path with the beginning of its query, and follows the
+    bid's own pieces; `end` follows the last URL. Several bids take at most `most` bytes. `sign`, if
+    given, makes the token between start and path from the auction id and impression id.
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class ResponseWriter:
         sign: Callable[[str, str], bytes] | None = None,
     ) -> None: ...
     def signed(self, sign: Callable[[str, str], bytes]) -> ResponseWriter:
-        """Return a writer that signs its notification URLs; both take ids from one sequence."""
+        """Return a writer that signs its notification URLs; both draw ids from the same
+        sequence."""
 
     def write(
         self,
@@ -126,11 +127,12 @@ class ResponseWriter:
         bid_id: bytes | None = None,
         click: ClickStamp | None = None,
     ) -> bytes:
-        """Write a response's body. `bid_id` (letters, digits and dashes) replaces the next id.
-        `click` fills in click ids; without it they are dashes.
+        """Write a response body.
 
-        Bids that do not fit are dropped from the end of `bids`; a single one may have any length.
+        `bid_id` (letters, digits and dashes) is used instead of the next id. `click` fills in click
+        ids, which otherwise are dashes. Bids that do not fit are dropped from the end of `bids`; a
+        single bid may have any length.
         """
 
     def length(self, auction_id: str, bid: Bid) -> int:
-        """Return how many bytes a bid takes in an answer, without its own id."""
+        """Return how many bytes a bid takes in an answer, not counting its id."""

@@ -1,4 +1,5 @@
-"""A bit reader for web-safe base64, of TCF and GPP strings (IAB Tech Lab GPP, Core, "Field types").
+"""A bit reader for the web-safe base64 of TCF and GPP strings (IAB Tech Lab GPP, Core, "Field
+types").
 
 Reading takes time linear in the length of the text.
 """
@@ -13,7 +14,7 @@ SIX_BITS: Final = {
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     )
 }
-"""Character -> its value."""
+"""Value of each base64 character."""
 
 _WEB_SAFE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_FIBONACCI_BITS: Final = 24  # 75,024 has 24 digits; no id comes near it
@@ -24,7 +25,7 @@ class MalformedError(ValueError):
 
 
 class Bits:
-    """The bits of a text; `position` is that of the next bit to read."""
+    """The bits of a text; `position`: the index of the next bit to read."""
 
     __slots__ = ("_bits", "position")
 
@@ -58,7 +59,7 @@ class Bits:
             raise MalformedError("longer than its fields")
 
     def fibonacci(self) -> int:
-        """Read a Fibonacci-coded integer, which ends with two set bits in a row.
+        """Read a Fibonacci-coded integer, which ends with two consecutive set bits.
 
         Raises MalformedError if it has no end, or is larger than any id.
         """

@@ -2,9 +2,9 @@
 
 A win costs a thousandth of its CPM. An impression that stands for several, such as one on a screen
 seen by many people, costs that many times more. The ledger holds, spends and reports the product
-instead of the price, at no extra cost for a plain bid; the price in the response stays the CPM.
+instead of the price, at no extra cost for a plain bid; the price in the response is still the CPM.
 
-The multiplier is stated by the sender of the request, so it only counts for DOOH, and up to the
+The sender of the request states the multiplier, so it only counts for DOOH, and up to the
 operator's limit.
 """
 
@@ -18,7 +18,7 @@ MAX_COST: Final = 10**15  # nano-USD: no win costs more than 1,000,000 USD
 
 
 def quantity_of(request: BidRequest, imp: Imp) -> float:
-    """Return how many impressions this one stands for: 1, unless a DOOH request states more."""
+    """Return how many impressions this one stands for; 1 unless a DOOH request states more."""
     if request.dooh is None or request.site is not None or request.app is not None:
         return 1
     quantity = None if imp.qty is None else imp.qty.multiplier
@@ -26,7 +26,7 @@ def quantity_of(request: BidRequest, imp: Imp) -> float:
 
 
 def cost_of(price_micros: int, quantity: float) -> int:
-    """Return the cost of a win at a CPM in micro-USD, in nano-USD: the CPM itself for quantity 1.
+    """Return the cost (nano-USD) of a win at a CPM (micro-USD); for quantity 1 the two are equal.
 
     A float stands for its shortest decimal. The product is rounded once, half to even, and is at
     least 1, so no win is free. Bids that cost more than MAX_COST are not made.

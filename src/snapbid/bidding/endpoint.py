@@ -1,4 +1,4 @@
-"""What the bid endpoints of a worker share (`POST /api/v1/openrtb2/{sspId}/bid`; document 2)."""
+"""What all bid endpoints of a worker share (`POST /api/v1/openrtb2/{sspId}/bid`; document 2)."""
 
 from collections.abc import Callable
 from copy import copy
@@ -25,9 +25,8 @@ STEP_S: Final = (
 
 
 class BidTimings:
-    """A worker's histograms: `whole` has the seconds of every request, `steps` (decoding, matching,
-    committing) those of one request in 16, so that measuring costs next to nothing.
-    """
+    """A worker's histograms (s): `whole` covers every request; `steps` (decoding, matching,
+    committing) cover one request in 16, so that measuring costs next to nothing."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.whole = metrics.histogram("snapbid_bid_seconds", WHOLE_S)
@@ -60,8 +59,7 @@ class Bidding:
 
     `max_bytes` limits a decompressed body; `tmax_ms` is the default for requests without `tmax`;
     `processor_ms` is the processor time allowed per request; `body_deadline` ends requests whose
-    bodies do not arrive; `clock` (UTC epoch ms) and `timer`
-    (seconds) replace the system's.
+    bodies do not arrive; `clock` (UTC epoch ms) and `timer` (seconds) replace the system's clocks.
     """
 
     def __init__(
@@ -95,7 +93,7 @@ class Bidding:
         self.signer = signer
 
     def signed(self, canonical: str) -> "Bidding":
-        """Return a copy for a family of SSPs whose notices are signed; needs `signer`."""
+        """Return a copy for a family of SSPs whose notices are signed; requires `signer`."""
         assert self.signer is not None
         family = family_of(canonical)
         own = copy(self)

@@ -17,9 +17,9 @@ _FORWARDED: Final = b"x-forwarded-for"
 
 
 class GuardedBids:
-    """Bid requests of one SSP, limited to its networks (empty: any) and permits (None: unlimited).
+    """An SSP's bid requests, limited to its networks (empty: any) and permits (None: unlimited).
 
-    `handler` answers admitted requests; `endpoint`, behind it, counts the refused ones.
+    `handler` answers admitted requests; `endpoint`, behind it, counts refused ones.
     """
 
     def __init__(

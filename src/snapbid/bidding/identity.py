@@ -1,8 +1,8 @@
 """The user behind a request, for frequency caps (contract 3).
 
-The first id present counts: `user.id`, then `user.buyeruid`, then `device.ifa`, then an eid. A
-user's name starts with the kind of id, so that ids of different kinds never collide. Overlong ids
-and placeholders count as absent: a placeholder would turn all users of a sender into one.
+The first id present counts: `user.id`, `user.buyeruid`, `device.ifa`, then an eid. A user's name
+starts with the kind of id, so that ids of different kinds never collide. Overlong ids and
+placeholders count as absent: a placeholder would merge all users of a sender into one.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,10 @@ def recognise(device: Device, user: User) -> str | None:
 
 
 def member_ids(device: Device, user: User, canonical: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the ids under which a request of an SSP is looked up: kind, id and scope.
+    """Yield the ids under which the user of a request is looked up: kind, id and scope.
 
-    As the matcher reads them (`catalog._request`, `read_persons`); placeholders are in no audience.
+    The matcher reads the same ids (`catalog._request`, `read_persons`). Placeholders are in no
+    audience.
     """
     given: list[tuple[str, Text, Text]] = [
         ("ifa", device.ifa, ""),

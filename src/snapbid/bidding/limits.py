@@ -1,7 +1,7 @@
 """Replacement of bids that the ledger refuses.
 
-The ledger checks budgets and caps in the round trip that remembers the bids. A bid refused for
-these is replaced by that of the next best campaign; one on another SSP's auction is not replaced. A
+The ledger checks budgets and caps in the round trip that remembers the bids. A bid refused by
+either is replaced with the next best campaign's; a bid on another SSP's auction is not replaced. A
 campaign that is out of budget is refused until `reactivation` lets it bid again.
 """
 
@@ -60,7 +60,8 @@ class RemembersBids(Protocol):
 def affordable(
     best: Best | None, query: "Query", quantity: float, snapshot: "CatalogSnapshot"
 ) -> Best | None:
-    """Return the best campaign from this one on that may have budget for `quantity` impressions."""
+    """Return the best campaign, from this one down, that may have budget for `quantity`
+    impressions."""
     while best is not None:
         rank = best[0]
         if not snapshot.is_refused_by_all(
@@ -83,9 +84,9 @@ async def replace_refused(
 ) -> list[Bid] | Reason:
     """Return the bids that the ledger accepts, in the order of the impressions, or a reason.
 
-    `verdicts` are the ledger's, on the proposal. Refused bids are replaced by the next best within
-    `ATTEMPTS`, the time left (`left_s`), the processor time for replacements and the length of the
-    answer. For a `test` nothing is reserved.
+    `verdicts`: the ledger's verdicts on the proposal. Refused bids are replaced with the next best
+    within `ATTEMPTS`, the time left (`left_s`), the processor time for replacements and the length
+    of the answer. A `test` reserves nothing.
     """
     auction, user = proposal.auction_id.encode(), proposal.decision.user
     replacements = _Replacements(writer, proposal, snapshot, ledger.shard_of(auction))
@@ -137,7 +138,7 @@ async def replace_refused(
 
 
 def without_refused(bids: list[Bid], verdicts: str) -> list[Bid] | Reason:
-    """Return the bids that the ledger accepts, or a reason; for bids that nothing replaces."""
+    """Return the bids that the ledger accepts, or a reason, without replacing refused ones."""
     kept = [bid for bid, verdict in zip(bids, verdicts, strict=True) if verdict == BidVerdict.KEPT]
     return kept or _reason(verdicts)
 

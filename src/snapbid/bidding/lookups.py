@@ -1,4 +1,4 @@
-"""Lookups of the matcher while it reads a request (contract 3).
+"""The matcher's lookups while it reads a request (contract 3).
 
 The matcher reads plain fields straight from the decoded structs in memory. It calls back into
 Python for rules that depend on a standard or a table: privacy, countries, user agents, hosts, user
@@ -73,7 +73,7 @@ class CountryOfAddress(Protocol):
 
 
 class Memo(dict[str, T]):
-    """A cache of a function's results by text. Long texts are not kept; a full memo is cleared."""
+    """A cache of a function's results by text. Long texts are not kept; a full cache is cleared."""
 
     def __init__(self, function: Callable[[str], T], max_entries: int) -> None:
         super().__init__()
@@ -115,9 +115,9 @@ class Lookups:
     """The lookups of one catalog.
 
     `reader` reads the fields of requests. `gvl_id`: the bidder's id in the Global Vendor List;
-    `currency`: that of the bids, which has a rate; `max_quantity`: how many impressions one may
+    `currency`: the bids' currency, which has a rate; `max_quantity`: how many impressions one may
     stand for; `members`: who is in which audience; `click_key` signs click ids. Reading a request
-    adds to caches alone, so that it may be read again at any time.
+    only adds to caches, so a request may be read again at any time.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Lookups:
         return self._others[currency]
 
     def price_micros(self, usd_micros: int) -> int:
-        """Convert a price to the currency of the bids; see `Rates.price_micros`."""
+        """Convert a price to the bids' currency; see `Rates.price_micros`."""
         return self._rates.price_micros(usd_micros, self.currency)
 
     def country_of_address(self, ip: Text, ipv6: Text) -> str | None:
@@ -201,7 +201,7 @@ class Lookups:
         return _HOSTS[url]
 
     def hinted(self, agent: UserAgent) -> tuple[str | None, str | None]:
-        """Return the operating system and the browser that a structured user agent names."""
+        """Return the operating system and browser named by a structured user agent."""
         platform = agent.platform.brand if agent.platform is not None else None
         browsers = (agent.browsers or [])[:MAX_ENTRIES]
         brands = [str(each.brand) for each in browsers if each.brand is not None]
@@ -237,20 +237,20 @@ class Lookups:
         return fits
 
     def person(self, request: BidRequest, family: str) -> str | None:
-        """Return the user of an SSP's family for whom frequency caps count, or None."""
+        """Return the user of an SSP's family to whom frequency caps apply, or None."""
         user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
         return None if user is not None and self._suppression.has_user(user, family) else user
 
     def is_placeholder(self, id: str) -> bool:
-        """Whether an id is nobody's."""
+        """Whether an id identifies nobody."""
         return is_placeholder(id)
 
     def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.
 
         A negative amount counts as absent, and no price reaches NaN. For bids in another currency
-        this is the lowest price that reaches the floor after conversion. `seconds`: multiplies a
-        floor per second.
+        this is the lowest price that reaches the floor after conversion. `seconds`: a factor for
+        floors per second.
         """
         if not amount or amount < 0:
             amount = 0
@@ -267,7 +267,8 @@ class Lookups:
 
 
 def signals(request: BidRequest) -> privacy.PrivacySignals:
-    """Collect the privacy signals, from OpenRTB 2.6's fields and from 2.5's `ext`; both count."""
+    """Collect the privacy signals from the fields of OpenRTB 2.6 and from 2.5's `ext`; both
+    count."""
     regs, user = request.regs, request.user
     sources: list[Regs | RegsExt] = []
     if regs is not None:

@@ -1,9 +1,9 @@
 """The native response (Native 1.0 to 1.2, section 5), filled from a creative's assets.
 
-Each required asset is filled with a fitting one of its kind, and each optional one if the creative
-has it; assets that were not requested are left out. Event trackers and the privacy notice are sent
-if the request allows them. If it names no trackers, as before 1.2, impression pixels are sent as
-`imptrackers`.
+Each required asset is filled with a fitting one of its kind, and each optional asset if the
+creative has it; assets that were not requested are left out. Event trackers and the privacy notice
+are sent if the request allows them. If it names no trackers, as before 1.2, impression pixels are
+sent as `imptrackers`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,13 +28,14 @@ _json: Final = msgspec.json.encode
 
 
 def fits(asked: NativeRequest, ad: NativeAd) -> bool:
-    """Return whether the creative has every required asset, and at least one that is requested."""
+    """Return whether the creative has every required asset, and at least one requested asset."""
     return _assets(asked, ad) is not None
 
 
 def native_markup(asked: NativeRequest, ad: NativeAd) -> str:
-    """Write the response, wrapped in `native` (version 1.0) or bare. Raises ValueError if the
-    creative does not fit.
+    """Write the response, wrapped in `native` (version 1.0) or bare.
+
+    Raises ValueError if the creative does not fit.
     """
     assets = _assets(asked, ad)
     if assets is None:

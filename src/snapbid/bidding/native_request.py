@@ -1,8 +1,8 @@
 """Parser of `native.request` (Native 1.0 to 1.2, section 4).
 
 The request is JSON text, or an object as some exchanges send it, wrapped in `native` or not, and is
-parsed as tolerantly as a bid request. One that is malformed, or that requires an asset of an
-unknown kind, cannot be answered, and gives None. Requests are cached by their text.
+parsed as tolerantly as a bid request. A request that is malformed, or requires an asset of an
+unknown kind, cannot be answered and parses to None. Requests are cached by their text.
 """
 
 import math
@@ -88,9 +88,9 @@ class NativeMarkup(Struct, frozen=True):
 class NativeRequest(Struct, frozen=True):
     """A native request that can be answered.
 
-    `number` identifies it among the cached ones, 0 if it is not cached. `version` is 1.0, 1.1 or
-    1.2; `trackers` are the pairs of event and method that may be answered; `required_kinds` is a
-    mask (`campaigns.native`).
+    `number` identifies a cached request; 0 if it is not cached. `version` is 1.0, 1.1 or 1.2;
+    `trackers`: the pairs of event and method that may be answered; `required_kinds`: a mask
+    (`campaigns.native`).
     """
 
     number: int
@@ -102,7 +102,7 @@ class NativeRequest(Struct, frozen=True):
 
 
 class NativeRequests(dict[tuple[str, Text], NativeRequest | None]):
-    """Native requests by text and the impression's `ver`; long ones are not kept."""
+    """A cache of native requests by text and the impression's `ver`; long texts are not kept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,13 +131,14 @@ class NativeRequests(dict[tuple[str, Text], NativeRequest | None]):
 
 
 NATIVE_REQUESTS: Final = NativeRequests()
-"""The native requests cached in this process."""
+"""This process' cache of native requests."""
 
 _decoder: Final = msgspec.json.Decoder(NativeMarkup, strict=False)
 
 
 def fault_of(request: Any) -> str:
-    """Return why a native request cannot be read: the rest of its path and the rule (`.ver: …`)."""
+    """Return why a native request cannot be read: the rest of its path, and the rule (`.ver:
+    …`)."""
     if isinstance(request, dict):
         request = msgspec.json.encode(request).decode()
     markup = _decode(request) if isinstance(request, str) else None
@@ -147,7 +148,7 @@ def fault_of(request: Any) -> str:
 
 
 def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
-    """Parse a native request; `version` is the default for one that names none."""
+    """Parse a native request; `version` is used if it names none."""
     markup = _decode(text)
     if markup is None:
         return None

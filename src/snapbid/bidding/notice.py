@@ -7,9 +7,9 @@
 The answer is the same transparent pixel whether the notice counts, is a repeat, or names an unknown
 auction: SSPs do not fire again, and learn nothing about other SSPs' auctions.
 
-URLs are altered in transit: HTML layers write `&amp;impId`, and clients encode twice. If the
-parameters are missing, the HTML escapes are undone; if the auction is unknown, the ids are decoded
-once more. Unaltered notices cost nothing extra.
+URLs get altered in transit: HTML layers write `&amp;impId`, and clients encode twice. If parameters
+are missing, HTML escapes are undone; if the auction is unknown, the ids are decoded once more.
+Unaltered notices cost nothing extra.
 """
 
 import re
@@ -63,13 +63,13 @@ class NotesRejections(Protocol):
 
 
 FamilyOf: TypeAlias = Callable[[bytes, bytes], bytes | None]
-"""Return the family of SSPs that a notice is from, by its ids; None if its token is invalid."""
+"""Returns the family of SSPs that sent a notice, by its ids; None if its token is invalid."""
 
 
 class NoticeEndpoint:
     """The endpoint of one kind of notice. Notices of unknown auctions are passed to `unknown`.
 
-    `rejections` receives losses. With `signer` it accepts signed notices beside plain ones, or,
+    `rejections` receives losses. With `signer` it accepts signed notices as well as plain ones;
     with `only_signed`, signed ones only.
     """
 
@@ -98,11 +98,12 @@ class NoticeEndpoint:
         }
 
     def __call__(self, scope: Scope, receive: Receive) -> Coroutine[Any, Any, Answer]:
-        """Settle a notice. Raises BadRequest without ids, Unavailable if it could not be stored."""
+        """Settle a notice. Raises BadRequest if ids are missing, Unavailable if it could not be
+        stored."""
         return self._settle(scope, self._of_plain)
 
     def signed(self, token: str, scope: Scope, receive: Receive) -> Coroutine[Any, Any, Answer]:
-        """Settle a signed notice. Raises as `__call__` does."""
+        """Settle a signed notice. Raises the same errors as `__call__`."""
         assert self._signer is not None
         return self._settle(scope, partial(self._signer.family, token))
 
@@ -135,7 +136,7 @@ class NoticeEndpoint:
                 kind |= ALTERED
                 verdict = await self._ledger.settle(kind, auction_id, imp_id, reason)
         except SpoolFullError:
-            raise Unavailable("the notice cannot be stored at the moment") from None
+            raise Unavailable("the notice cannot be stored at present") from None
         self._outcomes[verdict].inc()
         if verdict == _UNKNOWN:
             self._unknown(self._kind, auction_id, imp_id)

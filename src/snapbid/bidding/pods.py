@@ -2,7 +2,7 @@
 
 Impressions with the same `podid` belong to one ad break, whether its slots are fixed (structured),
 open (dynamic), or both (hybrid). Video and audio pods have separate ids: the same text in both
-means two pods. `poddedupe` is ignored: it states what the exchange removes itself.
+means two pods. `poddedupe` is ignored, since it states what the exchange itself removes.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ _Pod = dict[Text, str]  # id of an impression -> the advertiser that has it
 
 
 class Pods:
-    """The advertisers assigned to impressions; `pods`: impression id -> its pods."""
+    """The advertisers assigned to impressions. `pods`: the pods of each impression, by its id."""
 
     def __init__(self, pods: dict[Text, list[_Pod]]) -> None:
         self._pods = pods
 
     def rivals(self, imp: Imp) -> list[str] | None:
-        """Return the advertisers of the other impressions of its pods; None if it is in no pod."""
+        """Return the advertisers of the other impressions in its pods; None if it is in no pod."""
         pods = self._pods.get(imp.id)
         if pods is None:
             return None
@@ -37,7 +37,7 @@ class Pods:
 
 
 def pods_of(impressions: Sequence[Imp]) -> Pods | None:
-    """Return the pods that have several of the impressions; None if there are none."""
+    """Return the pods that contain several of the impressions; None if there are none."""
     members: dict[tuple[str, str], list[Text]] = {}
     for imp in impressions:
         for medium, stream in (("video", imp.video), ("audio", imp.audio)):

@@ -37,7 +37,7 @@ class Objection(Enum):
 
 
 class PrivacySignals(Struct, frozen=True):
-    """A request's privacy signals, from all its fields: flags that are 1 in any, and all values."""
+    """A request's privacy signals from all of its fields: flags set in any, and all values."""
 
     coppa: bool = False
     gpc: bool = False
@@ -51,7 +51,7 @@ class PrivacySignals(Struct, frozen=True):
 def may_use_user_data(signals: PrivacySignals, vendor: int | None) -> bool:
     """Return whether a request's user data may be used.
 
-    `vendor` is the bidder's own id in the Global Vendor List (`SNAPBID_GVL_ID`), None if unset.
+    `vendor`: the bidder's id in the Global Vendor List (`SNAPBID_GVL_ID`); None if unset.
     """
     return next(objections(signals, vendor), None) is None
 

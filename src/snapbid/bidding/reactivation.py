@@ -22,8 +22,8 @@ Releases = Sequence[tuple[int, int]] | None  # None: some were missed
 class Reactivation:
     """A task that reactivates campaigns as their releases are published (`ReleaseReader.read`).
 
-    Each release is applied a second time `LATE_S` later: a refusal from before it may reach
-    the worker only then. `snapshot` returns the current snapshot.
+    Each release is applied again `LATE_S` later, since a refusal that preceded it may reach the
+    worker only then. `snapshot` returns the current snapshot.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Reactivation:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start; needs a running event loop."""
+        """Start the task; requires a running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._keep_applying())
 
     async def stop(self) -> None:

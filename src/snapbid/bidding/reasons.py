@@ -1,4 +1,4 @@
-"""Why a bid request gets no bid."""
+"""Reasons for not bidding on a request."""
 
 from enum import Enum
 from typing import Final

@@ -1,9 +1,9 @@
 """The rule that left a request without bids (contract 11).
 
 The matcher returns the first rule that refuses a campaign, in its own order. The campaign that
-passed the most rules shows what the request lacks: had it passed that rule too, it might have bid.
-This examines every campaign, so it runs on samples, off the bid path. Where the matcher's rule is
-several in one (a creative's limits, a deal's terms), it is asked again with fewer of them.
+passed the most rules shows what the request lacks: had it passed one more, it might have bid. This
+examines every campaign, so it runs on samples, off the bid path. Where a rule of the matcher covers
+several (a creative's limits, a deal's terms), the matcher is asked again with fewer of them.
 """
 
 import json
@@ -52,7 +52,7 @@ LABELS: Final = {  # in the order of the matcher (catalog/_index), after targeti
     Refusal.REFUSED_CREATIVE: "creative",
     Refusal.REFUSED_SUSPENDED: "creative suspended",
 }
-"""Labels of the refusals other than targeting."""
+"""Labels of the refusals not caused by targeting."""
 CREATIVE_LIMITS: Final = {
     "secure": ("secure",),
     "attributes": ("battr",),
@@ -70,7 +70,7 @@ CREATIVE_LIMITS: Final = {
     "native": ("request", "ver"),
     PRICE: ("mincpmpersec", "durfloors"),
 }
-"""Limits that may refuse a creative whose format the impression takes, with their fields."""
+"""Limits that may refuse a creative whose format the impression accepts, with their fields."""
 RULES: Final = frozenset(
     {
         *(NO_CAMPAIGNS, BUDGET, SIZE, SIZE_MISSING, NATIVE_REQUEST, DEAL_FLOOR),
@@ -91,7 +91,7 @@ ANY_ASSETS: Final = json.dumps(
         ]
     }
 )
-"""A native request that takes whatever there is."""
+"""A native request that accepts any assets."""
 _UNLIMITED: Final = {"api": list(range(32)), "request": ANY_ASSETS}  # where absence is a limit, too
 
 _Verdict = tuple[Refusal, int]
@@ -102,7 +102,7 @@ _ELIGIBLE: Final = (Refusal.NOT_REFUSED, -1)
 
 
 def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: int) -> str:
-    """Return the rule that kept the closest campaign from bidding on a request: one of RULES."""
+    """Return the rule, one of RULES, that kept the closest campaign from bidding on a request."""
     asking = _Asking(request, ssp, snapshot, now_ms)
     query = asking.query(request)
     furthest, rule = _furthest(_NOTHING), NO_CAMPAIGNS
@@ -220,7 +220,7 @@ def _rule_of_creatives(ranks: list[int], imp: Imp, asking: _Asking) -> str:
 
 
 def with_limits(imp: Imp, kept: Container[str]) -> Imp:
-    """Return an impression without the limits on creatives other than these (CREATIVE_LIMITS)."""
+    """Return an impression with only these limits on creatives (CREATIVE_LIMITS)."""
     dropped = {
         field: _UNLIMITED.get(field)
         for limit, fields in CREATIVE_LIMITS.items()

@@ -1,7 +1,7 @@
 """Losses by which an SSP rejects a creative for its content (contract 11).
 
-For an SSP restricted to networks, losses from other addresses do not count as rejections, since
-others may know its notification URLs. Neither do losses replayed from a spool, whose sender is
+For an SSP restricted to networks, losses from other addresses do not count as rejections, since its
+notification URLs may be known to others. Neither do losses replayed from a spool, whose sender is
 unknown.
 """
 
@@ -58,7 +58,7 @@ class Rejections:
         ]
 
     def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None:
-        """Count a loss that was settled, if its reason rejects the creative."""
+        """Count a settled loss if its reason rejects the creative."""
         if reason in REASONS:
             self._pending.append(_Rejection(auction_id, imp_id, reason, self._excluded(scope)))
             if self._counting is None:

@@ -101,7 +101,8 @@ class Audio(Struct, gc=False):
 
 
 class Native(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.9; `request` is text, or an object as some send it (`native_request`)."""
+    """OpenRTB 2.6, 3.2.9; `request` is text, or an object as some exchanges send it
+    (`native_request`)."""
 
     request: Any = None
     ver: Text = None
@@ -137,7 +138,7 @@ class Qty(Struct, gc=False):
 
 
 class PrebidExt(Struct, gc=False):
-    """`imp.ext.prebid` of Prebid Server; the field is `rwdd` under its name there."""
+    """`imp.ext.prebid` of Prebid Server, with `rwdd` under the name used there."""
 
     rwdd: Flag = msgspec.field(default=None, name="is_rewarded_inventory")
 
@@ -359,10 +360,10 @@ decode_plain: Final = msgspec.json.Decoder(BidRequest, strict=False).decode
 
 
 def decode(body: bytes, error: Exception | None = None) -> BidRequest:
-    """Decode a body to a request that has an id, and impressions with distinct ids.
+    """Decode a body to a request with an id, and impressions with distinct ids.
 
     Impressions beyond `MAX_IMPRESSIONS` are dropped. `error`: what `decode_plain` raised, if it was
-    tried. Raises BadRequest, naming the field, for anything else.
+    tried. Raises BadRequest, naming the field.
     """
     # 256 KiB can hold more than 100,000 of the shortest values.
     if len(body) > MAX_VALUES < len(body) - len(body.translate(None, b",[{")):
@@ -395,8 +396,10 @@ def _check_compression(body: bytes) -> None:
 
 
 def check(request: BidRequest, body: bytes = b"") -> None:
-    """Drop the impressions beyond `MAX_IMPRESSIONS`, and check the required fields (contract 4,
-    status 400). `body` is what the request was decoded from. Raises BadRequest.
+    """Drop impressions beyond `MAX_IMPRESSIONS`, and check required fields (contract 4, status
+    400).
+
+    `body`: what the request was decoded from. Raises BadRequest.
     """
     impressions = request.imp
     if impressions is not None and len(impressions) > MAX_IMPRESSIONS:
@@ -428,5 +431,5 @@ def _missing(path: str, body: bytes) -> BadRequest:
     """Build the error for a missing field, which points out a wrong letter case."""
     rule = "is required and may not be empty"
     if _INDEX.sub("[]", path) in misspelt_in(body, BidRequest):
-        rule = "is required, and its name is written in other letters"
+        rule = "is required, but its name is in the wrong letter case"
     return BadRequest(f"{path}: {rule}")

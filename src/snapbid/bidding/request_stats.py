@@ -26,10 +26,10 @@ _PARTICULARS: Final = re.compile(r": | \(")
 
 
 class RequestTotals(msgspec.Struct):
-    """Request statistics of one SSP in a period. `answers` and `problems`: Redis entries, oldest
+    """Request statistics of one SSP in a period. `answers`, `problems`: Redis entries, oldest
     first.
 
-    `examples`: broken rule -> the error detail of one such request.
+    `examples`: for each broken rule, the error detail of one request.
     """
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
@@ -48,7 +48,7 @@ class RequestTotals(msgspec.Struct):
 class RequestStats:
     """Request statistics of one SSP in this worker, between two writes to Redis.
 
-    `counts` is what the bid path counts for every request; the rest concerns few requests.
+    `counts`: what the bid path counts for every request; the rest concerns few requests.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class RequestStats:
         self.tested: list[tuple[str, list[str]]] = []  # auction id, impression ids
 
     def take_samples(self, wanted: int) -> list[tuple[Any, ...]]:
-        """Return the samples taken since the last call, and ask for `wanted` more."""
+        """Return the samples taken since the last call, and request `wanted` more."""
         return self.counts.take_samples(wanted)
 
     def test(self, request: BidRequest) -> None:
@@ -90,7 +90,7 @@ class RequestStats:
             self.tested.append((str(request.id), imps[:MAX_TESTS]))
 
     def untyped(self) -> None:
-        """Count a request without Content-Type, which is accepted all the same."""
+        """Count a request without Content-Type; it is accepted nevertheless."""
         self._untyped += 1
 
     def refused(self, problem: Problem) -> None:
@@ -103,7 +103,7 @@ class RequestStats:
             self._content_type += 1
 
     def meaningless(self, lists: Iterable[str]) -> None:
-        """Count a request in which these lists (paths) have a meaningless entry."""
+        """Count a request with a meaningless entry in each of these lists (paths)."""
         for path in lists:
             self._break(f"{path}: {MEANINGLESS}")
 
@@ -114,7 +114,7 @@ class RequestStats:
             self._examples[rule] = detail
 
     def take(self, now: int) -> RequestTotals:
-        """Return the totals, stamped with the time (epoch s), and start over."""
+        """Return the totals, stamped with the time (epoch s), and reset them."""
         own = self.counts
         counts = Counter({f"status:{status}": by for status, by in own.statuses.items()})
         counts.update(

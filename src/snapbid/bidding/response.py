@@ -1,8 +1,8 @@
 """The bid response (OpenRTB 2.6, 4.2), written from templates.
 
 Only a few values of a bid change from auction to auction, so each creative is encoded once, as the
-pieces between those values. A value that is filled in is either JSON itself or percent-encoded, so
-it needs no escaping inside the markup.
+pieces between those values. A value that is filled in is JSON or percent-encoded, so it needs no
+escaping inside the markup.
 """
 
 import re
@@ -42,7 +42,8 @@ _json: Final = msgspec.json.encode
 
 
 def adapted(template: Template, price_micros: int, dsa: Declaration | None) -> Template:
-    """Return the template with a price in millionths of another currency, and a declaration."""
+    """Return the template repriced in another currency (millionths), with a DSA declaration if
+    given."""
     pieces = list(template.pieces)
     markup = pieces[_PRICED].index(_ADM)
     pieces[_PRICED] = _price(price_micros) + pieces[_PRICED][markup:]

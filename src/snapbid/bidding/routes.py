@@ -17,16 +17,16 @@ BILLING_PATH: Final = "/rtb/bill"
 LOSS_PATH: Final = "/rtb/loss"
 SIGNED_PREFIX: Final = "/n/"
 NOTICE_KINDS: Final = {WIN_PATH: WIN, BILLING_PATH: BILLING, LOSS_PATH: LOSS}
-"""Path -> the ledger's kind of notice."""
+"""The ledger's kind of notice for each path."""
 NOTICE_NAMES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
-"""Kind of notice -> its `kind` in metrics."""
+"""The label `kind` in metrics for each kind of notice."""
 
 ROUTES: Final = {path: NOTICE_NAMES[kind] for path, kind in NOTICE_KINDS.items()}
-"""The `route` of a request in metrics, by fixed path; see `route_of` for the rest."""
+"""The label `route` in metrics for each fixed path; see `route_of` for the rest."""
 
 
 def route_of(path: str) -> str | None:
-    """Return the `route` of a request in metrics; None for other paths."""
+    """Return the label `route` in metrics for a bid or notice path; None for other paths."""
     return BID_ROUTE if path.startswith(BID_PREFIX) else ROUTES.get(path)
 
 
@@ -36,7 +36,7 @@ def bid_path(ssp: str) -> str:
 
 
 def ssp_of(path: str) -> str | None:
-    """Return the SSP id in the path of a bid endpoint, registered or not; None for other paths."""
+    """Return the SSP id in a bid endpoint's path, registered or not; None for other paths."""
     if not path.startswith(BID_PREFIX) or not path.endswith(BID_SUFFIX):
         return None
     ssp = path[len(BID_PREFIX) : -len(BID_SUFFIX)]

@@ -1,7 +1,7 @@
 """Signed notices: URLs that only the receiver of the bid can know (contract 4).
 
 `{base}/n/TOKEN/rtb/win?id=…&impId=…`: TOKEN contains the family of SSPs that got the bid, and a
-keyed digest of it and the two ids. Signed bids are recorded in the ledger per family, so that two
+keyed digest of the family and the two ids. The ledger records signed bids per family, so that two
 SSPs with the same ids do not share a record, and an SSP's notices count only for its own family's
 bids.
 """
@@ -30,17 +30,17 @@ def family_of(canonical: str) -> bytes:
 
 
 class NoticeSigner:
-    """A signer and verifier of notices; processes with the same secret make the same tokens."""
+    """Signs and verifies notices; processes with the same secret make the same tokens."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = hmac.digest(secret, b"notices", "sha256")
 
     def token(self, family: bytes, auction_id: bytes, imp_id: bytes) -> bytes:
-        """Return the token of the bid that a family got for an impression."""
+        """Return the token for a family's bid on an impression."""
         return urlsafe_b64encode(family + self._digest(family, auction_id, imp_id))
 
     def family(self, token: str, auction_id: bytes, imp_id: bytes) -> bytes | None:
-        """Return the family of a token; None if it is not the token of this bid."""
+        """Return the family that a token names; None if it is not this bid's token."""
         if len(token) != _TOKEN:
             return None
         try:

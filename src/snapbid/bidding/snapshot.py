@@ -24,9 +24,9 @@ CARRY_BATCH: Final = 50  # campaigns carried over before yielding to other tasks
 
 
 class RefusedCampaign(NamedTuple):
-    """A campaign that was refused for want of headroom, until its release.
+    """A campaign refused for lack of headroom, until its release.
 
-    `shards`: shard -> the lowest cost (`cost`) that it refused.
+    `shards`: the lowest cost (`cost`) refused by each shard.
     """
 
     document: CampaignPayload
@@ -36,14 +36,14 @@ class RefusedCampaign(NamedTuple):
 
 @dataclass(slots=True)
 class RankCache:
-    """Values built on first use for one index: templates by rank and creative, limits by rank."""
+    """Values cached for one index: templates by rank and creative, limits by rank."""
 
     templates: dict[int, Template] = field(default_factory=dict)
     limits: dict[int, Limits | None] = field(default_factory=dict)
 
 
 class CatalogSnapshot:
-    """A catalog with its lookups, and the templates of its creatives; `core` is its native part.
+    """A catalog with its lookups and its creatives' templates; `core` is its native part.
 
     Each of the ledger's `shards` has an allowance for every budget. `before`: the snapshot that
     this one replaces; its templates and limits are reused if both have the same base.
@@ -78,7 +78,7 @@ class CatalogSnapshot:
         )
 
     def template(self, rank: int, creative: int, asked: NativeRequest | None = None) -> Template:
-        """Return the template of a creative, built on first use.
+        """Return a creative's template, built on first use.
 
         `asked`: the impression's native request, if it has one.
         """
@@ -99,7 +99,7 @@ class CatalogSnapshot:
         declares: bool,
         asked: NativeRequest | None = None,
     ) -> Template:
-        """Return the template of a creative with its price in the currency of the lookups.
+        """Return a creative's template with its price in the currency of the lookups.
 
         `declares`: include the campaign's declaration under the Digital Services Act.
         """
@@ -179,7 +179,7 @@ class CatalogSnapshot:
         return all(self.is_refused(rank, shard, cost) for shard in range(self.shards))
 
     def reactivate(self, releases: Iterable[tuple[int, int]] | None) -> None:
-        """Let campaigns bid again in the shards that have released them.
+        """Let campaigns bid again in the shards that released them.
 
         `releases`: pairs of number (or ALL, or DAILY) and shard; None means all, in all shards.
         """
@@ -228,7 +228,7 @@ class CatalogSnapshot:
 
 
 def limits_of(document: CampaignPayload, shards: int = 1) -> Limits | None:
-    """Return a campaign's limits; None if it has neither a budget nor caps."""
+    """Return a campaign's limits; None if it has neither budget nor caps."""
     budget, caps = document.budget, document.caps
     if budget.daily_micros is None and budget.total_micros is None and not caps:
         return None

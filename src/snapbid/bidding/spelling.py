@@ -1,7 +1,7 @@
 """Detection of field names in the wrong letter case: `Imp` for `imp`.
 
-JSON names are case-sensitive, so such a field is ignored; the diagnosis points it out to its sender
-(contract 11).
+JSON names are case-sensitive, so such a field is ignored; the diagnosis tells its sender (contract
+11).
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _Fields = dict[str, tuple[str, type[Struct] | None]]  # by lower-case name
 
 
 def misspelt_in(body: bytes, struct: type[Struct]) -> Iterator[str]:
-    """Yield the misspelt paths of a body; none if it is long, or not plain JSON."""
+    """Yield the misspelt paths of a body; none if it is long or not plain JSON."""
     if len(body) > MAX_BODY:
         return
     try:

@@ -1,10 +1,11 @@
 """Consent strings of the Transparency and Consent Framework (contract 3, "Privacy").
 
-A string grants the use of user data if its core consents to purposes 1, 3 and 4. If a vendor id is
-set, it must also consent to that vendor, the publisher must not have restricted it on one of these
-purposes, and it must be among the disclosed vendors if the string lists them (TCF 2.3). Europe's
-string is version 2 (v1 grants nothing); Canada's section 5 of a GPP string is version 1. Only the
-user's own consent counts: neither Europe's legitimate interests nor Canada's implied consent do.
+A string permits the use of user data if its core consents to purposes 1, 3 and 4. If a vendor id is
+set, the string must also consent to that vendor, its publisher must not have restricted the vendor
+on any of these purposes, and the vendor must be among the disclosed ones if the string lists them
+(TCF 2.3). Europe's string is version 2 (v1 permits nothing); Canada's section 5 of a GPP string is
+version 1. Only the user's own consent counts: neither Europe's legitimate interests nor Canada's
+implied consent do.
 
 Standards: IAB Europe TCF, "Consent string and vendor list formats", v2.3; IAB Canada TCF v1 (GPP
 section 5), whose vendors are encoded as in IAB Tech Lab's own library, with a 16-bit MaxVendorId
@@ -39,12 +40,12 @@ class _Framework(Struct, frozen=True):
 
 
 def grants_in_europe(text: str, vendor: int | None) -> bool:
-    """Return whether a TC string grants the use of user data, to the vendor if one is given."""
+    """Return whether a TC string permits the use of user data, by the vendor if one is given."""
     return _grants(text, vendor, _EUROPE)
 
 
 def grants_in_canada(text: str, vendor: int | None) -> bool:
-    """Return whether a GPP string's section 5 grants the same for Canada."""
+    """Return whether section 5 of a GPP string permits the same for Canada."""
     return _grants(text, vendor, _CANADA)
 
 

@@ -3,13 +3,13 @@
 It accepts what real exchanges send if the meaning is plain: numbers as strings, floats for
 integers, booleans as flags, numbers as ids, a single value for a list, several values in one text,
 a list of one for a single value, and "", null and, for a single value, [] as absent. An `ext` that
-is not an object counts as absent, too, and bounds in whole numbers may be fractions. Anything else
-is rejected with the path of the field. So is a number that cannot be parsed, except in
-enumerations, where unknown text is an unknown value (`UNREADABLE` in a list, which may restrict): a
-floor, a size or a privacy flag is never guessed.
+is not an object counts as absent too, and whole-number bounds may be fractions. Anything else is
+rejected with the path of the field. So is a number that cannot be parsed, except in enumerations,
+where unknown text is an unknown value (`UNREADABLE` in a list, which may restrict): a floor, a size
+or a privacy flag is never guessed.
 
-The time taken is bounded: of a list of objects only the entries that are used are converted, and a
-body that takes more than `MAX_STEPS` is rejected. Its values are estimated by its commas.
+The time taken is bounded: only the entries used are converted in a list of objects, and a body that
+takes more than `MAX_STEPS` is rejected. The number of its values is estimated from its commas.
 """
 
 import json
@@ -88,7 +88,7 @@ def _loads(text: str) -> Any:
             nonlocal left
             left -= 1
             if left < 0:
-                raise BadRequest("the body has too many integers to be converted") from None
+                raise BadRequest("the body has too many integers to convert") from None
             if len(digits) <= _MAX_DIGITS:
                 return int(digits)
             return math.copysign(_BEYOND, float(digits[:9]))
@@ -153,7 +153,7 @@ class _Conversion:
     def _count(self, steps: int, path: Path) -> None:
         self._left -= steps
         if self._left < 0:
-            raise BadRequest(f"{path_text(path)}: too much has to be converted in one body")
+            raise BadRequest(f"{path_text(path)}: the body has too many values to convert")
 
     def struct(self, raw: dict[str, Any], struct: type[Struct], path: Path) -> dict[str, Any]:
         shapes, values = _shapes(struct), {}

@@ -8,9 +8,9 @@ IN_TASK: Final[int]
 AT_ONCE: Final[int]
 BEHIND: Final[int]
 MOST_BEHIND: Final[int]
-"""The most queued (BEHIND) requests under way at a time."""
+"""The most queued (BEHIND) requests in progress at a time."""
 SLICE: Final[int]
-"""The most queued requests, and the most tasks, that begin in one iteration of the loop."""
+"""How many queued requests, and how many tasks, may begin in one iteration of the loop."""
 
 @type_check_only
 class GranianWatcher(Protocol):
@@ -30,7 +30,7 @@ class RequestRunner:
 
     AT_ONCE   without a task, which would cost more than most requests themselves, and before all
               other kinds. It may await only futures of the loop and `asyncio.sleep(0)`, which
-              resume it; anything else, such as a time-out, needs a task of its own.
+              resume it; anything else, such as a timeout, must be awaited in a task.
     BEHIND    likewise, but queued behind the others: a flood waits here, in order of arrival.
     IN_TASK   in a task, created by `in_task`.
 
@@ -45,7 +45,7 @@ class RequestRunner:
         in_task: Callable[[GranianWatcher], Coroutine[Any, Any, None]],
     ) -> None: ...
     def schedule(self, watcher: GranianWatcher) -> None:
-        """Schedule a request for the loop's next iteration; may be called by any thread."""
+        """Schedule a request for the loop's next iteration; may be called from any thread."""
 
     def start(self) -> None:
         """Run the scheduled AT_ONCE requests, and queue the others."""

@@ -1,11 +1,11 @@
-"""Publishes releases of refused campaigns to this machine's workers, which reactivate them.
+"""Publish releases of refused campaigns to this machine's workers, which reactivate them.
 
-With several shards it also moves budget to the shards that request a refill (the allocator,
-ledger/budgets/escrow.py), and carries cap updates from notices to the users' shards
+With several shards, also move budget to the shards that request a refill (the allocator,
+ledger/budgets/escrow.py), and deliver cap updates from notices to the users' shards
 (ledger/caps/outbox.py).
 
-It is a thread of the `serve` process, so that it outlives workers. Several machines' threads work
-at once; each refill request of a shard is answered by one of them.
+This is a thread of the `serve` process, so that it outlives workers. The threads of several
+machines work at once; each refill request of a shard is answered by one of them.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class AllocatorThread:
-    """The thread; raises OSError if the workers' file cannot be written."""
+    """The allocator's thread. Raises OSError if the workers' file cannot be written."""
 
     def __init__(self, settings: Settings) -> None:
         assert settings.redis_url is not None

@@ -1,6 +1,6 @@
-"""The ASGI application: routes, answers, and errors to statuses, without a framework.
+"""The ASGI application: routes, answers, and statuses for errors, without a framework.
 
-A bid request finds its handler by one look-up of its path; everything else has a `Route`.
+A bid request finds its handler with one lookup of its path; every other request has a `Route`.
 """
 
 import asyncio
@@ -37,18 +37,18 @@ logger = logging.getLogger(__name__)
 
 
 class Resources(Protocol):
-    """What the application serves from; it opens and closes them."""
+    """What the application serves from, and opens and closes."""
 
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
     async def missing(self) -> list[str]:
-        """Name what keeps the worker from serving; empty when ready."""
+        """Name what keeps the worker from serving; empty when it is ready."""
         ...
 
     def unavailable(self) -> list[str]:
-        """Name the unavailable shards of the ledger; their share of the auctions gets no bid."""
+        """Name the unavailable shards of the ledger, whose auctions get no bid."""
         ...
 
     def unreplicated(self) -> list[str]:
@@ -57,7 +57,7 @@ class Resources(Protocol):
 
     @property
     def bid_endpoints(self) -> Mapping[str, RequestHandler]:
-        """Handlers of POST requests, by path."""
+        """Handlers of POST requests to bid paths, by path."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class Resources(Protocol):
 
 
 class Application:
-    """The application over its resources; `started` runs once its startup is complete."""
+    """The application on its resources; `started` runs once startup is complete."""
 
     def __init__(
         self, resources: Resources, started: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -85,7 +85,7 @@ class Application:
         }
 
     def kind_of(self, path: str) -> int:
-        """Return how requests to this path run: bids at once, notices queue behind them."""
+        """Return how requests to this path run: bids at once, notices queued behind them."""
         if path in self._resources.bid_endpoints or path in HEALTH_PATHS:
             return AT_ONCE
         if path in NOTICE_ROUTES or path.startswith(SIGNED_PREFIX):

@@ -1,4 +1,4 @@
-"""Bid endpoints of the registered SSPs by path, and the answer to an unregistered one."""
+"""Bid endpoints of the registered SSPs by path, and the answer to unregistered ones."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -23,9 +23,9 @@ class BidEndpoints:
     """One endpoint for each SSP of the current snapshot.
 
     `handlers` is updated in place, so that the application need not fetch it again. It holds the
-    SSPs without network or rate limits; requests of the others go through `resolve`. `permits`
-    makes the rate limit of an SSP, by its number. `signs_all`: sign the notices of every SSP, not
-    only of those that have it set.
+    SSPs without network or rate limits; requests of other SSPs go through `resolve`. `permits`
+    makes the rate limiter of an SSP, given its number and limit. `signs_all`: sign the notices of
+    every SSP, not only of those configured for it.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class BidEndpoints:
         self._has_snapshot = True
 
     def resolve(self, path: str) -> Route | None:
-        """Return the route of a bid path that has no handler, or of a method other than POST."""
+        """Return the route of a bid path without a handler, or of a method other than POST."""
         if not path.startswith(BID_PREFIX):
             return None
         guarded = self._guarded.get(path)

@@ -1,4 +1,4 @@
-"""Budgets of the catalog's campaigns, by the campaign number that the ledger uses."""
+"""Budgets of the catalog's campaigns, by their number in the ledger."""
 
 from array import array
 from bisect import bisect_left
@@ -38,7 +38,7 @@ _decoder: Final = msgspec.json.Decoder(_Payload)
 
 
 class BudgetBook:
-    """Finds the budget of a campaign, by its number, in the latest catalog."""
+    """Looks up a campaign's budget in the latest catalog, by campaign number."""
 
     def __init__(self) -> None:
         self._catalog: Catalog | None = None
@@ -48,9 +48,9 @@ class BudgetBook:
         self._terms: dict[int, BudgetTerms] = {}
 
     def take_up(self, catalog: Catalog) -> list[int]:
-        """Switch to a catalog; return the campaigns whose budgets are new or have changed.
+        """Switch to a catalog; return the campaigns with new or changed budgets.
 
-        The first base counts as new; a later base does not, since its changes came in overlays.
+        The first base counts as new; a later one does not, since its changes came in overlays.
         """
         index, base, news = catalog.index, catalog.base, list[int]()
         overlaid = 0 if base is None else base.campaigns
@@ -84,7 +84,7 @@ class BudgetBook:
         return rank
 
     def of(self, number: int, now: float) -> EscrowedBudget | None:
-        """Return a campaign's budget up to now (epoch s); None if it has none or is gone."""
+        """Return a campaign's budget as of now (epoch s); None if it has none or is gone."""
         rank = self._rank(number)
         if self._catalog is None or rank is None:
             return None

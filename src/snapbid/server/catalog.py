@@ -1,4 +1,5 @@
-"""What a worker bids from, as files are replaced: the catalog, and who is in which audience."""
+"""Follows the files that a worker bids from, as they are replaced: the catalog and audience
+members."""
 
 import asyncio
 import logging
@@ -20,9 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 class MemberFollower:
-    """Maps the members at `path` whenever the file has been replaced, and puts them into `book`.
+    """Maps the members at `path` whenever the file is replaced, and puts them into `book`.
 
-    An invalid file is logged once, and the current members stay in force.
+    An invalid file is logged once, and the current members stay in use.
     """
 
     def __init__(self, path: Path, book: MemberBook) -> None:
@@ -32,7 +33,7 @@ class MemberFollower:
         self._seen: Stamp | None = None
 
     async def look(self) -> None:
-        """Use the members of the file, if it has changed."""
+        """Use the members in the file if it has changed."""
         try:
             version = stamp_of(self._path)
             if version in (None, self._seen):
@@ -52,12 +53,12 @@ class MemberFollower:
 
 
 class CatalogFollower:
-    """Maps the catalog at `path` whenever the file has been replaced.
+    """Maps the catalog at `path` whenever the file is replaced.
 
     `build` makes a snapshot of it, given the one that it replaces; `use` puts it into service
-    atomically. An invalid file is logged once, and the current snapshot stays in service. So it
-    does while campaigns depend on persons and `members` have not been published: no one who has
-    excluded themselves may get an advertisement meanwhile.
+    atomically. If the file is invalid, this is logged once and the current snapshot stays in
+    service. It also stays while campaigns depend on persons and `members` have not been published:
+    nobody who has opted out may get an advertisement meanwhile.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Ends connections that occupy a slot of a worker for nothing.
+"""Ends connections that occupy a slot of a worker without using it.
 
 Granian accepts a limited number of connections at a time; the rest wait in the kernel's queue. It
-has a single time-out for idle connections and for incomplete request heads, and exchanges need it
-to be long. So the rest is done here, from the kernel's figures of each connection:
+has a single timeout for both idle connections and incomplete request heads, which exchanges need to
+be long. So the rest is done here, from the kernel's figures for each connection:
 
 - A connection whose request has not been answered within `ANSWER_S` is ended: its head is
   incomplete, or the client does not read the answer. (`http.BodyDeadline` ends incomplete bodies.)
@@ -48,7 +48,8 @@ _INFO: Final = struct.Struct("=B43xI4xI72xQ16xII")  # tcp_info: state, ms since 
 
 
 class Connection(NamedTuple):
-    """A client's connection; `quiet_s` counts from its last answer, else from its start."""
+    """A client's connection; `quiet_s` counts from its last answer, or from its start if it had
+    none."""
 
     fd: int
     peer: Any  # its address
@@ -59,7 +60,7 @@ class Connection(NamedTuple):
 
 
 class ConnectionKeeper:
-    """Ends connections to a TCP port of this process that occupy a slot for nothing."""
+    """Ends connections to a TCP port of this process that occupy a slot without using it."""
 
     def __init__(
         self, port: int, metrics: Metrics, *, most: int, answer_s: float = ANSWER_S
@@ -72,14 +73,14 @@ class ConnectionKeeper:
         self._has_listened = self._is_stopping = False
 
     async def keep(self) -> None:
-        """Inspect the connections again and again, until cancelled."""
+        """Inspect the connections periodically until cancelled."""
         while True:
             is_crowded = await self.look() > self._enough
             hurries = is_crowded or self._is_stopping or not self._has_listened
             await (asyncio.sleep(HURRIED_EVERY_S) if hurries else beat(EVERY_S))
 
     async def look(self) -> int:
-        """End the connections that are due; return how many there were."""
+        """End the connections that are due; return how many were open."""
         now, before, self._asking = monotonic(), self._asking, {}
         connections, holding = [], []
         answer_s = STOPPING_S if self._is_stopping else self._answer_s
@@ -186,7 +187,7 @@ def _socket_of(fd: int) -> socket.socket:
 
 
 def prepare() -> None:
-    """Raise the limit of open files so that `MOST` connections fit, as far as the system allows."""
+    """Raise the limit on open files so that `MOST` connections fit, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * MOST
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,9 +1,9 @@
-"""All that we change in Granian 2.8, through private parts that no other module uses.
+"""All our changes to Granian 2.8, through private parts that no other module uses.
 
-Each change could be one of Granian's own (README.md, "What we change in Granian"):
+Each could become one of Granian's own (README.md, "What we change in Granian"):
 
-- `GranianServer` keeps a worker until its replacement listens, restarts workers that crash however
-  often, and waits for a worker's exit by a pipe that closes with the process.
+- `GranianServer` keeps a worker until its replacement listens, restarts workers however often they
+  crash, and waits for a worker's exit through a pipe that closes with the process.
 - `install` hands a worker's requests to `RequestRunner`, which runs most of them without a task.
 
 `unit/test_granian.py` fails when a release changes what this relies on, and pyproject.toml excludes
@@ -38,8 +38,8 @@ class GranianServer(MPServer):
     """Runs worker processes until SIGTERM or SIGINT.
 
     The `target_loader` given to `serve` is called in each worker with the sending end of a pipe, to
-    which the worker writes once it listens. `respawn_interval`: how long a replacement may take to
-    do so (s).
+    which the worker writes once it listens. `respawn_interval`: how long a replacement may take
+    (s).
     """
 
     def signal_handler_interrupt(self, *_: object) -> None:
@@ -159,7 +159,7 @@ AsgiApplication: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any
 
 
 def install(application: AsgiApplication, kind_of: Callable[[str], int]) -> None:
-    """Make the server that is about to run this application in this process use the runner.
+    """Make the server about to run this application in this process use the runner.
 
     `kind_of` maps a path to how its requests run (`RequestRunner`).
     """

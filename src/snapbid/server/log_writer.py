@@ -1,4 +1,4 @@
-"""The auction log's writer, kept running beside the workers (`python -m snapbid.auctionlog`)."""
+"""The auction log's writer process, run beside the workers (`python -m snapbid.auctionlog`)."""
 
 import os
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ def problem_of(directory: Path) -> str | None:
 
 
 def writer_of(directory: Path, rotate_s: int) -> ChildProcess:
-    """Return the writer of a directory; `rotate_s` is how long rows may wait."""
+    """Return the writer process for a directory; `rotate_s`: how long rows may wait."""
     return ChildProcess(
         "auction log writer", "snapbid.auctionlog", str(directory), str(rotate_s), stop_s=STOP_S
     )

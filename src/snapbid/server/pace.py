@@ -13,10 +13,10 @@ QUIET_PER_STEP: Final = 64
 class Pace:
     """Starts a limited number of requests in each step; the others queue.
 
-    The limit is low while bids come, which the caller signals by setting `bidding`, and higher
-    when none have come for a while: a request that queues costs a worker more than one that does
-    not. None is refused: a client that waits for an answer sends nothing more on its connection,
-    so a flood slows itself down.
+    The limit is low while bid requests arrive, which the caller signals by setting `bidding`, and
+    higher when there have been none for a while, since a queued request costs a worker more than
+    one started at once. None is refused: a client waiting for an answer sends nothing more on its
+    connection, so a flood slows itself down.
     """
 
     def __init__(self) -> None:

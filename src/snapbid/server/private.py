@@ -1,6 +1,6 @@
-"""Protects the files of a serving process, and its memory when it crashes.
+"""Protects a serving process' files, and its memory in a crash.
 
-All its children inherit the limits and the umask: workers, the drain, the embedded stores.
+All its children (workers, drain, embedded stores) inherit the limits and the umask.
 """
 
 import os

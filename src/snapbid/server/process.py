@@ -1,4 +1,4 @@
-"""A worker process: Granian's entry point, the report that it listens, and its end."""
+"""A worker process: Granian's entry point, the signal that it listens, and its shutdown."""
 
 import asyncio
 import ctypes

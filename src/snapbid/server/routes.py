@@ -10,10 +10,10 @@ Handler: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
 
 
 class Route(NamedTuple):
-    """A handler and how to call it; `name` is the label `route` of its metric.
+    """A handler and how to call it; `name` is the label `route` in its metrics.
 
-    Methods other than `methods` get a 405; if it is empty, the handler checks the method itself.
-    `paced` requests may queue, so that a flood of them leaves time for bids.
+    Methods other than `methods` get a 405; if `methods` is empty, the handler checks the method
+    itself. `paced` requests may queue, so that a flood of them leaves time for bids.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Route(NamedTuple):
 
 
 Resolver: TypeAlias = Callable[[str], Route | None]
-"""Returns the route of a path with parameters, None for paths that are not the room's."""
+"""Returns the route of a path with parameters; None for paths of other rooms."""
 
 
 async def not_found(_scope: Scope, receive: Receive) -> Answer:
@@ -35,7 +35,7 @@ UNKNOWN: Final = Route("other", not_found, methods=())
 
 
 class Routes:
-    """The table of fixed paths, and the resolvers, tried in order."""
+    """The table of fixed paths and the resolvers, which are tried in order."""
 
     def __init__(self, fixed: Mapping[str, Route], resolvers: Sequence[Resolver] = ()) -> None:
         self._fixed = fixed

@@ -1,7 +1,7 @@
-"""`snapbid serve`: the process that starts the HTTP workers and keeps their catalog.
+"""`snapbid serve`: the process that starts the HTTP workers and publishes their catalog.
 
-Its main thread supervises Granian's workers, which serve partners; one thread publishes the
-catalog, one serves the private port, one allocates budgets and reactivates campaigns.
+Its main thread supervises Granian's workers, which serve partners. One thread publishes the
+catalog, one serves the private port, and one allocates budgets and reactivates campaigns.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class ServeError(RuntimeError):
 
 
 class PortError(ServeError):
-    """A port cannot be listened on."""
+    """The server cannot listen on a port."""
 
     status = 1
 
@@ -62,7 +62,7 @@ class PortError(ServeError):
 def serve(settings: ServingSettings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status.
 
-    SIGHUP replaces the workers, one by one.
+    SIGHUP replaces the workers one by one.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until workers run
     log_to_stderr()

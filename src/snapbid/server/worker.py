@@ -61,7 +61,7 @@ SETTLE_POLL_S: Final = 0.01
 
 
 class Worker:
-    """The resources of one worker process; implements `server.app.Resources`."""
+    """The resources of a worker process; implements `server.app.Resources`."""
 
     count: Callable[[str, int], None]
 

@@ -51,4 +51,4 @@ def _faults(sample: Sample) -> Iterator[str]:
         if native is not None and NATIVE_REQUESTS.read(native.request, native.ver) is None:
             yield f"imp[].native.request{fault_of(native.request)}"
     for path in misspelt_in(sample.body, BidRequest):
-        yield f"{path}: is not read, since its name is written in other letters"
+        yield f"{path}: is not read: its name is in the wrong letter case"

@@ -81,7 +81,7 @@ def _notice() -> dict[str, Problem]:
         "bad_request": BadRequest("impId: is required and may not be empty"),
         "method_not_allowed": MethodNotAllowed("GET, HEAD"),
         "internal": Problem(_INTERNAL),
-        "unavailable": Unavailable("the notice cannot be stored at the moment"),
+        "unavailable": Unavailable("the notice cannot be stored at present"),
     }
 
 
