@@ -296,7 +296,7 @@ def test_units_name_no_program_that_they_do_not_see(place: str, tmp_path: Path) 
     folder = tmp_path / "units"
     status, said = export("systemd", "--program", f"{place}/bin/snapbid", "--output", str(folder))
     assert (status, said.count("\n"), folder.exists()) == (1, 1, False)
-    assert "which the units do not see" in said
+    assert "which is hidden from the units" in said
     assert "--program" in said
 
 

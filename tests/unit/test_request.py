@@ -166,7 +166,10 @@ def test_an_id_of_5000_digits_is_refused() -> None:
         (b"[" * 100_000, "the body has more than 65,536 values"),
         (b'{"id":"a","imp":[{"id":"1"}],"tmax":""}x', "the body is not JSON"),
         (b'{"id":"a","imp":[{"id":"1"}],"tmax":"","x":NaN}', "the body is not JSON"),
-        (b'{"id":"a","tmax":"","imp":[{"id":"\\ud800"}]}', "imp[0].id: holds half of a surrogate"),
+        (
+            b'{"id":"a","tmax":"","imp":[{"id":"\\ud800"}]}',
+            "imp[0].id: contains half of a surrogate",
+        ),
     ],
 )
 def test_refusals_of_the_body(body: bytes, detail: str) -> None:

@@ -317,9 +317,9 @@ def _check_price(
         if deal is None:
             return BrokenRule("deal", f"{bid.dealid!r} is not offered")
         if deal.seats and seat not in deal.seats:
-            return BrokenRule("deal", f"seat {seat!r} is not admitted to {bid.dealid!r}")
+            return BrokenRule("deal", f"seat {seat!r} is not allowed on {bid.dealid!r}")
         if deal.domains and not any(_within(domain, deal.domains) for domain in bid.adomain):
-            return BrokenRule("deal", f"{bid.adomain} are not admitted to {bid.dealid!r}")
+            return BrokenRule("deal", f"{bid.adomain} are not allowed on {bid.dealid!r}")
         floor = deal.floor_micros
         if bid.mtype in imp_limits.by_duration:
             by_duration = by_duration + deal.by_duration

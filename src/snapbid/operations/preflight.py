@@ -1,6 +1,6 @@
-"""Checks at start, and then every minute, that the stores are durable and belong together.
+"""Checks at start, and every minute from then on, that the stores are durable and belong together.
 
-A store that does not answer is skipped: whoever needs it logs that, and waits for it.
+A store that does not answer is skipped: its users log that, and wait for it.
 """
 
 import asyncio
@@ -44,13 +44,13 @@ logger = logging.getLogger(__name__)
 
 
 class VolatileStoreError(RuntimeError):
-    """A store may lose what it acknowledges, or is another's; one line per reason."""
+    """A store may lose what it acknowledges, or the stores do not match; one line per reason."""
 
     status = 2  # exit status of the process
 
 
 async def examine(settings: StoreSettings) -> dict[StoreName, list[Risk]]:
-    """Return the risks of both stores, leaving out one that does not answer."""
+    """Return the risks of both stores, leaving out a store that does not answer."""
     redis, warehouse = await asyncio.gather(
         _of_redis(settings), _of_warehouse(settings.database_url)
     )
@@ -94,7 +94,7 @@ async def _check_risks(settings: StoreSettings, log: RiskLog) -> None:
 
 
 async def watch(settings: StoreSettings, log: RiskLog) -> None:
-    """Check and log again every minute, forever."""
+    """Repeat the check every minute, forever."""
     while True:
         await asyncio.sleep(EVERY_S)
         for store, risks in (await examine(settings)).items():
@@ -140,12 +140,12 @@ async def _note_ledger(settings: StoreSettings) -> int:
 
 
 async def find_shards(settings: Settings) -> int | None:
-    """Return the ledger's number of shards, or that of one that is yet to be made.
+    """Return the ledger's number of shards, or the number that a new ledger would get.
 
     It is kept in the ledger and in the warehouse, and so in the published catalog. A new ledger has
-    one shard a primary, and no fewer than the one before it, unless SNAPBID_LEDGER_SHARDS says
-    otherwise. None if nobody who knows answers. Raises VolatileStoreError if the setting differs
-    from the ledger.
+    one shard per primary, and no fewer than its predecessor, unless SNAPBID_LEDGER_SHARDS says
+    otherwise. None if no store that knows it answers. Raises VolatileStoreError if the setting
+    differs from the ledger.
     """
     recorded, primaries = await _count_in_redis(settings)
     own = settings.ledger_shards
@@ -213,7 +213,7 @@ async def check_ledger(settings: StoreSettings) -> None:
 async def fetch_ledger_risks(settings: StoreSettings) -> list[Risk]:
     """Return the risk that the ledger does not belong to the warehouse, if both answer.
 
-    It must last as long as a drain may need to take over a new ledger.
+    It must last for as long as a drain may need to take over a new ledger.
     """
     until = monotonic() + PATIENCE_S
     while (risks := await _of_ledger(settings)) and monotonic() < until:
@@ -262,14 +262,14 @@ class Ledger(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """The problem of a ledger, "" if there is none; and whether it may be taken over as new."""
+    """The problem of a ledger, "" if there is none, and whether it may be taken over as new."""
 
     problem: str
     is_new: bool = False
 
 
 def judge(ledger: Ledger, own: Sequence[str], former: set[int]) -> Finding:
-    """Compare a ledger with the warehouse's own; `former` are the shards known to the warehouse."""
+    """Compare a ledger with the warehouse's own. `former`: the shards known to the warehouse."""
     count = len(ledger.epochs)
     if ledger.shards not in (0, count):
         return Finding(_differing(count, ledger.shards))
@@ -297,8 +297,8 @@ def _differing(shards: int | None, known: int) -> str:
 async def find_ledger(connection: asyncpg.Connection, redis: Redis, shards: int) -> Finding:
     """Check whether the ledger may be used, without changing it.
 
-    One that belongs to another warehouse or is closed gives no finding: its users handle it
-    (ledger/bids/shard.py, fence.py). Raises what the stores raise.
+    A ledger that belongs to another warehouse or is closed gives no finding: its users handle that
+    (ledger/bids/shard.py, fence.py). Raises the errors of the stores.
     """
 
     async def look(number: int) -> list[str]:

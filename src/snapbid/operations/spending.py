@@ -1,7 +1,7 @@
 """The current spend and holds of campaigns, for operators.
 
 Only campaigns with a budget are listed. A document that cannot be parsed, such as one written by
-SQL, counts as one without a budget.
+SQL, counts as having no budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from snapbid.warehouse.campaigns import StoredCampaign
 class Spending(msgspec.Struct, frozen=True):
     """One campaign's money in USD; days are UTC, None means unlimited.
 
-    `allowed_today` is what pacing allows up to now. The remaining amounts subtract spend and holds.
+    `allowed_today`: what pacing allows so far. The remaining amounts are net of spend and holds.
     """
 
     id: str
@@ -43,7 +43,7 @@ class Spending(msgspec.Struct, frozen=True):
 
 
 class SpendingReport(NamedTuple):
-    """Spending by campaign; `unavailable`: shards whose part is missing or the last known."""
+    """Spending by campaign. `unavailable`: shards whose part is missing or as last known."""
 
     campaigns: dict[str, Spending]
     unavailable: list[int]

@@ -60,7 +60,7 @@ async def set_shard(connection: asyncpg.Connection, shard: int, epoch: str) -> N
 
 
 async def former(connection: asyncpg.Connection, epochs: Sequence[str]) -> set[int]:
-    """Fetch the shards whose data set, of `epochs`, the warehouse has absorbed, its own included."""
+    """Fetch the shards whose data sets (`epochs`) the warehouse has absorbed, its own included."""
     rows = await connection.fetch(
         "select shard from drain_fence"
         " join unnest($1::text[]) with ordinality as l (epoch, position) using (epoch)"

@@ -1,7 +1,7 @@
 """Compares the clocks of this machine, the stores and the drains.
 
-Budgets, holds and days follow the clock of Redis, events that of the drain; the majority decides
-which clock is wrong.
+Budgets, holds and days follow the clock of Redis, events the drain's; the majority decides which
+clock is wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,8 @@ class ClockDifference(NamedTuple):
 
 
 class ClockWatch:
-    """Reports differences that last STEADY_S, since the clocks are not read at the same moment."""
+    """Reports differences that last for STEADY_S, since the clocks are not read at the same
+    moment."""
 
     def __init__(self) -> None:
         self._since: tuple[float, frozenset[tuple[str, ...]]] = (0.0, frozenset())
@@ -56,7 +57,7 @@ def _listed(names: Sequence[str]) -> str:
 def find_differences(own: Mapping[str, OwnClock]) -> list[ClockDifference]:
     """Return the clocks that differ by at least LIMIT_S; `own` compares this machine's to each.
 
-    Clocks that agree form a group; the largest group is right, on a tie the one with Redis.
+    Clocks that agree form a group; the largest group is right, or the one with Redis if two tie.
     """
     shown = {OWN: 0.0} | {
         name: -clock.ahead_s if abs(clock.ahead_s) - clock.doubt_s >= LIMIT_S else 0.0

@@ -53,7 +53,7 @@ class CountWindow:
     def quantiles(
         self, name: str, fractions: Sequence[float], **labels: str
     ) -> list[float | None] | None:
-        """Return quantiles of a histogram, None for those beyond the last bound.
+        """Return quantiles of a histogram; None for those beyond the last bound.
 
         Returns None instead of a list if nothing was counted.
         """
@@ -99,7 +99,7 @@ class CountHistory:
         self._last = (at, counts)
 
     def window(self) -> CountWindow | None:
-        """Return the growth over the last minute at most; None before the second sample."""
+        """Return the growth over at most the last minute; None before the second sample."""
         last, kept = self._last, list(self._kept)
         if last is None or not kept or last[0] <= kept[0][0]:
             return None

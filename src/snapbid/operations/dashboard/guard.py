@@ -1,7 +1,7 @@
 """Warns before an SSP throttles this bidder for late or failed answers.
 
 Exchanges send less to a bidder that times out or fails, some from a share of 15% on. The guard
-warns at 5% and 10%, over the last minute or the last 15. It counts this machine's answers.
+warns at 5% and 10%, over the last minute or the last 15. It counts this machine's answers only.
 """
 
 from collections import defaultdict, deque
@@ -33,7 +33,7 @@ class Answers(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share that was late or failed; 0 for too few requests."""
+        """The share that was late or failed; 0 if there were too few requests."""
         return (self.late + self.failed) / self.requests if self.requests >= FEW else 0.0
 
 
@@ -50,7 +50,7 @@ class SspStanding(NamedTuple):
 
 
 class Guard:
-    """The last 15 minutes. Written by one thread, read by others."""
+    """Watches SSPs' answers over the last 15 minutes. Written by one thread, read by others."""
 
     def __init__(self) -> None:
         length = int(max(WINDOWS.values()) / KEEP_EVERY_S) + 2

@@ -1,4 +1,4 @@
-"""Figures from Redis, of all machines: SSPs' traffic, and the backlog of the drain.
+"""Figures from Redis, for all machines: SSPs' traffic, and the backlog of the drain.
 
 No call takes Redis more than a fraction of a millisecond: counts are read by name, never a whole
 day. Figures of unavailable shards are missing, or the last known ones.
@@ -27,7 +27,7 @@ SILENT_MS: Final = 10_000  # without a heartbeat, of which there are four a seco
 class Standing(NamedTuple):
     """The warehouse that owns a shard ("": unknown), and whether budgeted campaigns may bid.
 
-    `is_unreplicated`: writes are acknowledged without the replica that there should be.
+    `is_unreplicated`: writes are acknowledged without the required replica.
     """
 
     warehouse: str
@@ -42,9 +42,9 @@ def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
 
 
 class SilentProcesses(NamedTuple):
-    """Processes without a heartbeat that may have notices on disk: holds wait for them.
+    """Processes without a heartbeat that may have notices on disk; holds wait for them.
 
-    `left_s`: how long holds still wait, by a clock that stops while nobody uses Redis.
+    `left_s`: how much longer holds wait, by a clock that stops while nobody uses Redis.
     """
 
     processes: int
@@ -54,8 +54,8 @@ class SilentProcesses(NamedTuple):
 class Backlog(NamedTuple):
     """`counters` and stream `entries` that the drain has yet to carry, and their age (s).
 
-    `behind_s` is None if no drain has ever finished a round; a shard is None if it is unavailable.
-    `entries` counts all streams that answer, also those left from a ledger with more shards.
+    `behind_s`: None if no drain has ever finished a round; a shard is None if it is unavailable.
+    `entries` counts all streams that answer, including leftovers of a ledger with more shards.
     """
 
     counters: int
@@ -77,7 +77,8 @@ class Backlog(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """An SSP's answers with bids, wins, sum of their CPM in micro-USD, and impressions."""
+    """An SSP's answers with bids, its wins, the sum of their CPMs in micro-USD, and its
+    impressions."""
 
     bids: int
     wins: int
@@ -170,7 +171,7 @@ def _standing(state: Sequence[bytes | None], is_unreplicated: bool) -> Standing:
 async def traffic(
     redis: Redis, shard: int, day: datetime.date, numbers: Sequence[int]
 ) -> dict[int, Traffic]:
-    """Return a shard's counters of SSPs on a day, by number. Raises RedisError."""
+    """Return a shard's counters of SSPs for a day, by number. Raises RedisError."""
     totals: dict[int, Traffic] = dict.fromkeys(numbers, NOTHING)
     keys = ShardKeys(shard)
     segments = await fetch_segments(redis, keys)
@@ -228,7 +229,7 @@ def _sum(shards: Iterable[Mapping[int, Traffic]], number: int) -> Traffic:
 
 
 class RunningTotals:
-    """Turns daily counters into totals that only grow, from the first call on."""
+    """Turns daily counters into totals that only grow, starting with the first call."""
 
     def __init__(self) -> None:
         self._previous: dict[tuple[datetime.date, int], Traffic] | None = None

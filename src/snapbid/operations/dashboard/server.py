@@ -1,4 +1,4 @@
-"""The private port over HTTP: `/metrics`, `/ops` and what belongs to it, read only.
+"""The private port over HTTP: `/metrics`, `/ops` and its parts, read only.
 
 Bound to a loopback address, it answers only requests whose `Host` is a loopback name, against DNS
 rebinding by web pages. If there is a token, requests must carry it as `Bearer` or as the password
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class OpsServer(ThreadingHTTPServer):
-    """Serves the snapshot of a watch to clients with the token; None: to all on this machine.
+    """Serves a watch's snapshot to clients with the token; if that is None, to all on this machine.
 
     Raises OSError if the port is taken, and ValueError if the address requires a token.
     """
@@ -136,7 +136,7 @@ class OpsServer(ThreadingHTTPServer):
         }
 
     def server_bind(self) -> None:
-        """Bind without the base class's look-up of the host name, which may be slow."""
+        """Bind without the base class' lookup of the host name, which may be slow."""
         socketserver.TCPServer.server_bind(self)
 
     def start(self) -> None:

@@ -18,7 +18,7 @@ from snapbid.metrics.keys import parse_key
 from snapbid.operations.dashboard.counts import BIDS, EVENTS, NOTICES, WHOLE, Counts, quantile
 
 SPANS: Final = {"5 minutes": (2.0, 150), "hour": (30.0, 120), "day": (600.0, 144)}
-"""By name: seconds between two marks, and how many are kept besides the first."""
+"""Seconds between two marks, and how many are kept besides the first, by name."""
 SAVED: Final = ("hour", "day")
 FILE: Final = "trends"
 REQUESTS: Final = "snapbid_http_requests_total"
@@ -26,7 +26,7 @@ SLACK: Final = 0.9  # share of the interval between marks, since samples are not
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """Counters at a moment (epoch s); `buckets` are the histogram's, by upper bound."""
+    """Counter values at a moment (epoch s); `buckets`: the histogram's, by upper bound."""
 
     at: float
     requests: int
@@ -38,7 +38,7 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TrendPoint(NamedTuple):
-    """Age (s); requests, bids and 5xx a second, and p50 and p99 (s), since the mark before."""
+    """Age (s); requests, bids and 5xx per second, and p50 and p99 (s), since the previous mark."""
 
     age: float
     requests: float
@@ -59,7 +59,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class Trends:
-    """The marks of each span; one thread writes, others read. `folder` has the counters."""
+    """The marks of each span; written by one thread, read by others. `folder` has the counters."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE

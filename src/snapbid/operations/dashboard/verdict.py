@@ -1,6 +1,6 @@
-"""The verdict on whether this server bids: since when, the causes of a problem, and their remedies.
+"""The verdict on whether this server bids: since when, the causes of problems, and their remedies.
 
-It is judged from the figures of the private port. Each cause keeps the time it was first seen.
+It is judged from the figures of the private port. Each cause keeps the time when it was first seen.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,8 +53,9 @@ class Cause(Struct, frozen=True):
 
 
 class ServingVerdict(Struct, frozen=True):
-    """The state since a moment (epoch s), and its causes: worst and oldest first, and what drains
-    say last, which follows from the others.
+    """The state since a moment (epoch s) and its causes, worst and oldest first.
+
+    Causes reported by drains come last, since they follow from the others.
     """
 
     state: State
@@ -64,7 +65,7 @@ class ServingVerdict(Struct, frozen=True):
 
 
 class Judge:
-    """Judges repeatedly, and remembers since when each cause has lasted."""
+    """Judges repeatedly, remembering since when each cause has lasted."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
@@ -208,7 +209,7 @@ def _of_ledger(snapshot: OpsSnapshot) -> Iterator[Cause]:
         yield Cause(
             "unreplicated",
             False,
-            f"{names(backlog.unreplicated)} of the ledger: no replica for {GRACE_S:.0f} s or more,"
+            f"{names(backlog.unreplicated)} of the ledger: no replica for at least {GRACE_S:.0f} s,"
             " so writes are acknowledged without one, and lost if the primary is",
             "start the node that failed, or add a replica (redis-cli --cluster check); writes wait"
             " for it by themselves",

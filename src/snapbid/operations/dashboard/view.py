@@ -1,8 +1,8 @@
 """The figures of the operator's page as one JSON document (`/ops/data`).
 
 Shares are 0 to 1, times in seconds, money in USD; null is unknown. Rates and shares cover the last
-minute unless the name says otherwise. The ledger's figures cover all machines, the workers' this
-one.
+minute unless the name says otherwise. The ledger's figures cover all machines, the workers' figures
+only this one.
 """
 
 import platform
@@ -54,7 +54,7 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "no_media": ("no impression asks for a readable banner, video, native or audio", SENDER),
     "taken": (
         "another SSP has a bid on an auction and impression with the same ids",
-        "ids are not unique, or somebody tries to take over auctions: ask the SSP",
+        "ids are not unique, or somebody is trying to take over auctions: ask the SSP",
     ),
     "long_id": ("the id is over 512 bytes, which notices could not carry", SENDER),
     "cut_short": (
@@ -75,7 +75,7 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "internal": ("an error of ours", "check the log of serve"),
 }
-"""By outcome: what it means, and what to do."""
+"""What each outcome means, and what to do."""
 
 STATES: Final[dict[str, str]] = {
     "open": "Its budget allows bids. Where it does not bid, its targeting, caps or creatives "
@@ -85,7 +85,7 @@ STATES: Final[dict[str, str]] = {
     "spent": "Its budget has less headroom than one bid: a daily budget bids again tomorrow (UTC), "
     "a total budget after an import that raises it",
 }
-"""By state of a campaign's budget: what it means, and when that changes."""
+"""What each state of a campaign's budget means, and when it changes."""
 
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
@@ -103,7 +103,7 @@ class Latency(Struct):
 
 
 class SspRow(Struct):
-    """An SSP; `outcomes` counts requests by outcome, today's figures come from the ledger.
+    """An SSP; `outcomes` counts requests by outcome; today's figures come from the ledger.
 
     `unanswered`: the share that was late or failed, over the last minute and the last 15; `guard`:
     1 or 2 if that approaches the share at which exchanges throttle.
@@ -132,7 +132,7 @@ class BudgetRow(Struct):
 
 
 class UnlimitedRow(Struct):
-    """A campaign without a budget, and its figures of today from the warehouse."""
+    """A campaign without a budget, and today's figures from the warehouse."""
 
     campaign: str
     status: str
@@ -143,7 +143,7 @@ class UnlimitedRow(Struct):
 
 
 class ConversionRow(Struct):
-    """What the clicks of a campaign brought in today; money in USD."""
+    """What a campaign's clicks brought in today; money in USD."""
 
     campaign: str
     conversions: int
@@ -154,7 +154,7 @@ class ConversionRow(Struct):
 
 
 class SuspensionRow(Struct):
-    """A creative suspended at an SSP `until` (epoch s), with the reason of its last loss."""
+    """A creative suspended at an SSP `until` a time (epoch s), with the reason of its last loss."""
 
     campaign: str
     creative: str

@@ -69,9 +69,9 @@ class OpsPaths(NamedTuple):
 
 
 class Publications(Protocol):
-    """When the catalog was published and checked (epoch s); None if not yet.
+    """When the catalog was last published and checked (epoch s); None if it was not yet.
 
-    `bases`: number of bases by source.
+    `bases`: how many bases came from each source.
     """
 
     @property
@@ -85,7 +85,7 @@ class Publications(Protocol):
 
 
 class WarehouseFacts(NamedTuple):
-    """SSPs by the ledger's number, and campaigns with budgets, as last read."""
+    """SSPs by their number in the ledger, and campaigns with budgets, as last read."""
 
     ssps: dict[int, str]
     budgeted: watching.Budgeted

@@ -1,1 +1,1 @@
-"""Explains the answer to a request, with the code that makes the live decision."""
+"""Explains the answer to a request with the code that makes the live decision."""

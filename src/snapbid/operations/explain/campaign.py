@@ -1,7 +1,8 @@
-"""Checks one campaign against one impression: each rule, what the campaign asks, whether it holds.
+"""Checks one campaign against one impression: each rule, what the campaign requires, and the
+result.
 
 The matcher names the first rule that refuses. That rule is then removed from the campaign or the
-request and the matcher runs again, until nothing refuses; so every verdict comes from the live
+request and the matcher runs again, until nothing refuses, so every verdict comes from the live
 code. Budgets and caps are not checked here.
 """
 
@@ -36,7 +37,7 @@ _FITTING: Final = (Creative("fits", "native", native=NativeAd(NativeLink("x"), t
 def examine(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> list[RuleCheck]:
-    """Check every rule that the campaign or the request sets, in the order of the contract."""
+    """Check every rule set by the campaign or the request, in the order of the contract."""
     refused = dict(_refusals(campaign, request, imp, situation))
     search = Search(index_of(campaign), request, situation)
     search.impression(imp)

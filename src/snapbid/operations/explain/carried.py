@@ -54,7 +54,7 @@ def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
 
 
 def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
-    """Return why no user is recognised; call it only if none is."""
+    """Return why no user is recognised; only call it if none is."""
     device = request.device or Device()
     if why_withheld:
         return "user data is withheld"

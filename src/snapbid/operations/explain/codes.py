@@ -1,7 +1,6 @@
 """OpenRTB's codes for no bid (2.6, 5.24; AdCOM 1.0) and for a lost bid (2.5, 5.25), for those of
-our rules that have an equivalent. Most targeting has none, nor have durations, bit rates, delivery,
-skipping and APIs.
-"""
+our rules that have an equivalent. Most targeting has none; neither do durations, bit rates,
+delivery, skipping and APIs."""
 
 from typing import Final, Literal
 
@@ -24,7 +23,7 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class RuleCheck(msgspec.Struct, frozen=True):
-    """One rule; `asks` is the campaign's side of it, `carries` the request's."""
+    """One rule; `asks`: the campaign's side of it; `carries`: the request's."""
 
     rule: str
     asks: str
@@ -99,7 +98,7 @@ CREATIVE: Final = {
 
 
 def code_of(refusal: Refusal, dimension: str | None) -> Code | None:
-    """Return the code of a matcher's refusal, if there is one."""
+    """Return the code for a matcher's refusal, if there is one."""
     if refusal == Refusal.REFUSED_TARGETING and dimension is not None:
         return _DIMENSIONS.get(dimension)
     return _REFUSALS.get(refusal)

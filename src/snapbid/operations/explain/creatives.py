@@ -1,6 +1,6 @@
 """Finds which creatives of a campaign fit an impression, and why the others do not.
 
-As in `campaign.py`, each verdict is the matcher's, on one creative and one kind of limit.
+As in `campaign.py`, each verdict is the matcher's, for one creative and one kind of limit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +30,7 @@ def causes(
     creative: Creative, request: BidRequest, imp: Imp, situation: Situation, price_micros: int
 ) -> list[str]:
     """Return what keeps a creative from an impression at a price (CPM), apart from the campaign's
-    other rules; empty if it fits.
-    """
+    other rules; empty if it fits."""
     plain = BidRequest(id=request.id)
     speaking = _replace(plain, wlang=request.wlang, wlangb=request.wlangb)
     bare = Campaign(id="c", advertiser="c", cpm_micros=ANY_PRICE, creatives=(creative,))
@@ -72,7 +71,7 @@ def creative_rows(
     imp: Imp,
     suspensions: Mapping[str, CreativeSuspension],
 ) -> Iterator[RuleCheck]:
-    """Yield a single row if some creative fits, else a row for each reason.
+    """Yield a single row if any creative fits, otherwise a row for each reason.
 
     `suspensions`: creatives suspended at the SSP, by id.
     """
@@ -108,7 +107,8 @@ def duration_rows(
     imp: Imp,
     situation: Situation,
 ) -> Iterator[RuleCheck]:
-    """Yield a row if a deal sets prices by duration: whether a fitting creative meets one."""
+    """If a deal sets prices by duration, yield a row: whether a fitting creative meets one of
+    them."""
     offered = [deal for deal, _ in offered_deals(campaign, imp, situation)]
     timed = [f"{deal.id}: {asks}" for deal in offered if (asks := words.by_duration(deal))]
     if not timed or not fitting:
@@ -142,6 +142,6 @@ def wanted_deals(campaign: Campaign) -> tuple[str | int, ...]:
 
 
 def offered_deals(campaign: Campaign, imp: Imp, situation: Situation) -> list[tuple[Deal, int]]:
-    """Return the campaign's deals that the impression offers, with their floors."""
+    """Return those of the campaign's deals that the impression offers, with their floors."""
     own = {str(id) for id in wanted_deals(campaign)}
     return [entry for entry in deals_of(imp, situation.lookups) if str(entry[0].id) in own]

@@ -1,4 +1,5 @@
-"""Refused campaigns, grouped by the rule that refused them, with both sides of it in words."""
+"""Refused campaigns, grouped by the rule that refused them, with both sides of the rule in
+words."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,7 +29,7 @@ _LIMITS = {CAPPED, CAPS_UNAVAILABLE, PACED, SPENT, UNCONFIRMED}
 
 
 class Group(msgspec.Struct, frozen=True):
-    """`count` campaigns refused by the same rule; `campaigns` names the first of them.
+    """`count` campaigns refused by the same rule; `campaigns` names the first few.
 
     `limited`: refused by budget or caps, not because of the request.
     """
@@ -53,8 +54,8 @@ class _GroupTally(msgspec.Struct):
 class Groups:
     """Collects the campaigns (by rank, highest price first) that may not bid on an impression.
 
-    `floor` is in micro-USD; `deals` come with their floors; `opened` is the search for the
-    impression with open deals; `rivals` are the advertisers that have other impressions of its pod.
+    `floor`: in micro-USD; `deals`: with their floors; `opened`: the search for the impression with
+    open deals; `rivals`: the advertisers of the other impressions in its pod.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Groups:
     def described(
         self, request: BidRequest, has: Carried, campaigns: Mapping[str, Campaign]
     ) -> list[Group]:
-        """Return the groups, largest first; `campaigns` are the documents of the samples."""
+        """Return the groups, largest first; `campaigns`: the documents of the samples."""
         groups = []
         for label, group in self._found.items():
             ids = [self._ids[rank] for rank in group.ranks]

@@ -1,7 +1,7 @@
 """Explains one request over all campaigns: who wins each impression, and why the others do not.
 
 The request is decoded, its features are read and the index is searched as for a bid; the ledger
-tells which of the campaigns found have headroom and are within their caps. For every other campaign
+says which of the campaigns found have headroom and are within their caps. For every other campaign
 the matcher's own `Query.explain` names the first rule that refuses it.
 """
 
@@ -60,7 +60,7 @@ class Offer(msgspec.Struct, frozen=True):
 class Impression(msgspec.Struct, frozen=True):
     """An impression: of all `campaigns`, `eligible` could bid and the others are `refused`.
 
-    `quantity`: how many impressions it stands for, by which the cost of a win is multiplied.
+    `quantity`: how many impressions this one stands for; the cost of a win is multiplied by it.
     """
 
     id: str
@@ -77,12 +77,12 @@ class Impression(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request, and its reasons; `withheld` says why user data was not used,
-    `currency` is that of the bids (prices here are in USD).
+    """The answer to a request, and its reasons.
 
+    `withheld`: why user data was not used; `currency`: of the bids (prices here are in USD).
     `campaigns_from`: the warehouse, or a server's catalog of the same revision. `unread`: campaigns
-    of the warehouse that cannot bid because their documents are invalid. `unavailable`: shards of
-    the ledger; auctions there get no bid.
+    in the warehouse that cannot bid because their documents are invalid. `unavailable`: shards of
+    the ledger whose auctions get no bid.
     """
 
     ssp: str
@@ -159,7 +159,7 @@ async def explain(
 ) -> Explanation:
     """Explain every impression: its winner, and the refused campaigns by rule.
 
-    `cpu_ms`: the processor time that a live request may take. Fills in the situation's `rivals`.
+    `cpu_ms`: the processor time allowed for a live request. Fills in the situation's `rivals`.
     """
     request, situation, left_out = of
     ssp, canonical, now_ms, lookups, why, _, rivals, _ = situation

@@ -1,4 +1,4 @@
-"""The live search for explanations, which use it only through this module."""
+"""The live search for explanations, which use it through this module only."""
 
 from collections.abc import Mapping
 from math import inf
@@ -20,8 +20,8 @@ from snapbid.operations.explain.carried import Carried, in_words
 class Situation(NamedTuple):
     """The SSP, the time and the lookups of a request; `withheld`: why user data is not used.
 
-    `rivals`: by impression, the advertisers that had other impressions of its pods when it was
-    decided; `suspensions`: those at the SSP, by campaign and creative.
+    `rivals`: for each impression, the advertisers that held the other impressions of its pods when
+    it was decided; `suspensions`: those at the SSP, by campaign and creative.
     """
 
     ssp: str
@@ -35,7 +35,7 @@ class Situation(NamedTuple):
 
 
 class Search:
-    """The search of an index for one request."""
+    """A search of an index for one request."""
 
     def __init__(self, index: Index, request: BidRequest, situation: Situation) -> None:
         ssp, canonical, now_ms, lookups, *_ = situation
@@ -73,7 +73,7 @@ def ask(
 def undecided(
     request: BidRequest, situation: Situation, snapshot: CatalogSnapshot, processor_s: float
 ) -> int:
-    """Return how many of the last impressions the live search would not decide in this time."""
+    """Return how many impressions at the end the live search would not decide in this time."""
     ssp, _, now_ms, *_ = situation
     decision = _bid_path.search(request, ssp, snapshot, now_ms, inf, SEARCHING * processor_s)
     return (decision if isinstance(decision, _bid_path.NoBid) else decision.query).undecided

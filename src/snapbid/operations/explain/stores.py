@@ -1,4 +1,4 @@
-"""Reads the data of `snapbid explain` from the stores: a worker's snapshot, budgets and caps."""
+"""Reads the data for `snapbid explain` from the stores: a worker's snapshot, budgets and caps."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ _CAPS: Final[dict[str, tuple[str, Code | None]]] = {
 
 
 class LedgerUnavailable(Exception):
-    """Redis, or the shard that has the auction, does not answer."""
+    """Redis, or the shard with the auction, does not answer."""
 
 
 class Stores:
@@ -98,7 +98,7 @@ class Stores:
         return CatalogSnapshot(catalog, lookups, settings.shards)
 
     async def look_up_persons(self, asked: MatchableRequest) -> list[str]:
-        """Load the audiences of the request's persons; describe their members by their hashes.
+        """Load the audiences of the request's persons; describe their members by hashes.
 
         Workers read the same table, within seconds of a change.
         """
@@ -163,7 +163,7 @@ class Stores:
         return Catalog(b"".join(made))
 
     async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:
-        """Return the campaigns with these ids whose documents are valid."""
+        """Return those of the campaigns with these ids whose documents are valid."""
         parsed = {}
         for stored in await campaigns.fetch_some(self._warehouse, ids):
             with contextlib.suppress(ValueError):
@@ -245,7 +245,7 @@ class Stores:
             raise LedgerUnavailable from error
 
     async def look(self, auction_id: bytes, bids: list[LedgerBid], user: str | None) -> str:
-        """Return the BidVerdict of each bid if it were made now. Raises LedgerUnavailable."""
+        """Return the BidVerdict of each bid, were it made now. Raises LedgerUnavailable."""
         verdicts = ""
         for start in range(0, len(bids), BATCH):
             some = bids[start : start + BATCH]

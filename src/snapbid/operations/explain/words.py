@@ -30,7 +30,7 @@ def amount(micros: int) -> str:
 
 
 def some(values: Iterable[object]) -> str:
-    """List the first `SHOWN` values, and their total number if there are more."""
+    """List the first `SHOWN` values, and the total number if there are more."""
     texts = [str(value) for value in values if value is not None and value != ""]
     short = (text if len(text) <= LONGEST else f"{text[:LONGEST]}…" for text in texts[:SHOWN])
     shown = ", ".join(short)
@@ -100,7 +100,7 @@ def by_duration(of: Video | Audio | Deal) -> str:
 
 
 def rivals(advertisers: Iterable[str]) -> str:
-    """List the advertisers that have other impressions of a pod."""
+    """List the advertisers of the other impressions in a pod."""
     return f"other impressions of its pod have {some(sorted(set(advertisers)))}"
 
 
@@ -112,7 +112,7 @@ def declared(own: Declaration | None) -> str:
 
 
 def declaring(asks: Dsa) -> str:
-    """Describe the declaration that a request asks for."""
+    """Describe the declaration that a request requires."""
     required = f"dsarequired {asks.dsarequired}"
     return required if asks.pubrender is None else f"{required}, pubrender {asks.pubrender}"
 

@@ -30,14 +30,14 @@ FILES: Final = {
     "examples": examples.NAMES,
 }
 PRIVATE: Final = frozenset({"snapbid.env", "snapbid-serve.env"})
-"""Files that will hold secrets."""
+"""Files meant to hold secrets."""
 
 
 def read(name: str, *, program: Path | None = None, runbook: str | None = None) -> str:
     """Return the content of one of `FILES`.
 
-    Units start `program`, else the `snapbid` of this environment; alerts link to `runbook`, a URL,
-    else to the page installed here. Raises UnreachableError.
+    Units start `program`, or by default the `snapbid` of this environment; alerts link to the URL
+    `runbook`, or by default to the page installed here. Raises UnreachableError.
     """
     if name in examples.NAMES:
         return examples.read_example(name)

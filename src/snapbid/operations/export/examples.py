@@ -1,4 +1,4 @@
-"""The campaign examples as files, taken from the page about them, and that page."""
+"""The campaign examples as files, taken from the page about them, and the page itself."""
 
 import re
 from importlib import resources

@@ -1,4 +1,4 @@
-"""Checks that a confined service of another user can execute a program."""
+"""Checks that a confined service running as another user can execute a program."""
 
 import stat
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ HIDDEN: Final = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tm
 
 
 class UnreachableError(Exception):
-    """A unit could not execute the program; the message says why."""
+    """A program that a unit could not execute; the message says why."""
 
 
 def check(program: Path) -> None:
@@ -21,10 +21,10 @@ def check(program: Path) -> None:
     for path in _needed(program):
         hidden = next((place for place in HIDDEN if place in path.parents), None)
         if hidden is not None:
-            raise UnreachableError(f"{path} is below {hidden}, which the units do not see")
+            raise UnreachableError(f"{path} is below {hidden}, which is hidden from the units")
         for part in (*reversed(path.parents), path):
             if part.exists() and not part.stat().st_mode & stat.S_IXOTH:
-                raise UnreachableError(f"{part} is closed to the user snapbid (chmod o+rx)")
+                raise UnreachableError(f"{part} is not accessible to the user snapbid (chmod o+rx)")
 
 
 def _needed(program: Path) -> Iterator[Path]:

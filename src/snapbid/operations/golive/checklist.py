@@ -85,7 +85,7 @@ def _content_type(seen: SspRequestStats) -> Item:
         + shown_time(seen.last_at[name])
         for name, count, what in (
             ("untyped", missing, "missing (the body was still read as JSON) on"),
-            ("content_type", other, "another one, which is refused, on"),
+            ("content_type", other, "a different one, which is refused, on"),
         )
         if count
     )

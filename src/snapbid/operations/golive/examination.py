@@ -1,8 +1,8 @@
-"""Examines a sample of an SSP's requests, off the bid path, where there is no time for it.
+"""Examines a sample of an SSP's requests off the bid path, where there is time for it.
 
-For a request without a matching campaign it finds the last rule that refused; for any request, the
-values that cannot be used. The bid path refuses no request for such a value, so only this shows the
-sender's mistake.
+For a request without a matching campaign it finds the last rule that refused; for any request it
+finds the values that cannot be used. The bid path refuses no request for such a value, so only this
+shows the sender's mistake.
 """
 
 from collections.abc import Iterator

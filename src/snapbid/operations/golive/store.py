@@ -16,10 +16,10 @@
     {golive}:none        never exists: makes the script fail while the slot moves
 
 These are statistics, not accounting: a worker's counts of its last second may be lost. But no batch
-counts twice: if the answer to one is lost, it is sent again under the same number. Notices of
-remembered bids are read from the ledger's own counters, and the times of their last growth from
-`{sbN}:seen` (drain/counters.py). The drain adds the notices that it carries to the minutes:
-`notice:w`, `notice:l:-1` (losses without a reason, also in `notice:l`), `anomaly:21`.
+counts twice: if its answer is lost, it is sent again under the same number. Notices of remembered
+bids are read from the ledger's own counters, and the times when these last grew from `{sbN}:seen`
+(drain/counters.py). The drain adds the notices that it carries to the minutes: `notice:w`,
+`notice:l:-1` (losses without a reason, also in `notice:l`), `anomaly:21`.
 """
 
 from collections import Counter
@@ -50,10 +50,10 @@ _REASONS: Final = range(NO_REASON, 10_000)
 class SspRequestStats(msgspec.Struct, frozen=True):
     """The statistics of an SSP from `since` until `until` (epoch s).
 
-    `last_at`: count -> when it last grew, at any time; `answers` (when, status) and `problems`
-    (when, status, detail) come newest first. `notices`: the ledger's counters b, w, i and l
-    of the days that `noticed_in` names, with `l:-1` for losses without a reason; `noticed_at`: when
-    w, i and l last grew. `strays`: unregistered ids, with the time each was last seen.
+    `last_at`: when each count last grew, at any time; `answers` (when, status) and `problems`
+    (when, status, detail) come newest first. `notices`: the ledger's counters b, w, i and l for the
+    days named in `noticed_in`, with `l:-1` for losses without a reason; `noticed_at`: when w, i and
+    l last grew. `strays`: unregistered ids, with the time when each was last seen.
     """
 
     since: int
@@ -69,7 +69,7 @@ class SspRequestStats(msgspec.Struct, frozen=True):
 
 
 class RecentRequestStats(NamedTuple):
-    """Counts of the last minutes, the rest as in `SspRequestStats`; `examples` by broken rule."""
+    """Counts of the last minutes, otherwise as in `SspRequestStats`; `examples`: by broken rule."""
 
     counts: dict[str, int]
     last_at: dict[str, int]
@@ -79,7 +79,7 @@ class RecentRequestStats(NamedTuple):
 
 
 class DayRequestStats(NamedTuple):
-    """An SSP's counts of a day (YYYY-MM-DD), and examples by broken rule."""
+    """An SSP's counts for a day (YYYY-MM-DD), and examples by broken rule."""
 
     number: int
     day: str
@@ -99,7 +99,7 @@ class RequestStatsStore:
     ) -> None:
         """Add what each SSP, by number, has sent up to now (epoch s).
 
-        `number` is that of the writer's batch, which is added once however often it is sent.
+        `number` is the number of the writer's batch, which is added once however often it is sent.
         """
         packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S, _day(now), writer, number]
         for ssp, totals in sent.items():
@@ -151,7 +151,7 @@ class RequestStatsStore:
         return [None if number is None else int(number) for number in numbers]
 
     async def read(self, number: int, shards: int, minutes: int, now: int) -> SspRequestStats:
-        """Read an SSP's statistics of the last minutes, in whole hours if more than 60."""
+        """Read an SSP's statistics for the last minutes, in whole hours if more than 60."""
         unit, name = (MINUTE_S, "m") if minutes <= HOUR_S // MINUTE_S else (HOUR_S, "h")
         first, last = (now - minutes * MINUTE_S) // unit + 1, now // unit
         own = f"{GOLIVE}{number}:"
@@ -182,7 +182,7 @@ class RequestStatsStore:
     async def read_recent(
         self, numbers: Sequence[int], minutes: int, now: int
     ) -> dict[int, RecentRequestStats]:
-        """Read SSPs' statistics of the last minutes, without the ledger's counts of notices."""
+        """Read SSPs' statistics for the last minutes, without the ledger's counts of notices."""
         last = now // MINUTE_S
         async with self._redis.pipeline(transaction=False) as pipe:
             for number in numbers:

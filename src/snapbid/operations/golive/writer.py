@@ -4,9 +4,9 @@ A worker counts every request in memory, at a few tenths of a microsecond, and a
 Redis every second (`operations/golive/store.py`). So they outlive a worker, except for the last
 second before a kill.
 
-The ledger does not remember test bids, so their notices look like those of unknown auctions. Redis
-therefore keeps the ids of test auctions for a few minutes, and notices of unknown auctions are
-looked up there: an SSP can show with test bids alone that its notices work.
+The ledger does not remember test bids, so their notices look like those of unknown auctions. So
+Redis keeps the ids of test auctions for a few minutes, and notices of unknown auctions are looked
+up there: an SSP can show with test bids alone that its notices work.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ METRIC: Final = "snapbid_bid_requests_total"
 
 
 class Outcomes:
-    """Yields, at each call, the growth since the call before."""
+    """Yields the growth since the previous call."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._seen = metrics.values(METRIC)  # counted by earlier processes
 
     def __call__(self) -> Iterator[tuple[str, str, int]]:
-        """Yield SSP, outcome and growth of each series that has grown."""
+        """Yield the SSP, outcome and growth of each series that grew."""
         before, self._seen = self._seen, self._metrics.values(METRIC)
         for key, value in self._seen.items():
             more = value - before.get(key, 0)
@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 
 
 Growth: TypeAlias = Iterable[tuple[str, str, int]]
-"""SSP, outcome, and how many more."""
+"""(SSP, outcome, growth) rows."""
 
 
 class _Notice(NamedTuple):
@@ -73,7 +73,7 @@ class _Notice(NamedTuple):
 
 
 class RequestStatsWriter:
-    """All SSPs' request statistics in this worker. `clock` gives epoch seconds.
+    """All SSPs' request statistics in this worker. `clock` returns epoch seconds.
 
     `outcomes` yields the growth of each SSP's answers by outcome since the last call.
     """
@@ -116,7 +116,7 @@ class RequestStatsWriter:
     # -- writing to Redis ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start writing periodically; needs a running loop."""
+        """Start writing periodically; requires a running loop."""
         self._task = asyncio.get_running_loop().create_task(self._keep_writing())
 
     async def stop(self) -> None:
@@ -127,7 +127,7 @@ class RequestStatsWriter:
             await self.write()
 
     async def write(self) -> None:
-        """Write once; keep what Redis does not accept. Raises RedisError or OSError."""
+        """Write once, keeping what Redis does not accept. Raises RedisError or OSError."""
         now = int(self._clock())
         await self._examine()
         for number, request_stats in self._ssps.items():

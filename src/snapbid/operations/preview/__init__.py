@@ -1,8 +1,8 @@
 """`snapbid campaign check --preview`: a page that shows each creative in a frame of its size.
 
-Markup is rendered by the browser, in sandboxed frames without access to the page. VAST is played by
-vast-client-js (ATTRIBUTION.md), which fires no tracking events here; other markup loads what it
-loads anywhere, including its pixels. The bidder's macros are filled in with sample values.
+The browser renders markup in sandboxed frames without access to the page. VAST is played by
+vast-client-js (ATTRIBUTION.md), which fires no tracking events here; other markup loads whatever it
+loads elsewhere, including its pixels. The bidder's macros are filled in with sample values.
 """
 
 import base64

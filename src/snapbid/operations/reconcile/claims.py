@@ -1,4 +1,4 @@
-"""Reads the claims of an SSP's log, one per line, in any of its formats (contract 11).
+"""Reads the claims in an SSP's log, one per line, in any supported format (contract 11).
 
 Columns are recognised by common names, or named by the operator. claims.sql parses their texts.
 """

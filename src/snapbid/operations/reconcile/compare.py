@@ -1,12 +1,12 @@
 """Compares an SSP's claims with the auction log, auction by auction (contract 11).
 
-A claim agrees where the auction log has the bid and a counted notice of its kind, on the same UTC
-day and at the same price. Everything else is a dispute, with one of the causes below; a claim may
-have two. What counts is the rule of contract 5: a notice belongs to the day of its bid, or, where
-that was closed, to the day of its row in the log (`late` there).
+A claim agrees if the auction log has the bid and a counted notice of its kind, on the same UTC day
+and at the same price. Everything else is a dispute, with one of the causes below; a claim may have
+two. What counts is decided by contract 5: a notice belongs to the day of its bid or, if that was
+closed, to the day of its row in the log (`late` there).
 
 If only some days are compared, lines of the adjacent days are read as well: they may claim what was
-counted here on one of these days. A line without an impression claims any counted one of its
+counted here on one of these days. A line without an impression claims any counted impression of its
 auction that no other line claims. A column without any matching value is reported once.
 
 All of this is SQL: claims.sql reads their lines, own.sql ours, compare.sql compares them. DuckDB
@@ -54,13 +54,12 @@ _CONFIG: Final[dict[str, Any]] = {
 _EPOCH: Final = date(1970, 1, 1)
 
 Convert: TypeAlias = Callable[[str, date], Fraction | None]
-"""USD per unit of a currency on a day."""
+"""Returns USD per unit of a currency on a day."""
 
 
 class Terms(NamedTuple):
-    """How to compare. `tolerance` is in micros of a CPM; `descriptors` are the SSP's endpoints,
-    `family` the days on which they belong to it, all days if empty.
-    """
+    """How to compare. `tolerance`: in micros of a CPM; `descriptors`: the SSP's endpoints;
+    `family`: the days on which each belongs to it, all days if empty."""
 
     ssp: str
     descriptors: frozenset[str]
@@ -72,7 +71,7 @@ class Terms(NamedTuple):
 
     @property
     def spans(self) -> Sequence[FamilySpan]:
-        """The days on which bids of the descriptors belong to the SSP."""
+        """The days for which bids of the descriptors belong to the SSP."""
         return self.family or [FamilySpan(name, date.min, date.max) for name in self.descriptors]
 
     def rate(self, currency: str, day: date) -> Fraction | None:
@@ -81,7 +80,7 @@ class Terms(NamedTuple):
 
 
 class Dispute(NamedTuple):
-    """A disputed auction; `line` is None if the SSP's log has none. Prices in micros."""
+    """A disputed auction; `line` is None if it is not in the SSP's log. Prices are in micros."""
 
     cause: str
     kind: str
@@ -99,7 +98,7 @@ class Dispute(NamedTuple):
 
 
 class LogGap(NamedTuple):
-    """A gap in the auction log; at most `missing` rows, None: unknown."""
+    """A gap in the auction log of at most `missing` rows; None: unknown."""
 
     since_ms: int
     until_ms: int
@@ -109,7 +108,7 @@ class LogGap(NamedTuple):
 class DayTotals(NamedTuple):
     """One kind on one day: their claims, and the auction log's count and money.
 
-    `price_nanos` is the sum of their prices in nano-USD, of those with an exchange rate.
+    `price_nanos`: the sum of their prices that have an exchange rate, in nano-USD.
     """
 
     theirs: int
@@ -141,7 +140,7 @@ class Comparison:
         self._price: _Days = Counter()
 
     def totals(self) -> dict[tuple[str, date | None], DayTotals]:
-        """Return totals by kind and day, None for lines without a time."""
+        """Return totals by kind and day, with None as the day for lines without a time."""
         keys = {*self._theirs, *self._agreed, *self._ours}
         counted = self._theirs, self._agreed, self._ours, self._cost, self._price
         return {

@@ -1,7 +1,7 @@
-"""Reads the texts of an SSP's log: CSV (comma, semicolon, tab or bar), JSON Lines or Parquet.
+"""Reads the texts in an SSP's log: CSV (comma, semicolon, tab or bar), JSON Lines or Parquet.
 
-Each may be gzipped; the content decides which it is. Logs are untrusted: their lines, columns and
-size are limited.
+Each may be gzipped; the format is detected from the content. Logs are untrusted: their lines,
+columns and size are limited.
 """
 
 import csv
@@ -58,7 +58,7 @@ class LogError(ValueError):
 
 
 class Export(NamedTuple):
-    """The columns and lines of a log, and the number of unusual lines by what is unusual."""
+    """The columns and lines of a log, and the number of unusual lines for each oddity."""
 
     names: list[str]
     lines: Iterator[Line]

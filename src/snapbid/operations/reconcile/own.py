@@ -1,4 +1,4 @@
-"""Loads the auction log's bids of one SSP, and all notices, as tables (own.sql)."""
+"""Loads one SSP's bids from the auction log, and all notices, as tables (own.sql)."""
 
 import glob
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def load(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan]) -> 
 
 
 def files(directory: Path, first: date | None, last: date | None) -> list[Path]:
-    """Return the files of these days and of the adjacent ones."""
+    """Return the files of these days and of the adjacent days."""
     since = (first - timedelta(days=1)).isoformat() if first else ""
     until = (last + timedelta(days=1)).isoformat() if last else "9999-12-31"
     return [

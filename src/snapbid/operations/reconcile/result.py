@@ -1,4 +1,4 @@
-"""The result of a comparison as a CSV of the disputes and a page, both to send to the SSP."""
+"""The result of a comparison as a CSV of the disputes and a page, both meant for the SSP."""
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ _SHOWN: Final = ("cause", "auction", "your log", "our log", "detail")
 
 
 class ReportedDay(NamedTuple):
-    """The report's figures for a kind on a day; None if it has no such figure."""
+    """The report's figures for one kind on one day; None where the report has no such figure."""
 
     number: int
     cost_nanos: int | None
@@ -53,9 +53,9 @@ Reported = dict[tuple[str, date], ReportedDay]
 
 
 class TotalsRow(NamedTuple):
-    """A kind on a day: their lines, those that agree, and the counts of our log and the report.
+    """One kind on one day: their lines, how many agree, and the counts of our log and the report.
 
-    Their money is None if no price is known.
+    Money is None if no price is known.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class TotalsRow(NamedTuple):
 
 
 def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]:
-    """Return the rows of all days, with the report's figures if it was compared."""
+    """Return the rows of all days, with the report's figures if it was compared too."""
     rows = []
     known = comparison.totals()
     for kind, day in sorted({*known, *(reported or ())}, key=lambda key: (key[0], str(key[1]))):
@@ -132,7 +132,7 @@ class Coverage(NamedTuple):
 
 
 def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
-    """Describe what was compared; `prices` and `times`: whether they should be."""
+    """Describe what was compared. `prices`, `times`: whether these should be compared."""
     missing, seen = [], comparison.seen
     for is_wanted, what, lacking in (
         (prices, "price", comparison.without_price),
@@ -152,7 +152,7 @@ def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
 
 
 def is_complete(comparison: Comparison, *, prices: bool, times: bool) -> bool:
-    """Return whether everything requested was compared, and nothing in the log is odd."""
+    """Return whether everything requested was compared, with no oddities in the log."""
     lacking = (prices and comparison.without_price) or (times and comparison.without_time)
     return not (lacking or comparison.seen.notes)
 

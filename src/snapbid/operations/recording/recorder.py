@@ -3,8 +3,8 @@
     {"at": epoch ms, "ssp": descriptor, "request": the scrubbed bid request}
 
 A sampled request is copied as it arrives; a thread parses, scrubs and writes it. Large requests are
-skipped, and so are all while the thread cannot keep up. All workers of a machine append to the same
-file, which never grows beyond its limit.
+skipped, as are all requests while the thread cannot keep up. All workers of a machine append to the
+same file, which never grows beyond its limit.
 """
 
 import asyncio
@@ -49,15 +49,15 @@ class SampledRequest(NamedTuple):
 
 
 def open_file(path: Path) -> int:
-    """Open the file for appending, readable by its owner alone. Raises OSError."""
+    """Open the file for appending, readable only by its owner. Raises OSError."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 class Recorder:
     """Records a share of the requests to the handlers that it wraps.
 
-    `vendor` is our id in the IAB Global Vendor List. Raises OSError if the file cannot be opened
-    for appending.
+    `vendor`: our id in the IAB Global Vendor List. Raises OSError if the file cannot be opened for
+    appending.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Recorder:
         return watched
 
     def close(self) -> None:
-        """Write the waiting requests and stop."""
+        """Write the queued requests and stop."""
         try:
             self._waiting.put(None, timeout=CLOSE_S)
         except queue.Full:

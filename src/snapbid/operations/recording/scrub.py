@@ -1,10 +1,10 @@
 """Removes personal data from recorded bid requests, keeping what a bidder reads.
 
-Only fields of the request's structs are kept, at every depth, and of texts only those listed here
-as harmless: unknown fields are dropped. Identifiers become keyed hashes of the same form: a user
-remains recognisable as the same user, but without the key the original cannot be found by trying.
-If a request opts out, the ids of user and device, segments and positions are removed. Consent
-strings stay, since they decide whether user data may be used.
+Only fields of the request's structs are kept, at every depth, and of their texts only those listed
+here as harmless; unknown fields are dropped. Identifiers become keyed hashes of the same form: a
+user remains recognisable as the same user, but without the key the original cannot be found by
+trying. If a request opts out, the ids of user and device, segments and positions are removed.
+Consent strings stay, since they decide whether user data may be used.
 """
 
 import re
@@ -50,7 +50,7 @@ HARMLESS: Final = {
     "Regs": "us_privacy gpp",
     "RegsExt": "us_privacy gpp",
 }
-"""Texts that are kept as they are, by struct."""
+"""Texts that are kept unchanged, by struct."""
 DROPPED: Final = {"Geo": "zip"}
 CHANGED: Final = {
     "BidRequest": "id",
@@ -62,7 +62,7 @@ CHANGED: Final = {
     "User": "id buyeruid",
     "Uid": "id",
 }
-"""Fields that identify somebody or somewhere, each with a form of its own (`Scrubber`)."""
+"""Fields that identify a person or a place, each with a form of its own (`Scrubber`)."""
 
 MAX_TEXT: Final = 4_096  # characters, enough for consent strings
 DEGREE_DECIMALS: Final = 1  # decimals of a position: some 10 km
@@ -86,7 +86,7 @@ class _Field(NamedTuple):
 
 
 class Scrubber:
-    """Scrubs requests; `key` has at most 64 bytes, `vendor` is our id in the Global Vendor List."""
+    """Scrubs requests. `key`: at most 64 bytes; `vendor`: our id in the Global Vendor List."""
 
     def __init__(self, key: bytes, vendor: int | None = None) -> None:
         self._key = key
@@ -107,7 +107,8 @@ class Scrubber:
         }
 
     def scrub(self, request: Document) -> Document:
-        """Return what may be kept of a request. Raises RecursionError if nested too deeply."""
+        """Return what may be kept of a request. Raises RecursionError if it is nested too
+        deeply."""
         kept = self._object(request, BidRequest)
         if self._opts_out(request):
             _remove_ids(kept)
