@@ -113,7 +113,7 @@ async def test_a_shard_goes_on_without_a_replica_once_it_has_had_none_for_a_whil
         assert time() - since >= GRACE_S
         assert 1 in ledger.unreplicated
         assert 0 not in ledger.unreplicated
-        assert "shard 1 goes on without a replica, having had none for 15 s" in caplog.text
+        assert "shard 1 continues without a replica after none for 15 s" in caplog.text
         alone = auctions_of(1, "alone")
         assert all(await accepted(ledger, alone))
         replicating = Connections(cluster.url)
@@ -373,7 +373,7 @@ def test_a_shard_without_a_replica_is_named(started_cluster: Cluster, served: St
         cluster.heal()
     until(lambda: not unreplicated(served), "writes that wait for a replica")
     until(lambda: "unreplicated" not in [each["key"] for each in causes(served)], "its end")
-    assert "goes on without a replica" in served.output
+    assert "continues without a replica" in served.output
     assert "has a replica again" in served.output
 
 

@@ -76,8 +76,8 @@ def stand() -> Iterator[Stand]:
 def test_a_redis_that_is_full(stand: Stand) -> None:
     with contextlib.closing(redis.Redis.from_url(stand.machine.redis.url)) as client:
         client.config_set("maxmemory", 1)
-        stand.await_status("not bidding since", "takes no writes, since its disk is full")
-        assert "Redis takes no writes, PostgreSQL up" in stand.status()
+        stand.await_status("not bidding since", "refuses writes, since its disk is full")
+        assert "Redis refuses writes, PostgreSQL up" in stand.status()
         client.config_set("maxmemory", 0)
     stand.await_status("bidding since", "Redis up")
 
@@ -88,7 +88,7 @@ def test_a_warehouse_that_is_read_only(stand: Stand) -> None:
         "degraded since",
         "PostgreSQL (SNAPBID_DATABASE_URL) is read-only: counts and events wait in Redis",
         "alter system reset default_transaction_read_only; select pg_reload_conf();`",
-        "PostgreSQL takes no writes",
+        "PostgreSQL refuses writes",
         "cannot execute",  # as the drain has heard
     )
     stand.sql("alter system reset default_transaction_read_only", "select pg_reload_conf()")

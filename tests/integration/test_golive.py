@@ -140,7 +140,9 @@ def test_what_an_ssp_does_wrong(stack: Stack) -> None:
     _, content_type, answers, win, _, fields = document["items"]
     untyped, other = content_type["evidence"]
     assert untyped.startswith("missing (the body was still read as JSON) on 1 of 4 requests, the l")
-    assert other.startswith("a different one, which is refused, on 1 of 4 requests, the latest at 20")
+    assert other.startswith(
+        "a different one, which is refused, on 1 of 4 requests, the latest at 20"
+    )
     assert "Content-Type: application/json" in content_type["fix"]
     problems = [line.split(": ", 1)[1] for line in answers["evidence"][2:]]
     assert sorted(problems) == [

@@ -5,8 +5,9 @@ cdef enum ReplyState:
 
 
 cdef class Waiter:
-    """A callback that a reply calls natively, without a context. Also callable from Python; never
-    raises.
+    """A callback that a reply calls natively, without a context.
+
+    Also callable from Python; never raises.
     """
 
     cdef int take(self, Reply reply) except -1

@@ -244,7 +244,7 @@ cdef class Reply:
         return 0
 
     cdef int call_back(self, Waiter waiter) except -1:
-        """Register the only waiter, for a native call."""
+        """Register a native callback as the only waiter."""
         if self._callbacks is not None or self._state == CANCELLED or (
                 self._state != PENDING and not self._turn._is_open):
             self.add_done_callback(waiter)

@@ -21,9 +21,9 @@ _PORT: Final = re.compile(r"(?:\[([^\]]*)\]|([0-9.]+))(?::[0-9]{1,5})?")
 
 
 class SspAccess(NamedTuple):
-    """Access of an SSP: the networks it may send from (empty: any), and its limit per second.
+    """An SSP's access: the networks it may send from (empty: any), and its limit per second.
 
-    `qps` None: unlimited. `signed`: the notification URLs of its bids are signed.
+    `qps`: None is unlimited. `signed`: the notification URLs of its bids are signed.
     """
 
     allow: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ def parse_network(text: str) -> Network:
 
 
 def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Parse several networks, without repeats. Raises ValueError, with a line for each mistake."""
+    """Parse several networks, dropping repeats. Raises ValueError with a line for each mistake."""
     networks: dict[Network, None] = {}
     mistakes = []
     for text in texts:
@@ -97,9 +97,9 @@ def client_address(
 ) -> Address | None:
     """Return the address that a request comes from; None if a trusted proxy names none.
 
-    `peer` is the other end of the connection, `forwarded` the values of all `X-Forwarded-For`
+    `peer`: the other end of the connection; `forwarded`: the values of all `X-Forwarded-For`
     headers. Each proxy appends the address of its client, so they are read from the right, as long
-    as the address so far is a trusted proxy's; anything further left may be forged.
+    as the address so far belongs to a trusted proxy; anything further left may be forged.
     """
     address = parse_address(peer)
     if not proxies or not forwarded:

@@ -30,7 +30,7 @@ _NODE: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]@?#]+)(?::([0-9]{1,5}
 
 
 class Arrangement(Enum):
-    """The kinds of deployments that a URL can name."""
+    """The kinds of deployment that a URL can name."""
 
     ONE = "redis"
     CLUSTER = "cluster"
@@ -58,7 +58,7 @@ def redis_cli(url: str) -> str:
 
 
 class RedisAddress(NamedTuple):
-    """A parsed URL. `nodes`: those of a cluster, or the sentinels; empty for a single Redis.
+    """A parsed URL. `nodes`: the nodes of a cluster, or the sentinels; empty for a single Redis.
 
     `service`: the name by which sentinels know the primary; `sentinel_options`: the sentinels' own
     user and password. The other fields are parts of the nodes' URLs.
@@ -74,7 +74,7 @@ class RedisAddress(NamedTuple):
     query: str = ""
 
     def node_url(self, node: Node) -> str:
-        """Return the URL of one node of a cluster, or of one that sentinels know."""
+        """Return the URL of a node of a cluster, or of a node known to sentinels."""
         host, port = node
         host = f"[{host}]" if ":" in host else host
         return f"{self.scheme}://{self.user}{host}:{port}{self.query}"

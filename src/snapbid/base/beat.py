@@ -1,7 +1,7 @@
 """The beat: common moments for all periodic work of a process.
 
 Waking an idle process costs a tenth of a millisecond of processor time, however little it does. So
-all periodic work is done at the same moments: multiples of BEAT_S of the event loop's clock.
+all periodic work happens at the same moments: multiples of BEAT_S of the event loop's clock.
 """
 
 import asyncio

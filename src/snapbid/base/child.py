@@ -58,8 +58,8 @@ def exit_with_parent() -> None:
 class ChildProcess:
     """`python -m module arguments`, restarted when it ends; `name` is for the log.
 
-    `environ` is added to the environment, without our settings and secrets. `after_s`: how long the
-    first start waits; `stop_s`: how long the module may take to end.
+    `environ` is added to the environment, which has none of our settings and secrets. `after_s`:
+    how long the first start waits; `stop_s`: how long the module may take to end.
     """
 
     def __init__(

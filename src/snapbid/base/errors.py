@@ -1,6 +1,6 @@
 """Errors with their HTTP status, which the application turns into answers in one place.
 
-Also the format of log lines, and a safe description of an exception.
+Also a safe description of an exception for the log.
 """
 
 import traceback
@@ -11,10 +11,10 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class Problem(Exception):
-    """A client's mistake, or a reason why it cannot be served.
+    """A client's mistake, or a reason why the client cannot be served.
 
-    `detail` is text for people and goes to the client: it names the field and the rule, and
-    reveals nothing internal.
+    `detail` is text for people and goes to the client: it names the field and the rule, and reveals
+    nothing internal.
     """
 
     status: ClassVar[int] = 500
@@ -120,7 +120,7 @@ class InvalidToken(_Unauthorized):
 
 
 class SspMismatch(_Unauthorized):
-    """401: the token belongs to another SSP than the one in the path."""
+    """401: the token belongs to an SSP other than the one in the path."""
 
     code = "ssp_mismatch"
 

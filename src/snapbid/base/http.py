@@ -53,10 +53,10 @@ class AwaitedMessages(dict[Awaitable[Message], None]):
 
 
 def ticks(timeout_s: float) -> tuple[float, int]:
-    """Return the interval of ticks (s) and the ticks a body has: about ten, at least `timeout_s`.
+    """Return the interval of ticks (s), and the ticks that a body has: about ten, at least
+    `timeout_s`.
 
-    If beats of the process are more frequent, ticks fall on beats, so as not to wake an idle
-    process.
+    If the process' beats are more frequent, ticks fall on beats, so as not to wake an idle process.
     """
     every_s = timeout_s / TICKS
     if every_s > BEAT_S:
@@ -67,8 +67,8 @@ def ticks(timeout_s: float) -> tuple[float, int]:
 class BodyDeadline:
     """Ends requests whose bodies do not arrive within `ticks` ticks.
 
-    Requests are grouped by the tick in which they began, so that none costs a timer or a reading of
-    the clock. One deadline serves all requests of a worker, whose resources they share.
+    Requests are grouped by the tick in which they began, so that none needs a timer or reads the
+    clock. One deadline serves all requests of a worker, which share its resources.
     """
 
     def __init__(self) -> None:
@@ -77,14 +77,14 @@ class BodyDeadline:
         self._earlier: deque[AwaitedMessages] = deque()
 
     async def keep(self, timeout_s: float) -> None:
-        """Tick until cancelled, so that a body has at least `timeout_s`."""
+        """Tick until cancelled, giving each body at least `timeout_s`."""
         every_s, self.ticks = ticks(timeout_s)
         while True:
             await beat(every_s)
             await self.tick()
 
     async def tick(self) -> None:
-        """End overdue requests, some at a time: other requests run in between."""
+        """End overdue requests a few at a time, so that other requests run in between."""
         self._earlier.append(self.current)
         self.current = AwaitedMessages()
         if len(self._earlier) > self.ticks:
@@ -160,7 +160,7 @@ async def read_body(
 ) -> bytes:
     """Read a body of at most `limit` bytes; `length`: its Content-Length, None if absent.
 
-    Raises as `read_json_body` does.
+    Raises the same errors as `read_json_body`.
     """
     coming = receive()
     awaited[coming] = None
@@ -225,11 +225,11 @@ async def _read_rest(
 
 
 async def refused(problem: Problem, receive: Receive) -> Problem:
-    """Return the problem to raise for a request whose body is not fully read.
+    """Return the problem to raise for a request whose body has not been fully read.
 
     The rest of the body is read first, within bounds: otherwise the server would have to close the
     connection, and lose the client's next request on it. Beyond the bounds, the answer announces
-    the close.
+    that the connection closes.
     """
     if not await drain(receive):
         problem.headers = (*problem.headers, (b"connection", b"close"))
@@ -239,8 +239,8 @@ async def refused(problem: Problem, receive: Receive) -> Problem:
 async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> None:
     """Skip the body of a request that queued for `waited_s` and is answered without it.
 
-    A short body that has arrived is dropped by the server itself, which is a third cheaper overall.
-    If it has not arrived, the server would close the connection, so the body is drained.
+    The server itself drops a short body that has arrived, which is a third cheaper overall. If it
+    has not arrived, the server would close the connection, so the body is drained.
     """
     length = _length(headers.get(b"content-length"))
     if waited_s < LEFT_AFTER_S or length is None or length > LEFT_BYTES:
@@ -267,7 +267,7 @@ async def _drain(receive: Receive) -> bool:
 
 
 def basic_password(credentials: bytes) -> bytes:
-    """Return the password of `Basic` credentials (RFC 7617), b"" if they are malformed."""
+    """Return the password in `Basic` credentials (RFC 7617); b"" if they are malformed."""
     try:
         return base64.b64decode(credentials, validate=True).partition(b":")[2]
     except ValueError:
@@ -275,7 +275,7 @@ def basic_password(credentials: bytes) -> bytes:
 
 
 def inflate(body: bytes, limit: int, encoding: str = GZIP) -> bytes:
-    """Inflate a body of gzip members (RFC 1952) or zstd frames (RFC 8878), to `limit` bytes.
+    """Inflate a body of gzip members (RFC 1952) or zstd frames (RFC 8878), up to `limit` bytes.
 
     Raises TooLarge and BadRequest.
     """
@@ -312,7 +312,7 @@ _idle: list[zstd.ZstdCompressor] = []  # reused: creating one takes longer than 
 def compress(body: bytes, encoding: str = GZIP) -> bytes | None:
     """Compress a body at the fastest level; None if that would take too long.
 
-    The size of the output shows the time: gzip compresses 256 KiB of repetitive markup in half a
+    The size of the output tells the time: gzip compresses 256 KiB of repetitive markup in half a
     millisecond, and as much base64 in eight.
     """
     if encoding == GZIP:
@@ -339,8 +339,9 @@ def _compress(body: bytes, compressor: Any) -> bytes | None:
 
 @lru_cache(256)
 def accepted_encoding(header: bytes) -> str | None:
-    """Return the encoding that an `Accept-Encoding` prefers, zstd without a preference; None if it
-    accepts neither.
+    """Return the encoding preferred by an `Accept-Encoding`; zstd without a preference.
+
+    None if it accepts neither encoding.
     """
     weights = _weights(header)
     return max(weights, key=lambda encoding: (weights[encoding], encoding), default=None)

@@ -1,7 +1,7 @@
 """Log lines on stderr: text, or one JSON object per line for a log collector.
 
-A line names its figures, so that both forms have them under the same names:
-`logger.info("settled %(notices)d notices from the spool", {"notices": 3})`.
+A line names its figures, so that both forms have them under the same names: `logger.info("settled
+%(notices)d notices from the spool", {"notices": 3})`.
 """
 
 import json
@@ -15,11 +15,11 @@ VARIABLE: Final = "SNAPBID_LOG"
 FORMS: Final = ("text", "json")
 
 GRANIAN: Final = {"handlers": {}, "loggers": {"_granian": {"propagate": True}}}
-"""Logging configuration of Granian that leaves its lines to our handler."""
+"""A logging configuration for Granian that leaves its lines to our handler."""
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as a JSON object: what every line has, and the fields that it names."""
+    """Formats a record as a JSON object: the fields of every line, and those that it names."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = record.args if isinstance(record.args, Mapping) else {}
@@ -36,9 +36,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Log to stderr, as all processes of the product do, in the form that SNAPBID_LOG says.
+    """Log to stderr in the form set by SNAPBID_LOG, as all processes of the product do.
 
-    Read from the environment: a child process may have no other setting.
+    The variable is read directly, since a child process may have no other setting.
     """
     handler = logging.StreamHandler()
     if os.environ.get(VARIABLE) == "json":

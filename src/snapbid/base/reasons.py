@@ -17,7 +17,7 @@ _SIGNS: Final = (
 
 
 def reason(error: BaseException, url: str) -> str:
-    """Say why `url` could not be used, quoting its address alone, never a password."""
+    """Return why `url` could not be used, quoting only its address, never a password."""
     text = " ".join(str(error).split())
     for sign, words in _SIGNS:
         if re.search(sign, f"{type(error).__name__} {text}"):

@@ -17,7 +17,7 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`. Letters 
     {sbN}:g:CAMPAIGN          its allowance: what this shard was granted of its budget (money.lua)
     {sbN}:account:CAMPAIGN    its account: what all shards were granted, in one shard (allocator.py)
     {sbN}:refused, {sbN}:until:hold, {sbN}:until:pacing
-                              campaigns refused for want of headroom, and until when (money.lua)
+                              campaigns refused for lack of headroom, and until when (money.lua)
     {sbN}:releases, {sbN}:released
                               those that have headroom again; the number of the last release
     {sbN}:refills             refill requests of allowances (money.lua)
@@ -31,7 +31,7 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`. Letters 
     {sbN}:spools              up to when each process has settled the notices it acknowledged
     {sbN}:spools:left         processes that were signed off lately
     {sbN}:mark                written before WAIT (replicas.py)
-    {sbN}:unreplicated        set while writes are acknowledged without the replica that there was
+    {sbN}:unreplicated        set while writes are acknowledged without the required replica
     {sbN}:closed              why workers are refused (closing.py); {sbN}:closed:r and :e stand for
                               r and e meanwhile
     {sbN}:segment             the current run of Redis, and the progress of the drain (below)
@@ -46,8 +46,8 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`. Letters 
     {sbN}:g                   `SEGMENT YYYY-MM-DD` -> generation of these counters, raised when they
                               are removed
     {sbN}:e                   stream of server events of some products, for the drain (queues.py)
-    {sbN}:accepted            `MINUTE PRODUCT` -> events acknowledged then, less those that become
-                              no row of their own, for the self-audit (queue.py)
+    {sbN}:accepted            `MINUTE PRODUCT` -> events acknowledged then, less those that get no
+                              row, for the self-audit (queue.py)
     {sbN}:seen                when an SSP's wins, impressions and losses last grew: `w:7`, epoch s
 
 The hash {sbN}:segment has
@@ -140,11 +140,11 @@ class ShardKeys:
         self.processes = f"{prefix}spools"
 
     def grants(self, campaign: int) -> str:
-        """Return the key of what the shard was granted of a campaign's budget."""
+        """Return the key of a shard's grants from a campaign's budget."""
         return f"{self.prefix}g:{campaign}"
 
     def counters(self, segment: str, day: str) -> str:
-        """Return the key of the counters of a day, `YYYY-MM-DD`."""
+        """Return the key of a day's counters (`YYYY-MM-DD`)."""
         return f"{self.prefix}c:{segment}:{day}"
 
 

@@ -1,4 +1,4 @@
-"""Rate limiting of log lines that a fault repeats with every round or request."""
+"""Rate limiting for log lines that would repeat with every round or request."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -11,9 +11,9 @@ Fields: TypeAlias = Mapping[str, object]
 
 
 class RepeatedLog:
-    """A logger that repeats a message at most once a minute, with the number it suppressed.
+    """A logger that repeats a message at most once a minute, with the number of lines suppressed.
 
-    Messages are the same if they are before formatting, whatever their fields.
+    Messages are the same if they are equal before formatting, whatever their fields.
     """
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = monotonic) -> None:

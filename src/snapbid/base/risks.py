@@ -1,4 +1,5 @@
-"""Risks of a store: acknowledged data it may lose, or reasons why it is read-only (contract 5)."""
+"""Risks of a store: acknowledged data that it may lose, or reasons why it is read-only (contract
+5)."""
 
 import logging
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
         "schema",
     ),
 }
-"""Names of all risks of a store, as the metric has them."""
+"""Names of all risks of a store, as used in the metric."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class Risk(msgspec.Struct, frozen=True):
     """One risk: `text` names the configuration and the loss, `remedy` what to do.
 
     `unsupported` and `volatile` risks forbid a start; SNAPBID_ALLOW_VOLATILE permits the latter.
-    With a `readonly` risk, the store takes no writes for now.
+    With a `readonly` risk, the store refuses writes for now.
     """
 
     store: StoreName

@@ -2,7 +2,7 @@
 
 Raw strings are checked and converted in one step, and the result is passed down. `load` raises one
 `SettingsError` that names all mistakes. An empty variable counts as unset, except for secrets,
-which are never empty on purpose.
+which are never left empty on purpose.
 """
 
 import difflib
@@ -25,7 +25,7 @@ KNOWN_ELSEWHERE = frozenset((  # read by setup.py, the tests and `snapbid load`
 
 
 class SettingsError(ValueError):
-    """Wrong or missing settings, one line each. Commands exit with status 2."""
+    """Wrong or missing settings, one per line. Commands exit with status 2."""
 
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
@@ -113,7 +113,7 @@ class StoreSettings(Settings, frozen=True, kw_only=True):
 
 
 class ServingSettings(StoreSettings, frozen=True, kw_only=True):
-    """Settings with all that `serve` requires: both stores and the signing secret."""
+    """Settings with everything that `serve` requires: both stores and the signing secret."""
 
     jwt_secret: Secret
 
@@ -146,7 +146,7 @@ def load(environ: Mapping[str, str]) -> Settings:
 
 
 def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for other programs, without our settings but SNAPBID_LOG."""
+    """Return the environment for other programs, without our settings except SNAPBID_LOG."""
     return {
         name: value
         for name, value in environ.items()
@@ -155,7 +155,7 @@ def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def to_environ(settings: Settings, fields: Container[str] | None = None) -> dict[str, str]:
-    """Return the variables that `load` reads back as the same settings, including secrets.
+    """Return the variables that `load` would read back as the same settings, including secrets.
 
     `fields`: only these fields.
     """
@@ -187,7 +187,8 @@ def require_stores(settings: Settings) -> StoreSettings:
 
 
 def require_serving(settings: Settings) -> ServingSettings:
-    """Return the same settings, typed. Raises SettingsError naming all that `serve` lacks."""
+    """Return the same settings, typed. Raises SettingsError naming everything that `serve`
+    lacks."""
     require(settings, "redis_url", "database_url", "jwt_secret")
     return ServingSettings(**msgspec.structs.asdict(settings))
 
@@ -251,7 +252,7 @@ def reachable(host: str) -> str:
 
 
 def bound(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """Resolve a host to the family and address to listen on, the first. Raises OSError."""
+    """Resolve a host to the first family and address to listen on. Raises OSError."""
     family, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

@@ -23,7 +23,7 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
 
 
 async def run_until(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine until it ends, raising what it raises, or until `stopping` is set."""
+    """Run a coroutine until it ends, raising its error if any, or until `stopping` is set."""
     running, waiting = asyncio.create_task(work), asyncio.create_task(stopping.wait())
     await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
     await end(running, waiting)
@@ -32,7 +32,7 @@ async def run_until(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) ->
 
 
 class LoopThread:
-    """A thread that runs a coroutine in an event loop of its own until stopped."""
+    """A thread that runs a coroutine in its own event loop until stopped."""
 
     def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._work = work
@@ -44,7 +44,7 @@ class LoopThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Cancel the work and all tasks that it created; return when they have ended."""
+        """Cancel the work and all tasks that it created; return once they have ended."""
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 

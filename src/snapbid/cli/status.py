@@ -99,7 +99,7 @@ def _up(up: bool | None) -> str:
 def _store(data: dict[str, Any], name: str) -> str:
     """Describe a store: up, unavailable or read-only."""
     has = [risk["severity"] for risk in data["risks"] if risk["store"] == name]
-    return "takes no writes" if data[name] and "readonly" in has else _up(data[name])
+    return "refuses writes" if data[name] and "readonly" in has else _up(data[name])
 
 
 def _redis(data: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from typing_extensions import Buffer
 
 @final
 class Counter:
-    """A counter in this process's slot. Not thread-safe.
+    """A counter in this process' slot. Not thread-safe.
 
     `cell`: 8 writable, aligned bytes of the slot. Raises ValueError for anything else.
     """
@@ -27,17 +27,17 @@ class MakesCounters(Protocol):
 
 @final
 class Counters:
-    """The counters of one metric, created on first use; for labels with few values."""
+    """The counters of one metric, created on first use; meant for labels with few values."""
 
     def __new__(cls, metrics: MakesCounters, name: str, *labels: str) -> Self: ...
     def inc(self, *values: object) -> None:
-        """Add 1 to the counter of these values, in the order of the labels."""
+        """Add 1 to the counter with these label values, in the order of the labels."""
 
 @final
 class Histogram:
     """A histogram: counts of values per bucket, and their sum. Not thread-safe.
 
-    `bounds` ascend; the last bucket counts values above them all. `total` is in units of
+    `bounds` must ascend; the last bucket counts values above all of them. `total` is in units of
     1/`resolution`. Raises ValueError unless there is one more bucket than bounds.
     """
 

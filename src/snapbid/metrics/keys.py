@@ -9,7 +9,7 @@ _ESCAPED = {escape: character for character, escape in _ESCAPES.items()}
 
 
 def key_of(name: str, labels: Mapping[str, object]) -> str:
-    """Return `name{label="value",...}`, the values escaped."""
+    """Return `name{label="value",...}`, with the values escaped."""
     if not labels:
         return name
     pairs = (

@@ -18,7 +18,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 Samples: TypeAlias = Sequence[tuple[Mapping[str, str], float]]
-"""Labels and value of each series of a metric."""
+"""The labels and value of each series of a metric."""
 
 
 def exposition(

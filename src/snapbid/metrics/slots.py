@@ -30,7 +30,7 @@ from snapbid.metrics.definitions import OVERFLOW, definition_of
 from snapbid.metrics.keys import key_of
 
 MAX_SERIES = 20_000
-"""Entries in one slot; any further ones count into `snapbid_metrics_overflow_total`."""
+"""The most entries in one slot; further ones count into `snapbid_metrics_overflow_total`."""
 
 MAX_KEY = 1024
 
@@ -41,7 +41,7 @@ _SLOTS = 1024
 
 
 class Metrics:
-    """This process's slot in a directory of slots.
+    """This process' slot in a directory of slots.
 
     Raises OSError if the directory or a slot cannot be written.
     """
@@ -61,7 +61,7 @@ class Metrics:
             raise
 
     def counter(self, name: str, **labels: object) -> Counter:
-        """Return the counter of these label values, always the same object.
+        """Return the counter with these label values, always the same object.
 
         Raises ValueError for a name or labels that are not in `DEFINITIONS`.
         """
@@ -72,7 +72,7 @@ class Metrics:
     def histogram(self, name: str, buckets: Sequence[float], **labels: object) -> Histogram:
         """Return a histogram with these ascending upper bounds (`+Inf` is added).
 
-        Raises ValueError as `counter` does, and for bounds that do not ascend.
+        Raises ValueError like `counter`, and for bounds that do not ascend.
         """
         definition = definition_of("histogram", name, labels)
         bounds = tuple(map(float, buckets))
@@ -97,7 +97,7 @@ class Metrics:
             }
 
     def close(self) -> None:
-        """Release the slot; its counts stay, but its counters must not be used any more."""
+        """Release the slot; its counts stay, but its counters must no longer be used."""
         for counter in self._series.values():
             counter.release()
         for mapping, cells in self._chunks:

@@ -1,9 +1,9 @@
 """Limit requests per second over all workers and machines, without a round trip for each.
 
-A worker leases permits: as many as it used lately, valid for `LEASE_S`. Redis counts leased permits
-by slices of its clock, and leases no more than the limit within any run of slices that a second
-plus a lease can touch. So no second exceeds the limit, wherever it begins; the cost is that under
-full load the limit is used once in 1.06 s instead of 1 s.
+A worker leases permits: as many as it used recently, valid for `LEASE_S`. Redis counts leased
+permits by slices of its clock, and leases no more than the limit within any run of slices that a
+second plus a lease can touch. So no second exceeds the limit, wherever it begins; the cost is that
+under full load the limit is used once in 1.06 s instead of 1 s.
 
 While requests keep coming, the next lease is fetched before the current one ends. So a request
 waits for Redis only if the worker has no lease, and not at all while Redis has no permits left.

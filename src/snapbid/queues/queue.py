@@ -1,6 +1,6 @@
-"""Group commit of accepted server events to a stream, from which the drain reads (contract 7).
+"""Group commit of accepted server events to a stream, which the drain reads (contract 7).
 
-Each shard of the ledger has a stream (chosen by `queues.py`), and each worker a queue for each.
+Each shard of the ledger has a stream (chosen by `queues.py`), and each worker has a queue for each.
 
 Each request becomes one field of a stream entry. Requests that arrive during a round trip share the
 next entry; none waits for a timer. The queue has its own connection, so that no bid waits behind a
@@ -10,10 +10,10 @@ batch of events.
 be in the stream: the client sends them again, and since the warehouse keeps one event per id,
 nothing needs to be rolled back.
 
-Acknowledged events are counted in Redis, by minute of receipt and product: now and then, together
-with a measurement of the stream. The drain takes off those that become no row of their own, and
-the self-audit compares the rest with the warehouse (drain/accepted.py). A count may get lost with
-its worker, but none is ever too high.
+Acknowledged events are counted in Redis, by minute of receipt and product, now and then, together
+with a measurement of the stream. The drain subtracts those that get no row, and the self-audit
+compares the rest with the warehouse (drain/accepted.py). A count may get lost with its worker, but
+none is ever too high.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ def name_minute(received_at_ms: int, product: str) -> str:
 
 
 def parse_minute(field: bytes) -> tuple[int, str]:
-    """Return the minute (since 1970) and the product that a field names."""
+    """Return the minute (since 1970) and the product named by a field."""
     minute, _, product = field.decode().partition(" ")
     return int(minute), product
 
@@ -127,7 +127,7 @@ class EventQueue:
 
     @property
     def connected(self) -> bool:
-        """Whether events are taken."""
+        """Whether the queue accepts events."""
         return self._trips.connected
 
     async def open(self) -> None:
@@ -205,7 +205,7 @@ class EventQueue:
         self._requests.resolve(repeat(True, stored))
 
     def expire(self, now: float, waited_s: float) -> None:
-        """Do nothing: events wait as long as the connection holds."""
+        """Do nothing: events wait for as long as the connection holds."""
 
     def is_due(self, now: float) -> bool:
         return now - self._sent_at >= IDLE_S

@@ -27,8 +27,8 @@ class RateLimiterUnavailable(Exception):
 class RateDecision(Struct, frozen=True, gc=False):
     """Whether a request is admitted, and what is left of its limit.
 
-    `remaining`: how many more would be admitted now. `wait_s`: until one more than these would be,
-    which is when the oldest counted request leaves the window.
+    `remaining`: how many more would be admitted now. `wait_s`: how long until one more would be,
+    when the oldest counted request leaves the window.
     """
 
     admitted: bool
@@ -37,7 +37,8 @@ class RateDecision(Struct, frozen=True, gc=False):
 
 
 class RateLimiter:
-    """Rate limits in one Redis, each under a key; `clock` (epoch µs) replaces the Redis clock."""
+    """Rate limits in one Redis, each under its own key; `clock` (epoch µs) replaces the Redis
+    clock."""
 
     def __init__(
         self, redis: Redis, *, timeout_s: float = 1.0, clock: Callable[[], int] | None = None
@@ -46,7 +47,7 @@ class RateLimiter:
         self._clock = clock
 
     async def admit(self, key: str, limit: int) -> RateDecision:
-        """Count a request under a Redis key, unless `limit` are counted within the window.
+        """Count a request under a Redis key, unless `limit` requests are counted within the window.
 
         Raises RateLimiterUnavailable.
         """
@@ -59,7 +60,7 @@ class RateLimiter:
 
 
 class Refusal(NamedTuple):
-    """A refusal: `what` is over its limit, "requests" or "events", and for how long."""
+    """A refusal. `what`: "requests" or "events", whichever exceed their limit; and for how long."""
 
     what: str
     limit: int
@@ -69,7 +70,7 @@ class Refusal(NamedTuple):
 class EventLimiter:
     """Rate limits on requests and on their events; arguments as for `RateLimiter`.
 
-    Each request counts as one event at first; further events of a batch are admitted once their
+    Each request counts as one event at first; a batch's further events are admitted once their
     number is known.
     """
 

@@ -18,11 +18,11 @@ def unanswered(requests: list[_T]) -> list[_T]:
 
 @disjoint_base
 class Waiter:
-    """A native callback for a reply, called without switching to a context."""
+    """A native callback for a reply, called without switching to another context."""
 
 @final
 class Turn:
-    """The scope within which replies are set while an answer of Redis is read.
+    """The scope in which replies are set while data from Redis is read.
 
     Waiters of a reply set between `begin` and `end` resume in `end`, in the same iteration of the
     loop; `end` must be called outside any task. Waiters of other replies resume in the next
@@ -36,8 +36,9 @@ class Turn:
 
 @final
 class Reply(Generic[_T]):
-    """A future for an answer of Redis: the part of `asyncio.Future` for awaiting, setting and
-    cancelling, at a third of the cost.
+    """A future for a Redis reply, at a third of the cost of `asyncio.Future`.
+
+    It supports awaiting, setting and cancelling only.
     """
 
     def done(self) -> bool: ...

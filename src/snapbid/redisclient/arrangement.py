@@ -1,6 +1,6 @@
-"""Check that SNAPBID_REDIS_URL matches its nodes, and find what they may lose (contract 10).
+"""Check that SNAPBID_REDIS_URL matches its nodes, and what they may lose (contract 10).
 
-Nodes that do not answer are not judged.
+Nodes that do not answer are skipped.
 """
 
 from collections import Counter
@@ -35,7 +35,10 @@ _OTHER_MODES: Final = {
 
 
 async def fetch_risks(url: str, replicas: int | None) -> list[Risk]:
-    """Query the nodes; `replicas`: see Connections. Raises RedisError or OSError if none does."""
+    """Query the nodes for risks; `replicas`: see Connections.
+
+    Raises RedisError or OSError if none answers.
+    """
     address = addresses.parse(url)
     match address.arrangement:
         case Arrangement.CLUSTER:
@@ -130,7 +133,7 @@ async def _promoted_late(address: RedisAddress, members: Sequence[MemberNode]) -
             "redis",
             "promotion",
             "weak",
-            f"{OURS} names a cluster that may promote a replica that was cut off for {cut}"
+            f"{OURS} names a cluster that may promote a replica after it was cut off for {cut}"
             f" ({', '.join(late)}): after {GRACE_S:.0f} s writes count without it, and would be"
             " lost",
             f"on each node run `config set` for {_IN_TIME}, and write it into redis.conf, or set"

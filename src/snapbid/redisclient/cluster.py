@@ -1,8 +1,8 @@
-"""A client of a whole cluster, or of a primary behind sentinels, off the bid path.
+"""A client for a whole cluster, or for a primary behind sentinels, off the bid path.
 
 Each command goes to the node that serves its key; the keys of a pipeline share a slot. Unlike the
 cluster client of redis-py, it never repeats a command whose reply was lost (a script that adds
-would add twice), and follows no redirection into a half-moved slot (see nodes.py).
+would add twice), and does not follow redirections into half-moved slots (see nodes.py).
 """
 
 from collections.abc import Callable

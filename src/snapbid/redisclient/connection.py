@@ -30,7 +30,7 @@ def connect(url: str) -> Redis:
 
 
 def share(url: str, connections: int) -> Redis:
-    """Return a client of at most `connections`; its commands wait for a free one."""
+    """Return a client with at most `connections`; its commands wait for a free one."""
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=connections,
@@ -42,7 +42,7 @@ def share(url: str, connections: int) -> Redis:
 
 
 class Connector:
-    """Factory of connections to one Redis, not connected yet and without read time-outs."""
+    """Factory of connections to one Redis, not yet connected and without read timeouts."""
 
     def __init__(self, connections: "Connections", redis: Redis) -> None:
         self._connections = connections
@@ -53,11 +53,11 @@ class Connector:
 
     @property
     def demand(self) -> ReplicaDemand:
-        """The demand for replicas; known after the first connection."""
+        """The required replicas; known after the first connection."""
         return self._connections.demand
 
     def doubt(self, error: Exception) -> None:
-        """Update the map of nodes after a failed connection; there is none here."""
+        """Update the map of nodes after a failed connection; here there is no map."""
 
 
 class SlotConnector(Connector):
@@ -83,8 +83,8 @@ class SlotConnector(Connector):
 class Connections:
     """Factory of clients and connections for a URL, which share one map of the cluster.
 
-    `replicas`: how many must confirm a write before it counts; None: in a cluster with replicas
-    one, as long as a shard has had one lately (replicas.py).
+    `replicas`: how many must confirm a write before it counts. None: one in a cluster with
+    replicas, as long as a shard has had one recently (replicas.py).
     """
 
     def __init__(self, url: str, replicas: int | None = None) -> None:
@@ -95,13 +95,13 @@ class Connections:
 
     @property
     def demand(self) -> ReplicaDemand:
-        """The demand for replicas, as far as the cluster is known."""
+        """The required replicas, as far as the cluster is known."""
         if self._replicas is not None:
             return ReplicaDemand(self._replicas)
         return ReplicaDemand(int(self._nodes is not None and self._nodes.has_replicas), GRACE_S)
 
     def connector(self, key: str) -> Connector:
-        """Return a factory of connections to the node of a key."""
+        """Return a factory of connections to a key's node."""
         if self._nodes is not None:
             return SlotConnector(self, self._address, self._nodes, slot_of(key))
         url = self._address.url
@@ -116,13 +116,13 @@ class Connections:
         return Redis.from_url(self._address.url, **_TIMEOUTS)
 
     async def count_primaries(self) -> int:
-        """Count the primaries that keys are divided over. Raises RedisError or OSError."""
+        """Count the primaries that share the keys. Raises RedisError or OSError."""
         return 1 if self._nodes is None else len(await self._nodes.primaries())
 
     async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
         """Wait until replicas have all earlier writes to a shard. Raises RedisError.
 
-        While the shard goes on without any, this looks for one from time to time.
+        While a shard continues without replicas, this looks for one from time to time.
         """
         now = asyncio.get_running_loop().time
         replication = self._replications.setdefault(keys.number, Replication())
@@ -136,7 +136,7 @@ class Connections:
 
 
 def connector(url: str, key: str = "", replicas: int | None = None) -> Connector:
-    """Return a factory of connections, not connected yet, to the node of a key."""
+    """Return a factory of connections, not yet connected, to a key's node."""
     return Connections(url, replicas).connector(key)
 
 
@@ -166,7 +166,7 @@ def _once() -> dict[str, Any]:
 
 
 def client_of(address: RedisAddress, node: Node) -> Redis:
-    """Return a client of one node of a cluster, or of one that sentinels know."""
+    """Return a client for a node of a cluster, or for one known to sentinels."""
     return Redis.from_url(address.node_url(node), **_TIMEOUTS, **_once())
 
 
@@ -181,7 +181,7 @@ def _nodes(address: RedisAddress) -> SlotNodes | None:
 
 
 def connection_to(address: RedisAddress, node: Node) -> AbstractConnection:
-    """Return a connection, not connected yet, to a node in a URL: a sentinel or cluster node."""
+    """Return a connection, not yet connected, to a sentinel or cluster node of a URL."""
     options = _options(address, node)
     if address.arrangement is Arrangement.SENTINEL:
         for name in ("username", "password", "db"):

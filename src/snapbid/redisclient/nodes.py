@@ -2,8 +2,8 @@
 
 The map comes from whichever node answers first. It is used until a node contradicts it (MOVED,
 which also names the node that serves the slot now, CLUSTERDOWN, READONLY) or does not answer; the
-next look-up queries the nodes known last and those of the URL again. An outdated view is corrected
-in the same way: the nodes in it contradict it.
+next lookup queries the last known nodes and those of the URL again. An outdated view is corrected
+in the same way, since the nodes in it contradict it.
 
 Redirections of single commands (ASK) are not followed. They concern slots that are moving, whose
 keys are split over two nodes, so that no script could see all of them. Such a slot is unavailable
@@ -52,7 +52,7 @@ class SlotRange(NamedTuple):
 
 
 class MemberNode(NamedTuple):
-    """One line of CLUSTER NODES; `primary` is the id of a replica's primary, else empty."""
+    """One line of CLUSTER NODES; `primary`: the id of a replica's primary, otherwise empty."""
 
     id: str
     address: str
@@ -62,7 +62,7 @@ class MemberNode(NamedTuple):
 
     @property
     def is_failing(self) -> bool:
-        """Whether the queried node, or the cluster, considers it failed."""
+        """Whether the queried node, or the cluster, considers the node failed."""
         return bool(self.flags & {"fail", "fail?"})
 
 
@@ -71,14 +71,14 @@ class SlotNotServedError(ConnectionError):
 
 
 def is_elsewhere(error: Exception) -> bool:
-    """Whether an error means that the node does not, or no longer, serve the command."""
+    """Whether an error means that the node does not, or no longer, serve the command's key."""
     if isinstance(error, ResponseError):
         return isinstance(error, _REDIRECTIONS) or str(error).startswith(_ELSEWHERE)
     return False
 
 
 def is_moved(error: Exception) -> bool:
-    """Whether an error names another node for the slot."""
+    """Whether an error names a different node for the slot."""
     return isinstance(error, MovedError) or str(error).startswith("MOVED ")
 
 
@@ -95,7 +95,7 @@ class SlotNodes(Protocol):
 
 
 class SentinelNodes:
-    """The primary that sentinels know by a name, which serves all slots."""
+    """The primary that sentinels know by a name and that serves all slots."""
 
     has_replicas = False  # by default, no replica must have a write
 
@@ -124,7 +124,7 @@ class SentinelNodes:
         return [await self.primary_of(0)]
 
     def doubt(self, error: Exception) -> None:
-        """Take note of how a command or a connection has failed."""
+        """Update the map after a failed command or connection."""
         if is_elsewhere(error) or isinstance(error, (ConnectionError, TimeoutError, OSError)):
             self._primary = None
 
@@ -140,7 +140,7 @@ class SentinelNodes:
 
 
 class ClusterNodes:
-    """The slot map of a cluster; `connect` returns a connection to a node, not connected yet."""
+    """The slot map of a cluster; `connect` returns a connection, not yet connected, to a node."""
 
     def __init__(
         self, seeds: Sequence[Node], connect: Callable[[Node], AbstractConnection]
@@ -170,7 +170,7 @@ class ClusterNodes:
         return sorted({node for node in self._slots if node is not None})
 
     def doubt(self, error: Exception) -> None:
-        """Take note of how a command or a connection has failed."""
+        """Update the map after a failed command or connection."""
         if is_moved(error):
             moved = _MOVED.match(str(error))
             if moved is not None and moved[2]:
@@ -210,7 +210,7 @@ class ClusterNodes:
 
 
 async def ask(connection: AbstractConnection, *commands: str) -> list[Any]:
-    """Connect, send commands, and return the replies. Raises RedisError and OSError."""
+    """Connect, send commands and return the replies. Raises RedisError and OSError."""
     replies = []
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -273,7 +273,10 @@ def parse_members(text: str) -> list[MemberNode]:
 
 
 def has_replicas(members: Iterable[MemberNode]) -> bool:
-    """Whether there are replicas, counting a failed primary without slots, which becomes one."""
+    """Return whether there are replicas.
+
+    A failed primary without slots counts, since it becomes one.
+    """
     return any(node.primary or (node.is_failing and not node.slots) for node in members)
 
 

@@ -1,7 +1,7 @@
 """Script calls that share round trips to Redis, at the low cost per call of a bid.
 
 A command through redis-py takes a pooled connection, wakes several tasks and starts timers: some
-100 µs of a worker, more than the rest of handling an event or a cached report.
+100 µs of a worker, more than all other work on an event or a cached report.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def script(redis: Redis, text: str, within_s: float) -> Call:
 
 
 class PipelinedRedis(Redis):
-    """A client whose script calls share round trips: those made during one share the next.
+    """A client whose script calls share round trips: calls made during one share the next.
 
     All other commands, and script calls before the connection is up, go through redis-py. A call
     whose reply was lost is not repeated: it raises ConnectionError.

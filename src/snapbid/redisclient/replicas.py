@@ -1,15 +1,15 @@
 """Have replicas confirm writes within the same round trip (contract 10).
 
-The commands are followed by a dummy write and WAIT, which waits until enough replicas have what
-the connection has written; the dummy write extends that to all earlier writes of other clients. If
-too few replicas confirm in time, the commands count as unanswered: they may have been applied, and
-may or may not survive.
+The commands are followed by a dummy write and WAIT, which waits until enough replicas have what the
+connection has written; the dummy write extends that to all earlier writes of other clients. If too
+few replicas confirm in time, the commands count as unanswered: they may have been applied, and may
+or may not survive.
 
-With SNAPBID_REDIS_REPLICAS=auto a shard that has had no replica for GRACE_S goes on without one:
-its writes count at once, and a key of the shard says so, for a process that has just started to
-join. Each second it looks whether a replica has what was written a second ago; from then on writes
-wait for replicas again. A replica that was cut off for longer must never be promoted by itself, or
-these writes would be lost; `arrangement.py` compares the nodes' settings with that.
+With SNAPBID_REDIS_REPLICAS=auto a shard that has had no replica for GRACE_S continues without one:
+its writes count at once, and a key of the shard records that for processes that have just started.
+Every second it checks whether a replica has what was written a second ago; from then on writes wait
+for replicas again. A replica that was cut off for longer must never be promoted automatically, or
+these writes would be lost; `arrangement.py` checks the nodes' settings for that.
 """
 
 import logging
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class TooFewReplicasError(RedisError):
-    """A write has not reached as many replicas as it must."""
+    """A write has reached fewer replicas than required."""
 
     def __init__(self, reached: int, needed: int) -> None:
         super().__init__(
@@ -42,16 +42,16 @@ class TooFewReplicasError(RedisError):
 
 
 class ReplicaDemand(NamedTuple):
-    """How many replicas must have a write, as long as there was one within `grace_s`."""
+    """How many replicas must have a write, as long as there was one within the last `grace_s`."""
 
     replicas: int
     grace_s: float = inf
 
 
 class Replication:
-    """Whether the writes of one connection, or client, to a shard wait for replicas.
+    """Decides whether the writes of a connection, or client, to a shard wait for replicas.
 
-    Times are those of the event loop.
+    Times are event loop times.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class Replication:
         return self._asked
 
     def take(self, replies: list[Any], now: float) -> list[Any]:
-        """Return the replies to the batch alone. Raises RedisError if too few replicas confirm."""
+        """Return only the replies to the batch. Raises RedisError if too few replicas confirm."""
         if not self._asked:
             return replies
         index = len(replies) - len(self._asked)
@@ -153,8 +153,8 @@ class Replication:
         if not self.is_unreplicated:
             self.is_unreplicated, self._looked_at = True, -inf
             logger.warning(
-                "shard %(shard)d goes on without a replica, having had none for %(grace_s).0f s:"
-                " what it acknowledges now is lost if its primary is; add a replica",
+                "shard %(shard)d continues without a replica after none for %(grace_s).0f s:"
+                " if its primary fails, writes acknowledged now are lost; add a replica",
                 {"shard": self._keys.number, "grace_s": self._demand.grace_s},
             )
 

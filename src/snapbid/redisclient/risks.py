@@ -1,7 +1,7 @@
-"""Risks of losing the ledger that follow from the configuration of a Redis.
+"""Risks of losing the ledger that follow from a Redis server's configuration.
 
-Most are read from `INFO`, so that they are found even if a provider disables `CONFIG`; only
-`appendfsync` is unknown then.
+Most are read from `INFO`, so that they are found even if a provider disables `CONFIG`; then only
+`appendfsync` is unknown.
 """
 
 import contextlib
@@ -16,17 +16,17 @@ from snapbid.base.risks import Risk, Severity
 
 OLDEST: Final = (6, 2)
 SYNCED_BY_UP: Final = "snapbid-up"
-"""The `syslog-ident` of a Redis whose append-only file `snapbid up` itself syncs each second."""
+"""The `syslog-ident` of a Redis whose append-only file `snapbid up` itself syncs every second."""
 _CONFIG: Final = ("appendfsync", "syslog-ident", "save", "stop-writes-on-bgsave-error")
 DISK_IS_FULL: Final = 1
-"""Its `maxmemory` while its disk is full."""
+"""The `maxmemory` of such a Redis while its disk is full."""
 NEARLY: Final = 0.9  # of its memory
 FULL: Final = 0.95  # the same; heartbeat.lua has it, too
 MIB: Final = 2**20
 
 
 async def fetch_risks(redis: Redis, server: str, url: str) -> list[Risk]:
-    """Fetch the risks of the server at `url`, called `server` in texts. Raises RedisError."""
+    """Fetch the risks of the server at `url`; `server`: its name in texts. Raises RedisError."""
     info = await redis.info()
     config: dict[Any, Any] = {}
     with contextlib.suppress(ResponseError):
@@ -71,7 +71,7 @@ def judge(
             "replica",
             "volatile" if writable else "readonly",
             "is a replica: " + ("its primary overwrites what it is given" if writable
-                                else "it takes no writes, so that nothing is bid on"),
+                                else "it refuses writes, so no bids are made"),
             "name the primary in SNAPBID_REDIS_URL",
         )  # fmt: skip
     if config.get("appendfsync") == "no" and config.get("syslog-ident") != SYNCED_BY_UP:
@@ -85,7 +85,7 @@ def judge(
         add(
             "aof_write",
             "readonly",
-            "cannot write its append-only file, and takes no writes: nothing is bid on",
+            "cannot write its append-only file, and refuses writes: no bids are made",
             "free space on its disk (df -h), and look at its log",
         )
     stops = config.get("save") != "" and config.get("stop-writes-on-bgsave-error") != "no"
@@ -93,7 +93,7 @@ def judge(
         add(
             "rdb_write",
             "readonly",
-            "could not write its last snapshot, and takes no writes: nothing is bid on",
+            "could not write its last snapshot, and refuses writes: no bids are made",
             f"free space on its disk (df -h), look at its log, and run `{command} bgsave`",
         )
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
@@ -102,7 +102,7 @@ def judge(
         add(
             "memory",
             "readonly",
-            "takes no writes, since its disk is full: nothing is bid on",
+            "refuses writes, since its disk is full: no bids are made",
             "free space on the disk of SNAPBID_HOME (df -h)",
         )
     elif most and used >= most * NEARLY:
@@ -111,7 +111,7 @@ def judge(
         severity: Severity = "weak"
         if share == FULL:
             severity = "readonly"
-            text += ": nothing is bid on, so that notices still count"
+            text += ": no bids are made, so that notices still count"
         remedy = "see what has grown (server events wait there for the warehouse), and "
         more = "give the machine more memory, of which it has half"
         add("memory", severity, text, remedy + (more if is_ups else set_to("maxmemory", "SIZE")))

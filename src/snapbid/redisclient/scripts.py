@@ -1,10 +1,10 @@
-"""Lua scripts: assemble each from its file and those that it includes, and make it cheap to run.
+"""Lua scripts: assemble each from its file and its includes, and make it cheap to run.
 
-A file names what it needs in lines `-- include NAME` at its very top, where NAME is another file of
-its folder; each is joined once, before those that include it. Constants, such as the number of
+A file names what it needs in lines `-- include NAME` at its very top, where NAME is a file in the
+same folder; each is joined once, before those that include it. Constants, such as the number of
 shards, come first. That is all a script needs to work: `assemble` only joins.
 
-Redis runs the whole text of a script on every call and creates its functions again. So `compact`
+Redis runs the whole text of a script on every call and creates its functions anew. So `compact`
 removes what a script never reaches. It changes what a call costs, never what it does.
 """
 
@@ -45,14 +45,14 @@ def parts(package: str, name: str) -> Mapping[str, str]:
 
 
 def includes(text: str) -> list[str]:
-    """List what a file includes."""
+    """List a file's includes."""
     head = _INCLUDES.match(text)
     assert head is not None
     return head[0].replace("-- include ", "").split()
 
 
 def assemble(package: str, name: str, constants: Constants) -> str:
-    """Join constants, the files that NAME.lua includes, and NAME.lua."""
+    """Join the constants, the includes of NAME.lua, and NAME.lua."""
     head = "".join(f"local {it} = {str(value).lower()}\n" for it, value in constants.items())
     return head + "".join(parts(package, name).values())
 
@@ -68,10 +68,11 @@ def load(
 
 
 def compact(text: str, seldom_called: Set[str] = frozenset()) -> str:
-    """Inline constants, decide branches by them, drop what is unused, and nest functions.
+    """Inline constants, decide branches by them, drop unused code, and nest functions.
 
     Lua has no constants, only variables, and each function captures those it uses on every call. A
-    function that only those of `seldom_called` use moves into them: it is created when they run.
+    function used only by those in `seldom_called` moves into them, so that it is created only when
+    they run.
     """
     text = _COMMENT.sub("", text)
     values: dict[str, str] = {}

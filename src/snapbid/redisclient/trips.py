@@ -1,13 +1,13 @@
-"""The engine of round trips to Redis: one at a time, each with all requests that wait.
+"""The engine of round trips to Redis: one at a time, each with all waiting requests.
 
 An idle connection sends at once. A busy one forms larger batches by itself, since requests that
 arrive during a round trip wait for the next; none waits for a timer. If many requests are ready at
 once, the first of them are sent early, so that Redis works while this process does.
 
 `RoundTrips` keeps the connection, decides when to send, closes a connection that has stalled, and
-has replicas confirm what is written. Its user (`TripUser`) keeps the requests: it encodes the next
-batch, handles the replies, times requests out and fails them when the connection is lost. Nothing
-is ever sent again. A ticker watches the time limits: often during a round trip, else once a beat.
+has replicas confirm writes. Its user (`TripUser`) keeps the requests: it encodes the next batch,
+handles the replies, times requests out and fails them when the connection is lost. Nothing is ever
+sent again. A ticker enforces the time limits: often during a round trip, otherwise once a beat.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class Request(Protocol):
-    """A request that waits for a reply."""
+    """A request waiting for a reply."""
 
     @property
     def done(self) -> "Pending[Any]": ...
@@ -65,7 +65,7 @@ class Requests(Generic[R]):
         return chain(self.sent, self.waiting)
 
     def take(self, most: int) -> list[R]:
-        """Take up to `most` waiting requests to be sent, and drop those that are done already."""
+        """Take up to `most` waiting requests for sending, and drop those that are already done."""
         self.sent = unanswered(self.waiting[:most])
         self.waiting = self.waiting[most:]
         return self.sent
@@ -85,7 +85,7 @@ class Requests(Generic[R]):
 
 
 class TripUser(Protocol):
-    """What keeps the requests of a connection; all times are event loop times."""
+    """Keeps the requests of a connection; all times are event loop times."""
 
     @property
     def waiting(self) -> int:
@@ -101,17 +101,17 @@ class TripUser(Protocol):
         """Handle the replies to the last batch. Any exception ends the connection."""
 
     def expire(self, now: float, waited_s: float) -> None:
-        """Time out requests, during a round trip that has lasted `waited_s`."""
+        """Time out requests during a round trip that has lasted `waited_s`."""
 
     def is_due(self, now: float) -> bool:
-        """Whether a round trip is due though no request waits."""
+        """Whether a round trip is due even though no request is waiting."""
 
     def disconnected(self) -> None:
         """Fail all requests; also called if connecting failed."""
 
 
 class RoundTrips:
-    """The round trips of one connection, which reconnects whenever it ends, until it is closed.
+    """The round trips of one connection, which reconnects whenever it ends, until closed.
 
     If a node redirects to another, it connects there at once. `describe` begins the warning that is
     logged once per outage; an idle connection that ends and is replaced is not an outage. `stall_s`
@@ -146,11 +146,11 @@ class RoundTrips:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a round trip is under way."""
+        """Whether a round trip is in progress."""
         return self._sent_at is not None
 
     def open(self) -> None:
-        """Start connecting; needs a running loop."""
+        """Start connecting; requires a running loop."""
         self._loop = asyncio.get_running_loop()
         self._turn = Turn(self._loop)
         self.reply = self._turn.reply  # returns a future for the answer to a request
@@ -170,7 +170,7 @@ class RoundTrips:
             self._timer.cancel()
 
     def end(self, error: Exception) -> None:
-        """End the connection with an error, and take no requests until there is another."""
+        """End the connection with an error, and take no requests until the next one."""
         self.connected = False
         if self._wire is not None:
             self._wire.end(error)
@@ -178,7 +178,7 @@ class RoundTrips:
     # -- requests ---------------------------------------------------------------------------------
 
     def schedule(self, waiting: int = 0) -> None:
-        """Schedule a batch unless one is under way; send it now if enough requests wait."""
+        """Schedule a batch unless one is in progress; send it now if enough requests wait."""
         if self._sent_at is not None:
             return
         if waiting >= ENOUGH:
@@ -246,7 +246,7 @@ class RoundTrips:
     def tick(self, now: float, busy_s: float = 0.0) -> None:
         """Time out overdue requests; `now` is loop time.
 
-        `busy_s`: time since the last tick in which this process could not have read a reply; it
+        `busy_s`: how long, since the last tick, this process could not have read a reply; that time
         does not count against Redis.
         """
         if self._sent_at is not None:

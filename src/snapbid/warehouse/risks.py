@@ -48,7 +48,7 @@ async def fetch_risks(connection: asyncpg.Connection) -> list[Risk]:
             add(name, "weak", f"runs with {name} off: {loss}", remedy)
     if row["standby"]:
         remedy = "name the primary in SNAPBID_DATABASE_URL"
-        add("standby", "readonly", "is a standby: it takes no writes", remedy)
+        add("standby", "readonly", "is a standby: it refuses writes", remedy)
     elif row["read_only"] == "on":
         remedy = f"find out who made it so, then, in psql, run `{_writable(row)}`"
         add("read_only", "readonly", "is read-only: counts and events wait in Redis", remedy)
