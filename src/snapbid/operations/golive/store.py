@@ -154,26 +154,16 @@ class RequestStatsStore:
         """Read an SSP's statistics for the last minutes, in whole hours if more than 60."""
         unit, name = (MINUTE_S, "m") if minutes <= HOUR_S // MINUTE_S else (HOUR_S, "h")
         first, last = (now - minutes * MINUTE_S) // unit + 1, now // unit
-        own = f"{GOLIVE}{number}:"
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for time in range(first, last + 1):
-                pipe.hgetall(f"{own}{name}:{time}")
-            pipe.hgetall(f"{own}at")
-            pipe.lrange(f"{own}answers", 0, -1)
-            pipe.lrange(f"{own}problems", 0, -1)
-            pipe.zrange(f"{GOLIVE}strays", 0, -1, withscores=True)
-            *times, last_at, answers, problems, strays = await pipe.execute()
-        counts: Counter[str] = Counter()
-        for fields in times:
-            counts.update(_numbers(fields))
+        (recent,) = await self._read([number], [f"{name}:{at}" for at in range(first, last + 1)])
+        strays: Any = await self._redis.zrange(f"{GOLIVE}strays", 0, -1, withscores=True)
         notices, noticed_at = await self._notices(number, shards, now)
         return SspRequestStats(
             first * unit,
             now,
-            dict(counts),
-            _numbers(last_at),
-            _answers(answers),
-            _problems(problems),
+            recent.counts,
+            recent.last_at,
+            recent.answers,
+            recent.problems,
             notices,
             noticed_at,
             {id.decode(): int(at) for id, at in strays},
@@ -184,6 +174,11 @@ class RequestStatsStore:
     ) -> dict[int, RecentRequestStats]:
         """Read SSPs' statistics for the last minutes, without the ledger's counts of notices."""
         last = now // MINUTE_S
+        times = [f"m:{minute}" for minute in range(last - minutes + 1, last + 1)]
+        return dict(zip(numbers, await self._read(numbers, times), strict=True))
+
+    async def _read(self, numbers: Sequence[int], times: Sequence[str]) -> list[RecentRequestStats]:
+        """Read SSPs' statistics of these minutes, hours or days."""
         async with self._redis.pipeline(transaction=False) as pipe:
             for number in numbers:
                 own = f"{GOLIVE}{number}:"
@@ -191,20 +186,25 @@ class RequestStatsStore:
                 pipe.lrange(f"{own}answers", 0, -1)
                 pipe.lrange(f"{own}problems", 0, -1)
                 pipe.hgetall(f"{own}examples")
-                for minute in range(last - minutes + 1, last + 1):
-                    pipe.hgetall(f"{own}m:{minute}")
-            answers = await pipe.execute()
-        step, recent = 4 + minutes, {}
-        for index, number in enumerate(numbers):
-            last_at, latest, problems, examples, *times = answers[index * step : (index + 1) * step]
-            counts: Counter[str] = Counter()
-            for fields in times:
-                counts.update(_numbers(fields))
-            recent[number] = RecentRequestStats(
-                dict(counts), _numbers(last_at), _answers(latest), _problems(problems),
-                _texts(examples),
-            )  # fmt: skip
-        return recent
+                for time in times:
+                    pipe.hgetall(f"{own}{time}")
+            replies = await pipe.execute()
+        step, found = 4 + len(times), []
+        for start in range(0, len(replies), step):
+            last_at, answers, problems, examples, *counts = replies[start : start + step]
+            sums: Counter[str] = Counter()
+            for fields in counts:
+                sums.update(_numbers(fields))
+            found.append(
+                RecentRequestStats(
+                    dict(sums),
+                    _numbers(last_at),
+                    _answers(answers),
+                    _problems(problems),
+                    _texts(examples),
+                )
+            )
+        return found
 
     # -- carrying to the warehouse -------------------------------------------------------------
 
@@ -280,13 +280,9 @@ def _answers(entries: Iterable[bytes]) -> list[tuple[int, int]]:
 
 
 def _problems(entries: Iterable[bytes]) -> list[tuple[int, int, str]]:
-    return [_problem(packed) for packed in entries]
+    split = (packed.decode().split(" ", 2) for packed in entries)
+    return [(int(at), int(status), detail) for at, status, detail in split]
 
 
 def _day(epoch_s: int) -> str:
     return datetime.fromtimestamp(epoch_s, UTC).date().isoformat()
-
-
-def _problem(packed: bytes) -> tuple[int, int, str]:
-    at, status, detail = packed.decode().split(" ", 2)
-    return int(at), int(status), detail
