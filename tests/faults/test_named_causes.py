@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from support.clock import Clock
 from support.commands import invoke
 from support.machine import Machine, temporary_home
 from support.ops import CAMPAIGN, bid, prepare
 from support.processes import eventually
-from support.soak.clock import Clock
 from support.soak.disk import Disk, mounted
 from support.stack import execute
 

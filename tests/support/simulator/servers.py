@@ -7,7 +7,6 @@ simulator writes before each message (clock.c); nothing of it is by the real clo
 
 import asyncio
 import contextlib
-import mmap
 import os
 import signal
 import socket
@@ -29,7 +28,7 @@ from snapbid.embedded import Home, Postgres
 from snapbid.embedded.process import spawn, stop
 from snapbid.embedded.redis_server import installed
 from snapbid.warehouse.migrate import migrate
-from support.preload import compile_library
+from support.clock import STOPPED, Clock
 from support.simulator import copies
 from support.simulator.loop import SimulationError
 
@@ -37,7 +36,6 @@ PATIENCE_S: Final = 30  # real time; a server that takes longer waits for anothe
 DEBUG_FORBIDDEN: Final = (7, 0)  # from here on, unless it is enabled
 COPIES: Final = 20  # of Redis' data, each in a database of its own
 
-_TIME: Final = Struct("<q")
 _TIMEVAL: Final = Struct("@ll")  # the kernel's own timeout, which costs no system call
 _COPY: Final = """
 for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -75,11 +73,9 @@ class RedisServer:
         self.wall_ns: Callable[[], int] = lambda: 0
         self.is_up = True
         self.commands = 0
-        time_file = folder / "time"
-        time_file.write_bytes(_TIME.pack(0))
-        handle = os.open(time_file, os.O_RDWR | os.O_CLOEXEC)
-        self._time = mmap.mmap(handle, _TIME.size)
-        os.close(handle)
+        self._clock = Clock(folder / "time", STOPPED)
+        if not self._clock.can_be_set:
+            raise SimulationError("a C compiler is needed, for the clock of Redis")
         options = {
             "port": "0",
             "unixsocket": self.path,
@@ -92,9 +88,9 @@ class RedisServer:
         if server.release >= DEBUG_FORBIDDEN:
             options["enable-debug-command"] = "yes"
         parts = [part for name, value in options.items() for part in (f"--{name}", value)]
-        preload = {"LD_PRELOAD": str(_clock(folder)), "CLOCK_TIME": str(time_file)}
         self._log = folder / "redis.log"
-        self._process = spawn([server.path, *parts], log=self._log, env=os.environ | preload)
+        environ = os.environ | self._clock.environ
+        self._process = spawn([server.path, *parts], log=self._log, env=environ)
         self.client = redis.Redis(unix_socket_path=self.path, retry=Retry(NoBackoff(), 0))
         self._await_answer()
 
@@ -103,7 +99,7 @@ class RedisServer:
         return f"unix://{quote(self.path)}"
 
     def tick(self) -> None:
-        self._time[:] = _TIME.pack(self.wall_ns())
+        self._clock.set_ns(self.wall_ns())
 
     def open(self) -> "RedisSession":
         if not self.is_up:
@@ -166,7 +162,7 @@ class RedisServer:
     def stop(self) -> None:
         self.client.close()
         stop(self._process, signal.SIGTERM)
-        self._time.close()
+        self._clock.close()
 
 
 class RedisSession:
@@ -341,14 +337,6 @@ def _receive(client: socket.socket) -> bytes:
     if not more:
         raise ConnectionResetError("the server has closed the connection")
     return more
-
-
-def _clock(folder: Path) -> Path:
-    """The library that replaces the clock; raises SimulationError without a C compiler."""
-    library = compile_library(Path(__file__).with_name("clock.c"), folder)
-    if library is None:
-        raise SimulationError("a C compiler is needed, for the clock of Redis")
-    return library
 
 
 class Servers:

@@ -18,11 +18,11 @@ from snapbid.base.redis_keys import ShardKeys
 from snapbid.embedded import Home, Postgres
 from snapbid.warehouse.migrate import migrate
 from support import books, sending
+from support.clock import Clock
 from support.cluster import Cluster, Server
 from support.machine import NOTHING
 from support.preload import joined
 from support.proxy import FaultProxy
-from support.soak.clock import Clock
 from support.soak.network import Network
 from support.soak.stage import (
     HOLD_S,

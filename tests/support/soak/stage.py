@@ -21,9 +21,9 @@ import redis
 from snapbid.embedded import Home, Postgres, supervise
 from snapbid.ledger.bids.records import DIGEST_SIZE
 from support import books, sending
+from support.clock import Clock
 from support.machine import Machine
 from support.proxy import FaultProxy
-from support.soak.clock import Clock
 from support.soak.disk import Disk, mounted
 from support.stack import JWT_SECRET, Stack, execute
 
