@@ -155,7 +155,7 @@ def test_macros_are_text() -> None:
     assert read(text.replace("<Ad ", '<Ad x="{{campaign_id}} ${AUCTION_ID} [TIMESTAMP]" ')).seconds
 
 
-NONE = "must be VAST 2.0 to 4.3 or the address of one"
+NONE = "must be VAST 2.0 to 4.3 or the URL of a VAST document"
 
 
 @pytest.mark.parametrize(

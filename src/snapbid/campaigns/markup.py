@@ -79,7 +79,8 @@ class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def unprotected(text: str, language: Language) -> list[MacroPlace]:
-    """Return macros with the request's values, where percent-encoding does not protect them."""
+    """Return the macros with values from the request where percent-encoding does not protect
+    them."""
     if "{{" not in text or _FROM_REQUEST.search(text) is None:
         return []
     return [

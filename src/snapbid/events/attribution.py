@@ -150,7 +150,7 @@ async def preview(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> l
 def row_of(
     event: AcceptedEvent, product: str, received_at_ms: int, value_micros: int | None
 ) -> EventRow:
-    """Return the row by which an event that is not stored is looked up."""
+    """Return the row used to look up an event that is not stored."""
     occurred_at, received_at = (
         datetime.fromtimestamp(ms / 1000, UTC) for ms in (event.occurred_at_ms, received_at_ms)
     )

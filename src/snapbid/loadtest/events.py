@@ -30,7 +30,8 @@ MIX: Final = shares(
 
 
 def generate(count: int, seed: int, now_ms: int) -> list[dict[str, Any]]:
-    """Generate valid envelopes from before `now_ms`, each event type at its share of traffic."""
+    """Generate valid envelopes dated before `now_ms`, with each event type at its share of
+    traffic."""
     random = Random(seed)
     return [_envelope(random, now_ms) for _ in range(count)]
 

@@ -28,7 +28,7 @@ MOST: Final = 256  # calls in a round trip: bounds how long Redis is busy
 _UNKNOWN_SCRIPT: Final = "NOSCRIPT"
 
 Call: TypeAlias = Callable[[Sequence[str], Sequence[Any]], Awaitable[Any]]
-"""A call with keys and arguments. Raises RedisError, or OSError if it times out."""
+"""A script call with keys and arguments. Raises RedisError, or OSError if it times out."""
 
 
 def connect(url: str) -> Redis:

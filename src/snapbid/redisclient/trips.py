@@ -331,7 +331,7 @@ class ClosedIdleError(ConnectionError):
 
 
 class Wire(asyncio.Protocol):
-    """Takes over an idle connection of redis-py, which is still closed through redis-py.
+    """Takes over an idle connection of redis-py, which still closes it.
 
     `answered` is called with the replies to all commands of a `send`; a reply may be a
     ResponseError. The next `send` may follow from then on. Any exception in `answered` ends the

@@ -55,7 +55,7 @@ class Order(msgspec.Struct, frozen=True):
 async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) -> ObtainedBase:
     """Build a base newer than the revision `after` in the folder, retrying until it succeeds.
 
-    `urgent`: bids wait for it.
+    `urgent`: bids wait for the base.
     """
     order = Order(dsn, str(folder.absolute()), urgent, after)
     while True:

@@ -117,7 +117,7 @@ Verdicts = str  # a BidVerdict for each bid; empty where they were not remembere
 
 
 class BidBatch(NamedTuple):
-    """Bids as they were sent, with all that is needed to roll them back."""
+    """A batch of bids as sent, with everything needed to roll it back."""
 
     writer: str
     number: int
@@ -125,7 +125,7 @@ class BidBatch(NamedTuple):
 
 
 def counters(answers: list[AnswerBids]) -> list[str | bytes | int]:
-    """List, for each day, the counters that the bids raise if all are kept, and by how much."""
+    """List, by day, the counters that the bids raise if all are kept, and the increments."""
     parts: list[str | bytes | int] = []
     for day, names, increments in count(answers):
         parts += (_date(day), len(names), *names, *increments)
@@ -138,7 +138,7 @@ def _date(day: int) -> str:
 
 
 def verdicts(answers: Sequence[AnswerBids], refused: bytes) -> list[Verdicts]:
-    """Parse remember.lua's list of refused bids (`3b12c`) into the verdicts on each answer."""
+    """Parse remember.lua's list of refused bids (`3b12c`) into verdicts for each answer."""
     letters = [KEPT] * sum([answer.bids for answer in answers])
     number = ""
     for character in refused.decode():
@@ -154,7 +154,7 @@ def verdicts(answers: Sequence[AnswerBids], refused: bytes) -> list[Verdicts]:
 
 
 def kept_entries(answer: AnswerBids, letters: Verdicts) -> bytes:
-    """Encode the bids of an answer that were kept, for a rollback."""
+    """Encode the kept bids of an answer, for a rollback."""
     flags = _KEPT | _FIRST | (_COUNT if answer.is_counted else 0)
     entries, at = answer.entries, 0
     parts: list[bytes] = []

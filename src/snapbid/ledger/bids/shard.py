@@ -65,8 +65,9 @@ logger = logging.getLogger(__name__)
 
 
 def observer_of(metrics: Metrics) -> Observe:
-    """Return the observer of round trips: called with the numbers of answers with bids and of
-    notices, and the duration (s).
+    """Return the observer of round trips.
+
+    It is called with the number of answers with bids, the number of notices, and the duration (s).
     """
     name = "snapbid_commit_batch_size"
     of_bids = metrics.histogram(name, _SIZES, of="bids")
@@ -84,7 +85,7 @@ def observer_of(metrics: Metrics) -> Observe:
 
 
 def unobserved(bids: int, notices: int, seconds: float) -> None:
-    """Ignore a round trip: the observer for callers without metrics."""
+    """Ignore a round trip, for callers without metrics."""
 
 
 # -- what a round trip carries --------------------------------------------------------------------
@@ -93,8 +94,9 @@ def unobserved(bids: int, notices: int, seconds: float) -> None:
 class PendingNotice(msgspec.Struct, frozen=True):
     """A notice waiting to be settled.
 
-    `done` becomes a NoticeVerdict, or None if a notice from the spool could not be settled.
-    `otherwise`: the shard and encoding of its alternative reading, spooled along with it.
+    `done` becomes a NoticeVerdict, or None if a spooled notice could not be settled. `otherwise`:
+    shard and encoding of the notice if its URL is read in the other way (Ledger.settle); both
+    readings are spooled.
     """
 
     packed: bytes
@@ -117,7 +119,8 @@ class PendingHold(msgspec.Struct, frozen=True):
 
 
 class Rollback(msgspec.Struct, frozen=True):
-    """A batch to roll back; `done` becomes True once it is, False if the connection ends first."""
+    """A batch to roll back; `done` becomes True once that is done, False if the connection ends
+    first."""
 
     batch: BidBatch
     done: "asyncio.Future[bool] | None" = None
@@ -180,7 +183,7 @@ class GroupCommit:
 
     @property
     def unconfirmed(self) -> list[BidBatch]:
-        """Own batches that may have been applied and are not rolled back yet."""
+        """Our batches that may have been applied and have not been rolled back yet."""
         doubtful = [entry.batch for entry in self._to_roll_back if entry.done is None]
         return doubtful if self._unconfirmed is None else [*doubtful, self._unconfirmed]
 
@@ -190,7 +193,7 @@ class GroupCommit:
         return self._batches
 
     def is_certain(self, batch: int) -> bool:
-        """Whether the outcome of this batch and of all before it is known."""
+        """Whether the outcome of this batch, and of all earlier ones, is known."""
         return all(doubtful.number > batch for doubtful in self.unconfirmed)
 
     # Each of these returns how many requests of its kind are queued now, or 0 if it was refused:
@@ -213,7 +216,7 @@ class GroupCommit:
         return len(waiting)
 
     def hold(self, hold: PendingHold) -> int:
-        """Queue a hold; ending one may wait while Redis is unavailable."""
+        """Queue a hold, or the end of one; the latter may wait while Redis is unavailable."""
         waiting = self._holds.waiting
         if len(waiting) >= MAX_WAITING:
             return 0
@@ -221,7 +224,7 @@ class GroupCommit:
         return len(waiting)
 
     def roll_back(self, entry: Rollback) -> None:
-        """Queue the rollback of another process' batch."""
+        """Queue the rollback of a batch that another process sent."""
         self._to_roll_back.append(entry)
 
     def expire(self, now: float, waited_s: float) -> None:
@@ -257,7 +260,8 @@ class GroupCommit:
     # -- round trips ------------------------------------------------------------------------------
 
     def connect(self, now: float) -> list[Command]:
-        """Return the commands a new connection must have acknowledged before it takes requests."""
+        """Return the commands that a new connection must have acknowledged before it takes
+        requests."""
         return [self._heartbeat(now), *self._forget(now)]
 
     def begin(self, replies: list[Any], asked_at: float, now: float) -> None:
@@ -267,7 +271,7 @@ class GroupCommit:
         self._forgotten()
 
     def next_batch(self, now: float) -> list[Command]:
-        """Return the commands of the next round trip; if nothing waits, a heartbeat."""
+        """Return the commands of the next round trip; a heartbeat if nothing is waiting."""
         self._sent = self._forget(now) if self._to_roll_back else self._requests(now)
         return self._sent
 
@@ -304,7 +308,7 @@ class GroupCommit:
         return (*head, entries, self.families, *counters(answers))
 
     def _note_settled(self, until: int | None) -> None:
-        """Note that all notices received until then are settled, unless some are spooled."""
+        """Note that all notices received until then are settled, unless any are spooled."""
         if until is not None and self._is_spool_empty():
             self._settled_until = until
 
@@ -343,7 +347,7 @@ class GroupCommit:
                 self._note_settled(self._sent_hold_clock)
 
     def _accept(self, reply: Any) -> None:
-        """Handle the verdicts on a batch of bids, which is confirmed by them."""
+        """Handle the verdicts on a batch of bids, which confirm the batch."""
         batch, answers = self._unconfirmed, self._answers.sent
         assert batch is not None
         self._unconfirmed = None
@@ -380,7 +384,7 @@ class GroupCommit:
         self.given_up += [token.decode() for token in given_up]
 
     def disconnect(self) -> None:
-        """Release all requests that wait on a lost connection, except those that end holds."""
+        """Release all requests waiting on a lost connection, except those that end holds."""
         if self._unconfirmed is not None:
             self._to_roll_back.append(Rollback(self._unconfirmed))
             self._unconfirmed = None

@@ -26,7 +26,7 @@ FEW_FILES: Final = 100
 
 
 class Disk(NamedTuple):
-    """The disk of a setting's directory: bytes that are free, and that may be needed at once."""
+    """The disk of a setting's directory: bytes free, and bytes that may be needed at once."""
 
     setting: str
     path: Path
@@ -50,7 +50,7 @@ class Disk(NamedTuple):
 
 
 class CampaignMoney(NamedTuple):
-    """A budgeted campaign's money, and the cost of one of its bids in USD."""
+    """A budgeted campaign's money, and what one of its bids costs in USD."""
 
     of: Spending
     cost: float

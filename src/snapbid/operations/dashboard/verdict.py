@@ -288,7 +288,7 @@ def _of_setup(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
     if snapshot.registered == 0:
         yield Cause("ssps", True, "no SSP is registered", "run snapbid ssp add ID")
     if snapshot.campaigns == 0:
-        yield Cause("campaigns", True, "there is no campaign", "run snapbid campaign import FILE")
+        yield Cause("campaigns", True, "there are no campaigns", "run snapbid campaign import FILE")
     checked_at = snapshot.checked_at
     if snapshot.warehouse and checked_at is not None and now - checked_at > STALE_S:
         yield Cause(

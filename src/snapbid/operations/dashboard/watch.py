@@ -173,7 +173,7 @@ class Watch:
         return True
 
     def _disks(self) -> list[Disk]:
-        """Return how full the disks are on which this machine writes."""
+        """Return how full the disks are to which this machine writes."""
         settings = self._settings
         disks = [Disk.of(VARIABLES["home"], settings.home, settings.spool_max_bytes)]
         if settings.auction_log is not None:

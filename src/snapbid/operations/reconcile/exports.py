@@ -25,7 +25,9 @@ MOST_OF_LINE: Final = 1 << 20  # characters, or bytes
 MOST_OF_VALUE: Final = 64 << 10  # in Parquet, where one stored text may occur in many rows
 MOST_COLUMNS: Final = 1_000
 MOST_ABOVE: Final = 20  # lines of a CSV that are searched for the names of its columns
-NOT_UTF8: Final = "are not UTF-8: convert them (iconv -f latin1 -t utf-8), their ids may not fit"
+NOT_UTF8: Final = (
+    "are not UTF-8: convert them (iconv -f latin1 -t utf-8), or their ids may not match"
+)
 MARKED: Final = "begin with a second byte order mark, which is ignored"
 
 _MARK: Final = b"\xef\xbb\xbf"
