@@ -31,7 +31,7 @@ from bench.snapshot import SSP, lookups
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import parse_json
-from snapbid.catalog.catalog import Base, Catalog, encode, write
+from snapbid.catalog.catalog import Base, Catalog, Head, encode, write
 from snapbid.catalog.payload import Builder, put
 from snapbid.embedded import Home, Postgres, Redis
 from snapbid.reference import rates
@@ -51,7 +51,7 @@ READY_S: Final = 300.0
 def index_bytes(folder: Path, base: Base) -> int:
     """The size of the base without the campaigns' payloads."""
     path = folder / "alone"
-    write(path, encode({}, rates.load(), Builder().build(), base=base))
+    write(path, encode(Head({}, rates.load(), base=base), Builder().build()))
     index = Catalog.open(path).index
     return base.size - sum(len(index.payload(rank)) for rank in range(base.campaigns))
 
@@ -70,7 +70,7 @@ async def swaps(base: Base, folder: Path) -> dict[str, Any]:
         put(builder, parse_json(json.dumps(document).encode()), number)
     path = folder / "swapped"
     ssps = {name: (of, number) for number, (name, of) in enumerate(pools.REGISTRY.items(), 1)}
-    write(path, encode(ssps, rates.load(), builder.build(), base=base))
+    write(path, encode(Head(ssps, rates.load(), base=base), builder.build()))
     catalog = Catalog.open(path)
     beside = lookups(catalog)
     snapshot = CatalogSnapshot(catalog, beside)

@@ -13,7 +13,7 @@ from snapbid.bidding.response import ResponseWriter
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import decode, parse
 from snapbid.catalog._builder import Builder
-from snapbid.catalog.catalog import Catalog, encode
+from snapbid.catalog.catalog import Catalog, Head, encode
 from snapbid.catalog.payload import put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
@@ -34,7 +34,7 @@ def snapshot(count: int, more: Mapping[str, Any] | None = None) -> CatalogSnapsh
             put(builder, parse(decode(json.dumps(document | dict(more or {})))), number)
     index = builder.build()
     ssps = {name: (of, number) for number, (name, of) in enumerate(pools.REGISTRY.items(), 1)}
-    catalog = Catalog(b"".join(encode(ssps, rates.load(), index)))
+    catalog = Catalog(b"".join(encode(Head(ssps, rates.load()), index)))
     gc.freeze()  # as a worker does; campaigns would be looked through at each collection
     return CatalogSnapshot(catalog, lookups(catalog))
 

@@ -13,7 +13,7 @@ from support.stack import JWT_SECRET, connected, run
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.risks import RiskLog
 from snapbid.base.settings import StoreSettings
-from snapbid.catalog.catalog import encode
+from snapbid.catalog.catalog import Head, encode
 from snapbid.catalog.payload import Builder
 from snapbid.embedded import Redis
 from snapbid.operations import preflight
@@ -82,7 +82,7 @@ async def test_without_redis_the_warehouse_says_it_and_without_that_the_catalog(
     gone = there | {"database_url": f"postgresql://127.0.0.1:{free_ports(1)[0]}/x"}
     assert await started(settings, None, **gone) == 1
     settings.catalog_path.parent.mkdir(parents=True)
-    head = encode({}, rates.load(), Builder().build(), ledger=("a", "b", "c", "d"))
+    head = encode(Head({}, rates.load(), ledger=("a", "b", "c", "d")), Builder().build())
     settings.catalog_path.write_bytes(b"".join(head))
     assert await started(settings, None, **gone) == 4
     own_redis.start()

@@ -14,7 +14,7 @@ from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import parse_json
 from snapbid.catalog._index import Index
-from snapbid.catalog.catalog import Catalog, encode
+from snapbid.catalog.catalog import Catalog, Head, encode
 from snapbid.catalog.payload import Builder, put
 from snapbid.reference import rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
@@ -42,7 +42,7 @@ def builder_of(documents: list[bytes]) -> Builder:
 def test_agreement_while_campaigns_change(shape: str) -> None:
     documents = [json.dumps(each).encode() for each in campaigns.documents(COUNT, shape=shape)]
     base, overlay = builder_of(documents).build(), builder_of([])
-    catalog = Catalog(b"".join(encode(numbered(pools.REGISTRY), rates.load(), base)))
+    catalog = Catalog(b"".join(encode(Head(numbered(pools.REGISTRY), rates.load()), base)))
     lookups = Lookups(GEO, catalog.rates)
 
     def publish(changes: Changes) -> CatalogSnapshot:

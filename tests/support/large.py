@@ -11,7 +11,7 @@ from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import decode, parse
 from snapbid.catalog._builder import Builder
-from snapbid.catalog.catalog import Catalog, encode
+from snapbid.catalog.catalog import Catalog, Head, encode
 from snapbid.catalog.payload import put
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
@@ -37,7 +37,7 @@ def repeated(originals: Iterable[object], count: int) -> CatalogSnapshot:
         own = {"id": f"{number:06}", "cpm_micros": campaign.cpm_micros + 1 + turn}
         put(builder, msgspec.structs.replace(campaign, **own), number + 1)
     ssps = {name: (of, number) for number, (name, of) in enumerate(REGISTRY.items(), 1)}
-    catalog = Catalog(b"".join(encode(ssps, rates.load(), builder.build())))
+    catalog = Catalog(b"".join(encode(Head(ssps, rates.load()), builder.build())))
     agents.load()
     gc.collect()
     gc.freeze()  # as a worker does

@@ -53,13 +53,12 @@ def catalog_of(
 ) -> catalog.Catalog:
     """The catalog of these campaigns, as the publisher would write it."""
     index = builder_of(documents).build()
-    suspensions = [
+    suspensions = tuple(
         CreativeSuspension(*names, reason=202, losses=3, since=0, until=2**31)
         for names in suspended
-    ]
-    return catalog.Catalog(
-        b"".join(catalog.encode(numbered(ssps), rates, index, suspensions=suspensions))
     )
+    head = catalog.Head(numbered(ssps), rates, suspensions=suspensions)
+    return catalog.Catalog(b"".join(catalog.encode(head, index)))
 
 
 def numbered(ssps: Mapping[str, str]) -> dict[str, tuple[str, int]]:

@@ -7,7 +7,7 @@ from zlib import crc32
 from support.remembered import at
 from support.snapshot import RATES, builder_of
 
-from snapbid.catalog.catalog import Base, Catalog, encode, write
+from snapbid.catalog.catalog import Base, Catalog, Head, encode, write
 from snapbid.ledger.budgets.allocator import EscrowedBudget
 from snapbid.ledger.budgets.limits import Limits
 from snapbid.server.budget_book import BudgetBook
@@ -34,7 +34,9 @@ def catalog(folder: Path, *changed: Any, gone: str = "", base: str = "base-1") -
     for id in gone:
         overlay.hide(id)
     about = Base(base, len(index), crc32(index), len(BASED), 1, "w")
-    write(folder / "catalog", encode({"acme": ("acme", 1)}, RATES, overlay.build(), base=about))
+    write(
+        folder / "catalog", encode(Head({"acme": ("acme", 1)}, RATES, base=about), overlay.build())
+    )
     return Catalog.open(folder / "catalog")
 
 

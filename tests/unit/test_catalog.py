@@ -15,7 +15,7 @@ from support.snapshot import numbered
 
 from snapbid.campaigns.document import parse
 from snapbid.catalog._builder import Builder
-from snapbid.catalog.catalog import Base, Catalog, CatalogError, Index, encode, write
+from snapbid.catalog.catalog import Base, Catalog, CatalogError, Head, Index, encode, write
 from snapbid.catalog.payload import decode_payload, put
 from snapbid.reference.rates import Rates
 
@@ -37,7 +37,7 @@ def index_of(*documents: dict[str, Any]) -> bytearray:
 
 
 def content(*documents: dict[str, Any]) -> bytes:
-    return b"".join(encode(numbered(SSPS), RATES, index_of(*documents)))
+    return b"".join(encode(Head(numbered(SSPS), RATES), index_of(*documents)))
 
 
 GOOD = content(document("a", 1), document("b", 2, targeting={"os": {"include": ["ios"]}}))
@@ -51,7 +51,7 @@ PADDING = range(HEAD_END, -(-HEAD_END // 64) * 64)
 def over_a_base(folder: Path, base: bytes) -> Path:
     """A catalog whose base is to be BASE, with these bytes in its file."""
     about = Base("base-1", len(BASE), crc32(BASE), 2, 1, "w")
-    write(folder / "catalog", encode(numbered(SSPS), RATES, index_of(), base=about))
+    write(folder / "catalog", encode(Head(numbered(SSPS), RATES, base=about), index_of()))
     (folder / "base-1").write_bytes(base)
     return folder / "catalog"
 
@@ -81,7 +81,7 @@ def test_an_empty_catalog() -> None:
 
 def test_a_family_has_the_number_of_its_first_variant() -> None:
     ssps = {"acme": ("acme", 4), "acme-eu": ("acme", 2), "acme-us": ("acme", 7), "b": ("b", 1)}
-    catalog = Catalog(b"".join(encode(ssps, RATES, index_of())))
+    catalog = Catalog(b"".join(encode(Head(ssps, RATES), index_of())))
     assert catalog.families == {4: 2, 7: 2}
 
 

@@ -12,7 +12,7 @@ from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.reactivation import Reactivation
 from snapbid.bidding.request import decode
 from snapbid.bidding.snapshot import CatalogSnapshot
-from snapbid.catalog.catalog import Base, Catalog, Query, encode, write
+from snapbid.catalog.catalog import Base, Catalog, Head, Query, encode, write
 from snapbid.ledger.budgets.releases import ALL, DAILY
 
 SSPS = {"acme": ("acme", 1)}
@@ -44,7 +44,7 @@ def snapshot(
         overlay.hide(id)
     about = Base(base, len(index), crc32(index), len(BASED), 1, "w")
     path = folder / "catalog"
-    write(path, encode(SSPS, RATES, overlay.build(), base=about))
+    write(path, encode(Head(SSPS, RATES, base=about), overlay.build()))
     catalog = Catalog.open(path, before.catalog if before else None)
     made = CatalogSnapshot(catalog, REFERENCES, before=before)
     if before is not None:

@@ -11,7 +11,7 @@ from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import decode
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import parse_json
-from snapbid.catalog.catalog import Catalog, encode
+from snapbid.catalog.catalog import Catalog, Head, encode
 from snapbid.catalog.payload import Builder, decode_payload, put
 
 MILLION = 1_000_000
@@ -28,7 +28,7 @@ def snapshot(*documents: bytes) -> CatalogSnapshot:
     builder = Builder()
     for number, text in enumerate(documents, 1):
         put(builder, parse_json(text), number)
-    content = encode(numbered({"acme": "acme"}), RATES, builder.build())
+    content = encode(Head(numbered({"acme": "acme"}), RATES), builder.build())
     return CatalogSnapshot(Catalog(b"".join(content)), Lookups(Geo(), RATES))
 
 

@@ -13,9 +13,12 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -51,24 +54,38 @@ class Base(msgspec.Struct, frozen=True):
     warehouse: str
 
 
+IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int, int]]
+"""Product, its presets, requests and events per rolling minute, by an API key's SHA-256
+(hexadecimal)."""
+
+
+class EventConfig(msgspec.Struct, frozen=True):
+    """What server events need: API keys, and the operator's exchange rates (contract 7).
+
+    `rates`: pairs of first day and USD per unit, by currency.
+    """
+
+    keys: IssuedKeys = {}
+    rates: Mapping[str, list[tuple[date, Decimal]]] = {}
+
+
 class Head(msgspec.Struct, frozen=True):
     """The head of a catalog.
 
-    `ssps`: canonical id and the descriptor's number, by descriptor; `rates`: as in Rates.to_json;
-    `made_at`: epoch seconds; `checksum`: CRC-32 of the index, since the matcher trusts its offsets;
-    `events`: the data of server events (`event_config`), as JSON; `revision`: the catalog has all
-    changes of the warehouse up to it; `warehouse`: the id of the warehouse, or ""; `access`: access
-    rules of restricted descriptors; `suspensions`: creatives suspended at an SSP; `suppression`:
-    forgotten users, whom caps ignore; `former`: variants with reports of their own, for days before
-    they joined a family; `ledger`: the data set of each shard of the warehouse's own ledger;
-    `click_key`: number and secret of the key that signs click ids.
+    `ssps`: canonical id and the descriptor's number, by descriptor; `made_at`: epoch seconds;
+    `checksum`: CRC-32 of the index, since the matcher trusts its offsets; `revision`: the catalog
+    has all changes of the warehouse up to it; `warehouse`: the id of the warehouse, or "";
+    `access`: access rules of restricted descriptors; `suspensions`: creatives suspended at an SSP;
+    `suppression`: forgotten users, whom caps ignore; `former`: variants with reports of their own,
+    for days before they joined a family; `ledger`: the data set of each shard of the warehouse's
+    own ledger; `click_key`: number and secret of the key that signs click ids.
     """
 
     ssps: dict[str, tuple[str, int]]
-    rates: msgspec.Raw
-    made_at: float
-    checksum: int
-    events: msgspec.Raw = msgspec.Raw(b"null")
+    rates: Rates
+    made_at: float = 0.0
+    checksum: int = 0
+    events: EventConfig = EventConfig()
     base: Base | None = None
     revision: int = 0
     warehouse: str = ""
@@ -111,8 +128,7 @@ class Catalog:
             start = data[_PREAMBLE.size : _PREAMBLE.size + length]
             if zlib.crc32(start) != checksum:
                 raise CatalogError("the head is damaged")
-            head = msgspec.json.decode(start, type=Head)
-            self.rates = Rates.from_json(bytes(head.rates))
+            head = msgspec.json.decode(start, type=Head, dec_hook=_rate)
             index = memoryview(data)[aligned(_PREAMBLE.size + length) :]
             if zlib.crc32(index) != head.checksum:
                 raise CatalogError("the index is damaged")
@@ -126,6 +142,7 @@ class Catalog:
                 self.index = Index(self.mapped, index)
         except (struct.error, ValueError, KeyError) as error:
             raise CatalogError(f"not a catalog of this version: {error}") from error
+        self.rates = head.rates
         self.ssps = {descriptor: canonical for descriptor, (canonical, _) in head.ssps.items()}
         self.ssp_numbers = {descriptor: number for descriptor, (_, number) in head.ssps.items()}
         self.reported = self.ssps | dict(zip(head.former, head.former, strict=True))
@@ -139,7 +156,7 @@ class Catalog:
         self.revision = head.revision
         self.warehouse = head.warehouse
         self.ledger = head.ledger
-        self.events = bytes(head.events)
+        self.events = head.events
 
     def __len__(self) -> int:
         return len(self.index)
@@ -188,45 +205,17 @@ class Catalog:
         return cls(map_file(path), open_base)
 
 
-def encode(
-    ssps: Mapping[str, tuple[str, int]],
-    rates: Rates,
-    index: Buffer,
-    events: bytes = b"null",
-    base: Base | None = None,
-    revision: int = 0,
-    warehouse: str = "",
-    access: Mapping[str, SspAccess] | None = None,
-    suspensions: Sequence[CreativeSuspension] = (),
-    suppression: Suppression | None = None,
-    former: Sequence[str] = (),
-    ledger: Sequence[str] = (),
-    click_key: tuple[int, bytes] | None = None,
-) -> list[Buffer]:
-    """Encode a catalog, in pieces; see `Head` for the parameters."""
-    table = msgspec.Raw(rates.to_json().encode())
-    checksum = zlib.crc32(index)
-    made_at, of_events = time.time(), msgspec.Raw(events)
-    narrowed = dict(access or {})
-    head = Head(
-        dict(ssps),
-        table,
-        made_at,
-        checksum,
-        of_events,
-        base,
-        revision,
-        warehouse,
-        narrowed,
-        tuple(suspensions),
-        suppression or Suppression(),
-        tuple(former),
-        tuple(ledger),
-        click_key,
-    )
-    start = msgspec.json.encode(head)
+def encode(head: Head, index: Buffer) -> list[Buffer]:
+    """Encode a catalog, in pieces; its time and the checksum are set here."""
+    head = msgspec.structs.replace(head, made_at=time.time(), checksum=zlib.crc32(index))
+    start = msgspec.json.encode(head, enc_hook=str)
     start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start
     return [start.ljust(aligned(len(start)), b"\0"), index]
+
+
+def _rate(_: type, written: Any) -> Fraction:
+    """Read a rate, which the head holds as text: 2793/2500."""
+    return Fraction(written)
 
 
 def write(path: Path, pieces: list[Buffer]) -> Stamp:

@@ -24,7 +24,7 @@ from snapbid.base.http import (
     read_json_body,
     refused,
 )
-from snapbid.catalog.event_config import EventConfig, decode
+from snapbid.catalog.catalog import EventConfig
 from snapbid.events import answers, attribution
 from snapbid.events.answers import (
     CodedAnswer,
@@ -123,7 +123,6 @@ class EventEndpoints:
         self._limiter = limiter
         self._geo = geo
         self._history = history
-        self._section = b""
         self._config: EventConfig | None = None
         self._keys: ApiKeys | None = None
         self._enricher = Enricher(geo.place, details, DailyRates(history))
@@ -134,15 +133,14 @@ class EventEndpoints:
             str, Callable[[bytes, ApiKey, RequestOptions], Awaitable[CodedAnswer]]
         ] = {SINGLE_PATH: self._single, BATCH_PATH: self._batch}
 
-    def take_up(self, section: bytes) -> None:
-        """Switch to the API keys and exchange rates in a new catalog's events section."""
-        if section == self._section:
+    def take_up(self, config: EventConfig) -> None:
+        """Switch to the API keys and exchange rates of a new catalog."""
+        if config == self._config:
             return
-        config = decode(section)
         if self._config is None or config.rates != self._config.rates:
             rates = DailyRates(self._history, config.rates)
             self._enricher = self._enricher._replace(rates=rates)
-        self._keys, self._config, self._section = ApiKeys(config.keys), config, section
+        self._keys, self._config = ApiKeys(config.keys), config
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
         """Answer any request below `routes.PREFIX`."""

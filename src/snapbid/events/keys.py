@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from snapbid.base.redis_keys import EVENT_RATE
-from snapbid.catalog.event_config import IssuedKeys
+from snapbid.catalog.catalog import IssuedKeys
 from snapbid.events.outcomes import Product
 
 

@@ -5,7 +5,6 @@ kept, so withdrawn ones (CYP, HRK, RUB) have no rate. Rates are exact fractions 
 the bank publishes, and floors and prices are converted without rounding error.
 """
 
-import json
 import math
 from dataclasses import dataclass, field
 from datetime import date
@@ -80,18 +79,6 @@ class Rates:
                 self._floors.clear()
             self._floors[key] = micros
         return micros
-
-    def to_json(self) -> str:
-        """Encode the table as JSON: `{"date": "YYYY-MM-DD", "usd": {"EUR": "2793/2500", …}}`."""
-        usd = {code: str(rate) for code, rate in sorted(self.usd.items())}
-        return json.dumps({"date": self.date.isoformat(), "usd": usd})
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "Rates":
-        """Decode the JSON of `to_json`. Raises ValueError or KeyError for anything else."""
-        document = json.loads(text)
-        usd = {code: Fraction(rate) for code, rate in document["usd"].items()}
-        return cls(usd=usd, date=date.fromisoformat(document["date"]))
 
 
 def load() -> Rates:

@@ -172,8 +172,7 @@ class Worker:
             ledger.belong_to(snapshot.catalog.warehouse, snapshot.catalog.ledger)
             ledger.use_families(snapshot.catalog.families)
             rejections.use(snapshot.catalog.access, snapshot.catalog.ssp_numbers)
-            if before is None or snapshot.catalog.events != before.catalog.events:
-                events.take_up(snapshot.catalog.events)
+            events.take_up(snapshot.catalog.events)
             bids.set_snapshot(snapshot, before)
 
         book = MemberBook()

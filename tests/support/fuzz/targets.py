@@ -28,7 +28,7 @@ from snapbid.campaigns.campaign import CampaignError
 from snapbid.campaigns.campaign_file import read_file
 from snapbid.campaigns.vast import VastError
 from snapbid.campaigns.vast import read as read_vast
-from snapbid.catalog.catalog import Catalog, CatalogError, encode
+from snapbid.catalog.catalog import Catalog, CatalogError, Head, encode
 from snapbid.events.catalog import EVENTS
 from snapbid.events.outcomes import Product
 from snapbid.events.validate import read_batch, read_single
@@ -143,7 +143,7 @@ def _campaigns() -> Iterable[bytes]:
 def _catalogs() -> Iterable[bytes]:
     for seed in range(20):
         index = builder_of(random_world(seed, 3).campaigns).build()
-        yield b"".join(encode(numbered(pools.REGISTRY), RATES, index))
+        yield b"".join(encode(Head(numbered(pools.REGISTRY), RATES), index))
 
 
 def _native(data: bytes) -> object:

@@ -16,13 +16,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import monotonic, perf_counter, time
-from typing import Any, Final
+from typing import Final
 
 import asyncpg
+from msgspec import structs
 
 from snapbid.base.tasks import LoopThread
-from snapbid.catalog import catalog, event_config
-from snapbid.catalog.catalog import Base, Catalog, CatalogError, Stamp, stamp_of
+from snapbid.catalog import catalog
+from snapbid.catalog.catalog import Base, Catalog, CatalogError, EventConfig, Head, Stamp, stamp_of
 from snapbid.catalog.members import MEMBERS
 from snapbid.catalog.publisher.base import make_base, remove_others
 from snapbid.catalog.publisher.members import MemberPublisher
@@ -63,7 +64,7 @@ class CatalogPublisher:
         self._warehouse = ""
         self._identity = ""
         self._making: asyncio.Task[ObtainedBase] | None = None
-        self._published: tuple[Any, ...] = ()
+        self._published: tuple[Head, int] | None = None
         self._written: Stamp | None = None  # of the published file
         self._logged: str | None = None  # why the warehouse could not be used
         self._rates = rates.load()
@@ -170,54 +171,21 @@ class CatalogPublisher:
             if overlay.revision == 0:
                 return
             overlay.skip((await campaigns.fetch_state(connection)).revision)
-        ssps = await registry.fetch_numbered(connection)
-        access = await registry.fetch_access(connection)
-        former = await registry.fetch_former(connection)
-        suspended = await suspensions.fetch_suspended(connection)
-        suppression = await persons.fetch_suppression(connection)
+        head = await self._read_head(connection, overlay)
         changes = await campaigns.fetch_since(connection, overlay.revision)
-        events = await self._read_events(connection)
-        ledger = await fence.own_ledger(connection)
-        click_key = await conversions.fetch_signing_key(connection)
         self.checked_at = time()
-        state = (
-            self._identity,
-            ssps,
-            access,
-            former,
-            suspended,
-            suppression,
-            events,
-            ledger,
-            click_key,
-            changes.revision,
-            overlay.base,
-        )
+        state = head, changes.revision
         if state == self._published and self._written == stamp_of(self._path):
             return
         started = perf_counter()
         overlay.apply(changes)
         index = overlay.build()
-        pieces = catalog.encode(
-            ssps,
-            self._rates,
-            index,
-            events,
-            overlay.base,
-            overlay.complete,
-            self._identity,
-            access,
-            suspended,
-            suppression,
-            former,
-            ledger,
-            click_key,
-        )
+        pieces = catalog.encode(structs.replace(head, revision=overlay.complete), index)
         self._written = catalog.write(self._path, pieces)
         self._published, self.published_at = state, time()
         if self._making is None:
             remove_others(self._path.parent, overlay.base)
-        self._log(overlay, len(ssps), perf_counter() - started)
+        self._log(overlay, len(head.ssps), perf_counter() - started)
         if overlay.is_large:
             self._make_base()
 
@@ -233,10 +201,23 @@ class CatalogPublisher:
             },
         )
 
-    async def _read_events(self, connection: asyncpg.Connection) -> bytes:
-        """Read the warehouse's data for server events, encoded for the catalog."""
-        grants = await products.fetch_keys(connection)
-        return event_config.encode(grants, await operator_rates.fetch_all(connection))
+    async def _read_head(self, connection: asyncpg.Connection, overlay: Overlay) -> Head:
+        """Read all that the catalog holds beside campaigns."""
+        keys = await products.fetch_keys(connection)
+        own_rates = await operator_rates.fetch_all(connection)
+        return Head(
+            ssps=await registry.fetch_numbered(connection),
+            rates=self._rates,
+            events=EventConfig(keys, own_rates),
+            base=overlay.base,
+            warehouse=self._identity,
+            access=await registry.fetch_access(connection),
+            suspensions=tuple(await suspensions.fetch_suspended(connection)),
+            suppression=await persons.fetch_suppression(connection),
+            former=tuple(await registry.fetch_former(connection)),
+            ledger=tuple(await fence.own_ledger(connection)),
+            click_key=await conversions.fetch_signing_key(connection),
+        )
 
     # -- the base ---------------------------------------------------------------------------------
 

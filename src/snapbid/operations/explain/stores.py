@@ -20,7 +20,7 @@ from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.member_file import in_hex
 from snapbid.campaigns.persons import PersonKey
 from snapbid.catalog._members import MemberBook, Members, starts_of
-from snapbid.catalog.catalog import Catalog, CatalogError, encode
+from snapbid.catalog.catalog import Catalog, CatalogError, Head, encode
 from snapbid.catalog.members import ENTRY, until_of
 from snapbid.catalog.payload import Builder, build_payload, put
 from snapbid.catalog.single import index_of
@@ -159,7 +159,9 @@ class Stores:
             await campaigns.copy_all(self._warehouse, normalised.RULES, take)
             suspended = await suspensions.fetch_suspended(self._warehouse)
             who = await persons.fetch_suppression(self._warehouse)
-        made = encode(ssps, rates.load(), builder.build(), suspensions=suspended, suppression=who)
+        made = encode(
+            Head(ssps, rates.load(), suspensions=tuple(suspended), suppression=who), builder.build()
+        )
         return Catalog(b"".join(made))
 
     async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:
