@@ -33,7 +33,7 @@ async def shared(fresh_redis: str) -> AsyncIterator[PipelinedRedis]:
 async def test_calls_of_a_turn_share_a_round_trip(
     shared: PipelinedRedis, client: sync_redis.Redis
 ) -> None:
-    count = shared.register_script(COUNT)
+    count = script(shared, COUNT, 60.0)
     assert await count(["n"], [0]) == 0
     before = client.info("stats")["total_reads_processed"]
     many = MOST + 3
@@ -45,7 +45,7 @@ async def test_calls_of_a_turn_share_a_round_trip(
 async def test_a_call_during_a_round_trip_takes_the_next(
     shared: PipelinedRedis, client: sync_redis.Redis
 ) -> None:
-    count = shared.register_script(COUNT)
+    count = script(shared, COUNT, 60.0)
     await count(["n"], [0])
 
     async def twice() -> list[int]:
@@ -58,7 +58,7 @@ async def test_a_call_during_a_round_trip_takes_the_next(
 async def test_a_script_that_redis_has_forgotten_is_loaded_again(
     shared: PipelinedRedis, client: sync_redis.Redis
 ) -> None:
-    count = shared.register_script(COUNT)
+    count = script(shared, COUNT, 60.0)
     await count(["n"], [0])
     client.script_flush()
     assert sorted(await asyncio.gather(*(count(["n"], [1]) for _ in range(5)))) == [1, 2, 3, 4, 5]
@@ -68,12 +68,12 @@ async def test_an_error_is_that_of_one_call(
     shared: PipelinedRedis, client: sync_redis.Redis
 ) -> None:
     client.set("text", "no number")
-    count, fail = shared.register_script(COUNT), shared.register_script(FAIL)
+    count, fail = script(shared, COUNT, 60.0), script(shared, FAIL, 60.0)
     await count(["n"], [0])
     with pytest.raises(ResponseError, match="not an integer"):
-        await fail()
+        await fail([], [])
     results = await asyncio.gather(
-        count(["n"], [1]), fail(), count(["n"], [1]), return_exceptions=True
+        count(["n"], [1]), fail([], []), count(["n"], [1]), return_exceptions=True
     )
     assert [results[0], type(results[1]), results[2]] == [1, ResponseError, 2]
 
@@ -81,7 +81,7 @@ async def test_an_error_is_that_of_one_call(
 async def test_a_call_that_was_given_up_is_not_sent(
     shared: PipelinedRedis, client: sync_redis.Redis
 ) -> None:
-    count = shared.register_script(COUNT)
+    count = script(shared, COUNT, 60.0)
     await count(["n"], [0])
     left = asyncio.ensure_future(count(["n"], [100]))
     kept = asyncio.ensure_future(count(["n"], [1]))
@@ -93,7 +93,7 @@ async def test_a_call_that_was_given_up_is_not_sent(
 async def test_a_lost_connection_ends_its_calls_and_is_made_again(
     shared: PipelinedRedis, client: sync_redis.Redis
 ) -> None:
-    count = shared.register_script(COUNT)
+    count = script(shared, COUNT, 60.0)
     await count(["n"], [0])
     client.client_pause(10_000, all=False)  # scripts, among others
     under_way = [asyncio.ensure_future(count(["n"], [1])) for _ in range(3)]
@@ -113,7 +113,7 @@ async def test_a_lost_connection_ends_its_calls_and_is_made_again(
 async def test_a_round_trip_without_an_answer_gives_the_connection_up(
     shared: PipelinedRedis, client: sync_redis.Redis
 ) -> None:
-    count = shared.register_script(COUNT)
+    count = script(shared, COUNT, 60.0)
     await count(["n"], [0])
     shared._calls._trips.stall_s = 0.02
     client.client_pause(60_000, all=False)

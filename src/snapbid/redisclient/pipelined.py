@@ -6,7 +6,6 @@ A command through redis-py takes a pooled connection, wakes several tasks and st
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from math import inf
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -43,9 +42,8 @@ def script(redis: Redis, text: str, within_s: float) -> Call:
 
     With a plain client of redis-py, each call takes a timer and a task, some 20 µs of a worker.
     """
-    shared: Callable[[str, float], Call] | None = getattr(redis, "bounded_script", None)
-    if shared is not None:
-        return shared(text, within_s)
+    if isinstance(redis, PipelinedRedis):
+        return redis.bounded_script(text, within_s)
     registered = redis.register_script(text)
 
     async def call(keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -56,10 +54,10 @@ def script(redis: Redis, text: str, within_s: float) -> Call:
 
 
 class PipelinedRedis(Redis):
-    """A client whose script calls share round trips: calls made during one share the next.
+    """A client whose calls of `script` share round trips: calls made during one share the next.
 
-    All other commands, and script calls before the connection is up, go through redis-py. A call
-    whose reply was lost is not repeated: it raises ConnectionError.
+    All else, and such calls before the connection is up, go through redis-py. A call whose reply
+    was lost is not repeated: it raises ConnectionError.
     """
 
     def __init__(self, url: str) -> None:
@@ -87,16 +85,6 @@ class PipelinedRedis(Redis):
                 return await registered(keys=list(keys), args=list(args))
 
         return call
-
-    async def evalsha(self, sha: str, numkeys: int, *keys_and_args: Any) -> Any:
-        """Call a script. Raises RedisError."""
-        if self._calls.connected:
-            reply = await self._calls.ask(("EVALSHA", sha, numkeys, *keys_and_args), inf)
-            if not isinstance(reply, ResponseError):
-                return reply
-            if not str(reply).startswith(_UNKNOWN_SCRIPT):
-                raise reply
-        return await super().evalsha(sha, numkeys, *keys_and_args)
 
 
 class _ScriptCall(msgspec.Struct, frozen=True):
