@@ -74,7 +74,7 @@ def replaced(
     writer.write("a", proposal.bids)
     verdicts = "".join(ledger.verdict(bid.template.number) for bid in proposal.bids)
     return asyncio.run(
-        replace_refused(writer, ledger, 1, proposal, snapshot, verdicts, left_s, False)
+        replace_refused(writer, ledger, 1, b"a", proposal, snapshot, verdicts, left_s, False)
     )
 
 

@@ -696,6 +696,7 @@ cdef class BidEndpoint:
     cdef Py_ssize_t _max_bytes
     cdef double _tmax_s, _processor_s
     cdef object _ledger, _log, _body_deadline
+    cdef bytes _family
     cdef object _clock, _timer  # epoch ms, and seconds; None: the system's
 
     def __init__(self, str ssp not None, snapshot, bidding, request_stats):
@@ -712,6 +713,7 @@ cdef class BidEndpoint:
         self._max_bytes, self._processor_s = bidding.max_bytes, bidding.processor_s
         self._tmax_s = bidding.tmax_ms / 1000
         self._ledger, self._log = bidding.ledger, bidding.log
+        self._family = bidding.family
         self._body_deadline = bidding.body_deadline
         self._clock, self._timer = bidding.clock, bidding.timer
         self._bid_made = self.outcome("bid", 200)
@@ -1063,7 +1065,6 @@ cdef class BidCall:
         cdef BidEndpoint endpoint = self._endpoint
         cdef object verdicts, user = proposal.decision.query.workspace.request.user
         cdef Py_ssize_t proposed = PyList_GET_SIZE(proposal.choices)
-        cdef bytes auction
         cdef list bids
         self._auction_id, self._bids = proposal.auction_id, proposal.bids
         self._currency = currency_of(proposal.decision)
@@ -1078,19 +1079,24 @@ cdef class BidCall:
         if self._is_test and not proposal.limited:
             self._is_timed = False  # there is no commit
             return self.keep()
-        auction, bids = proposal.auction_id.encode(), as_ledger_bids(proposal.bids)
+        bids = as_ledger_bids(proposal.bids)
         if self._is_test:
             verdicts = endpoint._ledger.look(
-                auction, bids, user, self._deadline - endpoint.seconds())
+                self.auction(), bids, user, self._deadline - endpoint.seconds())
         else:
             verdicts = endpoint._ledger.remember(
-                auction, endpoint._number, bids, user, self._deadline - endpoint.seconds())
+                self.auction(), endpoint._number, bids, user, self._deadline - endpoint.seconds())
             if verdicts is None:
                 if endpoint._log is not None:
                     endpoint._log.end(PyList_GET_SIZE(proposal.bids))
                     self._began_ms = None
                 return self.end(STORE_DOWN)
         return self.wait_for(COMMITTING, verdicts)
+
+    cdef bytes auction(self):
+        """Return the auction's id in the ledger, which keeps signed bids of a family apart."""
+        cdef bytes family = self._endpoint._family, auction = self._auction_id.encode()
+        return family + auction if PyBytes_GET_SIZE(family) else auction
 
     cdef bytes written(self, list bids):
         return self._endpoint._writer.write(
@@ -1124,8 +1130,8 @@ cdef class BidCall:
                 self._state = REPLACING
                 return self.has_replaced(without_refused(self._bids, verdicts))
             return self.wait_for(REPLACING, replace_refused(
-                endpoint._writer, endpoint._ledger, endpoint._number, self._proposal,
-                self._snapshot, verdicts, self.left_s, self._is_test))
+                endpoint._writer, endpoint._ledger, endpoint._number, self.auction(),
+                self._proposal, self._snapshot, verdicts, self.left_s, self._is_test))
         return self.end(LATE)
 
     def left_s(self):

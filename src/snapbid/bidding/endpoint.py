@@ -11,7 +11,7 @@ from snapbid.bidding._bid_path import BidEndpoint as BidEndpoint
 from snapbid.bidding.limits import RemembersBids
 from snapbid.bidding.request import BidRequest
 from snapbid.bidding.response import Bid, ResponseWriter
-from snapbid.bidding.signing import FamilyLedger, NoticeSigner, family_of
+from snapbid.bidding.signing import NoticeSigner, family_of
 from snapbid.metrics import Metrics
 
 WHOLE_S: Final = (
@@ -91,6 +91,7 @@ class Bidding:
         self.clock = clock
         self.timer = timer
         self.signer = signer
+        self.family = b""  # of signed notices: the ledger keeps such bids apart
 
     def signed(self, canonical: str) -> "Bidding":
         """Return a copy for a family of SSPs whose notices are signed; requires `signer`."""
@@ -98,5 +99,5 @@ class Bidding:
         family = family_of(canonical)
         own = copy(self)
         own.writer = self.writer.signed(self.signer.signs(family))
-        own.ledger = FamilyLedger(self.ledger, family)
+        own.family = family
         return own

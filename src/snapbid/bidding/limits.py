@@ -76,6 +76,7 @@ async def replace_refused(
     writer: ResponseWriter,
     ledger: RemembersBids,
     ssp: int,
+    auction: bytes,
     proposal: "Proposal",
     snapshot: "CatalogSnapshot",
     verdicts: str,
@@ -84,11 +85,11 @@ async def replace_refused(
 ) -> list[Bid] | Reason:
     """Return the bids that the ledger accepts, in the order of the impressions, or a reason.
 
-    `verdicts`: the ledger's verdicts on the proposal. Refused bids are replaced with the next best
-    within `ATTEMPTS`, the time left (`left_s`), the processor time for replacements and the length
-    of the answer. A `test` reserves nothing.
+    `auction`: its id in the ledger; `verdicts`: the ledger's verdicts on the proposal. Refused bids
+    are replaced with the next best within `ATTEMPTS`, the time left (`left_s`), the processor time
+    for replacements and the length of the answer. A `test` reserves nothing.
     """
-    auction, user = proposal.auction_id.encode(), proposal.decision.user
+    user = proposal.decision.user
     replacements = _Replacements(writer, proposal, snapshot, ledger.shard_of(auction))
     processor_s = REPLACING * proposal.processor_s
     choices, pending = list(proposal.choices), list(enumerate(proposal.bids))

@@ -9,14 +9,12 @@ bids.
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from hashlib import blake2b
 from struct import Struct
 from typing import Final
 
-from snapbid.bidding.limits import RemembersBids
 from snapbid.bidding.routes import SIGNED_PREFIX
-from snapbid.ledger.bids.records import LedgerBid
 
 _FAMILY: Final = 4  # bytes
 _DIGEST: Final = 11
@@ -63,32 +61,3 @@ class NoticeSigner:
             return SIGNED_PREFIX.encode() + self.token(family, *ids)
 
         return sign
-
-
-class FamilyLedger:
-    """A view of the ledger in which a family's bids have their own records (`RemembersBids`)."""
-
-    def __init__(self, ledger: RemembersBids, family: bytes) -> None:
-        self._ledger = ledger
-        self._family = family
-        self.when_certain = ledger.when_certain
-
-    def remember(
-        self,
-        auction_id: bytes,
-        ssp: int,
-        bids: list[LedgerBid],
-        user: str | None,
-        within_s: float,
-        counted: bool = False,
-    ) -> Awaitable[str] | None:
-        own = self._family + auction_id
-        return self._ledger.remember(own, ssp, bids, user, within_s, counted)
-
-    def look(
-        self, auction_id: bytes, bids: list[LedgerBid], user: str | None, within_s: float
-    ) -> Awaitable[str]:
-        return self._ledger.look(self._family + auction_id, bids, user, within_s)
-
-    def shard_of(self, auction_id: bytes) -> int:
-        return self._ledger.shard_of(self._family + auction_id)
