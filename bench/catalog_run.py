@@ -1,16 +1,13 @@
 """Large catalogs: loading them, changing them under traffic, and the workers' memory.
 
-    python -m bench.catalog_run [--counts 10000 100000 1000000]
+    python -m bench.catalog_run [--count 10000 --count 100000 --count 1000000]
 
 Loading is the process that makes a base (`snapbid.catalog.publisher.base`). The other figures are
 of `snapbid serve` over embedded stores, and of a snapshot in this process for the swap.
 """
 
-import argparse
 import asyncio
 import json
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -20,10 +17,11 @@ from statistics import median
 from typing import Any, Final
 
 import asyncpg
+import click
 import uvloop
 
 from bench import loading
-from bench.about import about
+from bench.command import command, embedded, scratch
 from bench.overlays import overlays
 from bench.processes import BenchError, ServerProcess
 from bench.served import SECRET
@@ -33,7 +31,6 @@ from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import parse_json
 from snapbid.catalog.catalog import Base, Catalog, Head, encode, write
 from snapbid.catalog.payload import Builder, put
-from snapbid.embedded import Home, Postgres, Redis
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns as table
 from workload import campaigns, pools, requests
@@ -202,22 +199,18 @@ async def change_latencies(dsn: str, port: int) -> list[float]:
 # -- the run --------------------------------------------------------------------------------------
 
 
-def measure(scratch: Path, count: int) -> dict[str, Any]:
+def measure(folder: Path, count: int) -> dict[str, Any]:
     with ExitStack() as stack:
-        home = stack.enter_context(Home(scratch / "stores"))
-        redis, postgres = Redis(home), Postgres(home)
-        for store in (redis, postgres):
-            store.start()
-            stack.callback(store.stop)
+        redis, postgres = stack.enter_context(embedded(folder / "stores"))
         asyncio.run(loading.fill(postgres.dsn, count))
-        base, figures = loading.load(postgres.dsn, scratch)
-        figures["index_bytes_a_campaign"] = round(index_bytes(scratch, base) / count, 1)
-        figures["overlay"] = overlays(base, scratch)
+        base, figures = loading.load(postgres.dsn, folder)
+        figures["index_bytes_a_campaign"] = round(index_bytes(folder, base) / count, 1)
+        figures["overlay"] = overlays(base, folder)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            figures |= runner.run(swaps(base, scratch))
+            figures |= runner.run(swaps(base, folder))
         port, ops_port = free_ports(2)
         environ = {
-            "SNAPBID_HOME": str(scratch / "home"),
+            "SNAPBID_HOME": str(folder / "home"),
             "SNAPBID_PORT": str(port),
             "SNAPBID_OPS_PORT": str(ops_port),
             "SNAPBID_DATABASE_URL": postgres.dsn,
@@ -227,7 +220,7 @@ def measure(scratch: Path, count: int) -> dict[str, Any]:
         }
         for workers in WORKERS:
             started = time.perf_counter()
-            with served(scratch, environ, workers) as server:
+            with served(folder, environ, workers) as server:
                 figures[f"start_s_{workers}"] = round(time.perf_counter() - started, 1)
                 if workers == 1:
                     latencies = asyncio.run(change_latencies(postgres.dsn, server.port))
@@ -241,21 +234,17 @@ def measure(scratch: Path, count: int) -> dict[str, Any]:
     return figures
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.catalog_run")
-    parser.add_argument("--counts", type=int, nargs="+", default=COUNTS)
-    parser.add_argument("--output", type=Path, default=None)
-    options = parser.parse_args()
+@command("catalog")
+@click.option("--count", "counts", type=int, multiple=True, default=COUNTS, help="Campaigns.")
+def main(counts: tuple[int, ...]) -> dict[str, Any]:
+    """Large catalogs."""
     figures = {}
-    for count in options.counts:
-        with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as folder:
-            os.chmod(folder, 0o711)  # the database runs as another user where this one is root
-            figures[str(count)] = measure(Path(folder), count)
-        print(count, json.dumps(figures[str(count)]), flush=True)
+    for count in counts:
+        with scratch() as folder:
+            figures[str(count)] = measure(folder, count)
+        click.echo(f"{count} {json.dumps(figures[str(count)])}", err=True)
     method = {"changes": CHANGES, "swaps": SWAPS, "overlaid": OVERLAID, "touches": TOUCHES}
-    result = {"kind": "catalog", "about": about(), "method": method, "figures": figures}
-    if options.output:
-        options.output.write_text(json.dumps(result, indent=2) + "\n")
+    return {"method": method, "figures": figures}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ PostgreSQL, and of Redis with the changes themselves. "Changed" is what could be
 is less than was meant to, the machine was too busy for this client and Redis alone.
 """
 
-import argparse
 import asyncio
 import os
 import subprocess
@@ -21,19 +20,18 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 import asyncpg
+import click
 import uvloop
 
 from bench import redis_time
-from bench.about import about, write
+from bench.command import command, embedded, scratch
 from bench.processes import STOP_S, BenchError, processor_s
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.watch import APPLICATION
-from snapbid.embedded import Home, Postgres, Redis
 from snapbid.redisclient.connection import connect
 from snapbid.warehouse.migrate import migrate
 
@@ -44,7 +42,6 @@ DRAINS: Final = (1, 2)
 KINDS: Final = "BW"  # of each campaign
 CHUNK: Final = 625  # campaigns whose counters one script changes
 SECONDS: Final = 30
-MOST_SECONDS: Final = 600
 LOOK_S: Final = 0.05
 PATIENCE_S: Final = 120.0
 
@@ -227,36 +224,19 @@ async def _run(redis_url: str, dsn: str, home: Path, seconds: int) -> dict[str, 
     return figures
 
 
-def run(seconds: int) -> dict[str, Any]:
-    """The result as it is written."""
+@command("drain")
+@click.option("--seconds", type=click.IntRange(1, 600), default=SECONDS)
+def main(seconds: int) -> dict[str, Any]:
+    """The drain while counters change all the time."""
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="snapbid-bench-")))
-        scratch.chmod(0o711)  # the database runs as another user where this one is root
-        home = stack.enter_context(Home(scratch / "home"))
-        own = scratch / "drain"
+        folder = stack.enter_context(scratch())
+        server, warehouse = stack.enter_context(embedded(folder / "home"))
+        own = folder / "drain"
         own.mkdir()
-        server, warehouse = Redis(home), Postgres(home)
-        for store in (server, warehouse):
-            store.start()
-            stack.callback(store.stop)
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         figures = runner.run(_run(server.url, warehouse.dsn, own, seconds))
-    return {
-        "kind": "drain",
-        "about": about(),
-        "method": {"seconds": seconds, "shards": SHARDS, "a_second": A_SECOND},
-        "figures": figures,
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=SECONDS)
-    parser.add_argument("--output", type=Path, default=None)
-    chosen = parser.parse_args()
-    if not 0 < chosen.seconds <= MOST_SECONDS:
-        parser.error(f"--seconds is from 1 to {MOST_SECONDS}")
-    write(run(chosen.seconds), chosen.output)
+    method = {"seconds": seconds, "shards": SHARDS, "a_second": A_SECOND}
+    return {"method": method, "figures": figures}
 
 
 if __name__ == "__main__":

@@ -6,28 +6,27 @@ Processor times are of this process, all threads, as the operating system counts
 the machine is Redis and PostgreSQL.
 """
 
-import argparse
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import asyncpg
+import click
 import redis
 import uvloop
 
 from bench import redis_time
-from bench.about import about, write
+from bench.command import command, embedded, scratch
 from bench.processes import BenchError, processor_s
 from bench.spread import spread
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
-from snapbid.embedded import Home, Postgres, Redis
+from snapbid.embedded import Postgres
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import WIN
 from snapbid.ledger.budgets.budgets import Budgets
@@ -37,15 +36,11 @@ from snapbid.warehouse.migrate import migrate
 
 CONCURRENCIES: Final = (1, 8, 64, 256)
 AUCTION: Final = "6f1c2d7e-%08x-4b8a-9f53-0d9a1c2b3e4f"
-BIDS: Final = 2_000_000
 TENTHS: Final = 10  # of them
-MOST_BIDS: Final = 10_000_000
 COUNTERS: Final = 100_000
 KINDS: Final = "BW"  # of each campaign; without spend, of which budgets would be told
 TOLD: Final = 5_000  # campaigns at once
 DRAINED: Final = {1: "", 8: ", over 8 shards"}  # shards
-ROUNDS: Final = 5
-MOST_ROUNDS: Final = 50
 SETTLED: Final = "cs"  # counted; spooled, where Redis has not answered in time
 MOST_A_TURN: Final = 20_000  # bids
 
@@ -209,40 +204,21 @@ async def _run(url: str, spool: Path, bids: int, rounds: int) -> dict[str, Any]:
     return figures
 
 
-def run(bids: int, rounds: int) -> dict[str, Any]:
-    """The result as it is written."""
+@command("ledger")
+@click.option("--bids", type=click.IntRange(1000, 10_000_000), default=2_000_000)
+@click.option("--rounds", type=click.IntRange(1, 50), default=5)
+def main(bids: int, rounds: int) -> dict[str, Any]:
+    """The ledger and the drain by themselves."""
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="snapbid-bench-")))
-        scratch.chmod(0o711)  # the database runs as another user where this one is root
-        home = stack.enter_context(Home(scratch / "home"))
-        server, warehouse = Redis(home), Postgres(home)
-        for store in (server, warehouse):
-            store.start()
-            stack.callback(store.stop)
-        metrics = Metrics(scratch / "metrics")
+        folder = stack.enter_context(scratch())
+        server, warehouse = stack.enter_context(embedded(folder / "home"))
+        metrics = Metrics(folder / "metrics")
         stack.callback(metrics.close)
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        figures = runner.run(_run(server.url, scratch / "spool", bids, rounds))
+        figures = runner.run(_run(server.url, folder / "spool", bids, rounds))
         figures |= runner.run(_drain(server.url, warehouse, metrics, rounds))
-    return {
-        "kind": "ledger",
-        "about": about(),
-        "method": {"bids": bids, "rounds": rounds, "counters": COUNTERS},
-        "figures": figures,
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bids", type=int, default=BIDS)
-    parser.add_argument("--output", type=Path, default=None)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    chosen = parser.parse_args()
-    if not 1000 <= chosen.bids <= MOST_BIDS:
-        parser.error(f"--bids is from 1000 to {MOST_BIDS}")
-    if not 0 < chosen.rounds <= MOST_ROUNDS:
-        parser.error(f"--rounds is from 1 to {MOST_ROUNDS}")
-    write(run(chosen.bids, chosen.rounds), chosen.output)
+    method = {"bids": bids, "rounds": rounds, "counters": COUNTERS}
+    return {"method": method, "figures": figures}
 
 
 if __name__ == "__main__":

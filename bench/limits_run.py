@@ -2,18 +2,14 @@
 
     python -m bench.limits_run [--rounds N] [--output FILE]
 
-With --output the plot of the pacing is written beside that file.
-
 Processor time is that of all that a worker does between the body and the answer (decode, decide,
 pack for Redis, encode), waiting and sockets left out, and beside it that of a real Redis.
 """
 
-import argparse
 import asyncio
 import contextlib
 import gc
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Generator
 from itertools import islice
 from math import cos, pi
 from pathlib import Path
@@ -22,12 +18,13 @@ from statistics import median
 from time import process_time
 from typing import Any, Final
 
+import click
 import redis as redis_client
 import uvloop
 
 from bench import redis_time, refused
-from bench.about import about, write
 from bench.client import as_new_auctions
+from bench.command import command, scratch
 from bench.contenders import LIMITS
 from bench.snapshot import SSP, snapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
@@ -42,7 +39,6 @@ from snapbid.metrics import Metrics
 from workload import requests
 from workload.serving import confirm_budgets
 
-PLOT: Final = "pacing.svg"
 CAMPAIGNS: Final = 10_000
 LANES: Final = 128  # which form batches of 64 on average: the first 32, all others, and so on
 TURN: Final = 1000  # bids of a snapshot before the turn of the next
@@ -310,77 +306,22 @@ async def _buy(ledger: Ledger, number: int, limits: Limits, random: Random) -> N
         await ledger.settle(WIN, auction, b"1")
 
 
-# -- the plot -------------------------------------------------------------------------------------
-
-WIDTH, HEIGHT, LEFT, BOTTOM = 900, 420, 60, 40
-COLOURS: Final = ("#1b6ca8", "#c8553d", "#4a7c59")
-
-
-def plot(pacing: dict[str, Any]) -> str:
-    """Used (solid) and allowed (dashed) over two days, as SVG."""
-    budget = pacing["budget_usd"]
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        *_axes(budget),
-    ]
-    for number, (name, curve) in enumerate(pacing["used_usd"].items()):
-        colour = COLOURS[number]
-        allowed = pacing["allowed_usd"][name]
-        if name != "asap":
-            parts.append(_line(allowed, budget, colour, 'stroke-dasharray="4 3" opacity="0.6"'))
-        parts.append(_line(curve, budget, colour, ""))
-        parts.append(f'<text x="{LEFT + 12}" y="{24 + 16 * number}" fill="{colour}">{name}</text>')
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def _axes(budget: float) -> Iterator[str]:
-    for hour in range(0, 49, 6):
-        x = LEFT + hour / 48 * (WIDTH - LEFT - 20)
-        yield f'<line x1="{x:.1f}" y1="10" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}" stroke="#ddd"/>'
-        yield (f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">'
-               f"{hour % 24:02d}:00</text>")  # fmt: skip
-    for part in range(5):
-        y = _y(budget * part / 4, budget)
-        yield f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - 20}" y2="{y:.1f}" stroke="#ddd"/>'
-        yield (f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
-               f"{budget * part / 4:.2f}</text>")  # fmt: skip
-
-
-def _y(value: float, budget: float) -> float:
-    return HEIGHT - BOTTOM - value / budget * (HEIGHT - BOTTOM - 10)
-
-
-def _line(curve: list[float], budget: float, colour: str, more: str) -> str:
-    wide = (WIDTH - LEFT - 20) / (len(curve) - 1)
-    points = " ".join(
-        f"{LEFT + place * wide:.1f},{_y(value, budget):.1f}" for place, value in enumerate(curve)
-    )
-    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2" {more}/>'
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.limits_run")
-    parser.add_argument("--rounds", type=int, default=80)
-    parser.add_argument("--output", type=Path, default=None)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as folder:
-        path = Path(folder)
-        with Home(path / "home") as home:
-            redis = Redis(home)
-            redis.start()
-            try:
-                result: dict[str, Any] = {"kind": "limits", "about": about()}
-                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                    result["cost"] = runner.run(measure(redis, path, options.rounds))
-                    result["refused"] = runner.run(refused.measure(redis, path))
-                    result["pacing"] = runner.run(pace(redis, path))
-            finally:
-                redis.stop()
-    write(result, options.output)
-    if options.output:
-        options.output.with_name(PLOT).write_text(plot(result["pacing"]))
+@command("limits")
+@click.option("--rounds", default=80)
+def main(rounds: int) -> dict[str, Any]:
+    """What budgets and caps cost a bid, and how pacing follows the day."""
+    with scratch() as folder, Home(folder / "home") as home:
+        redis = Redis(home)
+        redis.start()
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return {
+                    "cost": runner.run(measure(redis, folder, rounds)),
+                    "refused": runner.run(refused.measure(redis, folder)),
+                    "pacing": runner.run(pace(redis, folder)),
+                }
+        finally:
+            redis.stop()
 
 
 if __name__ == "__main__":

@@ -8,23 +8,24 @@ clock, one search at a time. A busy machine shows, since others empty the caches
 Indexes are kept in build/bench/indexes, since a million campaigns take minutes to generate.
 """
 
-import argparse
 import gc
 import hashlib
 import json
 import mmap
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median, quantiles
 from time import thread_time_ns
 from typing import Any, Final
 
+import click
 import numpy as np
 
 from bench import measured
-from bench.about import ROOT, about
+from bench.about import ROOT
+from bench.command import command
 from bench.processes import cores, pinned
 from bench.scans import SCANS, best, carried, end_of, in_order
 from bench.snapshot import NOW_MS, SSP
@@ -227,35 +228,31 @@ def peers(subject: Subject, shape: str, count: int) -> dict[str, Any]:
     return {"requests": len(asked), "us": taken}
 
 
-def main(argv: list[str] | None = None, report: Callable[[str], None] = print) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.match_run", description=__doc__)
-    parser.add_argument("--most", type=int, default=SIZES[-1], help="campaigns")
-    parser.add_argument("--peers", type=int, default=10_000, help="beside the others up to so many")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args(argv)
-    origin = about()
+@command("match")
+@click.option("--most", default=SIZES[-1], help="Campaigns.")
+@click.option("--peers", "compared", default=10_000, help="Beside the others up to so many.")
+@click.option("--rounds", default=ROUNDS)
+def main(most: int, compared: int, rounds: int) -> dict[str, Any]:
+    """The matcher by itself, and beside what a Python user would use."""
     found: dict[str, Any] = {}
     with pinned(cores()[0]):
         for shape in campaigns.SHAPES:
             for count in SIZES:
-                if count > options.most:
+                if count > most:
                     continue
                 made = subject(shape, count)
-                own = figures(made, options.rounds)
-                if count <= options.peers:
+                own = figures(made, rounds)
+                if count <= compared:
                     own["peers"] = peers(made, shape, count)
                 found[f"{shape} {count:,}"] = own
-                report(f"{shape} {count:,}: {json.dumps(own)}")
+                click.echo(f"{shape} {count:,}: {json.dumps(own)}", err=True)
     method = {
         "requests": REQUESTS,
         "near": NEAR,
-        "rounds": options.rounds,
+        "rounds": rounds,
         "flush_mib": FLUSH_BYTES >> 20,
     }
-    result = {"kind": "match", "about": origin, "method": method, "figures": found}
-    if options.output:
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
+    return {"method": method, "figures": found}
 
 
 if __name__ == "__main__":

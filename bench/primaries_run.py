@@ -8,7 +8,6 @@ time is of this process, the ledger's part of a worker, and beside it of all nod
 replicas, and share a core with each other.
 """
 
-import argparse
 import asyncio
 import os
 import signal
@@ -17,14 +16,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
+import click
 import redis
 import uvloop
 
 from bench import redis_time
-from bench.about import about, write
+from bench.command import command, scratch
 from bench.ledger_run import AUCTION
 from bench.processes import BenchError, cores, pinned
 from bench.spread import spread
@@ -44,8 +43,6 @@ SLOTS: Final = 16_384
 BUS: Final = 10_000  # from a node's port to that of the cluster's bus
 LANES: Final = 64
 TURN: Final = 4_000  # bids
-ROUNDS: Final = 7
-MOST_ROUNDS: Final = 50
 PATIENCE_S: Final = 60.0
 ALLOWED: Final = 10**15  # nano-USD, more than the run spends
 PRICE: Final = 1_230_000
@@ -233,37 +230,24 @@ async def _measure(stores: dict[str, Store], spool: Path, rounds: int) -> dict[s
     }
 
 
-def run(rounds: int) -> dict[str, Any]:
-    """The result as it is written."""
+@command("primaries")
+@click.option("--rounds", type=click.IntRange(1, 50), default=7)
+def main(rounds: int) -> dict[str, Any]:
+    """Bids and notices on a plain Redis, and on clusters."""
     worker_core, redis_core = cores()
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="snapbid-bench-")))
+        folder = stack.enter_context(scratch())
         stores: dict[str, Store] = {}
         with pinned(redis_core):
-            home = stack.enter_context(Home(scratch / "plain"))
+            home = stack.enter_context(Home(folder / "plain"))
             stores[PLAIN] = stack.enter_context(plain(home))
             for primaries in PRIMARIES:
                 name = f"a cluster of {primaries}"
-                stores[name] = stack.enter_context(cluster(scratch / name, primaries))
+                stores[name] = stack.enter_context(cluster(folder / name, primaries))
         os.sched_setaffinity(0, {worker_core})
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            figures = runner.run(_measure(stores, scratch / "spool", rounds))
-    return {
-        "kind": "primaries",
-        "about": about(),
-        "method": {"rounds": rounds, "lanes": LANES, "turn": TURN},
-        "figures": figures,
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--output", type=Path, default=None)
-    chosen = parser.parse_args()
-    if not 0 < chosen.rounds <= MOST_ROUNDS:
-        parser.error(f"--rounds is from 1 to {MOST_ROUNDS}")
-    write(run(chosen.rounds), chosen.output)
+            figures = runner.run(_measure(stores, folder / "spool", rounds))
+    return {"method": {"rounds": rounds, "lanes": LANES, "turn": TURN}, "figures": figures}
 
 
 if __name__ == "__main__":

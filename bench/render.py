@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from bench import sizing
 from bench.runs import RUNS
+from bench.sections import limits
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results"
@@ -65,6 +66,7 @@ def read(directory: Path = RESULTS) -> dict[str, dict[str, Any]]:
 def main() -> None:
     results = read()
     (HERE / PAGE).write_text(render(results))
+    (RESULTS / limits.PLOT).write_text(limits.plot(results["limits"]["pacing"]))
     sizing.write(results)
 
 

@@ -2,8 +2,7 @@
 
 To add a run `KIND`:
 
-- `bench/KIND_run.py` with `--output FILE`, which writes JSON with `"kind": KIND`,
-  `"about": bench.about.about()` and whatever its section reads;
+- `bench/KIND_run.py`, whose `main` is a `bench.command.command` and returns what its section reads;
 - `bench/sections/KIND.py` with `render` and `figures` (`sections.parts.Section`);
 - its line here.
 """
@@ -60,6 +59,6 @@ RUNS: Final = {
     "limits": Run(limits, ("--rounds=40",)),
     "primaries": Run(primaries),
     "workers": Run(workers, ("--rounds=5", "--seconds=1.5")),
-    "catalog": Run(catalog, ("--counts", "10000", "100000")),
+    "catalog": Run(catalog, ("--count=10000", "--count=100000")),
     "match": Run(match, ("--most=100000", "--peers=10000", "--rounds=40")),
 }

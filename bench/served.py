@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import asyncpg
 
+from bench.command import embedded
 from bench.processes import ServerProcess, pinned
-from snapbid.embedded import Home, Postgres, Redis
 from snapbid.warehouse import campaigns as table
 from snapbid.warehouse import registry
 from snapbid.warehouse.migrate import migrate
@@ -43,12 +43,8 @@ def stores(
 ) -> Iterator[dict[str, str]]:
     """Embedded stores with so many campaigns imported, or with these; settings that name them."""
     with ExitStack() as stack:
-        home = stack.enter_context(Home(scratch / "stores"))
-        redis, postgres = Redis(home), Postgres(home)
         with pinned(store_core):
-            for store in (redis, postgres):
-                store.start()
-                stack.callback(store.stop)
+            redis, postgres = stack.enter_context(embedded(scratch / "stores"))
         asyncio.run(_fill(postgres.dsn, snapshot))
         yield {"SNAPBID_DATABASE_URL": postgres.dsn, "SNAPBID_REDIS_URL": redis.url}
 

@@ -10,21 +10,18 @@ First each is saturated, which gives its capacity; then each gets half of its ow
     python -m bench.socket_run [--seconds 2] [--rounds 15] [--half-seconds 5] [--half-rounds 5]
 """
 
-import argparse
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+import click
 import msgspec
 
-from bench.about import about, write
-from bench.client import MAX_SECONDS, Outcome, drive, quantile, run, schedule
+from bench.client import Outcome, drive, quantile, run, schedule
+from bench.command import TURN_S, command, scratch
 from bench.contenders import CAMPAIGNS, COMPARED, Contender, start
 from bench.processes import BenchError, cores, pinned
 from bench.redis_time import processor_s_of
@@ -168,54 +165,7 @@ def _late(outcome: Outcome, contender: Contender) -> float:
     return outcome.statuses.get(204, 0) / outcome.requests
 
 
-def measure(turns: argparse.Namespace, scratch: Path) -> dict[str, Any]:
-    """Run all rounds; the result as it is written."""
-    result: dict[str, Any] = {"kind": "socket", "about": about()}
-    server_core, client_core = cores()
-    with ExitStack() as stack:
-        stack.enter_context(pinned(client_core))
-        contenders = start(stack, scratch, server_core, client_core)
-        full = rounds(
-            contenders, turns.rounds, lambda contender: saturate(contender, turns.seconds)
-        )
-        capacity = {
-            name: median(sample.requests_per_s for sample in samples)
-            for name, samples in full.items()
-        }
-        rated = [contender for contender in contenders if contender.rated]
-        half = rounds(
-            rated,
-            turns.half_rounds,
-            lambda contender: relax(contender, turns.half_seconds, capacity[contender.name] / 2),
-        )
-        memory = {
-            contender.name: contender.server.memory_bytes() / 2**20 for contender in contenders
-        }
-    result["method"] = {
-        "campaigns": CAMPAIGNS,
-        "connections": CONNECTIONS,
-        "rounds": turns.rounds,
-        "seconds_a_turn": turns.seconds,
-        "half_rounds": turns.half_rounds,
-        "half_seconds_a_turn": turns.half_seconds,
-        "compared": COMPARED,
-        "request_bytes_median": {
-            contender.name: median(map(len, contender.requests)) for contender in contenders
-        },
-    }
-    result["figures"] = {
-        name: spreads(own) | {"memory_mib": round(memory[name], 1)} for name, own in full.items()
-    }
-    result["half"] = {
-        name: spreads(own) | {"requests_per_s": round(capacity[name] / 2)}
-        for name, own in half.items()
-    }
-    result["added_us"] = {title: _added(full, *pair[:2]) for title, pair in ADDED.items()}
-    result["ratios"] = {title: ratios(full, *pair[:2]) for title, pair in RATIOS.items()}
-    return result
-
-
-def rounds(
+def in_turns(
     contenders: list[Contender], rounds: int, turn: Callable[[Contender], Any]
 ) -> dict[str, list[Any]]:
     """The samples of each contender; each round begins with a different one."""
@@ -249,22 +199,55 @@ def ratios(samples: dict[str, list[Sample]], name: str, base: str) -> dict[str, 
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=2.0, help="a turn of a saturated server")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--half-seconds", type=float, default=5.0, help="a turn at half capacity")
-    parser.add_argument("--half-rounds", type=int, default=5)
-    parser.add_argument("--output", type=Path, default=None)
-    chosen = parser.parse_args()
-    if not all(0 < number <= MAX_ROUNDS for number in (chosen.rounds, chosen.half_rounds)):
-        parser.error(f"rounds are from 1 to {MAX_ROUNDS}")
-    if not all(0 < turn <= MAX_SECONDS for turn in (chosen.seconds, chosen.half_seconds)):
-        parser.error(f"a turn takes up to {MAX_SECONDS:g} s")
-    with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as scratch:
-        os.chmod(scratch, 0o711)  # the database runs as another user where this one is root
-        result = measure(chosen, Path(scratch))
-    write(result, chosen.output)
+@command("socket")
+@click.option("--seconds", type=TURN_S, default=2.0, help="A turn of a saturated server.")
+@click.option("--rounds", type=click.IntRange(1, MAX_ROUNDS), default=15)
+@click.option("--half-seconds", type=TURN_S, default=5.0, help="A turn at half capacity.")
+@click.option("--half-rounds", type=click.IntRange(1, MAX_ROUNDS), default=5)
+def main(seconds: float, rounds: int, half_seconds: float, half_rounds: int) -> dict[str, Any]:
+    """The product beside peers, over sockets."""
+    result: dict[str, Any] = {}
+    server_core, client_core = cores()
+    with ExitStack() as stack:
+        stack.enter_context(pinned(client_core))
+        folder = stack.enter_context(scratch())
+        contenders = start(stack, folder, server_core, client_core)
+        full = in_turns(contenders, rounds, lambda contender: saturate(contender, seconds))
+        capacity = {
+            name: median(sample.requests_per_s for sample in samples)
+            for name, samples in full.items()
+        }
+        rated = [contender for contender in contenders if contender.rated]
+        half = in_turns(
+            rated,
+            half_rounds,
+            lambda contender: relax(contender, half_seconds, capacity[contender.name] / 2),
+        )
+        memory = {
+            contender.name: contender.server.memory_bytes() / 2**20 for contender in contenders
+        }
+    result["method"] = {
+        "campaigns": CAMPAIGNS,
+        "connections": CONNECTIONS,
+        "rounds": rounds,
+        "seconds_a_turn": seconds,
+        "half_rounds": half_rounds,
+        "half_seconds_a_turn": half_seconds,
+        "compared": COMPARED,
+        "request_bytes_median": {
+            contender.name: median(map(len, contender.requests)) for contender in contenders
+        },
+    }
+    result["figures"] = {
+        name: spreads(own) | {"memory_mib": round(memory[name], 1)} for name, own in full.items()
+    }
+    result["half"] = {
+        name: spreads(own) | {"requests_per_s": round(capacity[name] / 2)}
+        for name, own in half.items()
+    }
+    result["added_us"] = {title: _added(full, *pair[:2]) for title, pair in ADDED.items()}
+    result["ratios"] = {title: ratios(full, *pair[:2]) for title, pair in RATIOS.items()}
+    return result
 
 
 if __name__ == "__main__":

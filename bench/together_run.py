@@ -6,21 +6,18 @@ scheduled time. Beside them, so many senders send batches of 600 events back to 
     python -m bench.together_run [--rounds 5] [--seconds 10] [--rate 400]
 """
 
-import argparse
 import asyncio
-import os
-import tempfile
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
+import click
 import uvloop
 
 from bench import events
-from bench.about import about, write
 from bench.client import schedule
+from bench.command import TURN_S, command, scratch
 from bench.contenders import CAMPAIGNS, answered
 from bench.processes import BenchError, cores, pinned
 from bench.served import product
@@ -31,9 +28,6 @@ from workload.serving import LOOPBACK
 
 SENDERS: Final = (0, 1, 4)
 CONNECTIONS: Final = 64
-MAX_SECONDS: Final = 60.0
-MAX_RATE: Final = 5_000
-MAX_ROUNDS: Final = 20
 
 
 async def _exchange(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], sent: bytes) -> int:
@@ -108,13 +102,19 @@ async def until_known(port: int, request: bytes) -> None:
         await asyncio.sleep(0.1)
 
 
-def measure(rounds: int, seconds: float, rate: float, scratch: Path) -> dict[str, Any]:
-    """The result as it is written; in each round all numbers of senders take turns."""
+@command("together")
+@click.option("--rounds", type=click.IntRange(1, 20), default=5)
+@click.option("--seconds", type=TURN_S, default=10.0, help="A turn.")
+@click.option("--rate", type=click.FloatRange(0, 5_000, min_open=True), default=400.0,
+              help="Bid requests a second.")  # fmt: skip
+def main(rounds: int, seconds: float, rate: float) -> dict[str, Any]:
+    """Bids beside event batches; in each round all numbers of senders take turns."""
     server_core, client_core = cores()
     turns: dict[int, list[dict[str, float]]] = {senders: [] for senders in SENDERS}
     with ExitStack() as stack:
+        folder = stack.enter_context(scratch())
         stack.enter_context(pinned(client_core))
-        server = stack.enter_context(product(scratch, server_core, client_core, CAMPAIGNS))
+        server = stack.enter_context(product(folder, server_core, client_core, CAMPAIGNS))
         wires = answered(server, requests.make(500), 200)
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         key = runner.run(issue_key(server.environ["SNAPBID_DATABASE_URL"]))
@@ -125,8 +125,6 @@ def measure(rounds: int, seconds: float, rate: float, scratch: Path) -> dict[str
                 work = _together(server.port, wires, batches, senders, rate, seconds)
                 own.append(runner.run(work))
     return {
-        "kind": "together",
-        "about": about(),
         "method": {
             "rounds": rounds,
             "seconds": seconds,
@@ -138,23 +136,6 @@ def measure(rounds: int, seconds: float, rate: float, scratch: Path) -> dict[str
             for senders, own in turns.items()
         },
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=10.0, help="a turn")
-    parser.add_argument("--rate", type=float, default=400.0, help="bid requests a second")
-    parser.add_argument("--output", type=Path, default=None)
-    chosen = parser.parse_args()
-    if not 0 < chosen.seconds <= MAX_SECONDS or not 0 < chosen.rate <= MAX_RATE:
-        parser.error(f"at most {MAX_SECONDS} seconds and {MAX_RATE} bid requests a second")
-    if not 0 < chosen.rounds <= MAX_ROUNDS:
-        parser.error(f"--rounds is from 1 to {MAX_ROUNDS}")
-    with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as scratch:
-        os.chmod(scratch, 0o711)  # the database runs as another user where this one is root
-        result = measure(chosen.rounds, chosen.seconds, chosen.rate, Path(scratch))
-    write(result, chosen.output)
 
 
 if __name__ == "__main__":

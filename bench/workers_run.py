@@ -6,20 +6,18 @@ Each server has stores of its own, on the client's core. They take turns, satura
 what two workers are to one is taken round by round.
 """
 
-import argparse
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import msgspec
 import redis
 
 from bench import redis_time
-from bench.about import about, write
-from bench.client import MAX_SECONDS, drive, run
+from bench.client import drive, run
+from bench.command import TURN_S, command, scratch
 from bench.contenders import CAMPAIGNS, REQUESTS, answered
 from bench.processes import BenchError, ServerProcess, cores, pinned
 from bench.served import product
@@ -76,15 +74,19 @@ def contender(scratch: Path, core: int, store_core: int, workers: int) -> Iterat
         yield Contender(server, store, answered(server, requests.make(REQUESTS), 200))
 
 
-def measure(rounds: int, seconds: float, scratch: Path) -> dict[str, Any]:
-    """The result as it is written; each round begins with the other one."""
+@command("workers")
+@click.option("--rounds", type=click.IntRange(1, MAX_ROUNDS), default=11)
+@click.option("--seconds", type=TURN_S, default=2.0, help="A turn.")
+def main(rounds: int, seconds: float) -> dict[str, Any]:
+    """Two workers of a server beside one; each round begins with the other one."""
     core, store_core = cores()
     turns: dict[int, list[Turn]] = {workers: [] for workers in WORKERS}
     with ExitStack() as stack:
+        folder = stack.enter_context(scratch())
         stack.enter_context(pinned(store_core))
         contenders = {
             workers: stack.enter_context(
-                contender(scratch / str(workers), core, store_core, workers)
+                contender(folder / str(workers), core, store_core, workers)
             )
             for workers in WORKERS
         }
@@ -92,8 +94,6 @@ def measure(rounds: int, seconds: float, scratch: Path) -> dict[str, Any]:
             for workers in WORKERS[:: -1 if number % 2 else 1]:
                 turns[workers].append(contenders[workers].turn(seconds))
     return {
-        "kind": "workers",
-        "about": about(),
         "method": {"rounds": rounds, "seconds": seconds, "connections": CONNECTIONS},
         "figures": {str(workers): _spreads(own) for workers, own in turns.items()},
         "ratios": _ratios(*(turns[workers] for workers in WORKERS)),
@@ -112,22 +112,6 @@ def _ratios(one: Sequence[Turn], two: Sequence[Turn]) -> dict[str, Any]:
         name: spread([getattr(b, name) / getattr(a, name) for a, b in pairs])
         for name in Turn.__struct_fields__
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--seconds", type=float, default=2.0, help="a turn")
-    parser.add_argument("--output", type=Path, default=None)
-    chosen = parser.parse_args()
-    if not 0 < chosen.rounds <= MAX_ROUNDS:
-        parser.error(f"--rounds is from 1 to {MAX_ROUNDS}")
-    if not 0 < chosen.seconds <= MAX_SECONDS:
-        parser.error(f"--seconds is at most {MAX_SECONDS:g}")
-    with tempfile.TemporaryDirectory(prefix="snapbid-bench-") as scratch:
-        os.chmod(scratch, 0o711)  # the database runs as another user where this one is root
-        result = measure(chosen.rounds, chosen.seconds, Path(scratch))
-    write(result, chosen.output)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,10 @@ from typing import Any, Final
 
 from bench.sections.parts import Figure, about, table
 
+PLOT: Final = "pacing.svg"
+WIDTH, HEIGHT, LEFT, BOTTOM = 900, 420, 60, 40
+COLOURS: Final = ("#1b6ca8", "#c8553d", "#4a7c59")
+
 TEXT: Final = """
 ## Budgets and caps
 
@@ -65,3 +69,50 @@ def figures(result: dict[str, Any]) -> Iterator[Figure]:
     for title, own in result["cost"]["added"].items():
         for where, name in WHERE.items():
             yield Figure(f"added by {title}, {where} µs", *own[name])
+
+
+# -- the plot -------------------------------------------------------------------------------------
+
+
+def plot(pacing: dict[str, Any]) -> str:
+    """Used (solid) and allowed (dashed) over two days, as SVG."""
+    budget = pacing["budget_usd"]
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        *_axes(budget),
+    ]
+    for number, (name, curve) in enumerate(pacing["used_usd"].items()):
+        colour = COLOURS[number]
+        allowed = pacing["allowed_usd"][name]
+        if name != "asap":
+            parts.append(_line(allowed, budget, colour, 'stroke-dasharray="4 3" opacity="0.6"'))
+        parts.append(_line(curve, budget, colour, ""))
+        parts.append(f'<text x="{LEFT + 12}" y="{24 + 16 * number}" fill="{colour}">{name}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _axes(budget: float) -> Iterator[str]:
+    for hour in range(0, 49, 6):
+        x = LEFT + hour / 48 * (WIDTH - LEFT - 20)
+        yield f'<line x1="{x:.1f}" y1="10" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}" stroke="#ddd"/>'
+        yield (f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">'
+               f"{hour % 24:02d}:00</text>")  # fmt: skip
+    for part in range(5):
+        y = _y(budget * part / 4, budget)
+        yield f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - 20}" y2="{y:.1f}" stroke="#ddd"/>'
+        yield (f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
+               f"{budget * part / 4:.2f}</text>")  # fmt: skip
+
+
+def _y(value: float, budget: float) -> float:
+    return HEIGHT - BOTTOM - value / budget * (HEIGHT - BOTTOM - 10)
+
+
+def _line(curve: list[float], budget: float, colour: str, more: str) -> str:
+    wide = (WIDTH - LEFT - 20) / (len(curve) - 1)
+    points = " ".join(
+        f"{LEFT + place * wide:.1f},{_y(value, budget):.1f}" for place, value in enumerate(curve)
+    )
+    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2" {more}/>'

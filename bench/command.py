@@ -1,0 +1,61 @@
+"""What the runs share: the command line, a scratch directory, embedded stores."""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import click
+
+from bench.about import about, write
+from bench.client import MAX_SECONDS
+from snapbid.embedded import Home, Postgres, Redis
+
+TURN_S: Final = click.FloatRange(0, MAX_SECONDS, min_open=True)
+
+Measure = Callable[..., dict[str, Any]]
+
+
+def command(kind: str) -> Callable[[Measure], click.Command]:
+    """Make a command of what measures, whose options are click's.
+
+    It returns `method`, `figures` and whatever else its section reads.
+    """
+
+    def decorate(measure: Measure) -> click.Command:
+        @click.command(context_settings={"show_default": True})
+        @click.option(
+            "--output",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="A file for the result.  [default: stdout]",
+        )
+        @functools.wraps(measure)
+        def main(output: Path | None, **options: Any) -> None:
+            origin = about()
+            write({"kind": kind, "about": origin, **measure(**options)}, output)
+
+        return main
+
+    return decorate
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory for the time of a run."""
+    with TemporaryDirectory(prefix="snapbid-bench-") as folder:
+        Path(folder).chmod(0o711)  # the database runs as another user where this one is root
+        yield Path(folder)
+
+
+@contextmanager
+def embedded(folder: Path) -> Iterator[tuple[Redis, Postgres]]:
+    """Stores as `snapbid up` starts them."""
+    with ExitStack() as stack:
+        home = stack.enter_context(Home(folder))
+        redis, postgres = Redis(home), Postgres(home)
+        for store in (redis, postgres):
+            store.start()
+            stack.callback(store.stop)
+        yield redis, postgres
