@@ -26,9 +26,10 @@ cdef int repeat(Query query, int step) except -1:
     """Take one of STEPS once more, of a query whose impression is set."""
     cdef Workspace workspace = query.workspace
     if step == 0:
-        workspace.request.read(workspace.request.lookups, workspace.request.request,
-                               workspace.request.ssp, workspace.request.canonical,
-                               workspace.request.asker.now_ms, &query.index.interest)
+        workspace.request.read(workspace.request.lookups, workspace.request.reader,
+                               workspace.request.request, workspace.request.ssp,
+                               workspace.request.canonical, workspace.request.asker.now_ms,
+                               &query.index.interest)
         workspace.base.take_request(workspace.request, &query.allowance)
     elif step == 1:
         workspace.impression.read(query.imp, None)
