@@ -123,7 +123,8 @@ def random_events(chance: random.Random, *, shared: bool = False) -> list[dict[s
         )
         if visitors and chance.random() < 0.4:
             own["anonymous"], known = chance.choice(sorted(visitors.items()))
-            user = chance.choice(users) if shared else known if chance.random() < 0.5 else None
+            user = chance.choice(users) if shared else known
+            user = user if chance.random() < 0.5 else None
         elif chance.random() < 0.2:
             own["anonymous"] = NOBODYS[0]
         elif chance.random() < 0.2:
@@ -181,16 +182,22 @@ async def test_any_events_in_any_order(bench: Bench, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_users_who_share_anonymous_ids(bench: Bench, seed: int) -> None:
-    """A device that an anonymous id shows is each user's behind it, in whatever order they come."""
+    """What an anonymous id does and shows is each user's behind it, in whatever order they come,
+    and whenever the audiences are defined.
+    """
     chance = random.Random(seed)
     made = random_events(chance, shared=True)
     chance.shuffle(made)
-    await define(bench, *AUDIENCES)
+    early = chance.sample(AUDIENCES, chance.randint(0, len(AUDIENCES)))
+    await define(bench, *early)
     for event in made:
         await bench.accept(event)
         if chance.random() < 0.5:
             await bench.round()
     await bench.round()
+    for each in AUDIENCES:
+        if each not in early:
+            await counting.add(bench.connection, audience(**each))
     oracle = Oracle(made, repeat(NOW))
     expected = {
         each["id"]: await hashed(bench, *oracle.members(each, NOW)) for each in AUDIENCES
@@ -287,6 +294,24 @@ async def test_what_an_anonymous_id_did_counts_for_its_user(bench: Bench) -> Non
     await bench.accept(said("app_open", NOW - 1, **opened))
     await bench.round()
     assert await members(bench) == {"openers": await hashed(bench, device(1))}
+
+
+async def test_what_an_anonymous_id_did_counts_for_every_user_behind_it(bench: Bench) -> None:
+    """Also for who comes later, and who was there before keeps it; `forget` ends it for one."""
+    await define(bench, AUDIENCES[2])
+    opened = {"user": None, "anonymous": "a", "platform": "ios"}
+    for number in range(3):
+        await bench.accept(said("login", user=f"u{number}", device_id=device(number)))
+        await bench.accept(said("login", user=f"u{number}", anonymous="a"))
+        await bench.accept(said("app_open", NOW - number, **opened))
+        await bench.round()
+    assert await members(bench) == {"openers": await hashed(bench, *map(device, range(3)))}
+    key = await key_of(bench)
+    async with bench.connection.transaction():
+        await audiences.erase(bench.connection, {key.user("casino", "u1")}, set())
+    kept = await hashed(bench, device(0), device(2))
+    assert (await members(bench))["openers"] >= kept
+    assert await bench.rows("select count(*) from person_audience") == [(2,)]
 
 
 async def test_a_device_that_is_seen_later_is_excluded_too(bench: Bench) -> None:

@@ -1,8 +1,8 @@
 """Who is in which audience, told a second time from the contract alone: events in, ids out.
 
 Everything is looked at from the start each time, by id and not by hash. An anonymous id shows its
-devices for each of its users. What it does alone is of one of them; where that counts, it must have
-one at most. Some ids are nobody's. Nothing has happened later than it was received.
+devices for each of its users, and what it does alone counts for each of them. Some ids are
+nobody's. Nothing has happened later than it was received.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,17 +28,18 @@ class Oracle:
                 users = self.users_of.setdefault(identity["anonymous_id"], [])
                 users.append(identity["client_user_id"])
 
-    def person(self, event: Mapping[str, Any]) -> str:
+    def persons(self, event: Mapping[str, Any]) -> set[str]:
+        """Whose an event is: its user's, or that of all users behind its anonymous id."""
         identity = event["identity"]
         if "client_user_id" in identity:
-            return str(identity["client_user_id"])
+            return {str(identity["client_user_id"])}
         anonymous = identity["anonymous_id"]
-        return self.users_of.get(anonymous, [f"anonymous {anonymous}"])[0]
+        return {*self.users_of.get(anonymous, [f"anonymous {anonymous}"])}
 
     def shown(self, event: Mapping[str, Any]) -> set[str]:
         """Whom the device of an event shows."""
         anonymous = event["identity"].get("anonymous_id", "")
-        return {self.person(event), *self.users_of.get(anonymous, ())}
+        return self.persons(event) | {*self.users_of.get(anonymous, ())}
 
     def devices(self, persons: set[str]) -> set[str]:
         """The devices that these persons were seen on."""
@@ -58,20 +59,21 @@ class Oracle:
             ):
                 age_ms = now_ms - event["timestamp"]
                 if age_ms < audience["within_days"] * DAY_MS:
-                    person = self.person(event)
-                    times[person] = times.get(person, 0) + 1
+                    for person in self.persons(event):
+                        times[person] = times.get(person, 0) + 1
         return self.devices({who for who, n in times.items() if n >= audience.get("at_least", 1)})
 
     def excluded(self) -> set[str]:
         """The devices of persons who exclude themselves, or want no marketing at all."""
         state: dict[tuple[str, str], tuple[int, bool]] = {}
 
-        def say(person: str, subject: str, at: int, restricts: bool) -> None:
-            before = state.get((person, subject), (-1, False))
-            state[person, subject] = max(before, (at, restricts))
+        def say(persons: set[str], subject: str, at: int, restricts: bool) -> None:
+            for person in persons:
+                before = state.get((person, subject), (-1, False))
+                state[person, subject] = max(before, (at, restricts))
 
         for event in self.events:
-            context, who, at = event["context"], self.person(event), event["at"]
+            context, who, at = event["context"], self.persons(event), event["at"]
             match event["event"]:
                 case "account_blocked" if context["block_reason"] == "self_exclusion":
                     say(who, "play", at, True)

@@ -3,9 +3,9 @@
 It is stored in the transaction that stores the events, so each event counts once, however often it
 is repeated. The order of arrival does not matter: the time of an event decides (contract 12).
 
-- A person is the `client_user_id`, and the `anonymous_id` until an event carries both. From then
-  on, what was counted for the anonymous id belongs to the user, and later events with that id alone
-  belong to the last user seen behind it. A placeholder id identifies nobody.
+- A person is the `client_user_id`, or the `anonymous_id` of an event without one. Such an event
+  also counts for each user behind the anonymous id: for all whom an event with both ids has shown
+  or will show. A placeholder id identifies nobody.
 - Bid requests show a person through a member: `context.device_id`, an advertising id, or the person
   of a click id. The members of an anonymous id are those of each user behind it.
 - `account_blocked` for `self_exclusion` restricts a person until an `account_unblocked` that names
@@ -16,7 +16,7 @@ is repeated. The order of arrival does not matter: the time of an event decides 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import asyncpg
 import msgspec
@@ -40,6 +40,7 @@ AUDIENCES: Final = rule_of(
 """The rule of an audience in a JSON document."""
 
 Pair = tuple[int, int]
+Known = TypeVar("Known", Link, Count)
 
 
 class Persons:
@@ -47,7 +48,7 @@ class Persons:
 
     `aliases`: the (anonymous, person) pairs in the rows, the last seen last; `links`: the members
     by which bid requests know the persons; `anonymous`: the anonymous ids whose users matter,
-    because they stand alone or come with a member.
+    because they stand alone or come with a member; `users`: those users, once resolved.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Persons:
         self.aliases: dict[Pair, None] = {}
         self.links: set[Link] = set()
         self.anonymous: set[int] = set()
+        self.users: dict[int, list[int]] = {}
         for row in rows:
             user, visitor = key.of_event(row.product, row.client_user_id, row.anonymous_id)
             known = [person for person in (user, visitor) if person is not None]
@@ -76,18 +78,22 @@ class Persons:
             )
 
     def resolve(self, aliases: Sequence[Pair]) -> None:
-        """Replace each anonymous id with its last user; links go to all of its users."""
-        user_of = dict(aliases)
-        self.of_row = [user_of.get(p, p) if p is not None else None for p in self.of_row]
-        self.links |= _inherited(self.links, aliases)
+        """Note and link the users behind anonymous ids, the last one last."""
+        for visitor, user in aliases:
+            self.users.setdefault(visitor, []).append(user)
+        self.links.update(_inherited(self.links, aliases))
+
+    def everyone(self, person: int) -> list[int]:
+        """Return a person, and the users behind it, if it is an anonymous one."""
+        return [person, *self.users.get(person, ())]
 
 
-def _inherited(links: Iterable[Link], aliases: Iterable[Pair]) -> set[Link]:
-    """Return the links of anonymous ids as links of the users behind them."""
-    of: dict[int, list[Link]] = {}
-    for link in links:
-        of.setdefault(link.person, []).append(link)
-    return {link._replace(person=user) for visitor, user in aliases for link in of.get(visitor, ())}
+def _inherited(known: Iterable[Known], aliases: Iterable[Pair]) -> list[Known]:
+    """Return what is known of anonymous ids as known of the users behind them."""
+    of: dict[int, list[Known]] = {}
+    for each in known:
+        of.setdefault(each.person, []).append(each)
+    return [each._replace(person=user) for visitor, user in aliases for each in of.get(visitor, ())]
 
 
 def _members(
@@ -116,12 +122,12 @@ async def absorb(
     new = await audiences.alias(connection, found.aliases) if found.aliases else []
     if found.anonymous:
         found.resolve(await audiences.fetch_aliases(connection, found.anonymous))
-    counts = _counts(definitions, rows, found.of_row)
-    restrictions = _restrictions(rows, found.of_row)
+    counts = _counts(definitions, rows, found)
+    restrictions = _restrictions(rows, found)
     if new:
-        counts += await _counted_before(connection, new)
-        known = await audiences.fetch_links(connection, {visitor for visitor, _ in new})
-        found.links |= _inherited(known, new)
+        visitors = {visitor for visitor, _ in new}
+        counts += _inherited(await audiences.fetch_counts(connection, visitors), new)
+        found.links.update(_inherited(await audiences.fetch_links(connection, visitors), new))
     await audiences.count(connection, counts)
     await audiences.restrict(connection, restrictions)
     changed, lost = set[int](), set[int]()
@@ -141,7 +147,7 @@ async def exclude(
     """Store, from events of forgotten persons, only to whom the product must not advertise, and
     their members."""
     found = Persons(key, rows, member_of_click)
-    restrictions = _restrictions(rows, found.of_row)
+    restrictions = _restrictions(rows, found)
     await audiences.restrict(connection, restrictions)
     held = await audiences.fetch_restricted(connection, {link.person for link in found.links})
     links = [link for link in found.links if link.person in held]
@@ -209,7 +215,7 @@ async def _fill(
     found = Persons(PersonKey(suppression.key), kept)
     found.resolve(await audiences.fetch_aliases(connection, found.anonymous))
     definition = Definition(number, audience.product, audience.event, audience.min_amount_usd)
-    counts = _counts([definition], kept, found.of_row)
+    counts = _counts([definition], kept, found)
     await audiences.count(connection, counts)
     await audiences.refresh(connection, {each.person for each in counts})
 
@@ -218,17 +224,18 @@ async def _fill(
 
 
 def _counts(
-    definitions: Iterable[Definition], rows: Sequence[EventRow], persons: Sequence[int | None]
+    definitions: Iterable[Definition], rows: Sequence[EventRow], found: Persons
 ) -> list[Count]:
     by_event: dict[tuple[str, str], list[Definition]] = {}
     for definition in definitions:
         by_event.setdefault((definition.product, definition.event), []).append(definition)
     return [
-        Count(person, definition.number, row.occurred_at)
-        for row, person in zip(rows, persons, strict=True)
+        Count(each, definition.number, row.occurred_at)
+        for row, person in zip(rows, found.of_row, strict=True)
         if person is not None
         for definition in by_event.get((row.product, row.event), ())
         if _is_large_enough(row, definition.min_amount_usd)
+        for each in found.everyone(person)
     ]
 
 
@@ -240,15 +247,16 @@ def _is_large_enough(row: EventRow, min_micros: int | None) -> bool:
     return usd is not None and usd >= min_micros / MICROS
 
 
-def _restrictions(rows: Sequence[EventRow], persons: Sequence[int | None]) -> list[Restriction]:
-    found = []
-    for row, person in zip(rows, persons, strict=True):
+def _restrictions(rows: Sequence[EventRow], found: Persons) -> list[Restriction]:
+    restrictions = []
+    for row, person in zip(rows, found.of_row, strict=True):
         read = _RESTRICTING.get(row.event)
         field = read(msgspec.json.decode(row.context)) if read is not None else None
         if field is not None and person is not None:
             time = {field: min(row.occurred_at, row.received_at)}
-            found.append(Restriction(person=person, product=row.product, **time))
-    return found
+            last = found.everyone(person)[-1]
+            restrictions.append(Restriction(person=last, product=row.product, **time))
+    return restrictions
 
 
 def _blocked(context: dict[str, Any]) -> str | None:
@@ -276,10 +284,3 @@ _RESTRICTING: Final[dict[str, Callable[[dict[str, Any]], str | None]]] = {
     "marketing_consent_updated": _consented,
     "register": _registered,
 }
-
-
-async def _counted_before(connection: asyncpg.Connection, aliases: list[Pair]) -> list[Count]:
-    """Take over what was counted for anonymous ids, now that their users are known."""
-    user_of = dict(aliases)
-    taken = await audiences.take_counts(connection, user_of)
-    return [each._replace(person=user_of[each.person]) for each in taken]

@@ -450,11 +450,10 @@ async def link(
     return persons, {row["member"] for row in lost}
 
 
-async def take_counts(connection: asyncpg.Connection, persons: Iterable[int]) -> list[Count]:
-    """Remove and return what was counted of persons."""
+async def fetch_counts(connection: asyncpg.Connection, persons: Iterable[int]) -> list[Count]:
+    """Fetch what was counted of persons."""
     rows = await connection.fetch(
-        "delete from person_audience where person = any($1) returning person, audience, times",
-        list(persons),
+        "select person, audience, times from person_audience where person = any($1)", list(persons)
     )
     return [Count(row["person"], row["audience"], at) for row in rows for at in row["times"]]
 
@@ -526,8 +525,9 @@ async def erase(
     )
     removed = len(rows)
     for statement in (
+        "delete from person_audience where person = any($1) or person in"
+        " (select anonymous from person_alias where person = any($1)) returning 1",
         "delete from person_alias where anonymous = any($1) or person = any($1) returning 1",
-        "delete from person_audience where person = any($1) returning 1",
         "delete from person_restriction where person = any($1) returning 1",
     ):
         removed += len(await connection.fetch(statement, listed))
