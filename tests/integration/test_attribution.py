@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -410,14 +411,19 @@ async def test_the_day_is_that_of_acceptance(bench: Clicks) -> None:
 
 
 async def test_a_preview_shows_what_is_counted(bench: Clicks) -> None:
+    """Repeats count nothing, of a stored event, or of one before in the batch; nor do conflicts."""
     random, received = Random(7), datetime.fromtimestamp(AT / 1000 + 60, UTC)
     clicks = [None, None, "foreign", *[await bench.click(name) for name in "ab"]]
+    sent: list[dict[str, Any]] = []
     for number in range(12):
         documents = [
             event(random.choice(["login", "deposit"]), random.choice("uv"), AT + 100 * number + n,
                   random.choice(clicks), transaction_id=f"{number} {n}", **money(1))
             for n in range(8)
         ]  # fmt: skip
+        sent += documents
+        documents += deepcopy(random.choices(sent, k=4))
+        documents[-1]["context"]["amount"] = 99
         read = read_batch(json.dumps(documents).encode(), CASINO, AT)
         assert isinstance(read, BatchResult)
         rows = [row_of(each, CASINO.name, AT + 60_000, 0) for each in read.accepted]

@@ -6,8 +6,7 @@ if it happened before the click, and `click_invalid` if the id is not one of our
 advertises a different product, since no partner counts for another's campaign. An event without a
 click id counts for its person's last click before it. The person is the `client_user_id`, or the
 `anonymous_id` until an event has both: from then on the anonymous id, and its click, belong to the
-user (as in audiences.py). Placeholder ids identify nobody: their events only count for a click that
-they name.
+user. Placeholder ids identify nobody: their events only count for a click that they name.
 
 The drain counts in the transaction that stores the events. It passes only new ones, and their
 products are locked. So each event counts once, and the drain that stores a person's next event sees
@@ -25,7 +24,7 @@ from snapbid.campaigns.click_id import Click, read
 from snapbid.campaigns.persons import PersonKey
 from snapbid.events.outcomes import AcceptedEvent
 from snapbid.events.rulebook import AHEAD_MS
-from snapbid.warehouse import audiences, conversions, persons
+from snapbid.warehouse import audiences, conversions, events, persons
 from snapbid.warehouse.conversions import ClickLink, ConversionKey, ConversionSum
 from snapbid.warehouse.events import EventRow
 
@@ -140,11 +139,18 @@ def _counting(row: EventRow, conversion: Conversion | None) -> EventRow:
 
 
 async def preview(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> list[Counting]:
-    """Return what each event would count for if it were new, in order."""
+    """Return what each event would count for, in order; a repeat counts for nothing."""
     key = await persons.fetch_key(connection)
     flagged, clicks = await read_clicks(connection, rows)
     attribution = await _begin(connection, key, flagged)
-    return [Counting(row.flags, attribution.count(row, key, clicks.of(row))) for row in flagged]
+    known = await events.fetch_known(connection, {row.event_id for row in flagged})
+    countings = []
+    for row in flagged:
+        is_new = row.event_id not in known
+        known.add(row.event_id)
+        counted = attribution.count(row, key, clicks.of(row)) if is_new else None
+        countings.append(Counting(row.flags, counted))
+    return countings
 
 
 def row_of(

@@ -210,6 +210,14 @@ async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> lis
     return [row for id, row in firsts.items() if id in ids]
 
 
+async def fetch_known(connection: asyncpg.Connection, ids: Iterable[str]) -> set[str]:
+    """Fetch which of these ids events are stored under."""
+    rows = await connection.fetch(
+        "select event_id from event_ids where event_id = any($1)", list(ids)
+    )
+    return {row["event_id"] for row in rows}
+
+
 async def store(
     connection: asyncpg.Connection, new: Sequence[EventRow], rows: Iterable[EventRow]
 ) -> int:
