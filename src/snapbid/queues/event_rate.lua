@@ -1,5 +1,7 @@
 -- Admits a request of a key, or further events of one, unless the limits within the rolling window are
--- reached. A request counts as one event; a batch has further ones.
+-- reached. A request counts as one event; a batch has further ones. A batch that is refused doesn't count
+-- as a request either: the newest one leaves in its place, which was admitted moments after it, if not
+-- itself.
 --
 -- KEYS[1]  list of the times (µs since the epoch) of admitted requests, oldest first
 -- KEYS[2]  list of `TIME BEFORE COUNT`: further events admitted at a time, and the number before them
@@ -60,6 +62,9 @@ if oldest then
 end
 local over = count + last - first + more - events
 if over > 0 then
+    if not requests and redis.call('RPOP', KEYS[1]) then -- it comes back with the batch
+        count = count - 1
+    end
     local of_batches = math.min(over, last - first)
     local wait = 0
     if of_batches > 0 then
