@@ -63,6 +63,8 @@ def campaign_performance(
         _print_csv(rows)
     else:
         print_performance(rows, NARROW)
+    for campaign_id in sorted(set(campaign_ids) - {row.campaign for row in rows}):
+        click.echo(f"warning: there are no figures of {campaign_id[:60]!a}", err=True)
     _warn_of_unvalued(rows)
 
 
