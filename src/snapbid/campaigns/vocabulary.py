@@ -233,12 +233,10 @@ _video_or_named = _named("placement")
 
 NORMALISE: Final[dict[str, Callable[[object], str | int | None]]] = {
     **{d.name: _trimmed for d in DIMENSIONS if d.case == "exact"},
+    **{d.name: _folded for d in DIMENSIONS if d.case == "fold"},
     **{d.name: _named(d.name) for d in DIMENSIONS if d.kind == "int"},
     "country": _country,
     "region": _region,
-    "city": _folded,
-    "postal": _folded,
-    "carrier": _folded,
     "os": _os,
     "browser": _one_of(agents.BROWSERS),
     "language": _language,
