@@ -9,7 +9,7 @@ through `answers`; accepted events go to a Redis stream, from which `drain` stor
 
 Definition of events:
   fields       types of the catalog: event, field, kind, requirement level
-  catalog      the 25 events; structs, readers and the API description are generated from it
+  catalog      every event; structs, readers and the API description are generated from it
   values       checks of values by kind, and their stored form
   personal     personal data in plain text, recognised by key or value
   rulebook     every rule, warning and error code, and the refusals built from them

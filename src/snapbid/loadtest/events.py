@@ -1,4 +1,4 @@
-"""Server events as a gaming partner sends them: a seeded mix of all 25 types, as JSON.
+"""Server events as a gaming partner sends them: a seeded mix of all types, as JSON.
 
 An event has the fields that the catalog requires or suggests, each with a value of its kind.
 """
