@@ -29,6 +29,8 @@ This page is rendered from `results/*.json` by `python -m bench.render`; do not 
     python -m pytest bench/micro -k decode --benchmark-timer=time.process_time
                                  one of those in one process
 
+`python` is `.venv/bin/python`, in which `make .venv/.dev .venv/.bench` installs what they need.
+
 Each section says what its figures are, and where and when they were measured. Compare figures of
 one table, or two runs on your machine; yours and the committed ones are of different machines.
 Half of the rounds lie between the quartiles, so a change that stays between them is noise. The
