@@ -202,6 +202,11 @@ def test_the_performance_of_campaigns(cli: Cli, database: str, tmp_path: Path) -
     assert lines[1].endswith(",0.500000,0,7,2,4")
     backwards = cli("campaign", "performance", "--from", "2026-11-02", "--to", "2026-11-01")
     assert refused(backwards, 2) == ["--to must not be before --from"]
+    for option in ("--from", "--to"):
+        for text in ("2026-13-01", "2026-1-1", "20260101", "yesterday"):
+            misdated = cli("campaign", "performance", option, text)
+            assert f"must be a day like 2026-01-31, found '{text}'" in misdated.stderr
+            assert misdated.returncode == 2
     asyncio.run(execute(database, "update conversion_daily set unvalued = 2 where event = 'bet'"))
     for style in ((), ("--json",), ("--csv",)):
         warned = cli("campaign", "performance", *style).stderr

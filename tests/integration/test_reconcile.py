@@ -66,6 +66,13 @@ def test_what_agrees_with_the_report_is_status_0(
         (("acme", "--date", "yesterday"), "2026-01-31"),
         (("acme", "--column", "price=paid"), "paid"),
         (("acme", "--column", "colour=red"), "must be FIELD=NAME, with a FIELD of auction"),
+        (("acme", "--column", "price=a", "--column", "price=b"), "found several of price"),
+        (("acme", "--date", "2026-01-02", "--to", "2026-01-02"), "--date excludes"),
+        (("acme", "--tolerance", "nan"), "'--tolerance': must be from 0"),
+        (("acme", "--tolerance", "inf"), "'--tolerance': must be from 0"),
+        (("acme", "--currency", "EURO!"), "'--currency': must be a code like EUR"),
+        (("acme", "--out", "/proc/none/out.csv"), "/proc/none/out.csv: No such file"),
+        (("acme", "--page", "/proc/none/page.html"), "/proc/none/page.html: No such file"),
     ],
 )
 def test_misuse_is_status_2(
@@ -77,6 +84,7 @@ def test_misuse_is_status_2(
     done = invoke(environ, "reconcile", ssp, str(log), "--auctions", str(tmp_path), *options)
     assert done.returncode == 2, done.stdout
     assert says in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -150,12 +150,65 @@ def test_sql_tells_the_same_as_one_by_one(tmp_path: Path, seed: int) -> None:
         ("2026-01-01T12:00:00", START_MS),
         ("20260101T120000Z", START_MS),
         ("1.7672688e9", START_MS),
+        ("2026-01-01 12:00:00 PM", START_MS),
+        ("2026-01-01 12:00:00.25\u202fp.m.", START_MS + 250),
+        ("2026-01-01 12:00pm", START_MS),
+        ("01-Jan-2026 12:00:00", START_MS),
+        ("1 January 2026 12:00", START_MS),
+        ("Jan. 1, 2026 12:00:00 PM", START_MS),
+        ("January 1, 2026, 12:00 p.m.", START_MS),
+        ("Thu, 01 Jan 2026 12:00:00 GMT", START_MS),
+        ("Thursday, January 1, 2026, 12:00:00 PM", START_MS),
+        ("01/Jan/2026:13:00:00 +0100", START_MS),
+        ("2026-01-01 07:00:00 -0500", START_MS),
+        ("2026-01-01 12:00:00.250000 +0000", START_MS + 250),
+        ("01-JAN-2026", START_MS - 12 * 3_600_000),
+        ("Jan 1, 2026", START_MS - 12 * 3_600_000),
+        ("2026/01/01 12:00:00", START_MS),
         ("", None),
     ],
 )
 def test_times_are_read_in_any_unit(tmp_path: Path, text: str, time_ms: int | None) -> None:
-    (claim,) = read(tmp_path, f"id,time\na,{text}\n")
+    (claim,) = read(tmp_path, f'id,time\na,"{text}"\n')
     assert (claim.time_ms, claim.mistake) == (time_ms, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-01-01 13:00:00 PM", "2026-13-01 12:00:00", "1 Foo 2026 12:00:00", "Jan 32, 2026",
+     "01/01/2026 12:00:00", "noon", "12:00:00"],
+)  # fmt: skip
+def test_what_is_no_time_is_none(tmp_path: Path, text: str) -> None:
+    times = claims_of_times(tmp_path, ["2026-01-01T12:00:00Z", text])
+    assert times == [START_MS, None]
+
+
+@pytest.mark.parametrize(
+    ("order", "texts", "days"),
+    [
+        (None, ["01/02/2026 12:00:00", "13/02/2026 12:00:00"], ["02-01", "02-13"]),
+        (None, ["01/02/2026 12:00:00", "02/13/2026 12:00:00"], ["01-02", "02-13"]),
+        (None, ["1/2/2026 1:00 PM", "2/13/2026, 1:00:00 PM"], ["01-02", "02-13"]),
+        (None, ["01-02-2026 12:00", "13-02-2026 12:00"], ["02-01", "02-13"]),
+        (None, ["01/02/2026", "13/02/2026"], ["02-01", "02-13"]),
+        ("dmy", ["01/02/2026 12:00:00", "03/02/2026 12:00:00"], ["02-01", "02-03"]),
+        ("mdy", ["01/02/2026 12:00:00", "03/02/2026 12:00:00"], ["01-02", "03-02"]),
+        ("mdy", ["13/02/2026 12:00:00", "03/02/2026 12:00:00"], [None, "03-02"]),
+        (None, ["13/02/2026 12:00:00", "02/13/2026 12:00:00", "2026-01-01"], [None, None, "01-01"]),
+        (None, ["01/02/2026 12:00:00", "03/02/2026 12:00:00", "2026-01-01"], [None, None, "01-01"]),
+    ],
+)  # fmt: skip
+def test_the_order_of_day_and_month_is_named_or_shown(
+    tmp_path: Path, order: str | None, texts: list[str], days: list[str | None]
+) -> None:
+    times = claims_of_times(tmp_path, texts, Form({}, day_order=order))
+    found = [None if each is None else datetime.fromtimestamp(each / 1000, UTC) for each in times]
+    assert [each and f"{each:%m-%d}" for each in found] == days
+
+
+def claims_of_times(directory: Path, texts: list[str], form: Form | None = None) -> list[Any]:
+    lines = "".join(f'a,"{text}"\n' for text in texts)
+    return [claim.time_ms for claim in read(directory, f"id,time\n{lines}", form)]
 
 
 @pytest.mark.parametrize(
@@ -168,6 +221,19 @@ def test_times_are_read_in_any_unit(tmp_path: Path, text: str, time_ms: int | No
         ("1.25e0", Form({}), 1_250_000),
         ("1e300", Form({}), None),
         ("nan", Form({}), None),
+        ("$1.25", Form({}), 1_250_000),
+        ("-$1.25", Form({}), -1_250_000),
+        ('"1,25 €"', Form({}), 1_250_000),
+        ("€\u00a01.25", Form({}), 1_250_000),
+        ("USD 1.25", Form({}), 1_250_000),
+        ("1.25usd", Form({}), 1_250_000),
+        ('"US$1,234.50"', Form({}), 1_234_500_000),
+        ('"1.234,50 EUR"', Form({}), 1_234_500_000),
+        ("1.25e0 EUR", Form({}), 1_250_000),
+        ("$", Form({}), None),
+        ("USD", Form({}), None),
+        ("N/A", Form({}), None),
+        ('"=""1.25"""', Form({}), 1_250_000),
     ],
 )
 def test_prices_are_read_in_any_unit(tmp_path: Path, text: str, form: Form, price: int) -> None:

@@ -2,7 +2,9 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from snapbid.operations.reconcile.result import Coverage, Reported, TotalsRow
 
 SHOWN: Final = 20
-FIELDS: Final = ("auction", "imp", "time", "price", "currency", "kind", "ssp")
+MOST_TOLERANCE: Final = 1_000_000
+FIELDS: Final = ("auction", "imp", "time", "day", "price", "currency", "kind", "ssp")
 
 
 def _columns(
@@ -29,7 +32,24 @@ def _columns(
         field, equals, _ = value.partition("=")
         if field not in FIELDS or not equals or value == "auction=":
             raise click.BadParameter(f"must be FIELD=NAME, with a FIELD of {', '.join(FIELDS)}")
-    return dict(value.partition("=")[::2] for value in values)
+    named = [value.partition("=")[::2] for value in values]
+    twice = [field for field, number in Counter(field for field, _ in named).items() if number > 1]
+    if twice:
+        raise click.BadParameter(f"a field has one column, found several of {', '.join(twice)}")
+    return dict(named)
+
+
+def _currency(context: click.Context, option: click.Parameter, value: str) -> str:
+    if not (value.isascii() and value.isalnum() and 2 <= len(value) <= 10):
+        raise click.BadParameter(f"must be a code like EUR, found {value[:40]!a}")
+    return value.upper()
+
+
+def _tolerance(context: click.Context, option: click.Parameter, value: float) -> int:
+    """Return it in micros."""
+    if not 0 <= value <= MOST_TOLERANCE:
+        raise click.BadParameter(f"must be from 0 to {MOST_TOLERANCE:,}, found {value}")
+    return round(value * 1_000_000)
 
 
 def _zone(context: click.Context, option: click.Parameter, value: str) -> tzinfo:
@@ -60,15 +80,20 @@ def _zone(context: click.Context, option: click.Parameter, value: str) -> tzinfo
               "empty NAME ignores the column.")  # fmt: skip
 @click.option("--timezone", "zone", callback=_zone, default="UTC", show_default=True,
               help="Time zone of times without one.")  # fmt: skip
+@click.option(
+    "--day-order",
+    type=click.Choice(["dmy", "mdy"]),
+    help="Whether 05/06/2026 is in June or in May (default: as other lines show).",
+)
 @click.option("--no-prices", is_flag=True, help="Do not compare prices.")
 @click.option("--no-times", is_flag=True, help="Do not compare times or days.")
 @click.option("--kind", type=click.Choice(["win", "billing", "loss", "bid"]), default="win",
               show_default=True, help="Kind of lines that do not state it.")  # fmt: skip
-@click.option("--currency", default="USD", show_default=True,
+@click.option("--currency", default="USD", show_default=True, callback=_currency,
               help="Currency of prices that do not state it.")  # fmt: skip
 @click.option("--price-in", type=click.Choice(["cpm", "impression", "micros"]), default="cpm",
               show_default=True, help="CPM, price of one impression, or CPM micros.")  # fmt: skip
-@click.option("--tolerance", type=click.FloatRange(0), default=0.005, show_default=True,
+@click.option("--tolerance", type=float, default=0.005, show_default=True, callback=_tolerance,
               help="Largest difference of CPMs that agree.")  # fmt: skip
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="CSV of all disputes.")
 @click.option("--page", "page", type=click.Path(dir_okay=False, path_type=Path),
@@ -82,41 +107,56 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     """
     from snapbid.operations.reconcile import claims, result
     from snapbid.operations.reconcile.compare import Comparison
-    from snapbid.operations.reconcile.exports import LogError
 
     settings = load(os.environ)
     auctions = options["auctions"] or settings.auction_log
     if auctions is None or not auctions.is_dir():
         raise console.WrongInput("no auction log: give --auctions or set SNAPBID_AUCTION_LOG")
-    first, last = options["day"] or options["first"], options["day"] or options["last"]
+    day, first, last = options["day"], options["first"], options["last"]
+    if day and (first or last):
+        raise console.WrongInput("--date excludes --from and --to")
+    first, last = day or first, day or last
     if first and last and last < first:
         raise console.WrongInput("--to is before --from")
     scale = claims.SCALES[options["price_in"]]
     wanted = {"prices": not options["no_prices"], "times": not options["no_times"]}
-    off = {field: "" for field in ("price", "time") if not wanted[f"{field}s"]}
+    off = {} if wanted["prices"] else {"price": ""}
+    off |= {} if wanted["times"] else {"time": "", "day": ""}
     zone = options["zone"]
-    form = claims.Form(columns | off, options["kind"], options["currency"].upper(), scale, zone)
-    tolerance = round(options["tolerance"] * 1_000_000)
-    comparison = Comparison(_terms(ssp, tolerance, first, last))
+    currency, order = options["currency"], options["day_order"]
+    form = claims.Form(columns | off, options["kind"], currency, scale, zone, order)
+    comparison = Comparison(_terms(ssp, options["tolerance"], first, last))
     shown: list[Dispute] = []
-    try:
+    with _naming_files(log):
         disputes = comparison.disputes(log, form, auctions)
         if options["out"] is not None:
             disputes = result.write_csv(options["out"], disputes)
         for dispute in disputes:
             if len(shown) < result.SHOWN:
                 shown.append(dispute)
-    except (LogError, OSError) as error:
-        raise console.WrongInput(f"{log}: {error}") from error
     rows = result.totals(comparison, _reported(ssp, comparison))
     covered = result.coverage(comparison, **wanted)
     if options["page"] is not None:
         page = result.page(ssp, comparison, rows, shown, covered)
-        options["page"].write_text(page, encoding="utf-8")
+        with _naming_files(log):
+            options["page"].write_text(page, encoding="utf-8")
     _print(comparison, rows, shown, covered)
     is_complete = result.is_complete(comparison, **wanted)
     differs = bool(comparison.causes) or any(row.differs for row in rows)
     sys.exit(int(differs or not is_complete))
+
+
+@contextmanager
+def _naming_files(log: Path) -> Iterator[None]:
+    """Raise WrongInput for a log that cannot be read, and for a file that cannot be written."""
+    from snapbid.operations.reconcile.exports import LogError
+
+    try:
+        yield
+    except LogError as error:
+        raise console.WrongInput(f"{log}: {error}") from error
+    except OSError as error:
+        raise console.WrongInput(f"{error.filename or log}: {error.strerror or error}") from error
 
 
 def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "Terms":

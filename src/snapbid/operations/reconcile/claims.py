@@ -22,10 +22,12 @@ BID: Final = "bid"
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {  # names of columns, the likeliest first
     "auction": ("auctionid", "bidrequestid", "requestid", "transactionid", "auction", "aid", "id"),
     "imp": ("impid", "impressionid", "imp", "slotid"),
-    "time": ("time", "timestamp", "ts", "eventtime", "datetime", "date", "createdat"),
+    "time": ("time", "timestamp", "ts", "eventtime", "datetime", "timeutc", "timestamputc",
+             "datetimeutc", "date", "dateutc", "createdat"),
+    "day": ("date", "day", "dateutc"),
     "price": ("price", "clearingprice", "clearprice", "winprice", "auctionprice", "settlementprice",
-              "pricecpm", "cpm", "amount", "cost"),
-    "currency": ("currency", "cur"),
+              "pricecpm", "priceusd", "cpm", "cpmusd", "amount", "cost"),
+    "currency": ("currency", "cur", "currencycode", "bidcur", "bidcurrency", "pricecurrency"),
     "kind": ("kind", "event", "eventtype", "type", "notice"),
     "ssp": ("descriptor", "ssp", "sspid", "endpoint"),
 }  # fmt: skip
@@ -35,6 +37,8 @@ KINDS: Final = {
     **dict.fromkeys(("loss", "lost", "losses", "lurl"), LOSS),
     **dict.fromkeys(("bid", "bids", "response"), BID),
 }
+SIGNS: Final = {"$": "USD", "US$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR",
+                "C$": "CAD", "CA$": "CAD", "A$": "AUD", "AU$": "AUD", "R$": "BRL"}  # fmt: skip
 SCALES: Final = {"cpm": 1_000_000, "impression": 1_000_000_000, "micros": 1}  # to micros of a CPM
 
 BATCH: Final = 10_000  # lines added at once
@@ -48,6 +52,7 @@ CREATE TABLE lines (
 """
 _TELLS: Final = {
     "time": "time_ms IS NOT NULL",
+    "day": "coalesce(is_clock, false)",
     "price": "micros IS NOT NULL",
     "currency": "regexp_full_match(currency, '[[:alnum:]]{2,10}')",
     "kind": "known_kind IS NOT NULL",
@@ -63,6 +68,7 @@ class Form(NamedTuple):
     currency: str = "USD"
     scale: int = SCALES["cpm"]
     zone: tzinfo = UTC  # of times without a zone
+    day_order: str | None = None  # of 01/02/2026: "dmy", "mdy", None: as the lines show
 
 
 class Seen(NamedTuple):
@@ -80,15 +86,18 @@ def load(database: Any, path: Path, form: Form) -> Seen:
         indices = _indices(export.names, form.columns)
         _add_lines(database, export.lines, indices)
     variables = {"kind": form.kind, "currency": form.currency, "scale": form.scale, "white": WHITE}
-    set_variables(database, variables)
-    names = [list(KINDS), list(KINDS.values())]
-    database.execute("SET VARIABLE kinds = map($1::VARCHAR[], $2::VARCHAR[])", names)
+    set_variables(database, variables | {"day_order": form.day_order})
+    for variable, values in (("kinds", KINDS), ("signs", SIGNS)):
+        sql = f"SET VARIABLE {variable} = map($1::VARCHAR[], $2::VARCHAR[])"
+        database.execute(sql, [list(values), list(values.values())])
     database.execute(f"SET TimeZone = '{form.zone}'")
     run(database, "claims.sql")
     notes = []
     for field in _wrong_guesses(database, indices.keys() - form.columns):
         name = export.names[indices.pop(field)]
-        notes.append(f"the column {name!r} has no {field} that can be read")
+        if field != "day":  # which times that have one do not need
+            hint = _hint(database) if field == "time" else ""
+            notes.append(f"the column {name!r} has no {field} that can be read{hint}")
         database.execute(f"UPDATE lines SET {field} = NULL")
     notes += [f"{count} lines {what}" for what, count in export.odd.items()]
     used = {field: export.names[at] for field, at in indices.items()}
@@ -120,15 +129,19 @@ def _add_lines(database: Any, lines: Iterator[Line], indices: Mapping[str, int])
         unreadable.flush()
 
 
+def _hint(database: Any) -> str:
+    """Return what to do about times that cannot be read, if anything."""
+    unordered = f"SELECT bool_or(has_day_and_month(time)) FROM (FROM lines LIMIT {BATCH})"
+    (is_unordered,) = database.execute(unordered).fetchone()
+    return ": give --day-order dmy or mdy" if is_unordered else ""
+
+
 def _wrong_guesses(database: Any, guessed: Collection[str]) -> list[str]:
-    """Return the guessed fields in which none of the first values can be parsed."""
-    wrong = []
-    for field, is_right in _TELLS.items():
-        first = f"FROM readings WHERE {field} <> '' LIMIT 1000"
-        (fits,) = database.execute(f"SELECT bool_or({is_right}) FROM ({first})").fetchone()
-        if field in guessed and fits is False:
-            wrong.append(field)
-    return wrong
+    """Return the guessed fields in which none of the values in the first lines can be parsed."""
+    fits = ", ".join(f"bool_or({fits}) FILTER ({field} <> '')" for field, fits in _TELLS.items())
+    found = database.execute(f"SELECT {fits} FROM (FROM readings LIMIT {BATCH})").fetchone()
+    return [field for field, fits in zip(_TELLS, found, strict=True)
+            if field in guessed and fits is False]  # fmt: skip
 
 
 def _has_auctions(columns: Mapping[str, str], names: list[str]) -> bool:

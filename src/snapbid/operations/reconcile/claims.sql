@@ -1,10 +1,12 @@
 -- Parses the claims of an SSP's log from the texts in `lines`, null for a missing column.
 -- Variables: `kind` and `currency` of lines without one, `scale` of prices to micros of a CPM,
--- `white` (all white space), `first_day` and `last_day` compared, null for no bound. Times without
--- a zone are in the session's.
+-- `white` (all white space), `day_order` ('dmy', 'mdy', null: not named), `signs` (currencies by sign),
+-- `first_day` and `last_day` compared, null for no bound. Times without a zone are in the session's.
 
 CREATE MACRO day_of(time_ms) AS DATE '1970-01-01' + (time_ms // 86400000)::INTEGER;
-CREATE MACRO stripped(text) AS trim(text, getvariable('white'));
+-- Without white space around it, and as in `="007"`, which keeps Excel from reading a number.
+CREATE MACRO unquoted(text) AS if(starts_with(text, '="'), regexp_extract(text, '^="(.*)"$', 1), text);
+CREATE MACRO stripped(text) AS unquoted(trim(text, getvariable('white')));
 CREATE MACRO number_of(text) AS try_cast(text AS DOUBLE);
 
 -- One mark that occurs once is the decimal mark, comma or point. Thousands are grouped where another mark
@@ -20,10 +22,66 @@ CREATE MACRO ungrouped(text) AS CASE
         THEN replace(regexp_replace(text, '[^-+,\d]', '', 'g'), ',', '.')
     ELSE replace(text, ',', '.')
 END;
+-- A currency's sign or code stands before or after the number.
+CREATE MACRO currency_of(text) AS coalesce(getvariable('signs')[upper(text)], upper(text));
+CREATE MACRO currency_beside(price) AS currency_of(CASE
+    WHEN number_of(price) IS NULL THEN regexp_extract(price, '^[-+]?(\pL{0,3}\p{Sc}|\pL{3})', 1)
+        || regexp_extract(price, '\d[\s\p{Zs}]*(\pL{0,3}\p{Sc}|\pL{3})$', 1)
+    ELSE ''
+END);
+CREATE MACRO alone(price) AS CASE WHEN number_of(price) IS NULL THEN regexp_replace(
+    price,
+    '^([-+]?)(?:\pL{0,3}\p{Sc}|\pL{3})?[\s\p{Zs}]*([-+]?\d.*?)[\s\p{Zs}]*(?:\pL{0,3}\p{Sc}|\pL{3})?$',
+    '\1\2'
+) ELSE price END;
 CREATE MACRO price_of(text) AS (
     SELECT CASE WHEN abs(price) < 1e15 THEN round_even(price, 0)::BIGINT END
     FROM (SELECT getvariable('scale') * number_of(ungrouped(text)) AS price)
 );
+CREATE MACRO has_day_and_month(text) AS regexp_matches(text, '^\s*\d{1,2}[-/]\d{1,2}[-/]\d{4}');
+-- The order of numbers such as 13/01/2026, which some line shows where nobody has named it.
+SET VARIABLE day_order = (
+    SELECT coalesce(getvariable('day_order'), CASE
+        WHEN bool_or(days[1] > 12) AND bool_or(days[2] > 12) THEN NULL
+        WHEN bool_or(days[1] > 12) THEN 'dmy'
+        WHEN bool_or(days[2] > 12) THEN 'mdy'
+    END)
+    FROM (
+        SELECT regexp_split_to_array(regexp_extract(days, '^(\d+[-/]\d+)', 1), '[-/]')::INTEGER[] AS days
+        FROM (SELECT stripped(unnest([time, day])) AS days FROM lines)
+        WHERE has_day_and_month(days)
+    )
+);
+-- A time as 2026-01-31 11:59:59 pm, whatever stands first of its day; the month may be a name. 11:59 PM
+-- may have a narrow space, and an offset one before it.
+CREATE MACRO of_one_form(text) AS regexp_replace(regexp_replace(regexp_replace(regexp_replace(
+    text,
+    '^(?i)(mon|tue|wed|thu|fri|sat|sun)[a-z]*,?\s+', ''),
+    ',\s+', ' ', 'g'),
+    '(?i)[\s\p{Zs}]*([ap])\.?m\.?$', ' \1m'),
+    ' ([-+]\d{2}):?(\d{2})$', '\1:\2'
+);
+CREATE MACRO year_first(text) AS CASE
+    WHEN NOT has_day_and_month(text) THEN regexp_replace(regexp_replace(
+        text,
+        '^(\d{1,2})[-/ ]([A-Za-z]{3})[a-z]*\.?[-/ ](\d{4})[: ]*', '\3-\2-\1 '),
+        '^([A-Za-z]{3})[a-z]*\.? (\d{1,2}) (\d{4})[: ]*', '\3-\1-\2 '
+    )
+    WHEN getvariable('day_order') = 'dmy'
+        THEN regexp_replace(text, '^(\d+)[-/](\d+)[-/](\d{4})', '\3-\2-\1')
+    WHEN getvariable('day_order') = 'mdy'
+        THEN regexp_replace(text, '^(\d+)[-/](\d+)[-/](\d{4})', '\3-\1-\2')
+    ELSE text
+END;
+CREATE MACRO month_as_number(text) AS CASE
+    WHEN regexp_matches(text, '^\d{4}-[A-Za-z]') THEN trim(
+        coalesce(try_strptime(split_part(text, ' ', 1), '%Y-%b-%d')::DATE::VARCHAR, '')
+        || ' ' || split_part(text, ' ', 2) || ' ' || split_part(text, ' ', 3)
+    )
+    ELSE text
+END;
+CREATE MACRO is_rfc3339(text) AS
+    regexp_full_match(text, '\d{4}-\d\d-\d\d([T ][\d:.,]+(Z|[-+]\d\d:\d\d)?)?');
 -- Days without a separator, as in 20260131 and 20260131235959, and with points, as in 31.01.2026.
 CREATE MACRO day_alone(text) AS coalesce(
     try_cast(text AS DATE), try_strptime(text, ['%Y%m%d', '%d.%m.%Y'])::DATE
@@ -31,7 +89,10 @@ CREATE MACRO day_alone(text) AS coalesce(
 CREATE MACRO time_in_zone(text) AS coalesce(
     try_cast(replace(text, ',', '.') AS TIMESTAMPTZ),
     try_strptime(replace(text, 'Z', '+00'), '%Y%m%dT%H%M%S%z'),
-    try_strptime(text, ['%Y%m%d%H%M%S', '%d.%m.%Y %H:%M:%S', '%d.%m.%Y %H:%M'])::TIMESTAMPTZ
+    try_strptime(text, [
+        '%Y%m%d%H%M%S', '%d.%m.%Y %H:%M:%S', '%d.%m.%Y %H:%M',
+        '%Y-%m-%d %I:%M:%S %p', '%Y-%m-%d %I:%M %p', '%Y-%m-%d %I:%M:%S.%f %p'
+    ])::TIMESTAMPTZ
 );
 -- Epoch seconds, ms, µs or ns, distinguished by magnitude, RFC 3339, or as above; a day alone is a UTC
 -- day. No epoch time of this century has 8 or 14 digits.
@@ -49,21 +110,37 @@ CREATE MACRO time_of(text, number) AS round_even(CASE
 END, 0)::BIGINT;
 CREATE MACRO kind_of(text) AS (getvariable('kinds')[lower(text)]);
 
+CREATE MACRO is_clock(text) AS contains(left(text, 3), ':');
+
 CREATE VIEW readings AS
 WITH texts AS (
     SELECT * REPLACE (
         stripped(auction) AS auction, stripped(imp) AS imp, stripped(time) AS time,
-        stripped(price) AS price, stripped(currency) AS currency, stripped(kind) AS kind,
-        stripped(ssp) AS ssp
+        stripped(day) AS day, stripped(price) AS price, currency_of(stripped(currency)) AS currency,
+        stripped(kind) AS kind, stripped(ssp) AS ssp
     )
     FROM lines
+), whole AS (
+    SELECT
+        * REPLACE (if(is_clock(time) AND day <> '', day || ' ' || time, time) AS time),
+        is_clock(time) AS is_clock
+    FROM texts
+), numbers AS (
+    SELECT *, number_of(time) AS number, alone(price) AS amount FROM whole
+), spelled AS (
+    SELECT *, number IS NULL AND NOT is_rfc3339(time) AS is_spelled FROM numbers
+), forms AS (
+    SELECT *, if(is_spelled, of_one_form(time), time) AS form FROM spelled
+), years AS (
+    SELECT *, if(is_spelled, year_first(form), form) AS dated FROM forms
+), months AS (
+    SELECT *, if(is_spelled, month_as_number(dated), dated) AS written FROM years
 ), times AS (
-    SELECT *, time_of(time, number) AS ms
-    FROM (SELECT *, number_of(time) AS number FROM texts)
+    SELECT *, time_of(written, number) AS ms FROM months
 )
 SELECT
     *, CASE WHEN ms BETWEEN 0 AND 253402214400000 THEN ms END AS time_ms,  -- up to the year 9999
-    price_of(price) AS micros, kind_of(kind) AS known_kind
+    price_of(amount) AS micros, kind_of(kind) AS known_kind
 FROM times;
 
 CREATE MACRO quoted(text) AS '''' || left(text, 40) || '''';
@@ -76,7 +153,10 @@ CREATE VIEW claims_of_all_days AS
 SELECT
     line, coalesce(known_kind, getvariable('kind')) AS kind, auction, nullif(imp, '') AS imp,
     time_ms, day_of(time_ms) AS day, micros AS price,
-    coalesce(nullif(upper(currency), ''), getvariable('currency')) AS currency, ssp,
+    coalesce(
+        nullif(currency, ''), nullif(currency_beside(price), ''), getvariable('currency')
+    ) AS currency,
+    ssp,
     CASE
         WHEN unreadable THEN 'cannot be read'
         WHEN auction = '' THEN 'has no auction id'

@@ -198,6 +198,9 @@ class Comparison:
             return strange
         for field, (sql, what) in _FITS.items():
             number, fitting = database.execute(sql).fetchone()
+            if field == "imp" and not fitting:
+                database.execute(_WHOLE_IMPS)
+                number, fitting = database.execute(sql).fetchone()
             if number >= FEW and not fitting:
                 names = self.seen.columns
                 name = f"the column {names[field]!r}" if field in names else f"the {field}s"
@@ -271,6 +274,8 @@ _CURRENCIES: Final = """
 SELECT DISTINCT claims.currency, day_of(bids.time_ms)
 FROM claims JOIN bids USING (auction) WHERE claims.currency <> bids.currency
 """
+# A column of numbers with an empty cell, in which a data frame keeps 1 as 1.0.
+_WHOLE_IMPS: Final = r"UPDATE claims SET imp = regexp_replace(imp, '^(\d+)\.0$', '\1')"
 _FITS: Final = {
     "auction": (
         "SELECT (SELECT count(*) FROM claims WHERE auction <> ''), "
