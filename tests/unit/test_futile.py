@@ -1,4 +1,4 @@
-"""Campaigns that can never bid: the warning of `campaign import` and `campaign check`."""
+"""Campaigns that can never bid or are not paced: warnings of `campaign import` and `check`."""
 
 import json
 from typing import Any
@@ -40,6 +40,22 @@ def test_what_can_never_bid(more: dict[str, Any], why: str | None) -> None:
     done = invoke({}, "campaign", "check", "-", input=json.dumps(CAMPAIGN | more))
     assert done.returncode == 0
     assert done.stderr == ("" if why is None else f"warning: campaign c can never bid: {why}\n")
+
+
+@pytest.mark.parametrize(
+    ("budget", "is_paced"),
+    [
+        ({"total": 100, "pacing": "even"}, False),
+        ({"pacing": "even"}, False),
+        ({"daily": 10, "total": 100, "pacing": "even"}, True),
+        ({"total": 100, "pacing": "asap"}, True),
+        ({"total": 100}, True),
+    ],
+)
+def test_a_budget_that_is_not_paced_as_it_says(budget: dict[str, Any], is_paced: bool) -> None:
+    done = invoke({}, "campaign", "check", "-", input=json.dumps(CAMPAIGN | {"budget": budget}))
+    assert done.returncode == 0
+    assert ("campaign c is not paced: budget.pacing even" in done.stderr) is not is_paced
 
 
 def test_a_campaign_is_over_at_its_very_end() -> None:

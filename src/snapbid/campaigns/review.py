@@ -70,9 +70,16 @@ def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
 
 
 def warning_of(campaign: Campaign, now_ms: int) -> str | None:
-    """Return the warning for a campaign that can never bid; None if it can."""
-    why = why_never_bids(campaign, now_ms)
-    return None if why is None else f"campaign {campaign.id} can never bid: {why}"
+    """Return the warning for a campaign that can never bid, or is not paced; None if neither."""
+    budget = campaign.budget
+    if why := why_never_bids(campaign, now_ms):
+        return f"campaign {campaign.id} can never bid: {why}"
+    if budget.pacing == "even" and budget.daily_micros is None:
+        return (
+            f"campaign {campaign.id} is not paced: budget.pacing even spreads budget.daily over "
+            "the day, and there is none"
+        )
+    return None
 
 
 class Known(NamedTuple):
