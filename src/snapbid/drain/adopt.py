@@ -1,7 +1,7 @@
 """`snapbid ledger adopt`: make the present ledger the warehouse's own, with its data or emptied.
 
 A former ledger of this warehouse, or a restored copy of its own, keeps its data. Before campaigns
-with a budget bid, the drain adds what was spent elsewhere in the meantime (spend.py). Holds no
+with a budget bid, the drain adds what was spent elsewhere in the meantime (confirm.py). Holds no
 longer wait for the processes registered in the ledger, since none of them is running.
 
 A ledger names SSPs and campaigns by the numbers of one warehouse. In a different warehouse these

@@ -17,7 +17,6 @@ from snapbid.base.tasks import end
 from snapbid.drain.confirm import confirm
 from snapbid.drain.counters import NOTHING, START, ShardCounters, ShardsUnavailableError
 from snapbid.drain.fence import Fence, OtherLedgerError
-from snapbid.drain.lags import LAGS
 from snapbid.drain.leases import Leases
 from snapbid.drain.names import CounterField, format_field, join
 from snapbid.drain.ownership import own
@@ -30,6 +29,7 @@ from snapbid.warehouse import absorb, leases
 from snapbid.warehouse.absorb import Absorbed, SourceCounters
 from snapbid.warehouse.fence import Batch
 
+LAGS: Final = (0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600)  # s; buckets of histograms
 TIDY_EVERY_S: Final = 600.0
 SUMMED: Final = 4  # shards in one statement: a group
 GROUPS: Final = 2  # at a time: one is written while the other is read

@@ -31,8 +31,8 @@ from redis.exceptions import RedisError
 from snapbid.campaigns.persons import PersonKey
 from snapbid.campaigns.suppression import Suppression
 from snapbid.drain import audiences, forgetting, sequences
+from snapbid.drain.drain import LAGS
 from snapbid.drain.event_days import EventDays
-from snapbid.drain.lags import LAGS
 from snapbid.drain.streams import EventStream, EventStreams, Waiting
 from snapbid.drain.suspects import TWICE, Suspects
 from snapbid.events import attribution

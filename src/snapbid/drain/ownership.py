@@ -9,8 +9,8 @@ The warehouse records the data set (epoch) of each shard, and so the number of s
 
 The drain takes over a moved ledger. It takes over a new one too, unless another drain is running,
 which may have the warehouse's own. The spend that the warehouse has recorded is then added to its
-budgets (spend.py). A former ledger lacks what was spent since, and is refused until `snapbid ledger
-adopt` (adopt.py) makes it the warehouse's own again.
+budgets (confirm.py). A former ledger lacks what was spent since, and is refused until `snapbid
+ledger adopt` (adopt.py) makes it the warehouse's own again.
 """
 
 import logging

@@ -29,10 +29,10 @@ from snapbid.drain.drain import Drain
 from snapbid.drain.events import EventDrain
 from snapbid.drain.fence import UnrelatedStoresError
 from snapbid.drain.leases import GIVEN_UP_S, IdleError
-from snapbid.drain.reporter import report
 from snapbid.drain.request_stats import RequestStatsDrain
 from snapbid.drain.suspensions import SuspensionRounds
 from snapbid.drain.watch import APPLICATION, WatchedConnection, connect, watch
+from snapbid.ledger.admin.drains import report
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.metrics import Metrics
 from snapbid.operations import preflight

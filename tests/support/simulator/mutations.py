@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from redis.exceptions import ResponseError
 
 from snapbid.base.redis_keys import ShardKeys
+from snapbid.drain import confirm, ownership
 from snapbid.drain import fence as fence_module
-from snapbid.drain import ownership, spend
 from snapbid.drain.counters import ShardCounters
 from snapbid.drain.events import EventDrain
 from snapbid.drain.fence import Fence
@@ -188,7 +188,7 @@ async def _nothing(*args: Any, **more: Any) -> list[str]:
 @contextlib.contextmanager
 def _nothing_carried() -> Iterator[None]:
     """What the warehouse knows to be spent is not added to budgets."""
-    with replaced(spend, carry=_nothing):
+    with replaced(confirm, carry=_nothing):
         yield
 
 

@@ -3,14 +3,23 @@
 `serve` shows them to operators, so the drains may run on other machines.
 """
 
+import asyncio
+import contextlib
+import os
 import platform
+from collections.abc import Collection, Mapping
+from time import time
 from typing import Any, Final
 
 import msgspec
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from snapbid.base.redis_keys import DRAINS
+from snapbid.base.version import version
+from snapbid.ledger.bids.clock import compare
 
+EVERY_S: Final = 2.0
 FRESH_S: Final = 15.0  # without a newer report, a drain counts as gone
 KEPT_S: Final = 3600.0  # after which an old report is removed
 
@@ -26,12 +35,29 @@ class DrainReport(msgspec.Struct, frozen=True):
     troubles: list[str]
 
 
-async def write_report(redis: Redis, process: int, report: DrainReport) -> None:
-    """Replace a drain's report, and remove outdated reports of other drains. Raises RedisError."""
-    name = f"{platform.node()} {process}"
-    await redis.hset(DRAINS, name, msgspec.json.encode(report))
+async def report(redis: Redis, troubles: Mapping[Any, str]) -> None:
+    """Report until cancelled; `troubles` holds what blocks each duty, and may change meanwhile.
+
+    While Redis is unavailable there is no report; other processes notice that themselves.
+    """
+    name = f"{platform.node()} {os.getpid()}"
+    try:
+        while True:
+            with contextlib.suppress(RedisError, OSError):
+                await _report(redis, name, troubles.values())
+            await asyncio.sleep(EVERY_S)
+    finally:
+        with contextlib.suppress(RedisError, OSError):
+            await redis.hdel(DRAINS, name)
+
+
+async def _report(redis: Redis, name: str, troubles: Collection[str]) -> None:
+    """Replace this drain's report, and remove outdated reports of other drains."""
+    ahead_s = (await compare(redis, 0)).ahead_s
+    now = DrainReport(platform.node(), version(), time() - ahead_s, ahead_s, list(troubles))
+    await redis.hset(DRAINS, name, msgspec.json.encode(now))
     for other, known in (await _fetch_all(redis)).items():
-        if known.at < report.at - KEPT_S:
+        if known.at < now.at - KEPT_S:
             await redis.hdel(DRAINS, other)
 
 
@@ -39,11 +65,6 @@ async def fetch_reports(redis: Redis, now: float) -> list[DrainReport]:
     """Fetch recent reports; `now` is by the clock of Redis (epoch s). Raises RedisError."""
     reports = (await _fetch_all(redis)).values()
     return [report for report in reports if abs(now - report.at) <= FRESH_S]
-
-
-async def remove_report(redis: Redis, process: int) -> None:
-    """Remove the report of a drain that is stopping. Raises RedisError."""
-    await redis.hdel(DRAINS, f"{platform.node()} {process}")
 
 
 async def _fetch_all(redis: Redis) -> dict[str, DrainReport]:
