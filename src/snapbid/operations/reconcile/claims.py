@@ -97,7 +97,7 @@ def load(database: Any, path: Path, form: Form) -> Seen:
         name = export.names[indices.pop(field)]
         if field != "day":  # which times that have one do not need
             hint = _hint(database) if field == "time" else ""
-            notes.append(f"the column {name!r} has no {field} that can be read{hint}")
+            notes.append(f"the column {name!r} has no readable {field}{hint}")
         database.execute(f"UPDATE lines SET {field} = NULL")
     notes += [f"{count} lines {what}" for what, count in export.odd.items()]
     used = {field: export.names[at] for field, at in indices.items()}
