@@ -498,7 +498,7 @@ def test_an_import_warns_of_markup_and_strictly_refuses_it(cli: Cli, tmp_path: P
     said = [f"warning: line 2: {warning}" for warning in warnings]
     before = done(cli("campaign", "list"))
     assert refused(cli("campaign", "import", "--strict", file)) == [
-        "nothing is imported, because of warnings (--strict)", *said,
+        "nothing was imported, because of warnings (--strict)", *said,
     ]  # fmt: skip
     assert done(cli("campaign", "list")) == before
     result = cli("campaign", "import", file)

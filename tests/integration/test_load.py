@@ -402,8 +402,11 @@ def test_a_bidder_that_sheds_load_has_no_capacity_for_it(load: Any, plain: tuple
         (["--find-capacity", "--steps", "1,2"], "exclude each other"),
         (["--find-capacity", "--abort-on", "errors=5%"], "exclude each other"),
         (["--abort-on", "errors"], "--abort-on must be p50"),
-        (["--generators", "2"], "--generators 2 and more, and --listen, need each other"),
-        (["--listen", "127.0.0.1:0"], "need each other"),
+        (
+            ["--generators", "2"],
+            "--generators 2 or more needs --listen, and --listen needs --generators",
+        ),
+        (["--listen", "127.0.0.1:0"], "--listen needs --generators"),
         (["--generators", "2", "--listen", "9700"], "--listen must be HOST:PORT"),
         (["--generators", "65", "--listen", "127.0.0.1:0"], "--generators must be from 1 to 64"),
         (["--join", "127.0.0.1"], "--join must be HOST:PORT"),

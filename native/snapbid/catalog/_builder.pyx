@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""The builder of the index that the matcher maps (layout.h).
+"""Builds the index that the matcher maps (layout.h).
 
 The builder is kept between builds: a changed campaign is put again, a deleted one discarded, and
 `build` writes the whole index from flat arrays: rows and lists of the campaigns that name a value
@@ -621,7 +621,7 @@ cdef class Builder:
         return len(self.entries)
 
     cdef uint32_t value(self, uint32_t space, object key) except 0:
-        """Return the builder's number for a text or an integer, a new one at first sight."""
+        """Return the builder's number for a text or an integer; a new value gets a new number."""
         cdef dict known = <dict>self.values[space]
         cdef bytes stored
         value = known.get(key)

@@ -1,12 +1,12 @@
 # cython: auto_pickle=False, autotestdict=False
-"""An index of campaigns (layout.h): of an index, the best campaign for an impression.
+"""Searches an index of campaigns (layout.h) for the best campaign for an impression.
 
 A query *reads* the decoded structs of the request into terms, the keys that a campaign may target
-(_request). Each layer of the index, the base and the overlay, has a search of its own, which
-resolves the terms to the layer's values, *arranges* the filters of its blocks, and walks the
-campaigns in rank order, in blocks of 512: the rows of a block are combined into its candidates, and
-for each of these it is checked which *rule* refuses it. The walk stops at the first price with a
-match, and resumes from there.
+(_request). Each layer of the index, the base and the overlay, has its own search, which resolves
+the terms to the layer's values, *arranges* the filters of its blocks, and walks the campaigns in
+rank order, in blocks of 512: the rows of a block are combined into its candidates, and each of these
+is checked against the *rules*. The walk stops at the first price with a match, and resumes from
+there.
 
 The cost of a request is bounded (contract 3): snapbid/campaigns/README.md lists every loop over a
 request's content. Reading is linear in the request; the walk ends when its allowance is used up.
@@ -401,7 +401,7 @@ cdef class Rules:
     cdef int take_impression(self, ImpressionReading impression, uint32_t *values) except -1:
         """Start on an impression. `values`: the numbers of its terms in the layer.
 
-        They stay in use until the next impression. Some get sorted, but none of a dimension.
+        They stay in use until the next impression. Some get sorted, but not those of dimensions.
         """
         cdef Terms terms = impression.terms
         self.impression = impression
@@ -417,8 +417,8 @@ cdef class Rules:
         return Refusal(refusal)
 
     cdef int take_offers(self) except -1:
-        """Collect, by value, the deals that any campaign targets, and the lowest price that can
-        answer."""
+        """Collect the impression's deals that any campaign targets, sorted by value, and the
+        lowest floor to be met."""
         cdef const Asked *asked = self.asked
         cdef const Deal *deal
         cdef uint32_t i, value
@@ -859,8 +859,7 @@ cdef class LayerSearch:
     cdef int walk(self) except -1:
         """Find the eligible campaigns with the next highest price.
 
-        The first walk looks for guaranteed deals; the second one leaves out what the first one
-        found.
+        The first walk looks for guaranteed deals; the second one skips those already found.
         """
         cdef uint32_t rank, block
         cdef int64_t price

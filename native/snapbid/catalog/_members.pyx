@@ -41,7 +41,7 @@ cdef inline uint32_t number_at(const unsigned char *entry, int offset) noexcept:
 
 
 cdef inline uint32_t bits_of(uint64_t count) noexcept:
-    """Return how many bits prefixes need for some 8 entries each."""
+    """Return the number of prefix bits at which a prefix has some 8 entries."""
     cdef uint32_t bits = 1
     while bits < MOST_PREFIXES and count >> (bits + 3):
         bits += 1

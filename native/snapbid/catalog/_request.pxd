@@ -1,4 +1,4 @@
-"""What a request asks of the campaigns; see _request.pyx."""
+"""The terms of a request; see _request.pyx."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.dict cimport PyDict_GetItem

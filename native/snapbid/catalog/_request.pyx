@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""What a request asks of the campaigns.
+"""The terms of a request, which campaigns may target.
 
 A `Reader` returns the fields of decoded structs; a value whose type is not OpenRTB's counts as
 absent. `RequestReading` and `ImpressionReading` read them into `Terms`, keys that a campaign may
@@ -916,7 +916,7 @@ cdef class RequestReading:
     cdef uint64_t clicker(self, bytes key) except? 0:
         """Return the member by which a click id knows its person; 0 for nobody.
 
-        That is the first id that identifies somebody, with the device's first, since it is the same
+        It is the first id that identifies somebody; the device's comes first, since it is the same
         at every SSP. It is returned despite limited tracking or a request to forget: a person who
         clicked may opt out later, and a forgotten person's click id serves no other purpose.
         """

@@ -60,7 +60,7 @@ def redis_cli(url: str) -> str:
 class RedisAddress(NamedTuple):
     """A parsed URL. `nodes`: the nodes of a cluster, or the sentinels; empty for a single Redis.
 
-    `service`: the name by which sentinels know the primary; `sentinel_options`: the sentinels' own
+    `service`: the sentinels' name for the primary; `sentinel_options`: the sentinels' own
     user and password. The other fields are parts of the nodes' URLs.
     """
 
@@ -132,9 +132,7 @@ def _parse_several(url: str, scheme: str, kind: str, rest: str) -> RedisAddress:
         )
     if kind == "sentinel" and not re.fullmatch(r"[A-Za-z0-9._-]+", path):
         found = f"/{path}" if slash else "no name"
-        raise ValueError(
-            f"must end in /NAME, the name by which the sentinels know the primary (found {found})"
-        )
+        raise ValueError(f"must end in /NAME, the sentinels' name for the primary (found {found})")
     return RedisAddress(
         Arrangement(kind),
         url,

@@ -1,4 +1,4 @@
-"""Runs a module in a process of its own: once, or beside the program that starts it.
+"""Runs a module in a separate process: once, or beside the program that starts it.
 
 The module ends when its standard input closes, so it never outlives the program.
 """

@@ -9,7 +9,7 @@ which is undefined. A subsection after the core has a Global Privacy Control sig
 25 to 27 the choices on sensitive data.
 
 Standards: IAB Tech Lab Global Privacy Platform: Core; Sections/US-National v1 and v2;
-Sections/US-States. States 24 to 27 specify a header of their own, which the IAB's library does not
+Sections/US-States. States 24 to 27 specify their own header, which the IAB's library does not
 write: both forms are read.
 """
 

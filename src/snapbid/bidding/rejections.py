@@ -1,4 +1,4 @@
-"""Losses by which an SSP rejects a creative for its content (contract 11).
+"""Losses with which an SSP rejects a creative for its content (contract 11).
 
 For an SSP restricted to networks, losses from other addresses do not count as rejections, since its
 notification URLs may be known to others. Neither do losses replayed from a spool, whose sender is

@@ -28,7 +28,7 @@ LEAST_ALIKE: Final = 4
 0."""
 
 LARGEST_NUMBER: Final = 19
-"""How many digits the largest customer number of an advertiser has."""
+"""The number of digits of an advertiser's largest customer number."""
 
 _SPELLING: Final = dict.fromkeys([*range(0x21), *map(ord, "-{}")])
 _AROUND: Final = "'\"<>{}[]()"

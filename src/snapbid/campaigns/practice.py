@@ -156,7 +156,7 @@ def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
     if "%%" in text:
         for macro in _AD_SERVER.finditer(text):
             is_click = "click" in macro[0].lower()
-            what = "take it out" if is_click else f"state what it stands for{_instead(macro[0])}"
+            what = "take it out" if is_click else f"replace it with its value{_instead(macro[0])}"
             rule = f"an ad server's macro, which is not filled in here: {what}"
             yield macro.start(), macro[0], rule
     if "${" in text:
@@ -164,16 +164,16 @@ def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
             name = macro[1]
             # In a script, lower case is mostly a variable.
             if not _OPENRTB.fullmatch(name) and (name == name.upper() or "`" not in text):
-                rule = "which is not a macro of OpenRTB: state what it stands for"
+                rule = "which is not a macro of OpenRTB: replace it with its value"
                 yield macro.start(), macro[0], rule
     if "[" in text or "%5B" in text:
         for url in _URL.finditer(text):
             for macro in _BRACKETED.finditer(url[0]):
                 name = macro[0].strip("[]").removeprefix("%5B").removesuffix("%5D")
                 if language != "VAST":
-                    rule = "which is not filled in outside VAST: state what it stands for"
+                    rule = "which is not filled in outside VAST: replace it with its value"
                 elif name not in _PLAYERS:
-                    rule = "which is not a macro of VAST: state what it stands for"
+                    rule = "which is not a macro of VAST: replace it with its value"
                 else:
                     continue
                 yield url.start() + macro.start(), macro[0], rule + _instead(name)

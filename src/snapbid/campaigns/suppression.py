@@ -71,7 +71,7 @@ def event_name(id: str, product: str = "") -> str:
 def event_names(product: str, identifies: Identifies | None, id: str) -> tuple[str, ...]:
     """Return the names by which an id in a product's event may be suppressed; one is enough.
 
-    It is unknown (None) what a field outside the catalog identifies: it is taken for an id of the
+    What a field outside the catalog identifies is unknown (None): it is taken for an id of the
     product, and also of all products if no two persons can share it.
     """
     own, everywhere = event_name(id, product), event_name(id)
@@ -86,7 +86,7 @@ def is_unique(id: str) -> bool:
 
 
 def spellings(ids: Iterable[str]) -> set[str]:
-    """Return ids in every spelling that keyed hashes may have been made of."""
+    """Return ids in every spelling that may have been hashed."""
     found = set()
     for id in ids:
         found.add(id)

@@ -20,7 +20,7 @@ MAX_KM: Final = 50_000
 # The message for a wrong entry, by dimension.
 _ENTRY_RULES: Final = {
     **{
-        name: f"is not an integer from 0 to {MAX_INTEGER}, nor one of {', '.join(names)}"
+        name: f"is neither an integer from 0 to {MAX_INTEGER} nor one of {', '.join(names)}"
         for name, names in codes.NAMES.items()
     },
     "country": "is not an ISO 3166-1 country",
@@ -31,7 +31,7 @@ _ENTRY_RULES: Final = {
     "category": "is not one category, such as IAB3-1",
     "inventory": "is not one of site, app, dooh",
     "domain": "is not a domain",
-    "placement": "is not a placement of video, an integer, or of native, such as n1, nor one of "
+    "placement": "is neither a video placement (an integer), a native one (such as n1) nor one of "
     + ", ".join(codes.PLACEMENTS),
     "audience": "is not the name of an audience, in the characters A-Z a-z 0-9 . _ ~ -",
     "rewarded": "is not 0 or 1",

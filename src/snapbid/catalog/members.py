@@ -31,7 +31,7 @@ _MAGIC: Final = b"SNAPMEM1"
 class MemberBase(msgspec.Struct, frozen=True):
     """A file of members as of a revision; `made_at`: epoch seconds.
 
-    `id`: what the warehouse calls it.
+    `id`: its id in the warehouse.
     """
 
     name: str
@@ -43,7 +43,7 @@ class MemberBase(msgspec.Struct, frozen=True):
 
 
 class MemberHead(msgspec.Struct, frozen=True):
-    """The head of the file: the key of the hashes, and what the numbers of audiences stand for.
+    """The head of the file: the key of the hashes, and the audiences by number.
 
     `count` and `checksum` cover the changed members.
     """

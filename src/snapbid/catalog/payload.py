@@ -1,4 +1,4 @@
-"""A campaign's payload in the index: what the response needs to know about it."""
+"""A campaign's payload in the index: what a response needs of it."""
 
 import msgspec
 

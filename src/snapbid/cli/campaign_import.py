@@ -109,6 +109,6 @@ def _read(
         warnings += map(str, error.warnings)
         raise _MistakesError("the file has mistakes") from error
     if strict and warnings:
-        raise _MistakesError("nothing is imported, because of warnings (--strict)")
+        raise _MistakesError("nothing was imported, because of warnings (--strict)")
     if count >= MANY:
         print(f"{count:,} campaigns read, now they are stored", file=sys.stderr, flush=True)

@@ -43,7 +43,7 @@ class Refused(click.ClickException):
 
 
 class WrongSettings(Refused):
-    """Settings with which the command cannot run."""
+    """The settings do not allow the command to run."""
 
     exit_code = 2
 

@@ -196,7 +196,9 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
     if raw["corpus"] and raw["replay"]:
         raise options.OptionError("--corpus and --replay exclude each other")
     if (raw["generators"] > 1) != (raw["listen"] is not None):
-        raise options.OptionError("--generators 2 and more, and --listen, need each other")
+        raise options.OptionError(
+            "--generators 2 or more needs --listen, and --listen needs --generators"
+        )
     mix = options.Mix(weights, raw["corpus"] or raw["replay"])
     phases: list[Phase] = []
     mixes = [mix]
@@ -348,7 +350,7 @@ def _access(
         except console.WrongSettings as error:
             raise OptionError(
                 "to compare with the report give --report-token for each canonical SSP, or the "
-                f"bidder's settings ({error.message}); or say --no-reconcile"
+                f"bidder's settings ({error.message}); or give --no-reconcile"
             ) from error
         unknown = sorted(descriptors - known.keys())
         if unknown:
@@ -360,7 +362,7 @@ def _access(
     missing = sorted(set(canonical.values()) - set(by_ssp))
     if missing:
         raise OptionError(
-            f"no --report-token for {', '.join(missing)}; for a variant say --ssp ID/CANONICAL"
+            f"no --report-token for {', '.join(missing)}; for a variant, give --ssp ID/CANONICAL"
         )
     return canonical, {ssp: by_ssp[ssp] for ssp in canonical.values()}
 

@@ -1,4 +1,4 @@
-"""What events say about persons: who is in an audience, and to whom a product must not advertise.
+"""Facts about persons from events: who is in an audience, and to whom a product must not advertise.
 
 It is stored in the transaction that stores the events, so each event counts once, however often it
 is repeated. The order of arrival does not matter: the time of an event decides (contract 12).

@@ -51,7 +51,7 @@ class SegmentReading(NamedTuple):
 class Reading(NamedTuple):
     """A batch of counters of one data set, read atomically.
 
-    `segment`: the run that was current then. `size`: how many names were read, of which `malformed`
+    `segment`: the run that was current then. `size`: how many names were read, `malformed` of them
     name no counter. `cursor`: where the next batch begins, valid for this `run` of Redis only.
     `is_left`: the names were set aside by an earlier round, and more may have changed since.
     """

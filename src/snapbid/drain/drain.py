@@ -90,7 +90,7 @@ class Drain:
         self._lag = metrics.histogram("snapbid_drain_lag_seconds", LAGS)
 
     async def begin(self) -> None:
-        """Forget what is known about both stores; call before the first round and after any
+        """Reset what is cached of both stores; call before the first round and after any
         failure."""
         self._sources.clear()
         self._fence.reset()

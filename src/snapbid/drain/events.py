@@ -2,7 +2,7 @@
 
 A round takes requests from each of this drain's streams, alternating between products. It enriches
 their events, and stores them in one transaction together with the flags of their sequences, the
-clicks for which they count (events/attribution.py) and what they say about persons (audiences.py).
+clicks for which they count (events/attribution.py) and facts about persons (audiences.py).
 Then it deletes the stream entries. A round interrupted anywhere is simply repeated: the warehouse
 keeps the first event of each id, so storing it again changes nothing.
 
@@ -107,7 +107,7 @@ class EventDrain:
         self._lag = metrics.histogram("snapbid_event_lag_seconds", LAGS)
 
     async def begin(self) -> None:
-        """Forget what was read of the streams."""
+        """Reset what was read from the streams."""
         self._streams.forget()
 
     async def round(self, connection: asyncpg.Connection) -> int:

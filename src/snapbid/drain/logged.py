@@ -1,7 +1,7 @@
 """Compares the auction log with the reports, for the self-audit (contract 11).
 
 Whatever the log has as counted must be in the reports. The reverse can't be asked: rows get into
-files some minutes later, and other machines may have a log of their own, or none.
+files some minutes later, and other machines may have their own log, or none.
 """
 
 import asyncio

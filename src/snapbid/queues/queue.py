@@ -136,7 +136,7 @@ class EventQueue:
         self._trips.open()
 
     async def close(self) -> None:
-        """Send what is pending if Redis is reachable, then disconnect."""
+        """Send pending requests if Redis is reachable, then disconnect."""
         await self._trips.flush()
         await self._trips.close()
 

@@ -133,9 +133,9 @@ async def _promoted_late(address: RedisAddress, members: Sequence[MemberNode]) -
             "redis",
             "promotion",
             "weak",
-            f"{OURS} names a cluster that may promote a replica after it was cut off for {cut}"
-            f" ({', '.join(late)}): after {GRACE_S:.0f} s writes count without it, and would be"
-            " lost",
+            f"{OURS} names a cluster that may promote a replica cut off for {cut}"
+            f" ({', '.join(late)}): after {GRACE_S:.0f} s, writes are acknowledged without the"
+            " replica, and its promotion would lose them",
             f"on each node run `config set` for {_IN_TIME}, and write it into redis.conf, or set"
             " SNAPBID_REDIS_REPLICAS=1",
         )

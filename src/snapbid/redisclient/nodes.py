@@ -95,7 +95,7 @@ class SlotNodes(Protocol):
 
 
 class SentinelNodes:
-    """The primary that sentinels know by a name and that serves all slots."""
+    """The primary that sentinels report for a name; it serves all slots."""
 
     has_replicas = False  # by default, no replica must have a write
 

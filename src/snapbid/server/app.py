@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Resources(Protocol):
-    """What the application serves from, and opens and closes."""
+    """The resources that the application opens, uses and closes."""
 
     async def open(self) -> None: ...
 

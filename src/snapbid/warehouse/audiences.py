@@ -54,7 +54,7 @@ class Restriction(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A member by which bid requests show a person of a product."""
+    """A member under which a person of a product appears in bid requests."""
 
     person: int
     member: int
@@ -474,7 +474,7 @@ async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restri
 
 
 async def fetch_restricted(connection: asyncpg.Connection, persons: Iterable[int]) -> set[int]:
-    """Fetch those of these persons to whom their product must not advertise."""
+    """Fetch the persons among these to whom their product must not advertise."""
     rows = await connection.fetch(
         "select person from person_restriction where person = any($1) and holds", list(persons)
     )
@@ -497,7 +497,7 @@ async def refresh(
 
 
 async def fetch_known(connection: asyncpg.Connection, hashes: Iterable[int]) -> set[int]:
-    """Fetch those hashes, of persons and members, for which anything is stored."""
+    """Fetch the hashes of persons and members for which anything is stored."""
     rows = await connection.fetch(_KNOWN, list(hashes))
     return {row["hash"] for row in rows}
 
@@ -513,7 +513,7 @@ async def count_excluded(
 async def erase(
     connection: asyncpg.Connection, persons: Collection[int], members: Collection[int]
 ) -> int:
-    """Erase what is known of persons and members; return how many rows were removed.
+    """Erase the data of persons and members; return how many rows were removed.
 
     Requires a transaction. The members of an operator's own lists are erased too.
     """
@@ -553,7 +553,7 @@ delete from {table} where ctid = any(array(
 
 
 async def fetch_longest_window(connection: asyncpg.Connection) -> int:
-    """Fetch the most days for which a click, or an event of a person, can count for anything."""
+    """Fetch the number of days after which no click and no event of a person can count any more."""
     days: int = await connection.fetchval(
         "select greatest($1, (select max(attribution_days) from campaign),"
         " (select max(within_days) from audience))",
@@ -592,7 +592,7 @@ async def fetch_revision(connection: asyncpg.Connection) -> int:
 
 
 async def fetch_names(connection: asyncpg.Connection) -> Names:
-    """Fetch what the numbers of audiences stand for."""
+    """Fetch the ids of audiences and products by their numbers."""
     rows = await connection.fetch("select number, id, product from audience")
     return Names(
         {row["number"]: row["id"] for row in rows if row["id"] is not None},

@@ -170,7 +170,7 @@ class Spend(NamedTuple):
 
 
 class CampaignDay(NamedTuple):
-    """What the report has of a campaign on a day."""
+    """The report's figures of a campaign on a day."""
 
     bids: int
     wins: int

@@ -49,7 +49,7 @@ class ConversionKey(NamedTuple):
 
 
 class ConversionSum(NamedTuple):
-    """What is added to a row of conversion_daily; the value is in micro-USD.
+    """The increments of a row of conversion_daily; the value is in micro-USD.
 
     `unvalued` are the conversions whose amount has no value.
     """

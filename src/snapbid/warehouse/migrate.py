@@ -73,7 +73,7 @@ def files() -> dict[str, str]:
 
 
 async def fetch_standing(connection: asyncpg.Connection) -> SchemaStanding:
-    """Compare the schema with what this program knows."""
+    """Compare the schema with this program's migrations."""
     if await connection.fetchval("select to_regclass('schema_migration')") is None:
         return SchemaStanding(list(files()))
     known, applied = files().keys(), await connection.fetch(_APPLIED)

@@ -157,7 +157,7 @@ async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str,
 
 
 async def fetch_former(connection: asyncpg.Connection) -> list[str]:
-    """Fetch the variants that have days of their own, from before they joined a family."""
+    """Fetch the variants with their own days, from before they joined a family."""
     rows = await connection.fetch(
         "select distinct s.descriptor from ssp s join ssp_family f"
         " on f.canonical = s.descriptor and f.since <= utc_today()"

@@ -54,7 +54,7 @@ order by registrations desc, conversions desc, campaign limit $2
 
 
 class CampaignConversions(NamedTuple):
-    """What a campaign's clicks brought in on one day; money in micro-USD."""
+    """The conversions from a campaign's clicks on one day; money in micro-USD."""
 
     campaign: str
     conversions: int

@@ -1,4 +1,4 @@
-"""Makes a base of all campaigns in a warehouse, in a process of its own.
+"""Makes a base of all campaigns in a warehouse, in a separate process.
 
 A million campaigns take most of a gigabyte and tens of seconds of a core; a separate process slows
 nothing else down and returns the memory. It reads an `Order` from stdin, logs its progress, and

@@ -73,7 +73,7 @@ class LedgerClock:
 
         The offset changes only if it lies outside the interval that the reading allows, so a slow
         reading, on a busy machine for instance, never spoils a faster one. The order of a bid and
-        its notice depends on what two workers take for the time of Redis.
+        its notice depends on two workers' estimates of the time of Redis.
         """
         least, most = server_ms / 1000 - answered_s, (server_ms + 1) / 1000 - asked_s
         if not self._known or not least <= self._ahead_s <= most:

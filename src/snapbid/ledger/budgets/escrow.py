@@ -39,7 +39,7 @@ class Allowance(NamedTuple):
 
     @property
     def net(self) -> int:
-        """The amount available to the shard: what it was granted, less what it returned."""
+        """The amount available to the shard: grants less returns."""
         return self.granted - self.returned
 
     @property
@@ -60,7 +60,7 @@ Account: TypeAlias = tuple[AccountEntry, ...]  # by shard
 
 
 def opened(shards: int) -> Account:
-    """Open an account that does not know its allowances yet."""
+    """Open an account whose allowances are not known yet."""
     return (AccountEntry(),) * shards
 
 

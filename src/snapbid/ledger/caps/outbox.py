@@ -7,10 +7,10 @@ again, or after a later one, gives the same result. A win turns the hold into an
 ends it.
 
 A hold must not expire before all wins that preceded its end are delivered, or a cap could be
-exceeded. So a round also reports to the user's shard up to which time an outbox is delivered, by
-the hold clock: the time up to which all notices were settled (clock.lua) as of the previous round,
-provided that this round left no entry undelivered. If an outbox has not reported for 15 minutes of
-the hold clock, because its shard is unavailable, holds no longer wait for it.
+exceeded. So a round also reports to the user's shard the time until which an outbox is delivered,
+by the hold clock: the time until which all notices were settled (clock.lua) as of the previous
+round, provided that this round left no entry undelivered. If an outbox has not reported for 15
+minutes of the hold clock, because its shard is unavailable, holds no longer wait for it.
 """
 
 import secrets

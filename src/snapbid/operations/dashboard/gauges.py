@@ -14,7 +14,7 @@ NANO = 1_000_000_000  # CPM in micro-USD, to USD an impression
 
 
 def gauges(snapshot: OpsSnapshot) -> dict[str, Samples]:
-    """Return series by metric, leaving out what is unknown."""
+    """Return series by metric, without unknown values."""
     series: dict[str, Samples] = {
         "snapbid_store_up": [
             ({"store": name}, float(up))

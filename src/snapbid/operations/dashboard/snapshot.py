@@ -1,4 +1,4 @@
-"""What the private port knows at a moment: figures from the stores, the counters and this machine.
+"""The figures that the private port shows: from the stores, the counters and this machine.
 
 A figure that could not be read is None, shown as unknown.
 """

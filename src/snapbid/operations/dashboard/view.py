@@ -143,7 +143,7 @@ class UnlimitedRow(Struct):
 
 
 class ConversionRow(Struct):
-    """What a campaign's clicks brought in today; money in USD."""
+    """The conversions from a campaign's clicks today; money in USD."""
 
     campaign: str
     conversions: int

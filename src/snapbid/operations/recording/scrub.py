@@ -62,7 +62,7 @@ CHANGED: Final = {
     "User": "id buyeruid",
     "Uid": "id",
 }
-"""Fields that identify a person or a place, each with a form of its own (`Scrubber`)."""
+"""Fields that identify a person or a place, each with its own form (`Scrubber`)."""
 
 MAX_TEXT: Final = 4_096  # characters, enough for consent strings
 DEGREE_DECIMALS: Final = 1  # decimals of a position: some 10 km

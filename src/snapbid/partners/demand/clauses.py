@@ -24,7 +24,7 @@ class Clause(NamedTuple):
 
     `size` (banners) is `WxH`; a request must have one of the `inventories` (site, app, dooh), be
     from one of the `countries` (alpha-3) and have one of the `devices` (`device.devicetype`); an
-    impression must offer one of the `deals`, which have floors of their own.
+    impression must offer one of the `deals`, which have their own floors.
     """
 
     media: str

@@ -24,7 +24,7 @@ class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     `sizes`: of a banner, or of one of its formats; `inventories`: the request is for one of these
     (site, app, dooh); `countries` and `devices` (`device.devicetype`): the request's; `deals`: one
     of them is offered. `max_floor` (USD): the highest `bidfloor` where there are no `deals`, which
-    have floors of their own.
+    have their own floors.
     """
 
     media: str
