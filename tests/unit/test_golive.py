@@ -1,7 +1,7 @@
 """The verdict on statistics that no short run brings about, and how Redis keeps them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -166,6 +166,41 @@ async def test_unknown_notices_are_looked_for_three_times(fresh_redis: str) -> N
         await other.write()
         await stats.write()
         assert (await RequestStatsStore(redis).read(7, 1, 10, NOW)).counts["win"] == 1
+
+
+class Slow(RequestStatsStore):
+    """Is asked more while it writes, and at first can't look for tests."""
+
+    meanwhile: Callable[[], None]
+    fails = True
+
+    async def write_strays(self, ids: Iterable[str], now: int) -> None:
+        await super().write_strays(ids, now)
+        self.meanwhile()
+
+    async def testers(self, digests: Sequence[bytes]) -> list[int | None]:
+        if self.fails:
+            self.fails = False
+            raise TimeoutError("no answer")
+        return await super().testers(digests)
+
+
+async def test_what_comes_while_redis_is_written_to_is_kept(fresh_redis: str) -> None:
+    async with Redis.from_url(fresh_redis) as redis:
+        store = Slow(redis)
+        stats = RequestStatsWriter(store, lambda: NOW)
+        store.meanwhile = lambda: stats.stray("second")
+        stats.stray("first")
+        stats.unknown_notice(WIN, b"a", b"1")
+        with pytest.raises(TimeoutError):
+            await stats.write()
+        stats.of(7).tested.append(("a", ["1"]))
+        stats.of(7).counts.answered(200)
+        await stats.write()
+        await stats.write()
+        seen = await store.read(7, 1, 10, NOW)
+    assert set(seen.strays) == {"first", "second"}
+    assert seen.counts["win"] == 1
 
 
 class Sampled(RequestStats):

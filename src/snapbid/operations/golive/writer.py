@@ -144,9 +144,9 @@ class RequestStatsWriter:
             self._tested.clear()
         if self._unknown:
             await self._look_for_tests(now)
-        if self._strays:
-            await self._store.write_strays(self._strays, now)
-            self._strays.clear()
+        if strays := frozenset(self._strays):
+            await self._store.write_strays(strays, now)
+            self._strays -= strays  # others may have come meanwhile
         while self._batch or self._unsent:
             if not self._batch:
                 self._batch, self._unsent = self._unsent, {}
@@ -171,8 +171,9 @@ class RequestStatsWriter:
             self._unsent.setdefault(number, RequestTotals()).add(sent)
 
     async def _look_for_tests(self, now: int) -> None:
-        looked, self._unknown = self._unknown, []
+        looked = self._unknown[:]
         testers = await self._store.testers([notice.digest for notice in looked])
+        del self._unknown[: len(looked)]
         for notice, number in zip(looked, testers, strict=True):
             if number is not None:
                 self.of(number).notices[NOTICES[notice.kind]] += 1
