@@ -22,12 +22,7 @@ NOTICE_NAMES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
 """The label `kind` in metrics for each kind of notice."""
 
 ROUTES: Final = {path: NOTICE_NAMES[kind] for path, kind in NOTICE_KINDS.items()}
-"""The label `route` in metrics for each fixed path; see `route_of` for the rest."""
-
-
-def route_of(path: str) -> str | None:
-    """Return the label `route` in metrics for a bid or notice path; None for other paths."""
-    return BID_ROUTE if path.startswith(BID_PREFIX) else ROUTES.get(path)
+"""The label `route` in metrics for each path of a notice."""
 
 
 def bid_path(ssp: str) -> str:

@@ -79,12 +79,6 @@ def is_event_path(path: str) -> bool:
     return path.startswith(PREFIX)
 
 
-def route_of(path: str) -> str | None:
-    """Return the label `route` under which requests to a path count; None for other rooms'
-    paths."""
-    return ROUTES.get(path)
-
-
 class EventSink(Protocol):
     """A durable queue of accepted events; see `queues.queues`."""
 

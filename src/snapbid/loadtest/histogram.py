@@ -10,7 +10,6 @@ from typing import Final
 from msgspec import Struct
 
 _DIGITS: Final = 11  # binary; 2**11 buckets before the first doubling
-_HALF: Final = 1 << (_DIGITS - 1)
 MAX_US: Final = 3_600_000_000
 
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9, 99.99)
