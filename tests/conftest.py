@@ -143,6 +143,13 @@ def fresh_redis(redis_url: str) -> str:
     return redis_url
 
 
+@pytest.fixture(scope="module")
+def module_redis(redis_url: str) -> str:
+    """A Redis that is empty when the module begins: not a ledger of other shards, say."""
+    _flush(redis_url)
+    return redis_url
+
+
 def _flush(redis_url: str) -> None:
     with contextlib.closing(redis.Redis.from_url(redis_url)) as client:
         client.flushall()

@@ -32,12 +32,12 @@ def documents(file: str) -> list[object]:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_an_example_bids_on_its_request(file: str, redis_url: str) -> None:
+def test_an_example_bids_on_its_request(file: str, fresh_redis: str) -> None:
     imported = campaigns(file)
     now_ms = int(MONDAY.timestamp()) * 1000
     assert [warning_of(campaign, now_ms) for campaign in imported] == [None] * len(imported)
     snapshot = snapshot_of(documents(file), {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
-    with LocalApp(snapshot, redis_url, clock=lambda: now_ms) as app:
+    with LocalApp(snapshot, fresh_redis, clock=lambda: now_ms) as app:
         reply = app.bid(read(f"{file.partition('.')[0]}.request.json").encode())
     assert reply.status == 200
     [bid] = [bid for seat in reply.json()["seatbid"] for bid in seat["bid"]]
@@ -45,11 +45,11 @@ def test_an_example_bids_on_its_request(file: str, redis_url: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_what_an_example_targets_decides(file: str, redis_url: str) -> None:
+def test_what_an_example_targets_decides(file: str, fresh_redis: str) -> None:
     """A request with nothing but an impression that none of them is for gets no bid."""
     snapshot = snapshot_of(documents(file), {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
     bare = {"id": "bare", "imp": [{"id": "1", "banner": {"w": 1, "h": 1}}]}
-    with LocalApp(snapshot, redis_url, clock=lambda: int(MONDAY.timestamp()) * 1000) as app:
+    with LocalApp(snapshot, fresh_redis, clock=lambda: int(MONDAY.timestamp()) * 1000) as app:
         assert app.bid(json.dumps(bare).encode()).status == 204
 
 

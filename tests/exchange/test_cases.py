@@ -35,24 +35,26 @@ def marked(scenario: Scenario) -> Any:
     return pytest.param(scenario, id=scenario.name, marks=marks)
 
 
-def bidder_of(documents: Iterable[dict[str, Any]], redis_url: str) -> LocalApp:
+def bidder_of(documents: Iterable[dict[str, Any]], module_redis: str) -> LocalApp:
     rates = Rates(USD, date(2026, 3, 4))
-    return LocalApp(snapshot_of(documents, {SSP: SSP}, rates, GeoDatabase(DEFAULT_PATH)), redis_url)
+    return LocalApp(
+        snapshot_of(documents, {SSP: SSP}, rates, GeoDatabase(DEFAULT_PATH)), module_redis
+    )
 
 
 @pytest.fixture(scope="module")
-def common(redis_url: str) -> Iterator[LocalApp]:
+def common(module_redis: str) -> Iterator[LocalApp]:
     """A bidder with the campaigns that all scenarios have."""
-    with bidder_of(campaigns(), redis_url) as app:
+    with bidder_of(campaigns(), module_redis) as app:
         yield app
 
 
 @pytest.fixture
-def bidder(common: LocalApp, scenario: Scenario, redis_url: str) -> Iterator[LocalApp]:
+def bidder(common: LocalApp, scenario: Scenario, module_redis: str) -> Iterator[LocalApp]:
     if scenario.campaign is None:
         yield common
         return
-    with bidder_of([*campaigns(), scenario.campaign], redis_url) as app:
+    with bidder_of([*campaigns(), scenario.campaign], module_redis) as app:
         yield app
 
 
@@ -104,7 +106,7 @@ def test_from_java(case: dict[str, Any], compressed: bool, common: LocalApp) -> 
 
 
 @pytest.fixture(scope="module")
-def answered(common: LocalApp, redis_url: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def answered(common: LocalApp, module_redis: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """All requests that get an answer, and it."""
     found = []
     for scenario in SCENARIOS.values():
@@ -113,7 +115,7 @@ def answered(common: LocalApp, redis_url: str) -> list[tuple[dict[str, Any], dic
             app = common
             if scenario.campaign is not None:
                 known = [*campaigns(), scenario.campaign]
-                app = stack.enter_context(bidder_of(known, redis_url))
+                app = stack.enter_context(bidder_of(known, module_redis))
             found += [
                 (request, send(app, request, compressed=False)) for request in case["requests"]
             ]

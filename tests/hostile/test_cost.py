@@ -101,8 +101,8 @@ ATTACKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def app(redis_url: str) -> Iterator[LocalApp]:
-    with LocalApp(large_snapshot(), redis_url) as local:
+def app(module_redis: str) -> Iterator[LocalApp]:
+    with LocalApp(large_snapshot(), module_redis) as local:
         yield local
 
 
@@ -140,13 +140,13 @@ def test_no_request_makes_another_one_wait(app: LocalApp, name: str) -> None:
 
 
 def test_half_sent_requests_make_no_other_one_wait(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
+    module_redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While thousands of bodies do not come, and while their requests are all ended at once."""
     deadline = BodyDeadline()
     all_in = partial(AdmissionControl, **dict.fromkeys(("first", "least", "most"), 2 * HALF_SENT))
     monkeypatch.setattr(endpoint, "AdmissionControl", all_in)
-    with LocalApp(large_snapshot(), redis_url, body_deadline=deadline) as app:
+    with LocalApp(large_snapshot(), module_redis, body_deadline=deadline) as app:
         gc.collect()
         quiet = max(waited_s(app, None) for _ in range(10))
         rounds = [app.run(slowest_s(app, deadline)) for _ in range(3)]
@@ -209,12 +209,12 @@ def test_the_dearest_requests_that_were_found(app: LocalApp, number: int) -> Non
     assert attacked < WITHIN_S
 
 
-def test_formats_make_nobody_wait(redis_url: str) -> None:
+def test_formats_make_nobody_wait(module_redis: str) -> None:
     """Each campaign's creative was looked for in all formats."""
     blocked = campaign_of({"creative": {"attributes": [1]}})
     formats = [*({"w": 9, "h": number} for number in range(9_000)), {"w": 300, "h": 250}]
     imp = {"id": "1", "banner": {"format": formats, "battr": [1]}}
-    with LocalApp(repeated([blocked], 100_000), redis_url) as app:
+    with LocalApp(repeated([blocked], 100_000), module_redis) as app:
         attack = written({"imp": [imp]})
         attacked = min(waited_s(app, attack) for _ in range(3))
     print(f"9,000 formats: {attacked * 1000:.2f} ms")

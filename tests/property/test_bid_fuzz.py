@@ -43,10 +43,10 @@ odd_values = values | odd_texts | st.lists(odd_texts | scalars, max_size=3)
 
 
 @pytest.fixture(scope="module")
-def app(redis_url: str) -> Iterator[LocalApp]:
+def app(module_redis: str) -> Iterator[LocalApp]:
     documents = [*everything.campaigns(), *(json.loads(text) for _, text in demo.documents())]
     snapshot = snapshot_of(documents, demo.SSPS, RATES, GeoDatabase(DEFAULT_PATH))
-    with LocalApp(snapshot, redis_url) as local:
+    with LocalApp(snapshot, module_redis) as local:
         yield local
 
 

@@ -215,9 +215,9 @@ def test_an_overlay_shares_the_time_of_its_base() -> None:
         assert search(request, ssp, snapshot, 0, 0) == NoBid(Reason.CUT_SHORT, undecided=3)
 
 
-def test_the_endpoint_counts_and_explain_names_what_is_cut_short(redis_url: str) -> None:
+def test_the_endpoint_counts_and_explain_names_what_is_cut_short(fresh_redis: str) -> None:
     snapshot, body = slow_snapshot(), json.dumps(slow_request(120)).encode()
-    with LocalApp(snapshot, redis_url, processor_ms=0) as app:
+    with LocalApp(snapshot, fresh_redis, processor_ms=0) as app:
         assert app.bid(body).status == 204
         name = "snapbid_bid_requests_total"
         assert app.counted(name, ssp="acme", outcome="cut_short") == 1
@@ -244,10 +244,10 @@ def explained(snapshot: CatalogSnapshot, body: bytes, cpu_ms: int) -> Explanatio
 
 
 @pytest.mark.parametrize("tmax", ["1" * 400, "-" + "1" * 400, "1e400", "2147483648", "0", "1e19"])
-def test_a_tmax_out_of_range_counts_as_absent(redis_url: str, tmax: str) -> None:
+def test_a_tmax_out_of_range_counts_as_absent(fresh_redis: str, tmax: str) -> None:
     snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     body = b'{"id":"a","tmax":%b,"imp":[{"id":"1","banner":{"w":300,"h":250}}]}' % tmax.encode()
-    with LocalApp(snapshot, redis_url) as app:
+    with LocalApp(snapshot, fresh_redis) as app:
         assert app.bid(body).status == 200
 
 
