@@ -386,7 +386,7 @@ async def test_counters_that_the_warehouse_does_not_know_may_be_left_behind(
             assert await remember(ledger, b"a", (b"1", 77, PRICE), ssp=88)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(moving, "CARRIED_S", 0.1)
-            with pytest.raises(MoveError, match="counters are not carried"):
+            with pytest.raises(MoveError, match="counters have not been drained"):
                 await moving.move(old, new, "there", print)
         moved = await moving.move(old, new, "there", print, leave_unknown=True)
         assert moved is not None

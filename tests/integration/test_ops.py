@@ -217,7 +217,7 @@ def test_without_redis_the_rest_is_shown(
     failed = (("kind", "failed"), *guarded, ("window", "1m"))
     assert samples(stack)["snapbid_ssp_answers_share"][failed] == 1
     causes = {cause["key"]: cause for cause in data(stack)["verdict"]["causes"]}
-    assert "exchanges send less to a bidder from 15% on" in causes["guard acme"]["text"]
+    assert "from 15%, exchanges send less to a bidder" in causes["guard acme"]["text"]
     assert causes["guard acme"]["remedy"]
     own_redis.start()
     eventually(lambda: data(stack)["redis"] is True, "Redis to be back")

@@ -1070,7 +1070,7 @@ cdef class Index:
     def query(self, object lookups, object request, str ssp not None,
               str canonical not None, int64_t now_ms, double left_s=INFINITY,
               double processor_s=INFINITY, RefusedRanks refused=None):
-        """Start the search for a request, decoded, to an SSP at a time (UTC epoch ms).
+        """Start the search for an SSP's decoded request at a time (UTC epoch ms).
 
         It may take `left_s`, and `processor_s` of this thread's processor time. `refused`:
         campaigns to treat as inactive.

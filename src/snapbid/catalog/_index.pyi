@@ -66,7 +66,7 @@ class Index:
         processor_s: float = ...,
         refused: RefusedRanks | None = None,
     ) -> Query:
-        """Start the search for a request, decoded, to an SSP at a time (UTC epoch ms).
+        """Start the search for an SSP's decoded request at a time (UTC epoch ms).
 
         It may take `left_s`, and `processor_s` of this thread's processor time. `refused`:
         campaigns to treat as inactive.

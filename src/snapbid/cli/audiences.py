@@ -29,7 +29,7 @@ def audience() -> None:
 def audience_add(file: str) -> None:
     """Add the audiences of a JSON file, an object or an array; an existing id is replaced.
 
-    Stored server events count from the beginning, as far as it is known who caused them.
+    All stored server events count, if the person who caused them is known.
     """
     from snapbid.drain import audiences
     from snapbid.warehouse import products

@@ -42,8 +42,8 @@ def ledger_adopt() -> None:
         click.echo("the ledger already belongs to this warehouse")
         return
     click.echo(
-        "the ledger belongs to this warehouse now; dropped without being drained to the other one: "
-        f"{console.counted(done.dropped, 'changed counter')}"
+        "the ledger belongs to this warehouse now;"
+        f" {console.counted(done.dropped, 'changed counter')} dropped, not drained to the other one"
     )
 
 

@@ -52,9 +52,10 @@ class AcceptedEvents:
         self._found: list[Difference] = []
 
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return the events accepted before the last look that are now neither queued nor stored.
+        """Return the events that were accepted before the previous call and are now neither queued
+        nor stored.
 
-        While entries from then are still queued, the previous result stands. Raises the errors of
+        While any of those are still queued, this returns the previous result. Raises the errors of
         the stores.
         """
         looks = {number: await self._look_at(ShardKeys(number)) for number in await self._numbers()}

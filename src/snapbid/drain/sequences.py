@@ -127,7 +127,7 @@ def _equal(a: Decimal, b: Decimal) -> bool:
 def digest(product: str, event: str, context: Mapping[str, Any]) -> bytes | None:
     """Return the key of an event's sequence; None if it belongs to none.
 
-    Cash-outs of a bonus, which may be many, have a separate key.
+    The cash-outs of a bonus have a separate key, since there may be many.
     """
     if event not in _IDS:
         return None

@@ -60,8 +60,8 @@ class SingleResult(Struct, frozen=True):
 class BatchResult(Struct, frozen=True):
     """The accepted events of a batch with their positions, and the rejected ones.
 
-    `rejected` is empty unless handling is lenient or the request is in test mode, which also
-    collects `warnings`.
+    `rejected` is empty unless handling is lenient or the request is in test mode. `warnings` are
+    collected in test mode only.
     """
 
     accepted: list[AcceptedEvent]

@@ -218,9 +218,7 @@ def refuse_misuse(options: Options, owned: bool) -> None:
     longest = options.warmup_s + options.ramp_s + trials * options.duration_s
     if options.phases:
         if options.find_capacity or len(options.rates) > 1:
-            raise OptionError(
-                "--scenario sets the phases: --find-capacity and --steps are excluded"
-            )
+            raise OptionError("--scenario sets the phases: omit --find-capacity and --steps")
         longest = sum(phase.seconds for phase in options.phases)
     if longest > MAX_RUN_S:
         raise OptionError(f"the run could take {longest:.0f} s: at most {MAX_RUN_S:.0f} s")

@@ -1,7 +1,7 @@
 """Generates bid requests with the mix, the oddities and the sizes of today's exchange traffic.
 
 The distributions and their sources are in `traffic.json`. Requests include fields that the bidder
-does not read, since consent, identifiers and supply chains are what makes them large. All domains
+does not read, since consent, identifiers and supply chains make up most of their size. All domains
 end in `.example`, all ids are invented.
 """
 

@@ -20,8 +20,8 @@ class EventRow(NamedTuple):
     """An event to store; `context` and `enrichment` are JSON, `digest` is the envelope's.
 
     Events of the same bonus or deposit share a `sequence`. `value_micros` is what the event is
-    worth if it counts as a conversion (micro-USD), None if nobody knows; what follows says for
-    which click it counts.
+    worth as a conversion (micro-USD), None if unknown; the fields after it identify the click
+    that it counts for.
     """
 
     event_id: str
@@ -287,7 +287,10 @@ async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, 
 async def fetch_revisions(
     connection: asyncpg.Connection, sequences: int, rows: int
 ) -> list[Revision]:
-    """Fetch and lock pages of cash-outs to flag now, `rows` in total."""
+    """Fetch and lock up to `sequences` due revisions, each with a page of its cash-outs.
+
+    The pages have about `rows` events in total.
+    """
     found = await connection.fetch(_REVISIONS, sequences, rows)
     return [Revision(row["sequence"], row["bonus"], row["ids"], row["revised"]) for row in found]
 

@@ -162,10 +162,10 @@ async def erase(
 ) -> Erased:
     """Empty events (id -> when it was received), and remove their conflicts and dead letters.
 
-    `conflicts`, `letters`: digests and numbers of others to remove; `users`: persons whose last
-    click is removed. An emptied event keeps its id, product, name, times, and the click that it
-    counted for: it still counts, and is recognised when it is sent again. Requires a transaction
-    with `hold_events`.
+    `conflicts`, `letters`: digests of further conflicts, and numbers of further dead letters, to
+    remove; `users`: persons whose last click is removed. An emptied event keeps its id, product,
+    name, times, and the click that it counted for: it still counts, and is recognised when it is
+    sent again. Requires a transaction with `hold_events`.
     """
     ids = list(events)
     await connection.execute(

@@ -320,7 +320,7 @@ async def _deliver_outboxes(source: LedgerSide) -> None:
             await sweeper.sweep()
             return await _sum(source, lambda keys: _entries(source, keys))
 
-        await _until_none(left, "outbox entries are not delivered")
+        await _until_none(left, "outbox entries have not been delivered")
     finally:
         await sweeper.close()
 
@@ -342,8 +342,8 @@ async def _await_drain(source: LedgerSide, tell: Tell) -> None:
         tell("waiting for the drain to carry all counters")
     await _until_none(
         left,
-        "counters are not carried: is snapbid drain running on the old ledger? --leave-unknown"
-        " leaves behind those whose campaign or SSP is unknown to the warehouse",
+        "counters have not been drained: is snapbid drain running on the old ledger?"
+        " --leave-unknown leaves behind those whose campaign or SSP is unknown to the warehouse",
     )
 
 
@@ -355,7 +355,7 @@ async def _await_rounds(source: LedgerSide) -> None:
         async def left(before: Mapping[ShardKeys, object] = before) -> int:
             return sum([await source.redis.get(k.drained_at) == at for k, at in before.items()])
 
-        await _until_none(left, "shards are not carried: is snapbid drain running?")
+        await _until_none(left, "shards have not been drained: is snapbid drain running?")
 
 
 async def _changed(redis: Redis, keys: ShardKeys) -> int:

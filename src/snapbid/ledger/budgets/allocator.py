@@ -53,7 +53,8 @@ class EscrowedBudget(NamedTuple):
     """A campaign's current limits.
 
     `limits`: nano-USD by period ("t" for the total, or a day's number); empty for a deleted
-    campaign. `price`: the cost of one bid; `grows`: a limit is paced.
+    campaign. `price`: the cost of one bid; `grows`: a limit rises in the course of
+    the day, since it is paced.
     """
 
     campaign: int

@@ -71,8 +71,10 @@ class Limits:
         return self._daily is not None
 
     def day_nano(self, now: int) -> int | None:
-        """Return how much today's bids may use until `now` (epoch s); `even` grows with time, plus
-        1%."""
+        """Return how much today's bids may use until `now` (epoch s); None without a daily budget.
+
+        With even pacing, this is the elapsed share of the day, plus 1% of the budget.
+        """
         if self._daily is None or self._even_from_ms is None:
             return self._daily
         midnight_ms = now // DAY_S * DAY_S * 1000

@@ -1,7 +1,7 @@
 """Compares the clocks of this machine, the stores and the drains.
 
-Budgets, holds and days follow the clock of Redis, events the drain's; the majority decides which
-clock is wrong.
+Budgets, holds and days follow the clock of Redis; events follow the drain's. The majority decides
+which clock is wrong.
 """
 
 from collections.abc import Mapping, Sequence

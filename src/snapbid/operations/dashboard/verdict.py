@@ -308,7 +308,7 @@ def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
             f"guard {ssp}",
             False,
             f"{minute.share:.0%} of the requests of {ssp} in the last minute, {quarter.share:.0%} "
-            f"in 15, were late or failed: exchanges send less to a bidder from {LIMIT:.0%} on",
+            f"in 15, were late or failed: from {LIMIT:.0%}, exchanges send less to a bidder",
             _remedy(minute).format(ssp=ssp),
         )
 

@@ -21,7 +21,7 @@ class Situation(NamedTuple):
     """The SSP, the time and the lookups of a request; `withheld`: why user data is not used.
 
     `rivals`: for each impression, the advertisers that held the other impressions of its pods when
-    it was decided; `suspensions`: those at the SSP, by campaign and creative.
+    it was decided; `suspensions`: creatives suspended at the SSP, by campaign.
     """
 
     ssp: str
