@@ -9,6 +9,7 @@ from support import books, logged
 from support.books import Books, set_up, trade
 from support.commands import invoke
 from support.ops import data
+from support.processes import eventually
 from support.stack import Stack
 
 from snapbid.auctionlog.layout import CHUNK_SIZE
@@ -32,9 +33,8 @@ def test_the_log_agrees_with_the_books(
     asyncio.run(trade(own, served.port, auctions=AUCTIONS))
     assert not own.wrong, own.wrong[:5]
     assert own.lower == own.upper
-    seen = data(served)
-    assert seen["auction_log_bytes"] >= 2 * CHUNK_SIZE
-    assert seen["auction_log_lost"] == 0
+    eventually(lambda: data(served)["auction_log_bytes"] >= 2 * CHUNK_SIZE, "chunks of two workers")
+    assert data(served)["auction_log_lost"] == 0
     told = invoke(served.environ, "status").stdout
     assert "MiB before the auction log's writer, 0 rows lost in the last minute" in told
     served.close()

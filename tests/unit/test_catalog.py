@@ -73,6 +73,13 @@ def test_round_trip(tmp_path: Path) -> None:
     assert (stored.cid, stored.number, stored.creatives[0].adm) == ("a", 1, "é")
 
 
+def test_rates_that_have_converted_floors_are_written() -> None:
+    """What a process has looked up lately is no part of a catalog."""
+    rates = Rates(RATES.usd, RATES.date)
+    assert rates.floor_micros(1.5, "JPY") == 10_000
+    assert Catalog(b"".join(encode(Head(numbered(SSPS), rates), index_of()))).rates == rates
+
+
 def test_an_empty_catalog() -> None:
     catalog = Catalog(content())
     assert len(catalog) == 0

@@ -207,7 +207,10 @@ class Catalog:
 
 def encode(head: Head, index: Buffer) -> list[Buffer]:
     """Encode a catalog, in pieces; its time and the checksum are set here."""
-    head = msgspec.structs.replace(head, made_at=time.time(), checksum=zlib.crc32(index))
+    rates = Rates(head.rates.usd, head.rates.date)  # without the floors that were converted
+    head = msgspec.structs.replace(
+        head, rates=rates, made_at=time.time(), checksum=zlib.crc32(index)
+    )
     start = msgspec.json.encode(head, enc_hook=str)
     start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start
     return [start.ljust(aligned(len(start)), b"\0"), index]
