@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.generators import listening
 from support.processes import eventually
 from support.stack import Stack, run
 from support.stub_bidder import StubBidder, bid
@@ -25,6 +26,8 @@ from snapbid.loadtest.tally import Tally
 
 END_S = 120.0
 PATIENT = ("--no-reconcile", "--warmup", "0s", "--timeout", "10s", "--objective", "p99=20s")
+
+TWO = ("--generators", "2", "--rate", "20")
 
 
 @pytest.fixture
@@ -45,10 +48,7 @@ def lead(tmp_path: Path) -> Iterator[Any]:
             given = ("--listen", "127.0.0.1:0", "--json", str(tmp_path / "result.json"))
             process = Stack(environ, "load", *given, *arguments)
             ended.enter_context(contextlib.closing(process))
-            process.launch()
-            eventually(lambda: "snapbid load --join " in process.output, "it listens")
-            (address,) = process.output.partition("--join ")[2].split()[:1]
-            return process, address
+            return process, listening(process)
 
         yield start
 
@@ -90,9 +90,7 @@ def test_a_generator_that_leaves_ends_the_run(
 ) -> None:
     stub = StubBidder(bid)
     with stub.running():
-        first, address = lead(
-            stub.url, *PATIENT, *plain, "--generators", "2", "--rate", "20", "--duration", "60s"
-        )
+        first, address = lead(stub.url, *PATIENT, *plain, *TWO, "--duration", "60s")
         with joined(address, tmp_path):
             eventually(lambda: stub.asked["bid"] > 0, "bids are asked for")
         assert ended(first) == 1
@@ -105,9 +103,7 @@ def test_the_others_stop_when_the_first_one_ends(
 ) -> None:
     stub = StubBidder(bid)
     with stub.running():
-        first, address = lead(
-            stub.url, *PATIENT, *plain, "--generators", "2", "--rate", "20", "--duration", "60s"
-        )
+        first, address = lead(stub.url, *PATIENT, *plain, *TWO, "--duration", "60s")
         with joined(address, tmp_path) as second:
             eventually(lambda: stub.asked["bid"] > 0, "the second generator sends")
             first.stop()
@@ -120,9 +116,7 @@ def test_what_is_no_generator_is_named_and_left_out(
 ) -> None:
     stub = StubBidder(bid)
     with stub.running():
-        first, address = lead(
-            stub.url, *PATIENT, *plain, "--generators", "2", "--rate", "20", "--duration", "1s"
-        )
+        first, address = lead(stub.url, *PATIENT, *plain, *TWO, "--duration", "1s")
         host, port = address.split(":")
         with socket.create_connection((host, int(port))) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -138,9 +132,7 @@ def test_a_target_that_is_not_this_machine_needs_every_operator(tmp_path: Path) 
         "--i-own-this-target", "--generators", "2", "--listen", "127.0.0.1:0",
     )  # fmt: skip
     with contextlib.closing(first):
-        first.launch()
-        eventually(lambda: "snapbid load --join " in first.output, "it listens")
-        (address,) = first.output.partition("--join ")[2].split()[:1]
+        address = listening(first)
         refused = run({"SNAPBID_HOME": str(tmp_path / "home")}, "load", "--join", address)
         assert refused.returncode == 2
         assert "give --i-own-this-target if it is yours" in refused.stderr

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.browser import browser
+from support.generators import listening
 from support.processes import eventually
 from support.stack import Stack, run
 from support.wire import Wire
@@ -92,10 +93,7 @@ def test_two_generators_agree_with_the_report_as_one(stack: Stack, folder: Path)
             "--batch", "5", "--win-rate", "0.5", "--bill-delay", "50ms")  # fmt: skip
     first = Stack(home, "load", *CALM, *load, *given)
     with contextlib.closing(first):
-        first.launch()
-        eventually(lambda: "snapbid load --join " in first.output, "it listens")
-        (address,) = first.output.partition("--join ")[2].split()[:1]
-        assert run(home, "load", "--join", address).returncode == 0
+        assert run(home, "load", "--join", listening(first)).returncode == 0
         assert first.process
         assert first.process.wait(120) == 0, first.output
     result = json.loads((folder / "two.json").read_text())

@@ -15,7 +15,8 @@ from support import books, logged
 from support.books import Books, set_up, trade
 from support.stack import Stack, connected
 
-from snapbid.auctionlog.daily import CLOSED_MS, EDGE_MS, LoggedDay, count_day, files_of
+from snapbid.auctionlog.daily import CLOSED_MS, EDGE_MS, LoggedDay, count_day
+from snapbid.auctionlog.files import files_of
 from snapbid.drain.logged import LoggedAuctions
 from snapbid.ledger.admin.audits import Difference
 
@@ -93,7 +94,7 @@ def test_what_certainly_counts_on_a_day(
     rows: list[Row], expected: LoggedDay, tmp_path: Path
 ) -> None:
     write(tmp_path, rows)
-    assert count_day(files_of(tmp_path, DAY), DAY) == expected
+    assert count_day(files_of(tmp_path, DAY, DAY), DAY) == expected
 
 
 def test_nothing_counts_that_the_plain_rule_does_not_count(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_nothing_counts_that_the_plain_rule_does_not_count(tmp_path: Path) -> No
             rows.append(Row(came, "win", "late" if is_late else "counted", f"a{number}"))
             note(counted, at_edges, "win", came if is_late else at, came)
     write(tmp_path, rows)
-    found = count_day(files_of(tmp_path, DAY), DAY)
+    found = count_day(files_of(tmp_path, DAY, DAY), DAY)
     for kind, figure in (("bid", found.bids["c-1"]), ("win", found.wins)):
         assert counted[kind, 0] - at_edges[kind, 0] <= figure <= counted[kind, 0]
 

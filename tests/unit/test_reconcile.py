@@ -29,7 +29,7 @@ from support.differing_logs import (
 )
 from support.one_by_one import Found, OneByOne, lines_of
 
-from snapbid.auctionlog.files import FileSet
+from snapbid.auctionlog.files import FileSet, files_of
 from snapbid.auctionlog.layout import BID, LoggedRow
 from snapbid.operations.reconcile import claims, compare, exports, own, result
 from snapbid.operations.reconcile.claims import Form
@@ -377,7 +377,7 @@ def test_a_bid_is_the_ssps_on_the_days_of_its_family(tmp_path: Path) -> None:
         claims.load(database, tmp_path / "log.csv", Form({}))
         database.execute("CREATE TABLE claims AS FROM claims_of_all_days")
         database.execute("CREATE TABLE kinds AS SELECT 'win' AS kind")
-        own.load(database, own.files(tmp_path, None, None), family)
+        own.load(database, files_of(tmp_path, None, None), family)
         found = database.execute("SELECT price FROM bids ORDER BY price").fetchall()
     assert [number for (number,) in found] == [1, 2, 7, 8, 9, 10, 11, 12]
 

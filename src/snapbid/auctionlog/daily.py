@@ -63,12 +63,6 @@ class LoggedDay(NamedTuple):
     imps: int
 
 
-def files_of(directory: Path, day: datetime.date) -> list[Path]:
-    """Return the files of a day and the adjacent ones, whose bids and notices belong together."""
-    days = (day + datetime.timedelta(days=offset) for offset in (-1, 0, 1))
-    return [path for of in days for path in sorted((directory / f"date={of}").glob("*.parquet"))]
-
-
 def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
     """Count the rows of these files. Raises OSError, which also says what DuckDB can't do."""
     if not paths:

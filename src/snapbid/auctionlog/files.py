@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -66,8 +66,8 @@ class FileSet:
                 self._write(day, rows, gaps, f"{self._worker}-{first:012d}-{last:012d}.parquet")
 
     def _write(self, day: int, rows: int, gaps: int, name: str) -> None:
-        date = datetime.fromtimestamp(day * DAY_MS // 1000, UTC).date()
-        directory = self._directory / f"date={date}"
+        name_day = datetime.fromtimestamp(day * DAY_MS // 1000, UTC).date()
+        directory = self._directory / f"date={name_day}"
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"{self._worker}{_TMP}"
         values = {"day": day, "path": str(path), "version": VERSION, "rows": str(rows)}
@@ -92,6 +92,20 @@ def publish(path: Path, target: Path) -> None:
     _sync(path)
     path.replace(target)
     _sync(target.parent)
+
+
+def files_of(directory: Path, first: date | None, last: date | None) -> list[Path]:
+    """Return the files of these days and of the adjacent ones, whose bids and notices belong
+    together.
+    """
+    since = (first - timedelta(days=1)).isoformat() if first else ""
+    until = (last + timedelta(days=1)).isoformat() if last else "9999-12-31"
+    return [
+        path
+        for day in sorted(directory.glob("date=*"))
+        if since <= day.name.removeprefix("date=") <= until
+        for path in sorted(day.glob("*.parquet"))
+    ]
 
 
 def last_begun(directory: Path, worker: str, first: int) -> int | None:

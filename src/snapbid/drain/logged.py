@@ -65,9 +65,9 @@ class LoggedAuctions:
     async def _counted(self, day: datetime.date) -> "LoggedDay | None":
         """Count a day's rows, anew if there are other files than the last time."""
         try:
-            from snapbid.auctionlog import daily
+            from snapbid.auctionlog import daily, files
 
-            paths = daily.files_of(self._directory, day)
+            paths = files.files_of(self._directory, day, day)
             if day not in self._read or self._read[day][0] != paths:
                 self._read[day] = paths, await asyncio.to_thread(daily.count_day, paths, day)
         except (OSError, ImportError) as error:

@@ -8,7 +8,7 @@ import asyncio
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeAlias, TypeVar, get_origin
+from typing import Any, Final, TypeAlias, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +19,6 @@ from snapbid.loadtest.options import Options
 from snapbid.loadtest.plan import Phase
 
 MAX_FRAME: Final = 64 << 20  # an hour's histograms take some 10 MB
-T = TypeVar("T")
 Load: TypeAlias = Callable[[Options], Generator]
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import duckdb
 
-from snapbid.auctionlog.files import as_os_error
+from snapbid.auctionlog.files import as_os_error, files_of
 from snapbid.operations.reconcile import claims, own
 from snapbid.operations.reconcile.claims import Form, Seen, set_variables
 from snapbid.warehouse.registry import FamilySpan
@@ -154,7 +154,7 @@ class Comparison:
             path = Path(scratch, "comparison.duckdb")
             with duckdb.connect(path, config=_CONFIG) as database:
                 self._take_claims(database, log, form)
-                own.load(database, own.files(directory, self.first, self.last), self.terms.spans)
+                own.load(database, files_of(directory, self.first, self.last), self.terms.spans)
                 self.gaps = [LogGap(*gap) for gap in database.execute("FROM gaps").fetchall()]
                 strange = self._strange_columns(database)
                 for detail in strange.values():

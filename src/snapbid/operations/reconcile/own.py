@@ -2,7 +2,6 @@
 
 import glob
 from collections.abc import Sequence
-from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,3 @@ def load(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan]) -> 
             f"CREATE TABLE rows AS {COLUMNS}".replace("$machine", "''").replace("$worker", "''")
         )
     run(database, "own.sql")
-
-
-def files(directory: Path, first: date | None, last: date | None) -> list[Path]:
-    """Return the files of these days and of the adjacent days."""
-    since = (first - timedelta(days=1)).isoformat() if first else ""
-    until = (last + timedelta(days=1)).isoformat() if last else "9999-12-31"
-    return [
-        path
-        for day in sorted(directory.glob("date=*"))
-        if since <= day.name.removeprefix("date=") <= until
-        for path in sorted(day.glob("*.parquet"))
-    ]
