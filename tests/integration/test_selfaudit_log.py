@@ -4,27 +4,33 @@ import asyncio
 import datetime
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
 import pytest
+import redis
+from redis.asyncio import Redis
 from support import books, logged
 from support.books import Books, set_up, trade
 from support.stack import Stack, connected
 
 from snapbid.auctionlog.daily import CLOSED_MS, EDGE_MS, LoggedDay, count_day
 from snapbid.auctionlog.files import files_of
+from snapbid.base.redis_keys import ShardKeys, shard_of
 from snapbid.drain.logged import LoggedAuctions
 from snapbid.ledger.admin.audits import Difference
+from snapbid.ledger.bids.records import WIN, bid_digest
 
 DAY = datetime.date(2026, 1, 2)
 START_MS = 1_767_312_000_000  # of that day
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
 AUCTIONS = 200
+KINDS_AT = 18  # in a record
 
 
 class Row(NamedTuple):
@@ -132,9 +138,16 @@ def note(
         edges[kind, at // DAY_MS] += 1
 
 
-async def test_what_the_reports_lack_is_named(database: str, tmp_path: Path) -> None:
-    noon = (START_MS + DAY_MS / 2) / 1000
-    log = LoggedAuctions(tmp_path, lambda: noon)
+@pytest.fixture
+async def log(fresh_redis: str, tmp_path: Path) -> AsyncIterator[LoggedAuctions]:
+    """The log of an empty ledger, at noon of DAY."""
+    async with Redis.from_url(fresh_redis) as redis:
+        yield LoggedAuctions(tmp_path, redis, 1, lambda: (START_MS + DAY_MS / 2) / 1000)
+
+
+async def test_what_the_reports_lack_is_named(
+    database: str, log: LoggedAuctions, tmp_path: Path
+) -> None:
     write(tmp_path, [bid(HOUR_MS + number, f"a{number}") for number in range(5)])
     async with connected(database) as connection:
         assert await log.compare(connection) == []  # it may be on its way
@@ -149,10 +162,27 @@ async def test_what_the_reports_lack_is_named(database: str, tmp_path: Path) -> 
         assert found == [Difference("auctions", f"wins in the auction log of {DAY}", 2, 1)]
 
 
-async def test_counts_on_their_way_are_no_difference(database: str, tmp_path: Path) -> None:
+async def test_lost_auctions_of_the_last_half_hour_are_named(
+    database: str, log: LoggedAuctions, tmp_path: Path
+) -> None:
+    half_past_eleven = 23 * HOUR_MS // 2
+    write(tmp_path, [bid(half_past_eleven - 1, "early"), bid(half_past_eleven, "z", test=True),
+                     bid(half_past_eleven, "b", "c-2"),
+                     *(bid(half_past_eleven + n, f"a{n}") for n in range(3, -1, -1))])  # fmt: skip
+    async with connected(database) as connection:
+        await put(connection, bids=0, wins=0)
+        await log.compare(connection)
+        found = await log.compare(connection)
+    assert [each.what for each in found] == [
+        f"bids of c-1 in the auction log of {DAY}, not in the ledger: a0/1, a1/1, a2/1",
+        f"bids of c-2 in the auction log of {DAY}, not in the ledger: b/1",
+    ]
+
+
+async def test_counts_on_their_way_are_no_difference(
+    database: str, log: LoggedAuctions, tmp_path: Path
+) -> None:
     """The reports come up to what the log had a minute ago, for ever behind."""
-    noon = (START_MS + DAY_MS / 2) / 1000
-    log = LoggedAuctions(tmp_path, lambda: noon)
     async with connected(database) as connection:
         for number in range(4):
             write(tmp_path, [bid(HOUR_MS, f"{number}-{n}") for n in range(10)], f"f{number}")
@@ -160,11 +190,12 @@ async def test_counts_on_their_way_are_no_difference(database: str, tmp_path: Pa
             await put(connection, bids=10 * (number + 1), wins=0)
 
 
-async def test_a_log_that_cannot_be_read_stops_no_audit(database: str, tmp_path: Path) -> None:
+async def test_a_log_that_cannot_be_read_stops_no_audit(
+    database: str, log: LoggedAuctions, tmp_path: Path
+) -> None:
     folder = tmp_path / f"date={DAY}"
     folder.mkdir()
     (folder / "a.parquet").write_bytes(b"PAR1 and no more")
-    log = LoggedAuctions(tmp_path, lambda: (START_MS + DAY_MS / 2) / 1000)
     async with connected(database) as connection:
         assert await log.compare(connection) == []
 
@@ -178,8 +209,13 @@ async def put(connection: Any, *, bids: int, wins: int) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("shards", [1, 3])
 def test_real_traffic_agrees(
-    database: str, start_stack: Callable[..., Stack], tmp_path: Path
+    shards: int,
+    database: str,
+    fresh_redis: str,
+    start_stack: Callable[..., Stack],
+    tmp_path: Path,
 ) -> None:
     directory = tmp_path / "auctions"
     asyncio.run(set_up(database))
@@ -187,22 +223,47 @@ def test_real_traffic_agrees(
         SNAPBID_BASE_URL=books.BASE_URL,
         SNAPBID_AUCTION_LOG=str(directory),
         SNAPBID_AUCTION_LOG_S="1",
+        SNAPBID_LEDGER_SHARDS=str(shards),
     )
     own = Books(random.Random(11))
     asyncio.run(trade(own, served.port, auctions=AUCTIONS))
     served.close()
-    bids = sum(row["kind"] == "bid" for row in logged.read(directory))
+    rows = logged.read(directory)
+    bids = [row for row in rows if row["kind"] == "bid"]
+    wins = [row for row in rows if row["kind"] == "win" and row["verdict"] == "counted"]
+    audit = partial(audited, database, fresh_redis, shards, directory)
     with closing(Stack(served.environ, "drain")) as drain:
         drain.launch()
-        assert asyncio.run(audited(database, directory, bids)) == []
-    asyncio.run(lose_a_bid(database))
-    assert len(asyncio.run(audited(database, directory, bids - 1))) == 1
+        assert asyncio.run(audit(len(bids))) == []
+    lost, unwon = bids[0], wins[-1]
+    asyncio.run(lose(database, lost["campaign_id"]))
+    found = asyncio.run(audit(len(bids) - 1))
+    assert [each.what.split(" in ")[0] for each in found] == [
+        f"bids of {lost['campaign_id']}",
+        "wins",
+    ]
+    assert not any("not in the ledger" in each.what for each in found)
+    change_record(fresh_redis, shards, lost, None)
+    change_record(fresh_redis, shards, unwon, WIN)
+    of_bids, of_wins = asyncio.run(audit(len(bids) - 1))
+    assert lacking(of_bids) == {name(lost)}
+    assert lacking(of_wins) == {name(unwon), *({name(lost)} & set(map(name, wins)))}
 
 
-async def audited(dsn: str, directory: Path, bids: int) -> list[Difference]:
+def name(row: dict[str, Any]) -> str:
+    return f"{row['auction_id']}/{row['imp_id']}"
+
+
+def lacking(difference: Difference) -> set[str]:
+    return set(difference.what.partition(", not in the ledger: ")[2].split(", "))
+
+
+async def audited(
+    dsn: str, redis_url: str, shards: int, directory: Path, bids: int
+) -> list[Difference]:
     """Audit twice, once the reports have these bids."""
-    log = LoggedAuctions(directory)
-    async with connected(dsn) as connection:
+    async with Redis.from_url(redis_url) as redis, connected(dsn) as connection:
+        log = LoggedAuctions(directory, redis, shards)
         async with asyncio.timeout(120):
             while await connection.fetchval("select sum(bids) from campaign_daily") != bids:
                 await asyncio.sleep(0.05)
@@ -210,9 +271,25 @@ async def audited(dsn: str, directory: Path, bids: int) -> list[Difference]:
         return await log.compare(connection)
 
 
-async def lose_a_bid(dsn: str) -> None:
+async def lose(dsn: str, campaign: str) -> None:
+    """Take a bid and all wins of a campaign out of the reports."""
     async with connected(dsn) as connection:
         await connection.execute(
-            "update campaign_daily set bids = bids - 1"
-            " where campaign = (select min(campaign) from campaign_daily)"
+            "update campaign_daily set bids = bids - 1, wins = 0 where campaign = $1", campaign
         )
+
+
+def change_record(redis_url: str, shards: int, row: dict[str, Any], kind: int | None) -> None:
+    """Take a kind of notice out of a bid's record, or remove it."""
+    shard = ShardKeys(shard_of(row["auction_id"].encode(), shards))
+    field = bid_digest(row["auction_id"].encode(), row["imp_id"].encode())[2:]
+    with closing(redis.Redis.from_url(redis_url)) as client:
+        keys: Any = client.keys(f"{shard.prefix}r:*")
+        (key,) = [key for key in keys if client.hexists(key, field)]
+        if kind is None:
+            client.hdel(key, field)
+        else:
+            value: Any = client.hget(key, field)
+            record = bytearray(value)
+            record[KINDS_AT] &= ~kind
+            client.hset(key, field, bytes(record))

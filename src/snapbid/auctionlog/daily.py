@@ -3,7 +3,8 @@
 import datetime
 import glob
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -52,6 +53,16 @@ GROUP BY kind
 """
 
 
+_NEWEST: Final = """
+SELECT DISTINCT auction_id, imp_id FROM rows
+WHERE kind = $kind AND ms >= $since AND auction_id IS NOT NULL AND CASE
+    WHEN kind = 'bid' THEN NOT test AND campaign_id = $campaign
+    ELSE verdict IN ('counted', 'late')
+END
+ORDER BY ALL LIMIT $most
+"""
+
+
 class LoggedDay(NamedTuple):
     """What certainly counts on a day: bids by campaign, wins and impressions.
 
@@ -68,13 +79,31 @@ def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
     if not paths:
         return LoggedDay({}, 0, 0)
     start = datetime.datetime.combine(day, datetime.time(), datetime.UTC).timestamp() * 1000
+    values = {"start": int(start)}
+    with _rows_of(paths) as database:
+        bids = dict(database.execute(_BIDS, values).fetchall())
+        notices = dict(database.execute(_NOTICES, values).fetchall())
+    return LoggedDay(bids, notices.get("win", 0), notices.get("billing", 0))
+
+
+def fetch_newest(
+    paths: list[Path], kind: str, campaign: str, since_ms: int, most: int
+) -> list[tuple[str, str]]:
+    """Fetch auction and impression ids of counted rows (`kind`: "bid", "win" or "billing").
+
+    `campaign`: of bids. Raises OSError, as `count_day` does.
+    """
+    values = {"kind": kind, "campaign": campaign, "since": since_ms, "most": most}
+    with _rows_of(paths) as database:
+        return database.execute(_NEWEST, values).fetchall()
+
+
+@contextmanager
+def _rows_of(paths: list[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
     with as_os_error(), tempfile.TemporaryDirectory(prefix="snapbid-audit-") as folder:
         config: Any = {"threads": 1, "memory_limit": MEMORY, "temp_directory": folder}
         with duckdb.connect(config=config) as database:
             names = [glob.escape(str(path)) for path in paths]
             database.execute("SET VARIABLE paths = $names", {"names": names})
             database.execute(_ROWS)
-            values = {"start": int(start)}
-            bids = dict(database.execute(_BIDS, values).fetchall())
-            notices = dict(database.execute(_NOTICES, values).fetchall())
-    return LoggedDay(bids, notices.get("win", 0), notices.get("billing", 0))
+            yield database

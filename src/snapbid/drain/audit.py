@@ -99,7 +99,9 @@ class Auditor:
         self._holds = Holds(redis, shards, clock)
         self._events = _Paced(AcceptedEvents(redis, shards, clock).compare)
         self._conversions = _Paced(self._compare_conversions)
-        self._auctions = None if log is None else _Paced(LoggedAuctions(log, clock).compare)
+        self._auctions = (
+            None if log is None else _Paced(LoggedAuctions(log, redis, shards, clock).compare)
+        )
         self._before: dict[tuple[str, str], Difference] = {}
         self._next_campaign = 0
         self._differing: set[int] = set()  # campaigns

@@ -1,30 +1,47 @@
 """Compares the auction log with the reports, for the self-audit (contract 11).
 
 Whatever the log has as counted must be in the reports. The reverse can't be asked: rows get into
-files some minutes later, and other machines may have their own log, or none.
+files some minutes later, and other machines may have their own log, or none. A difference names
+auctions that the log has lately and the ledger does not have.
 """
 
 import asyncio
 import datetime
 import logging
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import asyncpg
+import msgspec
+from redis.asyncio import Redis
 
 from snapbid.base.repeats import RepeatedLog
-from snapbid.ledger.admin.audits import Difference
+from snapbid.ledger.admin.audits import NO_RECORD, Difference, RecordedBids
+from snapbid.ledger.bids.records import BILLING, WIN
 from snapbid.warehouse import comparison
 
 if TYPE_CHECKING:
     from snapbid.auctionlog.daily import LoggedDay
 
 COMPARED: Final = 2  # days before today
+LATELY_S: Final = 1_800  # records of bids stay in the ledger for longer
+LOOKED_UP: Final = 5_000  # auctions of a difference
+NAMED: Final = 3  # of these
+KINDS: Final = {"bid": 0, "win": WIN, "billing": BILLING}
 
 logger = logging.getLogger("snapbid.drain.audit")
 repeated = RepeatedLog(logger)
+
+
+class Lacking(NamedTuple):
+    """A figure of which the log has more; `campaign`: of bids."""
+
+    kind: str
+    campaign: str
+    difference: Difference
 
 
 class LoggedAuctions:
@@ -33,33 +50,36 @@ class LoggedAuctions:
     `clock`: epoch seconds.
     """
 
-    def __init__(self, directory: Path, clock: Callable[[], float] = time) -> None:
+    def __init__(
+        self, directory: Path, redis: Redis, shards: int, clock: Callable[[], float] = time
+    ) -> None:
         self._directory = directory
+        self._recorded = RecordedBids(redis, shards)
         self._clock = clock
         self._read: dict[datetime.date, tuple[list[Path], LoggedDay]] = {}
         self._before: dict[str, Difference] = {}
 
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return what the log has more of than the reports, now and in the look before.
+        """Return what the log has more of than the reports, in this audit and the one before.
 
-        Counts on their way explain a difference until the reports have come up to what the log had
-        the last time. Raises what the warehouse raises.
+        Counts in transit explain a difference until the reports have come up to what the log had
+        the last time. Raises the errors of the stores.
         """
         today = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
         days = [today - datetime.timedelta(days=before) for before in range(COMPARED + 1)]
         self._read = {day: self._read[day] for day in days if day in self._read}
-        found: list[Difference] = []
+        found: list[Lacking] = []
+        lasting: list[Difference] = []
         for day in days:
             logged = await self._counted(day)
-            if logged is not None:
-                reported = await comparison.fetch_campaigns(connection, day)
-                found += _missing(day, logged, reported)
-        lasting = [
-            each
-            for each in found
-            if each.what in self._before and each.second < self._before[each.what].first
-        ]
-        self._before = {each.what: each for each in found}
+            if logged is None:
+                continue
+            for each in _lacking(day, logged, await comparison.fetch_campaigns(connection, day)):
+                found.append(each)
+                before = self._before.get(each.difference.what)
+                if before is not None and each.difference.second < before.first:
+                    lasting.append(await self._named(day, each))
+        self._before = {each.difference.what: each.difference for each in found}
         return lasting
 
     async def _counted(self, day: datetime.date) -> "LoggedDay | None":
@@ -77,18 +97,42 @@ class LoggedAuctions:
             return None
         return self._read[day][1]
 
+    async def _named(self, day: datetime.date, lacking: Lacking) -> Difference:
+        """Add the auctions that the ledger lacks as well."""
+        from snapbid.auctionlog import daily
 
-def _missing(
+        kind, campaign, difference = lacking
+        since_ms = int((self._clock() - LATELY_S) * 1000)
+        auctions = await asyncio.to_thread(
+            daily.fetch_newest, self._read[day][0], kind, campaign, since_ms, LOOKED_UP
+        )
+        counted = await self._recorded.fetch_kinds(auctions)
+        missing = (
+            f"{auction}/{imp}"
+            for (auction, imp), kinds in zip(auctions, counted, strict=True)
+            if kinds == NO_RECORD or kinds & KINDS[kind] != KINDS[kind]
+        )
+        if names := ", ".join(islice(missing, NAMED)):
+            return msgspec.structs.replace(
+                difference, what=f"{difference.what}, not in the ledger: {names}"
+            )
+        return difference
+
+
+def _lacking(
     day: datetime.date, logged: "LoggedDay", reported: dict[str, comparison.CampaignDay]
-) -> Iterator[Difference]:
+) -> Iterator[Lacking]:
     """Yield the figures of which the log has more."""
     none = comparison.CampaignDay(0, 0, 0)
     figures = [
-        (f"bids of {campaign}", bids, reported.get(campaign, none).bids)
+        ("bid", campaign, f"bids of {campaign}", bids, reported.get(campaign, none).bids)
         for campaign, bids in sorted(logged.bids.items())
     ]
-    figures.append(("wins", logged.wins, sum(each.wins for each in reported.values())))
-    figures.append(("impressions", logged.imps, sum(each.imps for each in reported.values())))
-    for what, first, second in figures:
+    wins = sum(each.wins for each in reported.values())
+    imps = sum(each.imps for each in reported.values())
+    figures.append(("win", "", "wins", logged.wins, wins))
+    figures.append(("billing", "", "impressions", logged.imps, imps))
+    for kind, campaign, what, first, second in figures:
         if first > second:
-            yield Difference("auctions", f"{what} in the auction log of {day}", first, second)
+            what = f"{what} in the auction log of {day}"
+            yield Lacking(kind, campaign, Difference("auctions", what, first, second))

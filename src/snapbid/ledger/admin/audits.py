@@ -1,14 +1,19 @@
-"""The report of the last self-audit, which one drain's auditor writes each minute (contract 11)."""
+"""The self-audit in the ledger: its report, and looking up bids (contract 11)."""
 
+from collections.abc import Sequence
+from time import time
 from typing import Any, Final
 
 import msgspec
 from redis.asyncio import Redis
 
-from snapbid.base.redis_keys import AUDIT
+from snapbid.base.redis_keys import AUDIT, ShardKeys
+from snapbid.ledger.bids.records import bid_digest
+from snapbid.ledger.scripts import script
 
 SHOWN: Final = 20  # differences with their figures
 STALE_S: Final = 300.0  # without a complete audit
+NO_RECORD: Final = -1
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -43,3 +48,22 @@ async def fetch_audit(redis: Redis) -> AuditReport | None:
     """Fetch the last report; None if there is none yet. Raises RedisError."""
     text: Any = await redis.get(AUDIT)
     return None if text is None else msgspec.json.decode(text, type=AuditReport)
+
+
+class RecordedBids:
+    """Looks bids up in all shards, since a move of the ledger may have taken them to any."""
+
+    def __init__(self, redis: Redis, shards: int) -> None:
+        self._keys = [ShardKeys(number).script_keys for number in range(shards)]
+        self._kinds = redis.register_script(script("kinds", shards=shards))
+
+    async def fetch_kinds(self, bids: Sequence[tuple[str, str]]) -> list[int]:
+        """Fetch which notices were counted for bids (auction id, impression id).
+
+        Kinds are those of `records`, added up; NO_RECORD where the ledger has no such bid. Raises
+        RedisError or OSError.
+        """
+        packed = b"".join([bid_digest(auction.encode(), imp.encode()) for auction, imp in bids])
+        args: list[int | bytes] = [int(time() * 1000), packed]
+        found: Any = [await self._kinds(keys=keys, args=args) for keys in self._keys]
+        return [max(kinds) for kinds in zip(*found, strict=True)]
