@@ -96,6 +96,7 @@ async def test_a_failed_primary_costs_its_own_auctions_alone_and_only_for_a_whil
     assert await settled(ledger, spooled) == {"ddd"}
 
 
+@pytest.mark.long
 async def test_a_shard_goes_on_without_a_replica_once_it_has_had_none_for_a_while(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -138,6 +139,7 @@ async def test_a_shard_goes_on_without_a_replica_once_it_has_had_none_for_a_whil
         await client.aclose()
 
 
+@pytest.mark.long
 async def test_a_replica_that_was_cut_off_for_long_is_not_promoted(
     cluster: Cluster, ledger: Ledger
 ) -> None:

@@ -552,6 +552,7 @@ class TestAnotherLedger:
             assert done.returncode == 2
             assert why in done.stderr
 
+    @pytest.mark.long
     async def test_programs_refuse_a_former_one_by_name(self, stores: Stores) -> None:
         for number in (0, 1):
             stores.redis_database = number

@@ -143,6 +143,7 @@ async def test_much_later_it_is_the_day_of_the_notice(
     assert counts(store)["2030-03-02"] == expected(wins=1, price=5)
 
 
+@pytest.mark.long
 async def test_a_whole_century_has_the_right_days(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:

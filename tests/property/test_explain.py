@@ -90,7 +90,11 @@ def queries(
 
 @pytest.mark.parametrize(
     ("campaigns", "worlds", "requests"),
-    [(8, 150, 10), pytest.param(600, 1, 20, marks=pytest.mark.long)],
+    [
+        (8, 30, 10),
+        pytest.param(8, 150, 10, marks=pytest.mark.long),
+        pytest.param(600, 1, 20, marks=pytest.mark.long),
+    ],
 )
 def test_what_is_named_refuses(campaigns: int, worlds: int, requests: int) -> None:
     named: Counter[Explanation] = Counter()

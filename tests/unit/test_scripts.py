@@ -203,6 +203,7 @@ return outer(1)
     assert compact(text, {"outer"}) == nested
 
 
+@pytest.mark.long
 def test_functions_that_are_seldom_called_have_others_of_their_own() -> None:
     forms = [constants(False, shards, limited) for shards in (1, 3) for limited in (False, True)]
     texts = [
