@@ -19,13 +19,13 @@ def test_a_url_that_names_something_else_is_refused(cluster: Cluster, database: 
         contextlib.closing(Sentinel.watching(path, plain)) as sentinel,
     ):
         for url, replicas, mistake in (
-            (f"redis://{node}", None, "names one Redis, but that is a node of a cluster"),
+            (f"redis://{node}", None, "names one Redis, which is a node of a cluster"),
             (f"redis+cluster://{plain.address}", None, f"{plain.address}, which is not a node of"),
             (f"redis+cluster://{node},{plain.address}", None, f"{plain.address}, which is not"),
             (f"redis+cluster://{node},{lonely.address}", None, f"{lonely.address}, which belongs"),
-            (f"redis+cluster://{lonely.address}", 0, "no primary that is up has slots"),
+            (f"redis+cluster://{lonely.address}", 0, "no running primary has slots"),
             (f"redis+cluster://{sentinel.address}", None, f"{sentinel.address}, which is not"),
-            (f"redis://{sentinel.address}", None, "names one Redis, but that is a sentinel"),
+            (f"redis://{sentinel.address}", None, "names one Redis, which is a sentinel"),
             (f"redis+sentinel://{plain.address}/x", None, f"{plain.address}, which is not"),
             (f"redis+sentinel://{sentinel.address}/x", None, "'x', which a sentinel does not know"),
             (cluster.url, 2, "too few replicas ("),

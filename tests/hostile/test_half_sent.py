@@ -109,7 +109,7 @@ def test_a_late_body_is_answered_before_the_connection_ends(server: Stack, key: 
             assert (reply.status, reply.headers["connection"]) == (408, "close")
             assert reply.json() == {
                 "error": "request_timeout",
-                "detail": "the body did not come in time",
+                "detail": "the body did not arrive in time",
             }
             assert wire.at_end()
     with Wire(server.port) as wire:

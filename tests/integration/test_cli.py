@@ -117,8 +117,8 @@ def test_who_may_send_as_an_ssp(cli: Cli) -> None:
         (
             ["--allow", "10.0.0.1/8", "--allow", "2001:db8::", "--allow", "x", "--qps", "0"],
             [
-                "--allow '10.0.0.1/8': has bits set beyond its prefix; is 10.0.0.0/8 meant?",
-                "--allow 'x': is not an IPv4 or IPv6 address or network",
+                "--allow '10.0.0.1/8': has bits set beyond its prefix; did you mean 10.0.0.0/8?",
+                "--allow 'x': must be an IPv4 or IPv6 address or network",
                 "--qps '0': must be an integer from 1 to 1000000, or any",
             ],
         ),
@@ -126,7 +126,7 @@ def test_who_may_send_as_an_ssp(cli: Cli) -> None:
         (["--qps", "\u0661"], ["--qps '\\u0661': must be an integer from 1 to 1000000, or any"]),
         (
             ["--allow", "any", "--allow", "::1"],
-            ["--allow 'any': is not an IPv4 or IPv6 address or network"],
+            ["--allow 'any': must be an IPv4 or IPv6 address or network"],
         ),
     ],
 )

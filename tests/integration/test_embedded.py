@@ -294,7 +294,7 @@ def test_a_home_of_somebody_else(place: Path, own: Callable[..., Owner]) -> None
     os.chown(place / "theirs", 12_345, 12_345)
     (place / "mine").mkdir(mode=0o700)
     for home, prefix in ((place / "theirs", []), (place / "mine", ORDINARY)):
-        with pytest.raises(EmbeddedError, match=rf"{home} belongs to user \d+ and this is user"):
+        with pytest.raises(EmbeddedError, match=rf"{home} belongs to user \d+, but you are user"):
             own(home, prefix)
 
 

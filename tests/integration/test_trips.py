@@ -155,6 +155,7 @@ async def test_without_its_replicas_a_queue_refuses_events_and_writes_none(
         assert not await queue.put(1, "p", [("ev1-1", b"x")])
         await queue.close()
     assert caplog.messages == [
-        "Redis unavailable for events: only 0 of 1 replicas (SNAPBID_REDIS_REPLICAS) have the write"
+        "Redis unavailable for events: only 0 of 1 replicas (SNAPBID_REDIS_REPLICAS) confirmed the"
+        " write"
     ]
     assert not client.exists(ShardKeys(0).events)

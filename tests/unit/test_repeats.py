@@ -18,7 +18,7 @@ def test_a_line_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> Non
     log.error("shard %(shard)d: %(state)s", {"shard": 4, "state": "full"})
     assert caplog.messages == [
         "shard 3: 100% full",
-        "shard 3: 100% full (239 more like this since then)",
+        "shard 3: 100% full (239 more like this suppressed)",
         "shard 4: full",
     ]
 

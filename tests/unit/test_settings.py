@@ -245,7 +245,7 @@ def test_every_mistake_at_once() -> None:
     }
     lines = mistakes(wrong)
     assert {re.split(r"\W", line)[0] for line in lines} == set(wrong)
-    assert "SNAPBID_BID_TLT is not a setting: is SNAPBID_BID_TTL meant?" in lines
+    assert "SNAPBID_BID_TLT is not a setting: did you mean SNAPBID_BID_TTL?" in lines
 
 
 def test_variables_of_others_are_no_mistakes() -> None:

@@ -1,7 +1,7 @@
-/* The entry of a user whom /etc/passwd lacks, as in a container started with `--user 12345`.
+/* An entry for a user missing from /etc/passwd, as in a container started with `--user 12345`.
  *
- * No Python module: embedded/postgres.py preloads it into the programs of PostgreSQL that create a
- * data directory, which refuse a user without a name, although the name is used for nothing.
+ * Not a Python module: embedded/postgres.py preloads it into the programs that create PostgreSQL's
+ * data directory, which refuse a user without a name, although they do not use the name.
  */
 #include <pwd.h>
 

@@ -17,7 +17,7 @@ cdef extern from "Python.h":
 # -- commands --------------------------------------------------------------------------------------
 
 cdef struct Argument:
-    const char *text  # borrowed from the argument; NULL: it is a number
+    const char *text  # borrowed from the argument; NULL for a number
     Py_ssize_t size
     long long number
 
@@ -50,7 +50,7 @@ cdef inline unsigned long long magnitude(long long number) noexcept:
 
 
 cdef Py_ssize_t read(object value, Argument *argument) except -1:
-    """Read an argument; return its encoded size."""
+    """Convert an argument; return its encoded size."""
     argument.text = NULL
     if isinstance(value, bytes):
         argument.text, argument.size = PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
@@ -185,7 +185,7 @@ cdef class Reply:
             if context is not None:
                 try:
                     PyContext_Enter(context)
-                except RuntimeError:  # the context is entered already
+                except RuntimeError:  # the context has already been entered
                     self._turn._loop.call_soon(callback, self, context=context)
                     continue
             try:

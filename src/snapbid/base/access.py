@@ -1,7 +1,6 @@
-"""Access control: networks of addresses, and the client address of a request.
+"""Access control: parse networks, and find the client's address.
 
-An IPv4 address mapped into IPv6 (`::ffff:192.0.2.1`), as dual-stack sockets show it, counts as the
-IPv4 address.
+IPv4-mapped IPv6 addresses (`::ffff:192.0.2.1`), which dual-stack sockets report, count as IPv4.
 """
 
 import ipaddress
@@ -21,9 +20,10 @@ _PORT: Final = re.compile(r"(?:\[([^\]]*)\]|([0-9.]+))(?::[0-9]{1,5})?")
 
 
 class SspAccess(NamedTuple):
-    """An SSP's access: the networks it may send from (empty: any), and its limit per second.
+    """Access rules of an SSP.
 
-    `qps`: None is unlimited. `signed`: the notification URLs of its bids are signed.
+    `allow`: networks it may send from; empty allows any. `qps`: limit on requests per second; None
+    for no limit. `signed`: whether the notification URLs of its bids are signed.
     """
 
     allow: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class SspAccess(NamedTuple):
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether networks or the rate are limited."""
+        """Whether addresses or the request rate are limited."""
         return bool(self.allow) or self.qps is not None
 
 
@@ -44,7 +44,7 @@ def parse_network(text: str) -> Network:
             raise ValueError
         address = ipaddress.ip_address(host)
     except ValueError:
-        raise ValueError(f"{text[:60]!a}: is not an IPv4 or IPv6 address or network") from None
+        raise ValueError(f"{text[:60]!a}: must be an IPv4 or IPv6 address or network") from None
     longest = address.max_prefixlen
     if not slash:
         bits = str(longest)
@@ -52,7 +52,7 @@ def parse_network(text: str) -> Network:
         raise ValueError(f"{text[:60]!a}: the prefix must be 0 to {longest} bits")
     network = ipaddress.ip_network(f"{host}/{bits}", strict=False)
     if network.network_address != address:
-        raise ValueError(f"{text[:60]!a}: has bits set beyond its prefix; is {network} meant?")
+        raise ValueError(f"{text[:60]!a}: has bits set beyond its prefix; did you mean {network}?")
     if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
         inner = network.network_address.ipv4_mapped
         assert inner is not None
@@ -95,11 +95,11 @@ def contains(networks: Sequence[Network], address: Address) -> bool:
 def client_address(
     peer: str, forwarded: Sequence[bytes], proxies: Sequence[Network]
 ) -> Address | None:
-    """Return the address that a request comes from; None if a trusted proxy names none.
+    """Return the address of a request's client; None if a trusted proxy reports none.
 
     `peer`: the other end of the connection; `forwarded`: the values of all `X-Forwarded-For`
-    headers. Each proxy appends the address of its client, so they are read from the right, as long
-    as the address so far belongs to a trusted proxy; anything further left may be forged.
+    headers. Each proxy appends the address of its client, so addresses are read from the right, up
+    to the first that is not a trusted proxy; anything further left may be forged.
     """
     address = parse_address(peer)
     if not proxies or not forwarded:
@@ -111,6 +111,6 @@ def client_address(
 
 
 def _hop(text: str) -> Address | None:
-    """Parse an entry of `X-Forwarded-For`, to which some proxies append the port."""
+    """Parse an entry of `X-Forwarded-For`; some proxies append the port."""
     found = _PORT.fullmatch(text)
     return parse_address((found.group(1) or found.group(2)) if found else text)

@@ -1,4 +1,4 @@
-"""The forms of SNAPBID_REDIS_URL (contract 10).
+"""Parse SNAPBID_REDIS_URL, which takes these forms (contract 10):
 
     redis://HOST:PORT             one Redis; rediss:// with TLS, unix:// by its socket
     redis+cluster://HOST:PORT,…   a cluster, found through any of these nodes

@@ -1,7 +1,7 @@
-"""The beat: common moments for all periodic work of a process.
+"""The beat: common times for all periodic work of a process.
 
 Waking an idle process costs a tenth of a millisecond of processor time, however little it does. So
-all periodic work happens at the same moments: multiples of BEAT_S of the event loop's clock.
+all periodic work happens at the same times: multiples of BEAT_S on the event loop's clock.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ _EARLY_S: Final = 0.002  # a timer may fire early by this much
 
 
 def left(every_s: float = BEAT_S) -> float:
-    """Return the seconds until the next beat; `every_s` is a multiple of BEAT_S, or half of it."""
+    """Return the seconds until the next multiple of `every_s`, which fits beats evenly."""
     now = asyncio.get_running_loop().time()
     until = every_s - now % every_s
     return until if until > _EARLY_S else until + every_s
 
 
 async def beat(every_s: float = BEAT_S) -> None:
-    """Wait for the next beat."""
+    """Wait for the next multiple of `every_s`; see `left`."""
     await asyncio.sleep(left(every_s))

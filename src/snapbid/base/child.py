@@ -1,6 +1,6 @@
-"""Runs a module in a separate process: once, or beside the program that starts it.
+"""Run a module in a child process: once, or for as long as the program runs.
 
-The module ends when its standard input closes, so it never outlives the program.
+The module exits when its standard input closes, so it never outlives the program.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 async def run_child(module: str, line: bytes) -> tuple[int, bytes]:
     """Run `python -m module` with a line on its standard input; return its status and output.
 
-    It gets no Ctrl-C, and none of our settings. The input stays open: see `exit_with_parent`.
+    The module gets neither Ctrl-C nor our settings. Its input stays open: see `exit_with_parent`.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module),
@@ -46,7 +46,7 @@ async def run_child(module: str, line: bytes) -> tuple[int, bytes]:
 
 
 def exit_with_parent() -> None:
-    """End this process, which `run_child` has started and has read its line, when that one ends."""
+    """Exit when the parent does. For a module started by `run_child`, once it has read its line."""
 
     def wait() -> None:
         os.read(sys.stdin.fileno(), 1)
@@ -56,10 +56,10 @@ def exit_with_parent() -> None:
 
 
 class ChildProcess:
-    """`python -m module arguments`, restarted when it ends; `name` is for the log.
+    """`python -m module arguments`, restarted whenever it exits; the log calls it `name`.
 
-    `environ` is added to the environment, which has none of our settings and secrets. `after_s`:
-    how long the first start waits; `stop_s`: how long the module may take to end.
+    `environ` is added to the environment, from which our settings are removed. `after_s`: delay of
+    the first start; `stop_s`: time to exit before it is killed.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ChildProcess:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the module end, and wait for it."""
+        """Have the module exit, and wait until it has."""
         self._stopping.set()
         if self._process is None:
             self._thread.join()  # it may have been about to start

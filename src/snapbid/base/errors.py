@@ -1,6 +1,6 @@
-"""Errors with their HTTP status, which the application turns into answers in one place.
+"""Errors that carry an HTTP status; `server/app.py` turns them into answers.
 
-Also a safe description of an exception for the log.
+Also a description of an exception that is safe to log.
 """
 
 import traceback
@@ -11,10 +11,9 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class Problem(Exception):
-    """A client's mistake, or a reason why the client cannot be served.
+    """An error to report to the client: its mistake, or the reason it cannot be served.
 
-    `detail` is text for people and goes to the client: it names the field and the rule, and reveals
-    nothing internal.
+    The client is sent `detail`, which names the field and the rule and reveals nothing internal.
     """
 
     status: ClassVar[int] = 500
@@ -54,7 +53,7 @@ class Forbidden(Problem):
     code = "forbidden"
 
     def __init__(self) -> None:
-        super().__init__("requests of this SSP are not accepted from this address")
+        super().__init__("this SSP may not send requests from this address")
 
 
 class MethodNotAllowed(Problem):
@@ -74,7 +73,7 @@ class BodyTimeout(Problem):
     code = "request_timeout"
 
     def __init__(self) -> None:
-        super().__init__("the body did not come in time", ((b"connection", b"close"),))
+        super().__init__("the body did not arrive in time", ((b"connection", b"close"),))
 
 
 class TooLarge(Problem):
@@ -133,7 +132,7 @@ class RateLimited(Problem):
 
 
 class BadDate(Problem):
-    """400: a date of the report's window is missing, repeated or malformed."""
+    """400: a date in the report's query is missing, repeated or malformed."""
 
     status = 400
     code = "bad_date"

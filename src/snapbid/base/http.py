@@ -1,4 +1,4 @@
-"""HTTP helpers: read and check request bodies within bounds, and build answers."""
+"""HTTP helpers: read, check and limit request bodies, and build answers."""
 
 import asyncio
 import base64
@@ -30,16 +30,16 @@ Headers: TypeAlias = dict[bytes, bytes]
 JSON: Final = b"application/json"
 GZIP: Final = "gzip"
 ZSTD: Final = "zstd"
-MAX_MEMBERS: Final = 16  # of a gzip body, or frames of zstd
-MAX_WINDOW_LOG: Final = 23  # of zstd: 8 MiB, which every decoder must support (RFC 9659)
-DRAIN_BYTES: Final = 8 << 20  # the most to read of a refused request's body
+MAX_MEMBERS: Final = 16  # gzip members or zstd frames in a body
+MAX_WINDOW_LOG: Final = 23  # zstd: 8 MiB, which every decoder must support (RFC 9659)
+DRAIN_BYTES: Final = 8 << 20  # limit on draining the body of a refused request
 DRAIN_S: Final = 1.0
 MAX_COMPRESSED: Final = 48 << 10  # bytes of a compressed answer; takes some 2 ms
 COMPRESSED_AT_ONCE: Final = 16 << 10  # bytes
 ENDED_AT_ONCE: Final = 50  # overdue requests ended in one loop iteration
 TICKS: Final = 10
-LEFT_BYTES: Final = 4096  # up to this length the server reads a body with the head
-LEFT_AFTER_S: Final = 0.005  # by then a body has arrived, even if sent after the head
+LEFT_BYTES: Final = 4096  # the server reads a body up to this length along with the head
+LEFT_AFTER_S: Final = 0.005  # by then the body has arrived, even if sent after the head
 
 
 class Disconnected(Exception):
@@ -47,16 +47,16 @@ class Disconnected(Exception):
 
 
 class AwaitedMessages(dict[Awaitable[Message], None]):
-    """Messages awaited by requests that began in the same tick of the deadline."""
+    """Messages awaited by the requests that began in the same tick."""
 
     late = False
 
 
 def ticks(timeout_s: float) -> tuple[float, int]:
-    """Return the interval of ticks (s), and the ticks that a body has: about ten, at least
-    `timeout_s`.
+    """Return the tick interval (s) and the number of ticks a body gets: about ten, and no less than
+    `timeout_s` in all.
 
-    If the process' beats are more frequent, ticks fall on beats, so as not to wake an idle process.
+    Intervals longer than a beat are whole beats, so as not to wake an idle process.
     """
     every_s = timeout_s / TICKS
     if every_s > BEAT_S:
@@ -67,8 +67,8 @@ def ticks(timeout_s: float) -> tuple[float, int]:
 class BodyDeadline:
     """Ends requests whose bodies do not arrive within `ticks` ticks.
 
-    Requests are grouped by the tick in which they began, so that none needs a timer or reads the
-    clock. One deadline serves all requests of a worker, which share its resources.
+    Requests are grouped by the tick in which they began, so none needs a timer or reads the clock.
+    A worker has one deadline for all its requests.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class BodyDeadline:
             await self.tick()
 
     async def tick(self) -> None:
-        """End overdue requests a few at a time, so that other requests run in between."""
+        """End overdue requests a few at a time, letting other requests run in between."""
         self._earlier.append(self.current)
         self.current = AwaitedMessages()
         if len(self._earlier) > self.ticks:
@@ -97,7 +97,7 @@ class BodyDeadline:
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """A complete answer: its start message (shared if constant) and its body."""
+    """A complete answer: start message (shared if constant) and body."""
 
     start: Message
     body: bytes
@@ -125,7 +125,7 @@ NO_CONTENT: Final = answer(204)
 
 
 def json_answer(status: int, document: object, *headers: tuple[bytes, bytes]) -> Answer:
-    """Build an answer with a document encoded as JSON."""
+    """Build an answer with a JSON document as its body."""
     return answer(status, msgspec.json.encode(document), headers=headers)
 
 
@@ -138,7 +138,7 @@ def problem_answer(problem: Problem) -> Answer:
 async def read_json_body(
     headers: Headers, receive: Receive, limit: int, deadline: BodyDeadline
 ) -> bytes:
-    """Read the body of a JSON request, inflated, of at most `limit` bytes.
+    """Read and inflate the body of a JSON request, up to `limit` bytes.
 
     Raises UnsupportedMediaType, TooLarge and BadRequest (RFC 9110), checked in this order, and
     Disconnected or BodyTimeout if the body does not arrive.
@@ -158,7 +158,7 @@ async def read_json_body(
 async def read_body(
     receive: Receive, length: int | None, limit: int, awaited: AwaitedMessages
 ) -> bytes:
-    """Read a body of at most `limit` bytes; `length`: its Content-Length, None if absent.
+    """Read a body, up to `limit` bytes; `length` is its Content-Length, None if absent.
 
     Raises the same errors as `read_json_body`.
     """
@@ -225,11 +225,10 @@ async def _read_rest(
 
 
 async def refused(problem: Problem, receive: Receive) -> Problem:
-    """Return the problem to raise for a request whose body has not been fully read.
+    """Drain the rest of a refused request's body, and return the problem to raise.
 
-    The rest of the body is read first, within bounds: otherwise the server would have to close the
-    connection, and lose the client's next request on it. Beyond the bounds, the answer announces
-    that the connection closes.
+    Without draining, the server would have to close the connection and lose the client's next
+    request on it. If the body is too long to drain, the answer announces the close.
     """
     if not await drain(receive):
         problem.headers = (*problem.headers, (b"connection", b"close"))
@@ -237,10 +236,10 @@ async def refused(problem: Problem, receive: Receive) -> Problem:
 
 
 async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> None:
-    """Skip the body of a request that queued for `waited_s` and is answered without it.
+    """Skip the body of a request that has queued for `waited_s` and is answered without it.
 
-    The server itself drops a short body that has arrived, which is a third cheaper overall. If it
-    has not arrived, the server would close the connection, so the body is drained.
+    The server itself drops a short body that has arrived, which makes the request a third cheaper.
+    For a body that has not, it would close the connection, so that body is drained.
     """
     length = _length(headers.get(b"content-length"))
     if waited_s < LEFT_AFTER_S or length is None or length > LEFT_BYTES:
@@ -248,7 +247,7 @@ async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> Non
 
 
 async def drain(receive: Receive) -> bool:
-    """Read the rest of a body, within bounds; return whether its end was reached."""
+    """Read and discard the rest of a body; return False if it is too long or too slow."""
     return await asyncio.create_task(_drain(receive))  # asyncio.timeout needs a task
 
 
@@ -312,8 +311,8 @@ _idle: list[zstd.ZstdCompressor] = []  # reused: creating one takes longer than 
 def compress(body: bytes, encoding: str = GZIP) -> bytes | None:
     """Compress a body at the fastest level; None if that would take too long.
 
-    The size of the output tells the time: gzip compresses 256 KiB of repetitive markup in half a
-    millisecond, and as much base64 in eight.
+    The size of the output is the measure of time: gzip compresses 256 KiB of repetitive markup in
+    half a millisecond, and 256 KiB of base64 in eight.
     """
     if encoding == GZIP:
         return _compress(body, zlib.compressobj(1, zlib.DEFLATED, 31))
@@ -339,9 +338,8 @@ def _compress(body: bytes, compressor: Any) -> bytes | None:
 
 @lru_cache(256)
 def accepted_encoding(header: bytes) -> str | None:
-    """Return the encoding preferred by an `Accept-Encoding`; zstd without a preference.
-
-    None if it accepts neither encoding.
+    """Return the encoding that an `Accept-Encoding` prefers, zstd on a tie; None if it accepts
+    neither.
     """
     weights = _weights(header)
     return max(weights, key=lambda encoding: (weights[encoding], encoding), default=None)
@@ -354,8 +352,8 @@ def accepts_gzip(header: bytes) -> bool:
 
 
 def _weights(header: bytes) -> dict[str, float]:
-    """Parse the accepted encodings and their weights (RFC 9110, 12.5.3). `*` stands for gzip, or
-    for zstd if gzip is listed.
+    """Parse the weights of accepted encodings (RFC 9110, 12.5.3); `*` means gzip, or zstd if gzip
+    is listed.
     """
     weights: dict[str, float] = {}
     for item in header.lower().split(b","):

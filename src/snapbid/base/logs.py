@@ -1,7 +1,7 @@
 """Log lines on stderr: text, or one JSON object per line for a log collector.
 
-A line names its figures, so that both forms have them under the same names: `logger.info("settled
-%(notices)d notices from the spool", {"notices": 3})`.
+Messages take named fields, which both formats share: `logger.info("settled %(notices)d notices from
+the spool", {"notices": 3})`.
 """
 
 import json
@@ -19,7 +19,7 @@ GRANIAN: Final = {"handlers": {}, "loggers": {"_granian": {"propagate": True}}}
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as a JSON object: the fields of every line, and those that it names."""
+    """Formats a record as a JSON object: the common fields, and those of its message."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = record.args if isinstance(record.args, Mapping) else {}
@@ -36,7 +36,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Log to stderr in the form set by SNAPBID_LOG, as all processes of the product do.
+    """Log to stderr in the format set by SNAPBID_LOG; every process of the product calls this.
 
     The variable is read directly, since a child process may have no other setting.
     """

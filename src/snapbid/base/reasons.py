@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 _SIGNS: Final = (
-    # Patterns in messages of libraries and systems, in the order in which they are tried.
+    # Patterns in the messages of libraries and systems, tried in this order.
     (r"[Ee](?:rrno|rror) 111\b|[Cc]onnection refused|Connect call failed", "nothing listens at {}"),
     (r"[Ee](?:rrno|rror) 2\b|No such file", "nothing listens at {}: there is no such socket"),
     (r"[Ee](?:rrno|rror) -[235]\b|Name or service not known", "the host of {} is unknown"),
@@ -17,7 +17,7 @@ _SIGNS: Final = (
 
 
 def reason(error: BaseException, url: str) -> str:
-    """Return why `url` could not be used, quoting only its address, never a password."""
+    """Describe why `url` could not be used, naming its address but never its password."""
     text = " ".join(str(error).split())
     for sign, words in _SIGNS:
         if re.search(sign, f"{type(error).__name__} {text}"):

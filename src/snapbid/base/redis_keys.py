@@ -1,8 +1,8 @@
-"""The keys of everything that the product keeps in Redis.
+"""All keys that the product uses in Redis.
 
-The ledger is divided into shards. All keys of shard N have the hash tag {sbN}, so a script may use
-any of them; the scripts derive them from KEYS[1], the shard's `epoch`. Letters after N, as in
-{sb1dz}, decide which primary of a cluster holds the shard (`hash_tag`):
+The ledger is divided into shards. All keys of shard N share the hash tag {sbN}, so a script may use
+any of them; scripts derive them from KEYS[1], the shard's `epoch`. Letters after N, as in {sb1dz},
+decide which primary of a cluster holds the shard (`hash_tag`):
 
     {sbN}:none                never exists: a script that names it is refused while its slot moves
     {sbN}:epoch               identifies the data set; created by the first client
@@ -24,20 +24,20 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`. Letters 
     {sbN}:fe:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
     {sbN}:o:M                 outbox: notices for impressions of users in shard M (outbox.py)
-    {sbN}:o                   the sweeper with the lease on these outboxes, and its end (hold clock)
-    {sbN}:outboxes            up to when the outboxes of each shard for this one are delivered
-    {sbN}:delivered           up to when all of them are
+    {sbN}:o                   the sweeper that leases these outboxes, until when (hold clock)
+    {sbN}:outboxes            time up to which each shard's outbox for this one is delivered
+    {sbN}:delivered           time up to which all of them are
     {sbN}:h                   the hold clock (clock.lua)
-    {sbN}:spools              up to when each process has settled the notices it acknowledged
-    {sbN}:spools:left         processes that were signed off lately
+    {sbN}:spools              time up to which each process has settled the notices it acknowledged
+    {sbN}:spools:left         processes that were signed off recently
     {sbN}:mark                written before WAIT (replicas.py)
     {sbN}:unreplicated        set while writes are acknowledged without the required replica
     {sbN}:closed              why workers are refused (closing.py); {sbN}:closed:r and :e stand for
                               r and e meanwhile
     {sbN}:segment             the current run of Redis, and the progress of the drain (below)
     {sbN}:segments            segments that may have counters -> when each began (epoch s)
-    {sbN}:left                ended segments -> number of the last batch that the drain had read by
-                              then
+    {sbN}:left                ended segments -> number of the last batch that the drain had read
+                              when they ended
     {sbN}:c:SEGMENT:YYYY-MM-DD  counters of a day, cumulative
     {sbN}:d                   names of the counters that changed: `SEGMENT YYYY-MM-DD FIELD`
     {sbN}:d:taken             those that the drain is absorbing
@@ -50,19 +50,19 @@ any of them; the scripts derive them from KEYS[1], the shard's `epoch`. Letters 
                               row, for the self-audit (queue.py)
     {sbN}:seen                when an SSP's wins, impressions and losses last grew: `w:7`, epoch s
 
-The hash {sbN}:segment has
+Fields of the hash {sbN}:segment:
 
-    segment, run, origin      the current segment, the run id of its Redis, and the primary of which
-                              that was a replica before
+    segment, run, origin      the current segment, the run id of its Redis, and the primary that the
+                              latter replicated before
     confirmed                 the segment for which the drain has restored budgets
     carried                   set once budgets include what the warehouse knew when the epoch began
     warehouse                 the warehouse that numbers the campaigns and SSPs
-    adopted                   when that adopted the ledger from another warehouse (epoch s)
-    read, released            numbers of the last batches of counters that the drain has read, and
-                              whose names it has removed; the warehouse has that of the last batch
-                              it absorbed (drain_fence)
-    outdated                  segments of which this is an older copy than was drained
-    shards                    the number of shards of the ledger; shard 0 has it first (parts.py)
+    adopted                   when it took the ledger over from another warehouse (epoch s)
+    read, released            numbers of the last batch of counters that the drain has read, and of
+                              the last whose names it has removed; the warehouse has the number of
+                              the last batch it absorbed (drain_fence)
+    outdated                  segments of which this is an older copy than the one drained
+    shards                    the number of shards of the ledger, set on shard 0 first (parts.py)
     moved_from                the epoch of the ledger from which this one was moved
     moved                     the shard counts of former ledgers, and when their last bids expire
                               here (segment.py)
@@ -97,8 +97,8 @@ AUDIT: Final = "audit"
 LEDGER_FORMAT: Final = "ledger:format"
 
 
-# Of the first N tags each lies on another of N primaries that divide the slots equally, for N up
-# to 14; up to 48 no primary has more than two. Numbers alone would leave half of eight without any.
+# If N primaries divide the slots equally, the first N tags fall on N different primaries for N up
+# to 14; up to 48, no primary gets more than two. Numbers alone would leave half of eight empty.
 SUFFIXES: Final = (
     "", "dz", "f", "fb", "bp", "db", "ue", "bt", "bq", "dc", "dx", "c", "as", "fb", "cg", "ns",
     "sb", "ek", "er", "fw", "gc", "qh", "cn", "dr", "iz", "di", "fp", "nx", "q", "ad", "bg", "ah",

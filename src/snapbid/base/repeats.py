@@ -11,9 +11,9 @@ Fields: TypeAlias = Mapping[str, object]
 
 
 class RepeatedLog:
-    """A logger that repeats a message at most once a minute, with the number of lines suppressed.
+    """A logger that repeats a message at most once a minute, and counts what it suppressed.
 
-    Messages are the same if they are equal before formatting, whatever their fields.
+    Messages are compared before formatting, so their fields do not matter.
     """
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = monotonic) -> None:
@@ -32,7 +32,7 @@ class RepeatedLog:
         self._logged_at[message] = now
         more = self._left_out.pop(message, 0)
         if more:
-            message += " (%(suppressed)d more like this since then)"
+            message += " (%(suppressed)d more like this suppressed)"
             fields = {**(fields or {}), "suppressed": more}
         self._logger.log(level, message, *([fields] if fields else []))
 

@@ -1,5 +1,4 @@
-"""Risks of a store: acknowledged data that it may lose, or reasons why it is read-only (contract
-5)."""
+"""Risks of a store: it may lose acknowledged data, or refuses writes (contract 5)."""
 
 import logging
 from collections.abc import Sequence
@@ -36,16 +35,16 @@ NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
         "schema",
     ),
 }
-"""Names of all risks of a store, as used in the metric."""
+"""The risks of each store, as named in the metric."""
 
 logger = logging.getLogger(__name__)
 
 
 class Risk(msgspec.Struct, frozen=True):
-    """One risk: `text` names the configuration and the loss, `remedy` what to do.
+    """One risk: `text` names the configuration and the possible loss, `remedy` the fix.
 
     `unsupported` and `volatile` risks forbid a start; SNAPBID_ALLOW_VOLATILE permits the latter.
-    With a `readonly` risk, the store refuses writes for now.
+    A store with a `readonly` risk refuses writes for now.
     """
 
     store: StoreName
@@ -64,7 +63,7 @@ def forbids(risk: Risk, *, allow_volatile: bool) -> bool:
 
 
 class RiskLog:
-    """Logs each risk once when it appears, and once when it has gone."""
+    """Logs each risk when it appears, and when it is resolved."""
 
     def __init__(self) -> None:
         self._known: dict[StoreName, dict[str, Risk]] = {}

@@ -1,4 +1,4 @@
-"""Parsers and validators for settings: from the text of a variable to the checked value."""
+"""Parsers and validators for settings."""
 
 import contextlib
 import re
@@ -39,7 +39,7 @@ class Secret:
 
 
 class InvalidValueError(Exception):
-    """A value that breaks its rule. The message quotes `value`, unless it may be secret."""
+    """A value that breaks its rule; `value` is quoted to the user, None if it may be secret."""
 
     def __init__(self, rule: str, value: str | None = None) -> None:
         self.rule = rule
@@ -62,7 +62,7 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def auto_or_integer(low: int, high: int) -> Callable[[str], int | None]:
-    """Return the parser for an integer or `auto`, which gives None."""
+    """Return a parser for an integer, or `auto` as None."""
     number = integer(low, high)
 
     def check(text: str) -> int | None:

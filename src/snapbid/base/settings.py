@@ -38,29 +38,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
-    base_url: str  # what notification URLs start with, without a trailing slash
+    base_url: str  # prefix of notification URLs, without a trailing slash
     redis_url: str | None = None
-    redis_replicas: int | None = None  # that must have a write; None: auto (replicas.py)
+    redis_replicas: int | None = None  # that must confirm a write; None: auto (replicas.py)
     database_url: str | None = None
     home: Path
     jwt_secret: Secret | None = None
     jwt_issuer: str = "snapbid"
     geo_db: Path | None = None  # None: the country database that ships
     bid_ttl_s: int = 7200
-    hold_s: int = 60  # for which a bid holds its cost, and a capped user's impression
+    hold_s: int = 60  # how long a bid holds its cost, and a capped user's impression
     bid_max_bytes: int = 262_144  # of a decompressed body
     body_timeout_s: int = 5  # for a request's body to arrive
-    idle_timeout_s: int = 155  # for the next request on a connection; exchanges keep theirs for 150
-    tmax_ms: int = 100  # if the request has none
+    idle_timeout_s: int = 155  # of a connection; exchanges keep theirs for 150
+    tmax_ms: int = 100  # for requests without one
     bid_cpu_ms: int = 10  # processor time that a bid request may take
-    max_quantity: int = 1000  # the most impressions that one may stand for (qty.multiplier)
+    max_quantity: int = 1000  # limit on qty.multiplier
     ledger_shards: int | None = None  # None: as many as the ledger has; see `shards`
     spool_max_bytes: int = 67_108_864  # notices on disk while Redis is unavailable, per worker
     suspend_losses: int = 3  # rejections after which an SSP's creative is suspended; 0: never
-    suspend_share: float = 0.2  # of its bids there that must be rejected for that
+    suspend_share: float = 0.2  # of its bids there that must be rejected as well
     suspend_s: int = 86_400
-    events_days: int | None = None  # for which server events are kept; None: for ever
-    signed_notices: bool = False  # for every SSP; else for those so marked in the registry
+    events_days: int | None = None  # how long server events are kept; None: forever
+    signed_notices: bool = False  # for every SSP; else for those marked in the registry
     gvl_id: int | None = None  # our id in the IAB Global Vendor List
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is trusted
     ops_host: str = "127.0.0.1"
@@ -71,12 +71,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     record_sample: float = 0.01  # of all bid requests
     record_max_bytes: int = 268_435_456  # of that file
     auction_log: Path | None = None  # the directory of the auction log
-    auction_log_s: int = 300  # until a row is in one of its files
-    log: str = "text"  # the form of log lines; `base/logs.py` reads it from the environment
+    auction_log_s: int = 300  # until a row reaches one of its files
+    log: str = "text"  # format of log lines; `base/logs.py` reads it from the environment
 
     @property
     def shards(self) -> int:
-        """The ledger's number of shards, once it is known (`operations/preflight.py`)."""
+        """The ledger's number of shards, known after the preflight (`operations/preflight.py`)."""
         assert self.ledger_shards is not None
         return self.ledger_shards
 
@@ -106,7 +106,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreSettings(Settings, frozen=True, kw_only=True):
-    """Settings with both stores."""
+    """Settings that name both stores."""
 
     redis_url: str
     database_url: str
@@ -146,7 +146,7 @@ def load(environ: Mapping[str, str]) -> Settings:
 
 
 def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for other programs, without our settings except SNAPBID_LOG."""
+    """Return the environment for another program: no settings of ours except SNAPBID_LOG."""
     return {
         name: value
         for name, value in environ.items()
@@ -155,9 +155,9 @@ def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def to_environ(settings: Settings, fields: Container[str] | None = None) -> dict[str, str]:
-    """Return the variables that `load` would read back as the same settings, including secrets.
+    """Return the variables from which `load` reads these settings, secrets included.
 
-    `fields`: only these fields.
+    `fields`: limit the result to these.
     """
     lines: dict[str, str] = {}
     for variable, (field, _) in _CHECKS.items():
@@ -181,14 +181,13 @@ def require(settings: Settings, *fields: str) -> None:
 
 
 def require_stores(settings: Settings) -> StoreSettings:
-    """Return the same settings, typed. Raises SettingsError if a store is unset."""
+    """Narrow the type of settings with both stores. Raises SettingsError if one is unset."""
     require(settings, "redis_url", "database_url")
     return StoreSettings(**msgspec.structs.asdict(settings))
 
 
 def require_serving(settings: Settings) -> ServingSettings:
-    """Return the same settings, typed. Raises SettingsError naming everything that `serve`
-    lacks."""
+    """Narrow the type of settings fit for `serve`. Raises SettingsError naming what is unset."""
     require(settings, "redis_url", "database_url", "jwt_secret")
     return ServingSettings(**msgspec.structs.asdict(settings))
 
@@ -243,7 +242,7 @@ def _is_unknown(name: str) -> bool:
 
 def _unknown_setting(name: str) -> str:
     near = difflib.get_close_matches(name, _CHECKS, n=1)
-    return f"{name} is not a setting" + (f": is {near[0]} meant?" if near else "")
+    return f"{name} is not a setting" + (f": did you mean {near[0]}?" if near else "")
 
 
 def reachable(host: str) -> str:
@@ -252,7 +251,7 @@ def reachable(host: str) -> str:
 
 
 def bound(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """Resolve a host to the first family and address to listen on. Raises OSError."""
+    """Resolve a host to the address to listen on, with its family. Raises OSError."""
     family, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

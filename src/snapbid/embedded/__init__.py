@@ -1,7 +1,6 @@
 """Everything on one machine: private PostgreSQL and Redis, and `snapbid up` (contract 1).
 
-The tests use the same real servers, on unix sockets in a home directory owned by one process at a
-time::
+The tests use the same servers, on unix sockets in a home directory owned by one process at a time::
 
     with Home(path) as home:
         postgres = Postgres(home)
@@ -9,8 +8,8 @@ time::
         postgres.dsn
         postgres.stop()
 
-Start servers from a thread that lives as long as they should: the kernel stops them when that
-thread ends, so nothing survives a `kill -9` of the owner.
+Start servers from a thread that lives as long as they should: the kernel stops them when it ends,
+so nothing survives a `kill -9` of the owner.
 """
 
 from snapbid.embedded.home import Home, running_env

@@ -18,7 +18,7 @@ def documents() -> list[tuple[str, str]]:
 
 
 async def seed(dsn: str) -> bool:
-    """Add the demo data; return False, having added nothing, if there are SSPs or campaigns."""
+    """Add the demo data; return False and add nothing if there are SSPs or campaigns."""
     connection = await audit.connect(dsn, "snapbid up")
     try:
         async with connection.transaction():

@@ -9,10 +9,9 @@ AUCTION = "connectivity-test"
 def text(address: str, ssp: str, token: str, snapbid: str) -> str:
     """Return shell commands for the server at `address`.
 
-    `token`: a report token of `ssp`; `snapbid`: the command that runs this program on this
-    instance.
+    `token`: a report token of `ssp`; `snapbid`: the command line of this instance's `snapbid`.
     """
-    # A new auction id each time, so that repeating the examples raises the counts of the report.
+    # A new auction id each time, or repeating the examples would not raise the report's counts.
     auction = f"{AUCTION}-{int(time.time())}"
     request = {
         "id": auction,

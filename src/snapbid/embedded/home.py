@@ -1,11 +1,15 @@
 """SNAPBID_HOME: the private directory of an embedded instance.
 
-lock       held by the running owner, with its pid secret     the text of the signing key, created
-once ops-token  the token of the private port, created once if needed env        the running
-instance's settings, for `snapbid env` sockets    path of the socket directory, if the home's own
-path is too long for sockets programs   path of a copy of PostgreSQL's programs, if its account
-cannot reach the installed ones log/       one file per server run/       sockets redis/ postgres/
-the data
+lock       held by the running owner; contains its pid
+secret     the signing secret, created once
+ops-token  the token of the private port, created once if needed
+env        the running instance's settings, for `snapbid env`
+sockets    path of the socket directory, if the home's path is too long for sockets
+programs   path of a copy of PostgreSQL's programs, if its account cannot reach them
+log/       one file per server
+run/       sockets
+redis/, postgres/
+           the data
 """
 
 import fcntl
@@ -24,7 +28,7 @@ from snapbid.embedded.process import POLL_S, EmbeddedError
 
 SOCKET_PATH_MAX = 107  # bytes of sockaddr_un.sun_path, without the final NUL
 LONGEST_SOCKET = "postgres/.s.PGSQL.5432"
-LOCK_WAIT_S = 1.0  # `running_env` in another process holds the lock for an instant
+LOCK_WAIT_S = 1.0  # another process may hold the lock for an instant, in `running_env`
 ELSEWHERE = ("sockets", "programs")  # files with the paths of directories outside the home
 ELSEWHERE_PREFIX = "snapbid-"
 
@@ -39,7 +43,7 @@ class Home:
         self.path = path.absolute()
         self.log = self.path / "log"
         self.run = self.path / "run"
-        self.left_behind = False  # whether the previous owner was killed while its programs ran
+        self.left_behind = False  # whether the previous owner was killed with programs running
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -48,8 +52,8 @@ class Home:
         except OSError as error:
             self.close()
             raise EmbeddedError(
-                f"SNAPBID_HOME {self.path} cannot be used: {error.strerror}; "
-                "choose another directory"
+                f"SNAPBID_HOME {self.path} cannot be used: {error.strerror}: "
+                "set it to another directory"
             ) from error
         except EmbeddedError:
             self.close()
@@ -90,8 +94,8 @@ class Home:
             os.chown(self.path, 0, 0)
             return
         raise EmbeddedError(
-            f"SNAPBID_HOME {self.path} belongs to user {owner} and this is user {me}: "
-            "run as that user or choose another directory"
+            f"SNAPBID_HOME {self.path} belongs to user {owner}, but you are user {me}: "
+            "run as that user, or set SNAPBID_HOME to another directory"
         )
 
     def _acquire_lock(self) -> int:
@@ -124,13 +128,13 @@ class Home:
                 return self.make_elsewhere("sockets", parent)
         raise EmbeddedError(
             f"no directory has a path short enough for unix sockets (SNAPBID_HOME is {self.path}): "
-            "set SNAPBID_HOME or TMPDIR to a shorter one"
+            "set SNAPBID_HOME or TMPDIR to a shorter path"
         )
 
     def make_elsewhere(self, record: str, parent: str) -> Path:
-        """Create a directory below `parent`, and store its path in the file `record`.
+        """Create a directory in `parent`, and store its path in the file `record`.
 
-        Both are removed when the lock is released.
+        Both are removed when the home is closed.
         """
         path = Path(tempfile.mkdtemp(prefix=ELSEWHERE_PREFIX, dir=parent))
         write_private(self.path / record, str(path))
@@ -142,20 +146,20 @@ class Home:
                 path = Path(record.read_text())
             except FileNotFoundError:
                 continue
-            # A file's content decides what is deleted: only what `make_elsewhere` can have created.
+            # A file's content decides what is deleted, so only what `make_elsewhere` creates is.
             if path.name.startswith(ELSEWHERE_PREFIX) and path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             record.unlink()
 
     def _kept(self, name: str, size: int) -> str:
-        """Return the text of a private file; the first call creates it from random bytes."""
+        """Return the text of a private file, created from random bytes on the first call."""
         path = self.path / name
         if not path.exists():
             write_private(path, secrets.token_urlsafe(size))
         return path.read_text().strip()
 
     def secret(self) -> Secret:
-        """Return the signing secret of the instance, created by the first call."""
+        """Return the instance's signing secret, created on the first call."""
         text = self._kept("secret", 48)
         if len(text.encode()) < SECRET_MIN_BYTES:
             raise EmbeddedError(
@@ -166,7 +170,7 @@ class Home:
         return Secret(text)
 
     def ops_token(self) -> Secret:
-        """Return the token of the private port, created by the first call."""
+        """Return the token of the private port, created on the first call."""
         text = self._kept("ops-token", 32)
         if len(text) < TOKEN_MIN_CHARACTERS:
             raise EmbeddedError(
@@ -176,7 +180,7 @@ class Home:
         return Secret(text)
 
     def announce(self, environ: Mapping[str, str]) -> None:
-        """Publish these settings to `running_env` until the home is closed."""
+        """Publish settings for `running_env`, until the home is closed."""
         lines = "".join(f"{name}={value}\n" for name, value in environ.items())
         write_private(self.path / "env", lines)
 
@@ -207,7 +211,7 @@ def _fits(run: Path) -> bool:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace `path` atomically, synced to disk and readable by its owner only."""
+    """Replace `path` atomically and synced to disk, readable only by its owner."""
     new = path.with_name(path.name + ".new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)

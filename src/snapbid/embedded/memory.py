@@ -15,7 +15,7 @@ def usable() -> int:
 
 
 def _limits(root: Path, membership: Path) -> Iterator[int]:
-    """Yield the limits of this process' cgroup and its ancestors."""
+    """Yield the limits of this process' cgroup and of its ancestors."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:

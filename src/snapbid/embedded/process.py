@@ -1,4 +1,4 @@
-"""Processes of the embedded servers: start and stop them, and stop those of a killed owner."""
+"""Start and stop the processes of the embedded servers, and stop those a killed owner left."""
 
 import contextlib
 import functools
@@ -18,7 +18,7 @@ LOG_KEPT_BYTES = 16 * 1024 * 1024
 
 
 class EmbeddedError(RuntimeError):
-    """An embedded server or its home cannot be used; the text says why and what to do."""
+    """An embedded server or its home cannot be used; the message has the reason and a remedy."""
 
 
 def spawn(
@@ -29,10 +29,10 @@ def spawn(
     privileges: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start `command` in a new session, so that Ctrl-C in a terminal does not reach it.
+    """Start `command` in a new session, out of reach of Ctrl-C in a terminal.
 
-    It gets `death_signal` when the calling thread ends. `privileges`: additional setpriv flags.
-    `log`: the file that its output is appended to; by default it shares ours. `env`: by default our
+    It gets `death_signal` when the calling thread ends. `log`: file to append its output to; by
+    default it shares ours. `privileges`: additional setpriv flags. `env`: by default our
     environment without our settings.
     """
     with contextlib.ExitStack() as stack:
@@ -50,7 +50,7 @@ def spawn(
 def wrapped(
     command: Sequence[str], death_signal: signal.Signals, privileges: Sequence[str]
 ) -> list[str]:
-    """Return `command` wrapped in setpriv, if that is needed or available."""
+    """Return `command`, wrapped in setpriv if that is needed or available."""
     flags = [*privileges, *_death_flags(death_signal)]
     return ["setpriv", *flags, "--", *command] if flags else list(command)
 
@@ -63,14 +63,14 @@ def _setpriv_help() -> str:
 
 
 def _death_flags(death_signal: signal.Signals) -> list[str]:
-    """Return the setpriv flags; none without setpriv: `evict` stops orphans at the next start."""
+    """Return the setpriv flags; none if unsupported: `evict` then stops orphans at the next start."""
     if "--pdeathsig" not in _setpriv_help():
         return []
     return ["--pdeathsig", death_signal.name.removeprefix("SIG")]
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    """Send the signal `how` and wait; after STOP_S, kill the process and its whole session."""
+    """Send the signal `how` and wait; after STOP_S, kill the process and its session."""
     if process.poll() is None:
         process.send_signal(how)
         try:
@@ -81,7 +81,7 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
 
 
 def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -> None:
-    """Stop the server that a killed owner left running, if `pid` really is that server.
+    """Stop the server that a killed owner left running, if `pid` is that server (see `serves`).
 
     Raises EmbeddedError if that fails.
     """
@@ -100,13 +100,13 @@ def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -
         while serves(pid, owned) and time.monotonic() < deadline:
             time.sleep(POLL_S)  # it is not our child, so we cannot wait on it
     if serves(pid, owned):
-        raise EmbeddedError(f"process {pid} still uses {owned} and does not stop")
+        raise EmbeddedError(f"process {pid} still uses {owned} and survives SIGKILL: stop it first")
 
 
 def serves(pid: int, owned: Path) -> bool:
     """Whether `pid` is a live process with `owned` as its working directory or an argument.
 
-    Both are checked, since some servers hide the first and overwrite the second.
+    Some servers hide their working directory, others overwrite their arguments.
     """
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -123,7 +123,7 @@ def serves(pid: int, owned: Path) -> bool:
 
 
 def read_pid(path: Path) -> int | None:
-    """Return the pid in the first line of a pid file; None if there is none."""
+    """Read the pid in the first line of a pid file; None if there is none."""
     try:
         return int(path.read_text().split("\n", 1)[0])
     except (OSError, ValueError):
@@ -131,7 +131,7 @@ def read_pid(path: Path) -> int | None:
 
 
 def rotate(log: Path) -> None:
-    """Rename a log that has grown large, replacing the previous one."""
+    """Rename a log that has grown large to `.1`, replacing the previous one."""
     if log.exists() and log.stat().st_size > LOG_KEPT_BYTES:
         log.replace(log.with_name(log.name + ".1"))
 

@@ -1,14 +1,14 @@
 """A private Redis on a unix socket, with an append-only file.
 
-Redis writes to the file before it answers, so a killed Redis loses nothing that it acknowledged.
-`appendfsync everysec` does not guarantee that: during its own sync Redis answers while writes are
+Redis writes to the file before it answers, so a killed Redis loses nothing it has acknowledged.
+`appendfsync everysec` does not guarantee that: during its own sync, Redis answers while writes are
 held back. So Redis runs with `no`, and this module syncs the file every second, which limits the
-loss in a crash of the operating system in the same way.
+loss in a crash of the operating system just as well.
 
-Redis accepts commands that need memory, and so everything that it acknowledges, only while disk
-space is reserved for them (space.py): until that is known, and whenever it fails, `maxmemory` is 1.
-Otherwise it is a share of the available memory, without eviction: acknowledged data is never
-evicted, and the system need not kill Redis.
+Redis accepts commands that need memory, and so all writes, only while disk space is reserved for
+them (space.py): until then, and whenever reserving fails, `maxmemory` is 1. Otherwise it is a share
+of the available memory, without eviction: Redis never evicts acknowledged data, and the system has
+no need to kill it.
 """
 
 import contextlib
@@ -31,14 +31,14 @@ from snapbid.redisclient.risks import DISK_IS_FULL, SYNCED_BY_UP
 SYNC_S = 1.0
 SPACE_CHECK_S = 0.25
 MEMORY_SHARE = 0.5  # of the available memory
-START_S = 60.0  # includes reading a long append-only file
+START_S = 60.0  # includes loading a long append-only file
 
 
 class Redis:
     """A private Redis server.
 
     `start` blocks until the server answers; it raises EmbeddedError with the cause and a remedy.
-    `say` is called with messages for the operator.
+    `say` receives messages for the operator.
     """
 
     name = "Redis"
@@ -104,7 +104,7 @@ class Redis:
                 _sync(path)
 
     def _check_space(self) -> None:
-        """Let Redis accept writes only while there is space for them."""
+        """Have Redis accept writes only while there is disk space for them."""
         has_space = self._reserve.reserve(self._files())
         if has_space != self._accepting:
             limit = self._max_bytes if has_space else DISK_IS_FULL
@@ -115,7 +115,7 @@ class Redis:
             state = (
                 "has space again: Redis accepts writes"
                 if has_space
-                else "is full: Redis accepts no writes until it has space"
+                else "is full: Redis refuses writes until space is freed"
             )
             self._say(f"the disk of {self.data} {state}")
 
@@ -164,7 +164,7 @@ class Redis:
                 return False
 
     def poll(self) -> int | None:
-        """Return the exit status; None while it runs."""
+        """Return the exit status; None while the server runs."""
         return self.process.poll() if self.process else None
 
     def stop(self) -> None:

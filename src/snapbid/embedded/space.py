@@ -1,8 +1,8 @@
-"""Disk space reserved for the next writes of Redis.
+"""Reserve disk space for the next writes of Redis.
 
-If a disk fills up in the middle of a write, and Redis is killed before there is space again, it
+If the disk fills up in the middle of a write, and Redis is killed before there is space again, it
 loses what it has just acknowledged. So blocks for the next `RESERVE` bytes of the append-only file
-are allocated before they are written; while that is impossible, Redis must accept no writes.
+are allocated in advance; while that is impossible, Redis must accept no writes.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ class DiskReserve:
         self._reserved: dict[int, int] = {}  # inode -> end of its reserve
 
     def reserve(self, files: Iterable[Path]) -> bool:
-        """Reserve space; return whether each file has at least `RESERVE` more bytes."""
+        """Reserve `RESERVE` bytes beyond the end of each file; False if the disk is full."""
         reserved = {}
         for path in files:
             try:
@@ -49,9 +49,9 @@ class DiskReserve:
 
 
 def _allocate(file: int, start: int, end: int) -> bool:
-    """Allocate blocks for the bytes from `start` to `end`; False if the disk is full.
+    """Allocate blocks for bytes `start` to `end`; False if the disk is full.
 
-    On a file system that cannot allocate, check for free space instead.
+    Where the file system cannot allocate, check for free space instead.
     """
     if _fallocate(file, KEEP_SIZE, start, end - start) == 0:
         return True

@@ -1,4 +1,4 @@
-"""Supervision of processes: programs, signals, and restarts with increasing pauses."""
+"""Supervise processes: programs, signals, and restarts with increasing pauses."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from snapbid.embedded.process import spawn, stop
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
-STEADY_S = 60.0  # after running for this long, the next restart has the shortest pause again
+STEADY_S = 60.0  # a service that ran for this long is restarted after the shortest pause again
 
 
 class Service(Protocol):
@@ -56,7 +56,7 @@ class Program:
 
 
 class Signals:
-    """While entered, INT, TERM and HUP set `stopping`; they and CHLD interrupt a `wait`."""
+    """While entered, INT, TERM and HUP set `stopping`; any of them, and CHLD, interrupt `wait`."""
 
     def __init__(self) -> None:
         self.stopping = False
@@ -111,7 +111,7 @@ class Restarter:
                 self._plan(now, f"ended unexpectedly ({describe_status(status)})")
         elif now >= self._due:
             self._due, self._since = None, now
-            self._service.stop()  # forget the process that ended
+            self._service.stop()  # cleans up after the process that ended
             try:
                 self._service.start()
             except (EmbeddedError, OSError) as error:
@@ -129,7 +129,7 @@ class Restarter:
 
 
 def describe_status(status: int) -> str:
-    """Return an exit status in words: `exit status 1`, `SIGKILL`."""
+    """Describe an exit status: `exit status 1`, `SIGKILL`."""
     return f"exit status {status}" if status >= 0 else signal.Signals(-status).name
 
 

@@ -1,8 +1,8 @@
 """`snapbid up`: everything on one machine, from an empty directory to a bid (contract 1).
 
 It locks the home, starts Redis and PostgreSQL, prepares the warehouse, and starts the programs.
-Each runs in its own session, so that Ctrl-C in a terminal reaches only this process, which stops
-them in reverse order. A process that ends unexpectedly is restarted, with increasing pauses.
+Each runs in its own session: Ctrl-C in a terminal reaches only this process, which stops them in
+reverse order. A process that exits unexpectedly is restarted, with increasing pauses.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from snapbid.warehouse.migrate import MigrationError, migrate
 from snapbid.warehouse.unavailable import UNAVAILABLE
 
 STILL_WAITING_S = 15.0
-ORPHANS_S = 30.0  # for orphans of a killed instance to finish work in flight, and end
+ORPHANS_S = 30.0  # for orphans of a killed instance to finish their work and exit
 PROGRAMS: Final[dict[str, Container[str] | None]] = {"drain": DRAIN_SETTINGS, "serve": None}
 """The commands to run, in starting order, with the settings they need; None: all."""
 
@@ -52,7 +52,7 @@ class UpError(RuntimeError):
 
 
 def run(settings: Settings) -> int:
-    """Run until a signal arrives. Return 0, or 1 with a message if it cannot start."""
+    """Run until a signal arrives; return 0. If it cannot start, print the reason and return 1."""
     with Signals() as signals:
         try:
             with Home(settings.home) as home:
@@ -95,7 +95,7 @@ def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
 
 
 def _serving(settings: Settings, home: Home, redis_url: str, database_url: str) -> ServingSettings:
-    """Complete the settings with the stores and secrets of the home."""
+    """Add the home's stores and secrets to the settings."""
     is_private = is_loopback(settings.ops_host, settings.ops_port)
     ops_token = settings.ops_token or (None if is_private else home.ops_token())
     return require_serving(
@@ -132,7 +132,7 @@ def _prepare(dsn: str) -> None:
 
 
 async def _example_ssp(dsn: str) -> str:
-    """Return an SSP for the examples: the demo SSP if it is registered."""
+    """Return an SSP for the examples, preferably the demo SSP."""
     connection = await asyncpg.connect(dsn)
     try:
         known = await registry.fetch_all(connection)
@@ -144,9 +144,9 @@ async def _example_ssp(dsn: str) -> str:
 def _await_ready(
     settings: Settings, programs: list[Program], stores: list[Restarter], signals: Signals
 ) -> bool:
-    """Wait until /readyz is 200, restarting stores meanwhile; False if a signal comes first.
+    """Wait until /readyz answers 200, restarting stores meanwhile; False if a signal comes first.
 
-    Raises UpError if a program ends before that; the program has logged the reason.
+    Raises UpError if a program exits before that; the program has logged the reason.
     """
     report_at = time.monotonic() + STILL_WAITING_S
     while not signals.stopping:
@@ -186,7 +186,7 @@ def _supervise(restarters: list[Restarter], signals: Signals) -> None:
 
 
 def _await_ports(settings: Settings, timeout_s: float, signals: Signals) -> None:
-    """Wait until both ports are free; raise UpError if they are not within `timeout_s`."""
+    """Wait until both ports are free. Raises UpError if they are not within `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -210,15 +210,15 @@ def check_port(variable: str, host: str, port: int) -> None:
         host_variable = variable.replace("PORT", "HOST")
         if error.errno == errno.EADDRINUSE:
             raise UpError(
-                f"port {port} on {host} is taken: stop what listens there, or set {variable} to "
-                "a free port"
+                f"port {port} on {host} is taken: stop whatever listens there, or set {variable} "
+                "to a free port"
             ) from error
         if error.errno == errno.EACCES:
             raise UpError(
                 f"port {port} on {host} needs privileges: set {variable} to 1024 or above"
             ) from error
         raise UpError(
-            f"{host} is not an address of this machine ({error.strerror}): set {host_variable}"
+            f"{host} is not an address of this machine ({error.strerror}): change {host_variable}"
         ) from error
 
 
@@ -240,7 +240,7 @@ Ctrl-C stops everything.
 
 
 def _own_command(home: Home) -> str:
-    """Return the command that runs this program on this instance from the current directory."""
+    """Return the shell command for this instance's `snapbid`, from the current directory."""
     installed = Path(sys.executable).with_name("snapbid")
     program = os.path.relpath(installed)
     if program.startswith(".."):

@@ -5,9 +5,9 @@ from typing_extensions import Buffer
 
 @final
 class Counter:
-    """A counter in this process' slot. Not thread-safe.
+    """A counter in the slot of this process. Not thread-safe.
 
-    `cell`: 8 writable, aligned bytes of the slot. Raises ValueError for anything else.
+    `cell` must be 8 writable, aligned bytes of the slot, or ValueError is raised.
     """
 
     def __new__(cls, cell: Buffer) -> Self: ...
@@ -27,7 +27,7 @@ class MakesCounters(Protocol):
 
 @final
 class Counters:
-    """The counters of one metric, created on first use; meant for labels with few values."""
+    """The counters of one metric, created on first use. For labels with few values."""
 
     def __new__(cls, metrics: MakesCounters, name: str, *labels: str) -> Self: ...
     def inc(self, *values: object) -> None:

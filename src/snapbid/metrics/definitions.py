@@ -11,7 +11,7 @@ OVERFLOW = "snapbid_metrics_overflow_total"
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A metric; `resolution`: parts per unit in a histogram's sum."""
+    """A metric; a histogram's sum is stored in units of 1/`resolution`."""
 
     kind: Kind
     help: str
@@ -19,9 +19,9 @@ class Definition(msgspec.Struct, frozen=True):
     resolution: int = 1_000_000
 
 
-# Metrics that no process counts: the private port's server reads them every few seconds from Redis,
-# the warehouse and files, and omits those it cannot read. Where several machines share the stores,
-# each reports the totals of all, so take the maximum over instances.
+# Metrics that no process counts: the server of the private port reads them every few seconds from
+# Redis, the warehouse and files, and omits any it cannot read. Where several machines share the
+# stores, each reports the totals of all, so take the maximum over instances.
 WATCHED: dict[str, Definition] = {
     "snapbid_store_up": Definition(
         "gauge", "Whether the store answered the last check: 1 or 0.", ("store",)

@@ -1,4 +1,4 @@
-"""Keys of entries: Prometheus sample names with sorted labels."""
+"""Keys of metric series: Prometheus sample names with sorted labels."""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ def key_of(name: str, labels: Mapping[str, object]) -> str:
 
 
 def parse_key(key: str) -> tuple[str, dict[str, str]]:
-    """Return the name and the labels of a key."""
+    """Parse a key into name and labels."""
     name, _, rest = key.partition("{")
     labels = {
         label: re.sub(r"\\.", lambda match: _ESCAPED.get(match[0], match[0]), value)

@@ -1,4 +1,4 @@
-"""The Prometheus page over all slots of a directory."""
+"""Render the Prometheus page from all slots in a directory."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def _families(values: Mapping[str, int], watched: Mapping[str, Samples]) -> Iter
     for key, value in sorted(values.items()):
         name, labels = parse_key(key)
         definition = DEFINITIONS.get(re.sub(r"_(bucket|sum)$", "", name))
-        # A slot may still hold counts of an earlier version, with other labels.
+        # A slot may still have counts from an earlier version, with other labels.
         if definition is not None and labels.keys() - {"le"} == set(definition.labels):
             samples[name].append((labels, value))
     for name, series in watched.items():

@@ -1,17 +1,17 @@
 """Slots: memory-mapped files in which processes count, one file per process.
 
-Each process claims one slot file `worker-N.metrics` with a file lock that it holds until it exits;
-the next process to claim the slot continues its counts, so they survive restarts. A slot is a
-run of 64 KiB chunks, mapped one by one and never moved, each a sequence of entries
+Each process claims one slot, a file `worker-N.metrics`, with a file lock that it holds until it
+exits; the next process to claim the slot continues its counts, so they survive restarts. A slot is
+a run of 64 KiB chunks, mapped one by one and never moved, each a sequence of entries
 
     key length (int64) | key, UTF-8, zero-padded to 8 bytes | value (int64)
 
 ended by a length of 0. The key is the Prometheus sample name with sorted labels, and is published
-by writing its length last; a value is one aligned 8-byte store. So a reader in another process
-never sees half an entry or half a number. A damaged slot is reset.
+by writing its length last; a value is one aligned 8-byte store. So readers in other processes never
+see half an entry or half a number. A damaged slot is reset.
 
-The entry `…_bucket{le="x"}` of a histogram counts the values of that bucket alone, and `…_sum` is
-an integer in units of 1/`resolution`; `exposition` converts both to what Prometheus expects.
+A histogram's entry `…_bucket{le="x"}` counts the values of that bucket alone, and `…_sum` is an
+integer in units of 1/`resolution`; `exposition` converts both to what Prometheus expects.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ from snapbid.metrics.definitions import OVERFLOW, definition_of
 from snapbid.metrics.keys import key_of
 
 MAX_SERIES = 20_000
-"""The most entries in one slot; further ones count into `snapbid_metrics_overflow_total`."""
+"""Limit on the entries in a slot; beyond it, `snapbid_metrics_overflow_total` counts instead."""
 
 MAX_KEY = 1024
 
@@ -41,7 +41,7 @@ _SLOTS = 1024
 
 
 class Metrics:
-    """This process' slot in a directory of slots.
+    """The slot of this process in a directory of slots.
 
     Raises OSError if the directory or a slot cannot be written.
     """
@@ -61,7 +61,7 @@ class Metrics:
             raise
 
     def counter(self, name: str, **labels: object) -> Counter:
-        """Return the counter with these label values, always the same object.
+        """Return the one counter with these label values.
 
         Raises ValueError for a name or labels that are not in `DEFINITIONS`.
         """
@@ -70,9 +70,9 @@ class Metrics:
             return self._counter(key_of(name, labels))
 
     def histogram(self, name: str, buckets: Sequence[float], **labels: object) -> Histogram:
-        """Return a histogram with these ascending upper bounds (`+Inf` is added).
+        """Return a histogram with these upper bounds of its buckets; `+Inf` is added.
 
-        Raises ValueError like `counter`, and for bounds that do not ascend.
+        Raises ValueError as `counter` does, and unless the bounds ascend.
         """
         definition = definition_of("histogram", name, labels)
         bounds = tuple(map(float, buckets))
@@ -88,7 +88,7 @@ class Metrics:
         return Histogram(bounds, counters, total, definition.resolution)
 
     def values(self, name: str) -> dict[str, int]:
-        """Return the values of a counter's series in this slot, by key."""
+        """Return the values of a labelled counter in this slot, by key."""
         with self._lock:
             return {
                 key: counter.value
@@ -97,7 +97,7 @@ class Metrics:
             }
 
     def close(self) -> None:
-        """Release the slot; its counts stay, but its counters must no longer be used."""
+        """Release the slot. Its counts remain, but its counters must no longer be used."""
         for counter in self._series.values():
             counter.release()
         for mapping, cells in self._chunks:
@@ -125,7 +125,7 @@ class Metrics:
             self._series[key] = self._cell(chunk, within)
             if chunk == len(self._chunks) - 1:
                 self._end = within + 8
-        # A crash may have left a key whose length was never written.
+        # A crash may have left a key without its length.
         self._chunks[-1][0][self._end :] = bytes(_CHUNK - self._end)
 
     def _map_chunk(self) -> None:
@@ -192,7 +192,7 @@ def _claim(directory: Path) -> tuple[Path, int]:
 
 
 def _entries(content: bytes) -> Iterator[tuple[str, int]]:
-    """Yield key and value offset of each entry. Raises ValueError for a damaged slot."""
+    """Yield the key and the value's offset of each entry. Raises ValueError for a damaged slot."""
     if content and content[: len(_MAGIC)] not in (_MAGIC, bytes(len(_MAGIC))):
         raise ValueError("not a metrics slot")
     for start in range(0, len(content), _CHUNK):

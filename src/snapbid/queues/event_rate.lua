@@ -1,16 +1,15 @@
--- Admits a request of a key, or further events of one, unless the limits within the rolling window are
--- reached. A request counts as one event; a batch has further ones. A batch that is refused doesn't count
--- as a request either: the newest one leaves in its place, which was admitted moments after it, if not
--- itself.
+-- Admits a request of an API key, or the further events of a batch, unless a limit within the rolling
+-- window is reached. A request counts as one event at first. A refused batch does not count as a request
+-- either: the newest request is removed instead, which is the batch's or was admitted moments after it.
 --
 -- KEYS[1]  list of the times (µs since the epoch) of admitted requests, oldest first
 -- KEYS[2]  list of `TIME BEFORE COUNT`: further events admitted at a time, and the number before them
 -- ARGV     window (µs), now (µs; empty: the clock of this server, which all workers share), limit on
---          requests (empty: this is no request), limit on events, number of further events
--- Returns  0 if admitted; else 1 if the limit on requests is reached, or 2 for that on events, and µs
---          until the same would certainly be admitted
+--          requests (empty: further events of a request), limit on events, number of further events
+-- Returns  0 if admitted, 1 if the limit on requests is reached, 2 if the limit on events is; and µs
+--          after which the same would certainly be admitted
 --
--- Exact: what was admitted stays in the lists for as long as the window.
+-- Exact: whatever was admitted stays in the lists for the length of the window.
 
 local window, now = tonumber(ARGV[1]), tonumber(ARGV[2])
 local requests, events, more = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -23,7 +22,7 @@ local function time_of(entry)
     return tonumber(entry) or tonumber(string.match(entry, '^%d+'))
 end
 
-local function trim(key) -- drops entries that left the window, or are ahead of a clock set back
+local function trim(key) -- drops entries that left the window, or date from before a clock was set back
     local newest = redis.call('LINDEX', key, -1)
     while newest and time_of(newest) > now + window do
         redis.call('RPOP', key)
@@ -37,7 +36,7 @@ local function trim(key) -- drops entries that left the window, or are ahead of 
     return oldest, newest
 end
 
-local function total(entry, which) -- of further events: before this entry, or with it
+local function total(entry, which) -- further events up to this entry, without it ('before') or with it
     local before, own = string.match(entry, ' (%d+) (%d+)$')
     return which == 'before' and tonumber(before) or before + own
 end
@@ -49,7 +48,7 @@ end
 trim(KEYS[1])
 local count = redis.call('LLEN', KEYS[1])
 if requests then
-    if count >= requests then -- after the limit was lowered several must leave first
+    if count >= requests then -- after the limit was lowered, several must leave first
         return {1, wait_for(KEYS[1], count - requests)}
     end
     more = more + 1
@@ -62,7 +61,7 @@ if oldest then
 end
 local over = count + last - first + more - events
 if over > 0 then
-    if not requests and redis.call('RPOP', KEYS[1]) then -- it comes back with the batch
+    if not requests and redis.call('RPOP', KEYS[1]) then -- it counts again when the batch is retried
         count = count - 1
     end
     local of_batches = math.min(over, last - first)

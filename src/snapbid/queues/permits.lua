@@ -1,10 +1,10 @@
--- Leases permits to a worker, so that all workers together stay within a limit per second.
+-- Leases permits to a worker, keeping all workers together within a limit per second.
 --
 -- KEYS[1]  hash: slice of time -> permits leased in it
 -- ARGV     limit, permits wanted, width of a slice (µs), number of slices that count,
 --          slice and number of unused permits to return (empty: none),
 --          now (µs; empty: the clock of this server)
--- Returns  permits granted; if none, µs until some may be free; the slice in which they count
+-- Returns  permits granted; if none, µs until some may be free; the slice to which they count
 
 local limit, wanted = tonumber(ARGV[1]), tonumber(ARGV[2])
 local width, span = tonumber(ARGV[3]), tonumber(ARGV[4])

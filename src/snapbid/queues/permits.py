@@ -1,13 +1,13 @@
-"""Limit requests per second over all workers and machines, without a round trip for each.
+"""Limit requests per second across all workers and machines, without a round trip for each.
 
 A worker leases permits: as many as it used recently, valid for `LEASE_S`. Redis counts leased
 permits by slices of its clock, and leases no more than the limit within any run of slices that a
-second plus a lease can touch. So no second exceeds the limit, wherever it begins; the cost is that
-under full load the limit is used once in 1.06 s instead of 1 s.
+second plus a lease can touch. So no second exceeds the limit, wherever it begins; the price is that
+under full load the limit is used up every 1.06 s instead of every second.
 
 While requests keep coming, the next lease is fetched before the current one ends. So a request
 waits for Redis only if the worker has no lease, and not at all while Redis has no permits left.
-Unused permits are returned with the next lease.
+Unused permits are returned when the next lease is fetched.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from snapbid.redisclient.scripts import load
 LEASE_S: Final = 0.05
 SLICE_S: Final = 0.01
 SPAN: Final = round((1 + LEASE_S) / SLICE_S) + 1
-ANSWER_S: Final = 0.5  # time limit of a call to Redis
-ATTEMPTS: Final = 2  # of a request to get a lease that is still valid on arrival
+ANSWER_S: Final = 0.5  # timeout of a call to Redis
+ATTEMPTS: Final = 2  # to get a lease that is still valid when it arrives
 
 _MICROS: Final = 1_000_000
 
@@ -35,7 +35,7 @@ class PermitsUnavailable(Exception):
 
 
 class Permits:
-    """One limit, under a Redis key. `clock` (epoch µs) stands in for the Redis clock."""
+    """One limit, under a Redis key. `clock` (epoch µs) replaces the Redis clock in tests."""
 
     def __init__(
         self, redis: Redis, key: str, limit: int, *, clock: Callable[[], int] | None = None
@@ -46,14 +46,14 @@ class Permits:
         self._clock = clock
         self._left = 0  # permits of the lease in use
         self._until = 0.0  # end of that lease
-        self._slice = 0  # in which Redis counts that lease
+        self._slice = 0  # to which Redis counts that lease
         self._unused: tuple[int, int] | None = None  # slice and permits left of an ended lease
         self._none_until = 0.0
         self._asked = self._asked_before = 0  # requests since the last lease, and before it
         self._fetching: asyncio.Task[None] | None = None
 
     def take(self) -> bool | None:
-        """Take a permit; False if none is left for now, None if `fetch` may get one."""
+        """Take a permit; False if there is none for now, None if `fetch` may get one."""
         now = perf_counter()
         self._asked += 1
         if self._left > 0 and now < self._until:
@@ -83,10 +83,10 @@ class Permits:
     def _fetched(self, task: "asyncio.Task[None]") -> None:
         self._fetching = None
         if not task.cancelled():
-            task.exception()  # marks it as retrieved: maybe no request waited
+            task.exception()  # marks it as retrieved: perhaps no request was waiting
 
     async def _renew(self) -> None:
-        """Get another lease, while requests use the current one."""
+        """Get another lease while requests use the current one."""
         wanted = min(max(self._asked, self._asked_before) + 1, self.limit)
         self._asked, self._asked_before = 0, self._asked
         sent = perf_counter()

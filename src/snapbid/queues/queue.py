@@ -1,19 +1,19 @@
 """Group commit of accepted server events to a stream, which the drain reads (contract 7).
 
-Each shard of the ledger has a stream (chosen by `queues.py`), and each worker has a queue for each.
+Each shard of the ledger has a stream (chosen by `queues.py`), and each worker a queue for each.
 
 Each request becomes one field of a stream entry. Requests that arrive during a round trip share the
-next entry; none waits for a timer. The queue has its own connection, so that no bid waits behind a
-batch of events.
+next entry; none waits for a timer. The queue has its own connection, so no bid waits behind a batch
+of events.
 
-`put` returns True only once Redis has acknowledged the events. If it returns False, they may still
-be in the stream: the client sends them again, and since the warehouse keeps one event per id,
-nothing needs to be rolled back.
+`put` returns True only once Redis has acknowledged the events. After False, they may still be in
+the stream: the client sends them again, and since the warehouse keeps one event per id, nothing
+needs to be rolled back.
 
-Acknowledged events are counted in Redis, by minute of receipt and product, now and then, together
-with a measurement of the stream. The drain subtracts those that get no row, and the self-audit
-compares the rest with the warehouse (drain/accepted.py). A count may get lost with its worker, but
-none is ever too high.
+Now and then, when the stream is measured, the events acknowledged since are added to counts in
+Redis, by minute of receipt and product. The drain subtracts those that get no row, and the
+self-audit compares the rest with the warehouse (drain/accepted.py). A worker that dies may lose
+counts, but none is ever too high.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ from snapbid.redisclient.replicas import Command
 from snapbid.redisclient.trips import Requests, RoundTrips, expect
 
 STALL_S: Final = 2.0  # without a reply, the connection is closed
-IDLE_S: Final = 0.5  # less than two beats: a check is due at every other beat of an idle queue
-MEASURED: Final = 64  # round trips, between measurements of the stream
+IDLE_S: Final = 0.5  # less than two beats: an idle queue checks its stream every other beat
+MEASURED: Final = 64  # round trips between measurements of the stream
 MINUTE_MS: Final = 60_000
 MAX_ENTRY_BYTES: Final = 1 << 20  # per stream entry, unless a single request is larger
-MAX_WAITING_BYTES: Final = 64 << 20  # in this process; beyond that, events are refused
-MAX_STREAM_BYTES: Final = 1 << 30  # in Redis, roughly; beyond that, events are refused as well
+MAX_WAITING_BYTES: Final = 64 << 20  # in this process; beyond, events are refused
+MAX_STREAM_BYTES: Final = 1 << 30  # in Redis, roughly; beyond, events are refused as well
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ _decode_outline: Final = msgspec.msgpack.Decoder(_Outline).decode
 
 
 def outline(packed: bytes) -> tuple[str, int]:
-    """Read the product ("" if unreadable) and the number of events of a stream field."""
+    """Read the product and the number of events from a stream field; ("", 1) if unreadable."""
     try:
         request = _decode_outline(packed)
     except msgspec.DecodeError:
@@ -79,7 +79,7 @@ def outline(packed: bytes) -> tuple[str, int]:
 
 
 def encode(received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]) -> bytes:
-    """Encode a request as a field of the stream: the members of QueuedEvents."""
+    """Encode a request's events as a field of the stream, for `decode`."""
     return _encode((received_at_ms, product, events))
 
 
@@ -90,12 +90,12 @@ def add(requests: Iterable[bytes], stream: str) -> tuple[str | bytes, ...]:
 
 
 def name_minute(received_at_ms: int, product: str) -> str:
-    """Return the field that counts the events of a product received in the same minute."""
+    """Return the field that counts a product's events received in the same minute."""
     return f"{received_at_ms // MINUTE_MS} {product}"
 
 
 def parse_minute(field: bytes) -> tuple[int, str]:
-    """Return the minute (since 1970) and the product named by a field."""
+    """Parse such a field into the minute (since 1970) and the product."""
     minute, _, product = field.decode().partition(" ")
     return int(minute), product
 
@@ -119,8 +119,8 @@ class EventQueue:
         self._requests = Requests[_Pending]()
         self._sent_bytes = 0
         self._sent_at = 0.0
-        self._measures = False  # in the round trip under way
-        self._accepted = Counter[str]()  # events that Redis has acknowledged and not yet counted
+        self._measures = False  # whether the round trip under way measures the stream
+        self._accepted = Counter[str]()  # events acknowledged by Redis but not yet counted there
         self._full = False
         self.waiting_bytes = 0
         self.flushes = 0
@@ -179,12 +179,12 @@ class EventQueue:
         return commands
 
     def _count(self) -> list[Command]:
-        """Return the commands that count acknowledged events; they are sent once."""
+        """Return the commands that count acknowledged events; never repeated, even if lost."""
         counts, self._accepted = self._accepted, Counter()
         return [("HINCRBY", self._keys.accepted, *counted) for counted in counts.items()]
 
     def _next_entry(self) -> tuple[int, int]:
-        """Return how many waiting requests go into the stream's next entry, and their bytes."""
+        """Return the number of waiting requests for the next stream entry, and their bytes."""
         size = count = 0
         for request in self._requests.waiting:
             if count and size + len(request.packed) > MAX_ENTRY_BYTES:
@@ -205,7 +205,7 @@ class EventQueue:
         self._requests.resolve(repeat(True, stored))
 
     def expire(self, now: float, waited_s: float) -> None:
-        """Do nothing: events wait for as long as the connection holds."""
+        """Do nothing: events wait for as long as the connection lasts."""
 
     def is_due(self, now: float) -> bool:
         return now - self._sent_at >= IDLE_S
@@ -217,7 +217,7 @@ class EventQueue:
         self.waiting_bytes = 0
 
     def _measured(self, size: int | None) -> None:
-        """Refuse events while the stream is too large, since bids need the memory."""
+        """Refuse events while the stream is too large: bids need the memory."""
         full = size is not None and size > MAX_STREAM_BYTES
         if full != self._full:
             state = "full: refusing events until the drain catches up" if full else "no longer full"

@@ -1,8 +1,8 @@
 """Queues of server events for a ledger with several shards, one stream each (contract 7 and 10).
 
-All events of a product go to one stream, which keeps their order: the first of several events with
-the same id is kept, and sequences are checked in order of arrival. If a stream's node is
-unavailable, the events of its products are refused; those of other products are accepted.
+All events of a product go to one stream, which keeps their order: of events with the same id the
+first is kept, and sequences are checked in order of arrival. If a stream's node is unavailable, the
+events of its products are refused; those of other products are accepted.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ GAP: Final = 8  # consecutive shards without data after which the search ends
 
 
 def stream_of(product: str, shards: int) -> int:
-    """Return the shard whose stream takes a product's events."""
+    """Return the shard whose stream carries a product's events."""
     return shard_of(product.encode(), shards)
 
 
@@ -34,7 +34,7 @@ class EventQueues:
 
     @property
     def sink(self) -> "EventQueue | EventQueues":
-        """The object to put events into; if there is only one queue, that queue."""
+        """The sink for events: the queue itself if there is only one."""
         return self if len(self._queues) > 1 else self._queues[0]
 
     async def open(self) -> None:
@@ -49,8 +49,7 @@ class EventQueues:
     async def put(
         self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]
     ) -> bool:
-        """Store events as `EventQueue.put` does; the limit on waiting bytes applies to all queues
-        together."""
+        """Like `EventQueue.put`, but with one limit on waiting bytes for all queues together."""
         if sum(each.waiting_bytes for each in self._queues) > queue.MAX_WAITING_BYTES:
             return False
         own = self._queues[stream_of(product, len(self._queues))]
@@ -58,10 +57,10 @@ class EventQueues:
 
 
 async def fetch_leftovers(redis: Redis, shards: int) -> list[int]:
-    """List shards beyond `shards` that have data, whose streams may have events after a move to
-    fewer.
+    """List shards beyond `shards` with data: after a move to fewer, their streams may have events.
 
-    Numbers have no gaps unless data was lost or is unavailable; repeated calls find the latter.
+    Shard numbers have gaps only where data was lost or is unavailable; the latter is found by a
+    later call.
     """
     leftovers = list[int]()
     number, gap = shards, 0

@@ -1,4 +1,4 @@
-"""Rate limits on requests in any rolling minute, over all workers and machines.
+"""Rate limits on requests in any rolling minute, across all workers and machines.
 
 Redis stores the times of admitted requests, by its own clock. Refused requests do not count.
 `EventLimiter` also limits the number of server events.
@@ -25,10 +25,10 @@ class RateLimiterUnavailable(Exception):
 
 
 class RateDecision(Struct, frozen=True, gc=False):
-    """Whether a request is admitted, and what is left of its limit.
+    """Whether a request is admitted, and the remaining limit.
 
-    `remaining`: how many more would be admitted now. `wait_s`: how long until one more would be,
-    when the oldest counted request leaves the window.
+    `remaining`: further requests that would be admitted now. `wait_s`: time until the oldest
+    counted request leaves the window and makes room for one more.
     """
 
     admitted: bool
@@ -37,8 +37,7 @@ class RateDecision(Struct, frozen=True, gc=False):
 
 
 class RateLimiter:
-    """Rate limits in one Redis, each under its own key; `clock` (epoch µs) replaces the Redis
-    clock."""
+    """Rate limits, each under its own Redis key; `clock` (epoch µs) replaces the Redis clock."""
 
     def __init__(
         self, redis: Redis, *, timeout_s: float = 1.0, clock: Callable[[], int] | None = None
@@ -47,7 +46,7 @@ class RateLimiter:
         self._clock = clock
 
     async def admit(self, key: str, limit: int) -> RateDecision:
-        """Count a request under a Redis key, unless `limit` requests are counted within the window.
+        """Count a request under a Redis key, unless the window already has `limit` requests.
 
         Raises RateLimiterUnavailable.
         """
@@ -60,7 +59,7 @@ class RateLimiter:
 
 
 class Refusal(NamedTuple):
-    """A refusal. `what`: "requests" or "events", whichever exceed their limit; and for how long."""
+    """A refusal: the limit on `what`, "requests" or "events", is reached; retry after `wait_s`."""
 
     what: str
     limit: int
@@ -68,9 +67,9 @@ class Refusal(NamedTuple):
 
 
 class EventLimiter:
-    """Rate limits on requests and on their events; arguments as for `RateLimiter`.
+    """Rate limits on requests and their events; see `RateLimiter` for the arguments.
 
-    Each request counts as one event at first; a batch's further events are admitted once their
+    A request counts as one event at first; the other events of a batch are admitted once their
     number is known.
     """
 

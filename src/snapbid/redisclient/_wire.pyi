@@ -10,23 +10,22 @@ _T = TypeVar("_T")
 def pack_command(command: tuple[bytes | str | int, ...]) -> bytes:
     """Encode a command in the Redis protocol.
 
-    Raises TypeError or OverflowError unless arguments are text or 64-bit integers.
+    Raises TypeError or OverflowError for arguments other than text and 64-bit integers.
     """
 
 def unanswered(requests: list[_T]) -> list[_T]:
-    """Return the requests whose `done` is still pending; the others need not be sent."""
+    """Return the requests whose `done` is still pending."""
 
 @disjoint_base
 class Waiter:
-    """A native callback for a reply, called without switching to another context."""
+    """A native callback for a reply, called without switching contexts."""
 
 @final
 class Turn:
-    """The scope in which replies are set while data from Redis is read.
+    """Resumes the waiters of replies in the loop iteration that reads data from Redis.
 
-    Waiters of a reply set between `begin` and `end` resume in `end`, in the same iteration of the
-    loop; `end` must be called outside any task. Waiters of other replies resume in the next
-    iteration.
+    Waiters of replies set between `begin` and `end` resume in `end`, which must be called outside
+    any task. Waiters of other replies resume in the next iteration.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None: ...
@@ -38,7 +37,7 @@ class Turn:
 class Reply(Generic[_T]):
     """A future for a Redis reply, at a third of the cost of `asyncio.Future`.
 
-    It supports awaiting, setting and cancelling only.
+    It can only be awaited, set and cancelled.
     """
 
     def done(self) -> bool: ...

@@ -1,4 +1,4 @@
-"""Check that SNAPBID_REDIS_URL matches its nodes, and what they may lose (contract 10).
+"""Check the nodes that SNAPBID_REDIS_URL names: their kind, and what they may lose (contract 10).
 
 Nodes that do not answer are skipped.
 """
@@ -55,7 +55,7 @@ async def _of_one(url: str) -> list[Risk]:
         mode = (await redis.info("server")).get("redis_mode")
         if mode in _OTHER_MODES:
             what, form = _OTHER_MODES[mode]
-            return [_misnamed(f"names one Redis, but that is a {what}", f"write {form}")]
+            return [_misnamed(f"names one Redis, which is a {what}", f"write {form}")]
         return await configured.fetch_risks(redis, f"Redis ({OURS})", url)
     finally:
         await redis.aclose()
@@ -70,14 +70,14 @@ async def _of_cluster(address: RedisAddress, replicas: int | None) -> list[Risk]
     known = {member.id for member in members}
     for (host, port), view in views.items():
         if not any("myself" in member.flags and member.id in known for member in view):
-            text = f"names {host}:{port}, which belongs to another cluster than the others"
-            risks.append(_misnamed(text, "name nodes of one cluster"))
+            text = f"names {host}:{port}, which belongs to a different cluster"
+            risks.append(_misnamed(text, "name nodes of one cluster only"))
     risks += _missing_replicas(members, replicas)
     if replicas is None and has_replicas(members):
         risks += await _promoted_late(address, members)
     serving = [node for node in members if node.slots and not node.is_failing]
     if not serving:
-        text = "names a cluster in which no primary that is up has slots"
+        text = "names a cluster in which no running primary has slots"
         risks.append(_misnamed(text, "run redis-cli --cluster check"))
     for member in serving:
         name, _, number = member.address.rpartition(":")
@@ -91,7 +91,7 @@ def _primaries(members: Sequence[MemberNode]) -> int:
 
 
 def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> list[Risk]:
-    """Report too few replicas; after a failure, former primaries count as future replicas."""
+    """Report missing replicas; after a failure, former primaries count as future replicas."""
     primaries = [node for node in members if node.slots]
     of_primary = Counter(node.primary for node in members if node.primary)
     needed = int(has_replicas(members)) if replicas is None else replicas
@@ -108,7 +108,7 @@ def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> li
             "redis",
             "replicas",
             "weak" if replicas is None else "unsupported",
-            f"{OURS} names a cluster with too few replicas ({found}): {needed} must have a"
+            f"{OURS} names a cluster with too few replicas ({found}): {needed} must confirm a"
             " write before it counts (SNAPBID_REDIS_REPLICAS)",
             "add replicas, or lower SNAPBID_REDIS_REPLICAS",
         )
@@ -116,7 +116,7 @@ def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> li
 
 
 async def _promoted_late(address: RedisAddress, members: Sequence[MemberNode]) -> list[Risk]:
-    """Report nodes that may be promoted although writes have counted without them (replicas.py)."""
+    """Report nodes that may be promoted after writes were acknowledged without them."""
     late, longest_s = [], 0.0
     for member in members:
         host, _, port = member.address.rpartition(":")
@@ -143,9 +143,9 @@ async def _promoted_late(address: RedisAddress, members: Sequence[MemberNode]) -
 
 
 async def _longest_cut_s(address: RedisAddress, node: Node) -> float:
-    """Return how long a replica may have been cut off and still be promoted; 0.0 if unknown.
+    """Compute the longest time after which a cut-off replica is still promoted; 0.0 if unknown.
 
-    The replica measures the time since it noticed, which takes up to `repl-timeout`.
+    A replica counts from the moment it notices, which takes up to `repl-timeout`.
     """
     client, config = client_of(address, node), dict[Any, Any]()
     try:
@@ -166,7 +166,7 @@ async def _of_sentinels(address: RedisAddress) -> list[Risk]:
         if address.service not in known:
             names = ", ".join(sorted(known)) or "none"
             text = f"names the primary {address.service!r}, which a sentinel does not know"
-            return [*risks, _misnamed(text, f"it knows {names}")]
+            return [*risks, _misnamed(text, f"use a name that it knows ({names})")]
     if answers and not risks:
         risks += await _configured(address, known[address.service], risks)
     return risks
@@ -175,7 +175,7 @@ async def _of_sentinels(address: RedisAddress) -> list[Risk]:
 async def _ask_each(
     address: RedisAddress, command: str, mistake: str
 ) -> tuple[dict[Node, Any], list[Risk]]:
-    """Query the URL's nodes; return their replies, and risks for nodes of another kind."""
+    """Query the URL's nodes; return their replies, and a risk for each node of the wrong kind."""
     answers: dict[Node, Any] = {}
     risks, errors = [], []
     for host, port in address.nodes:
@@ -192,7 +192,7 @@ async def _ask_each(
 
 
 async def _configured(address: RedisAddress, node: Node, before: Sequence[Risk]) -> list[Risk]:
-    """Fetch the risks of a node's configuration not found before; none if it is unavailable."""
+    """Fetch a node's configuration risks, except those in `before`; none if it does not answer."""
     named = {risk.name for risk in before}
     host, port = node
     client: Redis = client_of(address, node)

@@ -1,8 +1,8 @@
-"""A client for a whole cluster, or for a primary behind sentinels, off the bid path.
+"""A client for a cluster, or for a primary behind sentinels, off the bid path.
 
-Each command goes to the node that serves its key; the keys of a pipeline share a slot. Unlike the
-cluster client of redis-py, it never repeats a command whose reply was lost (a script that adds
-would add twice), and does not follow redirections into half-moved slots (see nodes.py).
+Each command goes to the node that serves its key; the keys of a pipeline share a slot. Unlike
+redis-py's cluster client, it never repeats a command whose reply was lost (an increment might count
+twice), and does not follow redirections into half-moved slots (see nodes.py).
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from snapbid.base.addresses import Node
 from snapbid.redisclient.nodes import SlotNodes, is_moved, slot_of
 
 _MATCH: Final = ("MATCH", b"MATCH")
-# The index of a command's key, if it is not the first argument.
+# Index of the key, where it is not the first argument.
 _KEY_AT: Final = {"EVAL": 3, "EVALSHA": 3, "MEMORY USAGE": 1, "MEMORY": 2}
 
 
 class RoutedRedis(Redis):
-    """A client that sends each command to the primary of its key.
+    """A client that sends each command to the primary that serves its key.
 
-    `client_of` creates the client of one node.
+    `client_of` creates a client for one node.
     """
 
     def __init__(self, nodes: SlotNodes, client_of: Callable[[Node], Redis]) -> None:
@@ -63,11 +63,11 @@ class RoutedRedis(Redis):
         return slot_of(_key(command))
 
     async def primary(self, slot: int) -> Redis:
-        """Return the client of the node that serves a slot."""
+        """Return a client for the node that serves a slot."""
         return self._client(await self._nodes.primary_of(slot))
 
     def doubt(self, error: Exception) -> None:
-        """Update the map of nodes after a failed command."""
+        """Update the slot map after a failed command."""
         self._nodes.doubt(error)
 
     def _client(self, node: Node) -> Redis:
@@ -126,7 +126,7 @@ class SlotPipeline(Pipeline):
 
 
 def _key(command: tuple[Any, ...]) -> str | bytes:
-    """Return the first key of a command; for SCAN the pattern, whose hash tag gives the slot."""
+    """Return the first key of a command; for SCAN its pattern, whose hash tag gives the slot."""
     name = str(command[0])
     if name == "SCAN":
         # redis-py passes it as str or bytes.
@@ -137,5 +137,5 @@ def _key(command: tuple[Any, ...]) -> str | bytes:
     if isinstance(key, bytes):
         return key
     if not isinstance(key, str):
-        raise DataError(f"{name} has no key, so a cluster has no node for it")
+        raise DataError(f"{name} names no key, so no node of a cluster can be chosen for it")
     return key

@@ -1,4 +1,4 @@
-"""Connections to Redis: a single one, a primary behind sentinels, or the nodes of a cluster."""
+"""Connections to a single Redis, a primary behind sentinels, or the nodes of a cluster."""
 
 import asyncio
 from functools import partial
@@ -30,7 +30,7 @@ def connect(url: str) -> Redis:
 
 
 def share(url: str, connections: int) -> Redis:
-    """Return a client with at most `connections`; its commands wait for a free one."""
+    """Return a client with at most `connections` connections; commands wait for a free one."""
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=connections,
@@ -42,7 +42,7 @@ def share(url: str, connections: int) -> Redis:
 
 
 class Connector:
-    """Factory of connections to one Redis, not yet connected and without read timeouts."""
+    """Factory of connections to one Redis, not yet open and without read timeouts."""
 
     def __init__(self, connections: "Connections", redis: Redis) -> None:
         self._connections = connections
@@ -57,11 +57,11 @@ class Connector:
         return self._connections.demand
 
     def doubt(self, error: Exception) -> None:
-        """Update the map of nodes after a failed connection; here there is no map."""
+        """Update the slot map after a failed connection; a single Redis has none."""
 
 
 class SlotConnector(Connector):
-    """Factory of connections to whichever node serves a slot when they connect."""
+    """Factory of connections to the node that serves a slot at the time they open."""
 
     def __init__(
         self, connections: "Connections", address: RedisAddress, nodes: SlotNodes, slot: int
@@ -81,10 +81,10 @@ class SlotConnector(Connector):
 
 
 class Connections:
-    """Factory of clients and connections for a URL, which share one map of the cluster.
+    """Factory of clients and connections for a URL, which share one slot map.
 
     `replicas`: how many must confirm a write before it counts. None: one in a cluster with
-    replicas, as long as a shard has had one recently (replicas.py).
+    replicas, unless a shard has been without for some time (replicas.py).
     """
 
     def __init__(self, url: str, replicas: int | None = None) -> None:
@@ -95,13 +95,13 @@ class Connections:
 
     @property
     def demand(self) -> ReplicaDemand:
-        """The required replicas, as far as the cluster is known."""
+        """The required replicas, by what is known of the cluster so far."""
         if self._replicas is not None:
             return ReplicaDemand(self._replicas)
         return ReplicaDemand(int(self._nodes is not None and self._nodes.has_replicas), GRACE_S)
 
     def connector(self, key: str) -> Connector:
-        """Return a factory of connections to a key's node."""
+        """Return a factory of connections to the node that serves a key."""
         if self._nodes is not None:
             return SlotConnector(self, self._address, self._nodes, slot_of(key))
         url = self._address.url
@@ -122,7 +122,7 @@ class Connections:
     async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
         """Wait until replicas have all earlier writes to a shard. Raises RedisError.
 
-        While a shard continues without replicas, this looks for one from time to time.
+        For a shard that continues without replicas, only look for one now and then.
         """
         now = asyncio.get_running_loop().time
         replication = self._replications.setdefault(keys.number, Replication())
@@ -136,7 +136,7 @@ class Connections:
 
 
 def connector(url: str, key: str = "", replicas: int | None = None) -> Connector:
-    """Return a factory of connections, not yet connected, to a key's node."""
+    """Return a factory of connections to the node that serves a key."""
     return Connections(url, replicas).connector(key)
 
 
@@ -156,7 +156,7 @@ class _SecureSlotConnection(_SlotConnection, SSLConnection):
 
 
 def _options(address: RedisAddress, node: Node) -> dict[str, Any]:
-    """Return the arguments of a connection to a node."""
+    """Return the arguments for a connection to a node."""
     return {**parse_url(address.node_url(node)), "socket_connect_timeout": CONNECT_TIMEOUT_S}
 
 
@@ -166,22 +166,21 @@ def _once() -> dict[str, Any]:
 
 
 def client_of(address: RedisAddress, node: Node) -> Redis:
-    """Return a client for a node of a cluster, or for one known to sentinels."""
+    """Return a client for one node: of a cluster, or a primary known to sentinels."""
     return Redis.from_url(address.node_url(node), **_TIMEOUTS, **_once())
 
 
 def _nodes(address: RedisAddress) -> SlotNodes | None:
-    """Return the map of slots to nodes; None for a single Redis."""
+    """Return a new slot map; None for a single Redis."""
     if address.arrangement is Arrangement.ONE:
         return None
-
     if address.arrangement is Arrangement.SENTINEL:
         return SentinelNodes(address.nodes, address.service, partial(connection_to, address))
     return ClusterNodes(address.nodes, partial(connection_to, address))
 
 
 def connection_to(address: RedisAddress, node: Node) -> AbstractConnection:
-    """Return a connection, not yet connected, to a sentinel or cluster node of a URL."""
+    """Return a connection to a sentinel or cluster node, not yet open."""
     options = _options(address, node)
     if address.arrangement is Arrangement.SENTINEL:
         for name in ("username", "password", "db"):

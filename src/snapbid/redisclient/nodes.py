@@ -1,13 +1,13 @@
 """Find the node that serves a key, through the slot map of a cluster, or through sentinels.
 
 The map comes from whichever node answers first. It is used until a node contradicts it (MOVED,
-which also names the node that serves the slot now, CLUSTERDOWN, READONLY) or does not answer; the
-next lookup queries the last known nodes and those of the URL again. An outdated view is corrected
-in the same way, since the nodes in it contradict it.
+which also names the node that now serves the slot, CLUSTERDOWN, READONLY) or does not answer; the
+next lookup then queries the last known nodes and those of the URL again. If the first answer is
+outdated, the nodes it names contradict it, and it is replaced in the same way.
 
-Redirections of single commands (ASK) are not followed. They concern slots that are moving, whose
-keys are split over two nodes, so that no script could see all of them. Such a slot is unavailable
-until it has moved; Redis ensures that, since each script names a key that never exists
+Redirections of single commands (ASK) are not followed. They concern slots that are moving: the keys
+of such a slot are split over two nodes, and no script could see all of them. The slot is
+unavailable until it has moved, because each script names a key that never exists
 (`ShardKeys.script_keys`).
 """
 
@@ -35,7 +35,7 @@ from snapbid.base.addresses import Node
 
 SLOTS: Final = 16_384
 ASKED_AT_ONCE: Final = 3
-ANSWER_S: Final = 0.5  # for a node to describe the cluster
+ANSWER_S: Final = 0.5  # timeout of a node's answer
 
 _MOVED: Final = re.compile(r"(?:MOVED )?([0-9]{1,5}) (.*):([0-9]{1,5})")
 _ELSEWHERE: Final = ("MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN",
@@ -44,7 +44,7 @@ _REDIRECTIONS: Final = (MovedError, AskError, TryAgainError, ClusterDownError, R
 
 
 class SlotRange(NamedTuple):
-    """The slots from `first` to `last`, and the node that serves them."""
+    """Slots `first` to `last`, and the node that serves them."""
 
     first: int
     last: int
@@ -52,7 +52,7 @@ class SlotRange(NamedTuple):
 
 
 class MemberNode(NamedTuple):
-    """One line of CLUSTER NODES; `primary`: the id of a replica's primary, otherwise empty."""
+    """One line of CLUSTER NODES; `primary`: for a replica, the id of its primary, else empty."""
 
     id: str
     address: str
@@ -71,14 +71,14 @@ class SlotNotServedError(ConnectionError):
 
 
 def is_elsewhere(error: Exception) -> bool:
-    """Whether an error means that the node does not, or no longer, serve the command's key."""
+    """Whether an error means that the node does not, or not currently, serve the command's key."""
     if isinstance(error, ResponseError):
         return isinstance(error, _REDIRECTIONS) or str(error).startswith(_ELSEWHERE)
     return False
 
 
 def is_moved(error: Exception) -> bool:
-    """Whether an error names a different node for the slot."""
+    """Whether an error says that another node serves the slot."""
     return isinstance(error, MovedError) or str(error).startswith("MOVED ")
 
 
@@ -95,9 +95,9 @@ class SlotNodes(Protocol):
 
 
 class SentinelNodes:
-    """The primary that sentinels report for a name; it serves all slots."""
+    """The primary that sentinels report under a name; it serves all slots."""
 
-    has_replicas = False  # by default, no replica must have a write
+    has_replicas = False  # no replica has to confirm a write by default
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class SentinelNodes:
         return self._primary
 
     async def primaries(self) -> list[Node]:
-        """Return the primary as the only node."""
+        """Return the primary, in a list of one."""
         return [await self.primary_of(0)]
 
     def doubt(self, error: Exception) -> None:
@@ -134,13 +134,15 @@ class SentinelNodes:
         )
         if reply is None:
             host, port = sentinel
-            raise ConnectionError(f"the sentinel {host}:{port} knows no {self._service!r}")
+            raise ConnectionError(
+                f"the sentinel {host}:{port} knows no primary named {self._service!r}"
+            )
         host, port = reply
         return host.decode(), int(port)
 
 
 class ClusterNodes:
-    """The slot map of a cluster; `connect` returns a connection, not yet connected, to a node."""
+    """The slot map of a cluster; `connect` creates a connection to a node, not yet open."""
 
     def __init__(
         self, seeds: Sequence[Node], connect: Callable[[Node], AbstractConnection]
@@ -154,7 +156,7 @@ class ClusterNodes:
         self.has_replicas = False  # stays true: replicas may just be unavailable
 
     async def primary_of(self, slot: int) -> Node:
-        """Return the node that serves a slot. Raises ConnectionError if there is none."""
+        """Return the node that serves a slot. Raises ConnectionError if none does."""
         if self._is_doubtful:
             await self._ask()
         node = self._slots[slot]
@@ -210,7 +212,7 @@ class ClusterNodes:
 
 
 async def ask(connection: AbstractConnection, *commands: str) -> list[Any]:
-    """Connect, send commands and return the replies. Raises RedisError and OSError."""
+    """Connect, send commands and return the replies. Raises RedisError or OSError."""
     replies = []
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -224,7 +226,7 @@ async def ask(connection: AbstractConnection, *commands: str) -> list[Any]:
 
 
 async def _first(questions: Iterable[Any], errors: list[Exception]) -> Any:
-    """Return the first answer, or None if there is none; collect the errors."""
+    """Return the first answer, None if all fail; append their errors to `errors`."""
     asked = [asyncio.ensure_future(question) for question in questions]
     try:
         for answered in asyncio.as_completed(asked):
@@ -240,7 +242,7 @@ async def _first(questions: Iterable[Any], errors: list[Exception]) -> Any:
 
 
 def parse_slots(reply: Sequence[Any], asked: Node) -> tuple[list[SlotRange], list[Node]]:
-    """Parse a reply to CLUSTER SLOTS into ranges and nodes; `asked`: the node that sent it."""
+    """Parse a reply to CLUSTER SLOTS, sent by the node `asked`, into ranges and nodes."""
     ranges, members = [], []
     for first, last, *nodes in reply:
         own = [_node(fields, asked) for fields in nodes]
@@ -273,10 +275,7 @@ def parse_members(text: str) -> list[MemberNode]:
 
 
 def has_replicas(members: Iterable[MemberNode]) -> bool:
-    """Return whether there are replicas.
-
-    A failed primary without slots counts, since it becomes one.
-    """
+    """Whether there are replicas, counting a failed primary without slots, which becomes one."""
     return any(node.primary or (node.is_failing and not node.slots) for node in members)
 
 

@@ -1,4 +1,4 @@
-"""Script calls that share round trips to Redis, at the low cost per call of a bid.
+"""Script calls that share round trips to Redis, and so cost as little as a bid's.
 
 A command through redis-py takes a pooled connection, wakes several tasks and starts timers: some
 100 µs of a worker, more than all other work on an event or a cached report.
@@ -22,25 +22,25 @@ from snapbid.redisclient.trips import Requests, RoundTrips
 
 STALL_S: Final = 1.0  # without a reply, the connection is closed
 TICK_S: Final = BEAT_S / 13  # between checks of deadlines, while a call is under way: 20 ms
-MOST: Final = 256  # calls in a round trip: bounds how long Redis is busy
+MOST: Final = 256  # calls in a round trip, so as not to block Redis for long
 
 _UNKNOWN_SCRIPT: Final = "NOSCRIPT"
 
 Call: TypeAlias = Callable[[Sequence[str], Sequence[Any]], Awaitable[Any]]
-"""A script call with keys and arguments. Raises RedisError, or OSError if it times out."""
+"""Calls a script with keys and arguments. Raises RedisError, or OSError if it times out."""
 
 
 def connect(url: str) -> Redis:
-    """Return a client for use off the bid path; in a cluster, round trips are not shared."""
+    """Return a client for use off the bid path; for a single Redis, one that shares round trips."""
     if addresses.parse(url).arrangement is Arrangement.ONE:
         return PipelinedRedis(url)
     return connection.connect(url)
 
 
 def script(redis: Redis, text: str, within_s: float) -> Call:
-    """Return a function that calls a script, and times out after `within_s`.
+    """Return a function that calls a script and times out after `within_s`.
 
-    With a plain client of redis-py, each call takes a timer and a task, some 20 µs of a worker.
+    With any other client than PipelinedRedis, each call costs a timer and a task, some 20 µs.
     """
     if isinstance(redis, PipelinedRedis):
         return redis.bounded_script(text, within_s)
@@ -54,10 +54,10 @@ def script(redis: Redis, text: str, within_s: float) -> Call:
 
 
 class PipelinedRedis(Redis):
-    """A client whose calls of `script` share round trips: calls made during one share the next.
+    """A client whose script calls share round trips: calls made during one share the next.
 
-    All else, and such calls before the connection is up, go through redis-py. A call whose reply
-    was lost is not repeated: it raises ConnectionError.
+    Other commands, and script calls before the connection is up, go through redis-py. A call whose
+    reply was lost is not repeated: it raises ConnectionError.
     """
 
     def __init__(self, url: str) -> None:

@@ -1,15 +1,15 @@
 """Have replicas confirm writes within the same round trip (contract 10).
 
-The commands are followed by a dummy write and WAIT, which waits until enough replicas have what the
-connection has written; the dummy write extends that to all earlier writes of other clients. If too
-few replicas confirm in time, the commands count as unanswered: they may have been applied, and may
-or may not survive.
+The commands are followed by a dummy write and WAIT, which waits until enough replicas have the
+connection's writes; the dummy write extends that to all earlier writes of other clients. If too few
+replicas confirm in time, the commands count as unanswered: they may have been applied, and may or
+may not survive.
 
-With SNAPBID_REDIS_REPLICAS=auto a shard that has had no replica for GRACE_S continues without one:
-its writes count at once, and a key of the shard records that for processes that have just started.
-Every second it checks whether a replica has what was written a second ago; from then on writes wait
+With SNAPBID_REDIS_REPLICAS=auto, a shard that has had no replica for GRACE_S continues without one:
+its writes count at once, and a key of the shard records that for processes that start later. Every
+second we check whether a replica has what had been written a second ago; once one has, writes wait
 for replicas again. A replica that was cut off for longer must never be promoted automatically, or
-these writes would be lost; `arrangement.py` checks the nodes' settings for that.
+these writes would be lost; `arrangement.py` checks that the nodes' settings prevent it.
 """
 
 import logging
@@ -22,10 +22,10 @@ from redis.exceptions import RedisError, ResponseError
 from snapbid.base.redis_keys import ShardKeys
 
 WAIT_MS: Final = 400
-GRACE_S: Final = 15.0  # above the time in which a cluster notices that a node fails
-LOOK_S: Final = 1.0  # between looks for a replica
-LOOK_MS: Final = 50  # for one to confirm, where a look waits for it
-UNREPLICATED_MS: Final = 3_000  # for which the key of an unreplicated shard holds
+GRACE_S: Final = 15.0  # longer than a cluster takes to notice that a node has failed
+LOOK_S: Final = 1.0  # between checks for a replica
+LOOK_MS: Final = 50  # timeout of WAIT in such a check
+UNREPLICATED_MS: Final = 3_000  # lifetime of the key that marks a shard unreplicated
 
 Command = tuple[Any, ...]
 
@@ -37,19 +37,19 @@ class TooFewReplicasError(RedisError):
 
     def __init__(self, reached: int, needed: int) -> None:
         super().__init__(
-            f"only {reached} of {needed} replicas (SNAPBID_REDIS_REPLICAS) have the write"
+            f"only {reached} of {needed} replicas (SNAPBID_REDIS_REPLICAS) confirmed the write"
         )
 
 
 class ReplicaDemand(NamedTuple):
-    """How many replicas must have a write, as long as there was one within the last `grace_s`."""
+    """Number of replicas that must confirm a write; waived after `grace_s` without any."""
 
     replicas: int
     grace_s: float = inf
 
 
 class Replication:
-    """Decides whether the writes of a connection, or client, to a shard wait for replicas.
+    """Decides whether a connection's, or client's, writes to a shard wait for replicas.
 
     Times are event loop times.
     """
@@ -65,9 +65,9 @@ class Replication:
         self._asked: tuple[Command, ...] = ()  # with the batch under way
 
     def first(self, keys: ShardKeys, demand: ReplicaDemand, now: float) -> tuple[Command, ...]:
-        """Return the commands that decide, on a new connection, whether writes wait for replicas.
+        """Return the commands with which a new connection finds out whether writes must wait.
 
-        `decide` takes the replies.
+        Pass the replies to `decide`.
         """
         self._keys, self._demand = keys, demand
         self._looked_at, self._offset = now, inf
@@ -82,7 +82,7 @@ class Replication:
         return (mark, ("EXISTS", keys.unreplicated), ("WAIT", demand.replicas, wait_ms))
 
     def decide(self, replies: Sequence[Any], now: float) -> None:
-        """Take the replies to `first`. Raises RedisError if too few replicas confirm."""
+        """Evaluate the replies to `first`. Raises RedisError if too few replicas confirm."""
         if not replies:
             return
         _check(replies)
@@ -95,7 +95,7 @@ class Replication:
             raise TooFewReplicasError(reached, self._demand.replicas)
 
     def _may_go_on(self, now: float, is_known: bool) -> bool:
-        """Whether there was no replica for long enough, by our own knowledge if we have any."""
+        """Whether the shard has had no replica for `grace_s`, by our record or else the shard's."""
         grace_s, since = self._demand.grace_s, self._confirmed_at
         if since is None and is_known and grace_s < inf:
             return True
@@ -103,7 +103,7 @@ class Replication:
         return now - (self._begun_at if since is None else since) >= grace_s
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to look for a replica."""
+        """Whether to look for a replica now."""
         return self.is_unreplicated and now - self._looked_at >= LOOK_S
 
     def ask(self, now: float) -> tuple[Command, ...]:
@@ -119,7 +119,7 @@ class Replication:
         return self._asked
 
     def take(self, replies: list[Any], now: float) -> list[Any]:
-        """Return only the replies to the batch. Raises RedisError if too few replicas confirm."""
+        """Strip the replies to `ask`. Raises RedisError if too few replicas confirm."""
         if not self._asked:
             return replies
         index = len(replies) - len(self._asked)
@@ -134,7 +134,7 @@ class Replication:
         return replies[:index]
 
     def _look(self, role: Sequence[Any], now: float) -> None:
-        """Require replicas again once one has what the primary had at the last look."""
+        """Require replicas again once they have what the primary had at the last look."""
         _, offset, replicas = role
         if sum(int(acked) >= self._offset for *_, acked in replicas) >= self._demand.replicas:
             self._confirm(now)
@@ -145,7 +145,7 @@ class Replication:
         if self.is_unreplicated:
             self.is_unreplicated = False
             logger.info(
-                "shard %(shard)d has a replica again: writes wait for it",
+                "shard %(shard)d has a replica again: writes wait for it from now on",
                 {"shard": self._keys.number},
             )
 
@@ -153,7 +153,7 @@ class Replication:
         if not self.is_unreplicated:
             self.is_unreplicated, self._looked_at = True, -inf
             logger.warning(
-                "shard %(shard)d continues without a replica after none for %(grace_s).0f s:"
+                "shard %(shard)d has had no replica for %(grace_s).0f s and continues without:"
                 " if its primary fails, writes acknowledged now are lost; add a replica",
                 {"shard": self._keys.number, "grace_s": self._demand.grace_s},
             )

@@ -1,6 +1,6 @@
-"""Risks of losing the ledger that follow from a Redis server's configuration.
+"""Risks of losing the ledger through the configuration of a Redis server.
 
-Most are read from `INFO`, so that they are found even if a provider disables `CONFIG`; then only
+Most are read from `INFO`, which still works if a provider disables `CONFIG`; then only
 `appendfsync` is unknown.
 """
 
@@ -16,12 +16,12 @@ from snapbid.base.risks import Risk, Severity
 
 OLDEST: Final = (6, 2)
 SYNCED_BY_UP: Final = "snapbid-up"
-"""The `syslog-ident` of a Redis whose append-only file `snapbid up` itself syncs every second."""
+"""The `syslog-ident` of a Redis whose append-only file `snapbid up` syncs every second itself."""
 _CONFIG: Final = ("appendfsync", "syslog-ident", "save", "stop-writes-on-bgsave-error")
 DISK_IS_FULL: Final = 1
 """The `maxmemory` of such a Redis while its disk is full."""
-NEARLY: Final = 0.9  # of its memory
-FULL: Final = 0.95  # the same; heartbeat.lua has it, too
+NEARLY: Final = 0.9  # of maxmemory
+FULL: Final = 0.95  # of maxmemory; heartbeat.lua has it, too
 MIB: Final = 2**20
 
 
@@ -38,7 +38,7 @@ async def fetch_risks(redis: Redis, server: str, url: str) -> list[Risk]:
 def judge(
     info: Mapping[str, Any], config: Mapping[Any, Any], server: str, command: str
 ) -> list[Risk]:
-    """Derive risks from `INFO` and `CONFIG GET`; `command`: the redis-cli call for the server."""
+    """Derive risks from `INFO` and `CONFIG GET`; `command`: the redis-cli command to reach it."""
     risks: list[Risk] = []
 
     def set_to(option: str, value: str) -> str:
@@ -49,7 +49,7 @@ def judge(
 
     version = str(info.get("redis_version", ""))
     if _release(version) < OLDEST:
-        add("version", "unsupported", f"is {version}", "6.2 is the oldest that works")
+        add("version", "unsupported", f"is {version}", "upgrade to 6.2 or newer")
     if not info.get("aof_enabled"):
         add(
             "appendonly",
@@ -70,7 +70,7 @@ def judge(
         add(
             "replica",
             "volatile" if writable else "readonly",
-            "is a replica: " + ("its primary overwrites what it is given" if writable
+            "is a replica: " + ("its primary overwrites what is written to it" if writable
                                 else "it refuses writes, so no bids are made"),
             "name the primary in SNAPBID_REDIS_URL",
         )  # fmt: skip
@@ -78,23 +78,23 @@ def judge(
         add(
             "appendfsync",
             "weak",
-            "runs with appendfsync no: a crash of its machine loses the last half minute",
+            "runs with appendfsync no: if its machine crashes, the last half minute is lost",
             set_to("appendfsync", "everysec"),
         )
     if info.get("aof_enabled") and info.get("aof_last_write_status", "ok") != "ok":
         add(
             "aof_write",
             "readonly",
-            "cannot write its append-only file, and refuses writes: no bids are made",
-            "free space on its disk (df -h), and look at its log",
+            "cannot write its append-only file and refuses writes: no bids are made",
+            "free space on its disk (df -h), and check its log",
         )
     stops = config.get("save") != "" and config.get("stop-writes-on-bgsave-error") != "no"
     if info.get("rdb_last_bgsave_status", "ok") != "ok" and stops:
         add(
             "rdb_write",
             "readonly",
-            "could not write its last snapshot, and refuses writes: no bids are made",
-            f"free space on its disk (df -h), look at its log, and run `{command} bgsave`",
+            "could not write its last snapshot and refuses writes: no bids are made",
+            f"free space on its disk (df -h), check its log, and run `{command} bgsave`",
         )
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     is_ups = config.get("syslog-ident") == SYNCED_BY_UP
@@ -102,7 +102,7 @@ def judge(
         add(
             "memory",
             "readonly",
-            "refuses writes, since its disk is full: no bids are made",
+            "refuses writes because its disk is full: no bids are made",
             "free space on the disk of SNAPBID_HOME (df -h)",
         )
     elif most and used >= most * NEARLY:
@@ -113,7 +113,7 @@ def judge(
             severity = "readonly"
             text += ": no bids are made, so that notices still count"
         remedy = "see what has grown (server events wait there for the warehouse), and "
-        more = "give the machine more memory, of which it has half"
+        more = "add memory to the machine, half of which it may use"
         add("memory", severity, text, remedy + (more if is_ups else set_to("maxmemory", "SIZE")))
     return risks
 

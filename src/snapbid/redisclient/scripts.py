@@ -1,11 +1,11 @@
 """Lua scripts: assemble each from its file and its includes, and make it cheap to run.
 
-A file names what it needs in lines `-- include NAME` at its very top, where NAME is a file in the
-same folder; each is joined once, before those that include it. Constants, such as the number of
-shards, come first. That is all a script needs to work: `assemble` only joins.
+Lines `-- include NAME` at the very top of a file include NAME.lua from the same folder. `assemble`
+joins each included file once, before those that include it, and puts constants first, such as the
+number of shards. The result works as it is.
 
 Redis runs the whole text of a script on every call and creates its functions anew. So `compact`
-removes what a script never reaches. It changes what a call costs, never what it does.
+removes what a script never reaches. It changes the cost of a call, never its effect.
 """
 
 import re
@@ -35,7 +35,7 @@ _WORD: Final = re.compile(r"\w+")
 
 @cache
 def parts(package: str, name: str) -> Mapping[str, str]:
-    """Return the texts of a script's files by name, in the order in which they are joined."""
+    """Return the texts of a script's files by name, in the order of joining."""
     text = (resources.files(package) / f"{name}.lua").read_text(encoding="utf-8")
     joined: dict[str, str] = {}
     for included in includes(text):
@@ -45,14 +45,14 @@ def parts(package: str, name: str) -> Mapping[str, str]:
 
 
 def includes(text: str) -> list[str]:
-    """List a file's includes."""
+    """List the names that a file includes."""
     head = _INCLUDES.match(text)
     assert head is not None
     return head[0].replace("-- include ", "").split()
 
 
 def assemble(package: str, name: str, constants: Constants) -> str:
-    """Join the constants, the includes of NAME.lua, and NAME.lua."""
+    """Join the constants, the includes of NAME.lua and NAME.lua itself."""
     head = "".join(f"local {it} = {str(value).lower()}\n" for it, value in constants.items())
     return head + "".join(parts(package, name).values())
 
@@ -68,11 +68,11 @@ def load(
 
 
 def compact(text: str, seldom_called: Set[str] = frozenset()) -> str:
-    """Inline constants, decide branches by them, drop unused code, and nest functions.
+    """Inline constants, resolve branches on them, drop unused code, and nest functions.
 
-    Lua has no constants, only variables, and each function captures those it uses on every call. A
-    function used only by those in `seldom_called` moves into them, so that it is created only when
-    they run.
+    Lua has no constants, only variables, and on every call each function captures those it uses. A
+    function used only by functions in `seldom_called` moves into them, to be created only when they
+    run.
     """
     text = _COMMENT.sub("", text)
     values: dict[str, str] = {}
@@ -83,7 +83,7 @@ def compact(text: str, seldom_called: Set[str] = frozenset()) -> str:
 
 
 def _decide(text: str) -> str:
-    """Replace each branch on constants with what would run."""
+    """Replace each branch on constants with the code that would run."""
     at = 0
     while branch := _BRANCH.search(text, at):
         margin, condition, then, otherwise = branch.groups("")
@@ -97,7 +97,7 @@ def _decide(text: str) -> str:
 
 
 def _constant(condition: str) -> bool | None:
-    """Evaluate `false and x`, `3 > 1` and the like; None if that takes a call."""
+    """Evaluate `false and x`, `3 > 1` and the like; None if it depends on more than constants."""
     terms = {_term(term) for term in condition.split(" and ")}
     if " or " in condition or terms == {None}:
         return None
@@ -112,8 +112,8 @@ def _term(text: str) -> bool | None:
 
 
 def _nest(text: str, seldom_called: Set[str]) -> str:
-    """Drop functions and variables that nothing uses, and move functions into their users."""
-    pieces = _DEFINITION.split(text)  # each second one is a definition
+    """Drop unused functions and variables, and move functions into their users."""
+    pieces = _DEFINITION.split(text)  # every second one is a definition
     words = [set(_WORD.findall(piece)) for piece in pieces]
     names = [_defined(piece) if index % 2 else set() for index, piece in enumerate(pieces)]
     for index in range(len(pieces) - 2, 0, -2):

@@ -1,13 +1,13 @@
 """The engine of round trips to Redis: one at a time, each with all waiting requests.
 
-An idle connection sends at once. A busy one forms larger batches by itself, since requests that
-arrive during a round trip wait for the next; none waits for a timer. If many requests are ready at
-once, the first of them are sent early, so that Redis works while this process does.
+An idle connection sends at once. On a busy one, requests that arrive during a round trip wait for
+the next, so batches grow with the load; none waits for a timer. If many requests are ready at once,
+the first are sent early, and Redis works on them while this process prepares the rest.
 
 `RoundTrips` keeps the connection, decides when to send, closes a connection that has stalled, and
 has replicas confirm writes. Its user (`TripUser`) keeps the requests: it encodes the next batch,
 handles the replies, times requests out and fails them when the connection is lost. Nothing is ever
-sent again. A ticker enforces the time limits: often during a round trip, otherwise once a beat.
+sent twice. A ticker enforces the time limits: often during a round trip, otherwise once a beat.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ from snapbid.redisclient.connection import Connector
 from snapbid.redisclient.nodes import is_moved
 from snapbid.redisclient.replicas import Command, Replication
 
-ITERATIONS: Final = 16  # iterations of the loop for which a batch may grow
-ENOUGH: Final = 32  # requests with which a batch is sent at once
+ITERATIONS: Final = 16  # of the event loop, for which a batch may grow
+ENOUGH: Final = 32  # requests at which a batch is sent at once
 TICK_S: Final = BEAT_S / 52  # between ticks while a round trip is under way: 5 ms
 REST_S: Final = BEAT_S  # between ticks while none is
 RETRY_S: Final = (0.05, 0.1, 0.2, 0.4)
@@ -65,13 +65,13 @@ class Requests(Generic[R]):
         return chain(self.sent, self.waiting)
 
     def take(self, most: int) -> list[R]:
-        """Take up to `most` waiting requests for sending, and drop those that are already done."""
+        """Take up to `most` waiting requests to send, and drop those already done."""
         self.sent = unanswered(self.waiting[:most])
         self.waiting = self.waiting[most:]
         return self.sent
 
     def resolve(self, results: Iterable[Any]) -> None:
-        """Resolve the sent requests with a result for each."""
+        """Give each sent request its result."""
         for request, result in zip(self.sent, results, strict=True):
             if not request.done.done():
                 request.done.set_result(result)
@@ -89,19 +89,19 @@ class TripUser(Protocol):
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a round trip."""
+        """Number of requests waiting for a round trip."""
 
     async def prepare(self, connection: AbstractConnection) -> None:
-        """Set up a new connection. Any exception ends the connection."""
+        """Set up a new connection. An exception ends it."""
 
     def next_batch(self, now: float) -> Sequence[Command]:
-        """Return the commands of the next round trip; none begins if there are none."""
+        """Return the commands of the next round trip, which is skipped if there are none."""
 
     def receive(self, replies: list[Any], asked_at: float, now: float) -> None:
-        """Handle the replies to the last batch. Any exception ends the connection."""
+        """Handle the replies to the last batch. An exception ends the connection."""
 
     def expire(self, now: float, waited_s: float) -> None:
-        """Time out requests during a round trip that has lasted `waited_s`."""
+        """Time out requests; the round trip under way has lasted `waited_s`."""
 
     def is_due(self, now: float) -> bool:
         """Whether a round trip is due even though no request is waiting."""
@@ -111,12 +111,12 @@ class TripUser(Protocol):
 
 
 class RoundTrips:
-    """The round trips of one connection, which reconnects whenever it ends, until closed.
+    """Round trips over one connection, which is replaced whenever it ends, until `close`.
 
-    If a node redirects to another, it connects there at once. `describe` begins the warning that is
-    logged once per outage; an idle connection that ends and is replaced is not an outage. `stall_s`
-    bounds connecting with `prepare`, and each round trip; `tick_s`, a fraction of a beat, is the
-    time between ticks during one.
+    A redirection to another node is followed at once. `describe` begins the warning that is logged
+    once per outage; replacing an idle connection is no outage. `stall_s` bounds connecting with
+    `prepare`, and each round trip; `tick_s`, a fraction of a beat, is the time between ticks during
+    a round trip.
     """
 
     def __init__(
@@ -135,13 +135,13 @@ class RoundTrips:
         self._task: asyncio.Task[None] | None = None
         self._wire: Wire | None = None
         self._sent_at: float | None = None
-        self._waited_from = 0.0  # `_sent_at`, plus the time for which this process was busy
+        self._waited_from = 0.0  # `_sent_at`, plus the time that this process was busy
         self._gathering = False
         self._tick_s = tick_s
         self._timer: asyncio.TimerHandle | None = None  # of the next tick
         self._tick_at = 0.0
         self._is_resting = False  # until the next beat
-        self._has_batch = False  # or the round trip under way only looks for replicas
+        self._has_batch = False  # else the round trip only looks for replicas
         self.replication = Replication()
 
     @property
@@ -158,7 +158,7 @@ class RoundTrips:
         self._schedule_tick()
 
     async def flush(self) -> None:
-        """Wait until all requests are answered, or the connection is lost."""
+        """Wait until all requests are answered or the connection is lost."""
         while self.connected and (self.is_busy or self._user.waiting):
             await asyncio.sleep(0.001)
 
@@ -170,7 +170,7 @@ class RoundTrips:
             self._timer.cancel()
 
     def end(self, error: Exception) -> None:
-        """End the connection with an error, and take no requests until the next one."""
+        """End the connection with an error; no requests are taken until it is replaced."""
         self.connected = False
         if self._wire is not None:
             self._wire.end(error)
@@ -188,8 +188,7 @@ class RoundTrips:
             self._loop.call_soon(self._gather, 0, ITERATIONS)
 
     def _gather(self, before: int, iterations: int) -> None:
-        """Let requests that are ready join the batch, waiting while each loop iteration brings
-        more.
+        """Let ready requests join the batch, for as long as each loop iteration brings more.
 
         An idle process sends after one iteration. A busy one, where a round trip costs more than a
         request, shares it among more requests.
@@ -246,8 +245,8 @@ class RoundTrips:
     def tick(self, now: float, busy_s: float = 0.0) -> None:
         """Time out overdue requests; `now` is loop time.
 
-        `busy_s`: how long, since the last tick, this process could not have read a reply; that time
-        does not count against Redis.
+        `busy_s`: the time since the last tick in which this process was too busy to read a reply;
+        it does not count against Redis.
         """
         if self._sent_at is not None:
             self._waited_from = min(self._waited_from + busy_s, now)
@@ -300,9 +299,9 @@ class RoundTrips:
                 await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
 
     async def confirm(self, connection: AbstractConnection, keys: ShardKeys) -> None:
-        """Wait until replicas have all writes to a shard; each batch waits for them from then on.
+        """Wait until replicas have all writes to a shard; from then on, each batch waits for them.
 
-        For `prepare`. Raises RedisError.
+        To be called by `prepare`. Raises RedisError.
         """
         replies: list[Any] = []
         for command in self.replication.first(keys, self._connect.demand, self._loop.time()):
@@ -312,7 +311,7 @@ class RoundTrips:
 
 
 def expect(reply: Any) -> Any:
-    """Return a reply, or raise it if it is an error."""
+    """Return a reply; raise it if it is an error."""
     if isinstance(reply, ResponseError):
         raise reply
     return reply
@@ -324,18 +323,18 @@ _PARTIAL: Final = object()
 
 
 class ClosedIdleError(ConnectionError):
-    """Redis has closed an idle connection (its setting `timeout`)."""
+    """Redis closed an idle connection (its setting `timeout`)."""
 
     def __init__(self) -> None:
         super().__init__("Redis has closed the connection")
 
 
 class Wire(asyncio.Protocol):
-    """Takes over an idle connection of redis-py, which still closes it.
+    """Takes over an idle connection of redis-py, which remains responsible for closing it.
 
-    `answered` is called with the replies to all commands of a `send`; a reply may be a
-    ResponseError. The next `send` may follow from then on. Any exception in `answered` ends the
-    connection; `ended` raises the reason for the end.
+    Once all commands of a `send` are answered, `answered` is called with the replies, which may be
+    ResponseErrors; only then may the next `send` follow. An exception in `answered` ends the
+    connection; `ended` raises the reason.
     """
 
     def __init__(
@@ -351,9 +350,9 @@ class Wire(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def send(self, *commands: tuple[Any, ...]) -> None:
-        """Send commands, once all replies to earlier ones have arrived.
+        """Send commands; all earlier ones must have been answered.
 
-        If the connection is closing, `ended` is set, and its waiters resume in a later iteration.
+        If the connection is closing, set `ended` instead; its waiters resume in a later iteration.
         """
         if self._transport.is_closing():
             self.end(ClosedIdleError())

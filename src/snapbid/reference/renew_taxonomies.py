@@ -1,4 +1,4 @@
-"""Generator of data/taxonomies.json from a checkout of the IAB's repository (data/ATTRIBUTION.md).
+"""Generate data/taxonomies.json from a checkout of the IAB's repository (data/ATTRIBUTION.md).
 
 python -m snapbid.reference.renew_taxonomies CHECKOUT VERSION
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 _CONTENT, _PRODUCTS, _AUDIENCE = "Content", "Ad Product", "Audience"
-# Family (reference/taxonomies.py) -> its tables, the newest version first: kind and version, lines
-# above the table, and the column of the id, before those of the parent and the name.
+# Family (see taxonomies.py) -> its tables, newest version first: kind, version, lines above the
+# table, and the column of the id, which those of the parent and the name follow.
 _TABLES: Final = {
     "2": [(_CONTENT, version, 2, 0) for version in ("2.2", "2.1", "2.0")],
     "3": [(_PRODUCTS, version, 1, 0) for version in ("1.1", "1.0")],
@@ -37,10 +37,10 @@ def _rows(path: Path, skipped: int) -> Iterator[list[str]]:
 def _mapping(
     path: Path, skipped: int, columns: tuple[int, int, int], of: Table, to: Table
 ) -> dict[str, str]:
-    """Read one mapping: the columns of the id, of its name (-1: none) and of the other's id.
+    """Read one mapping; `columns`: those of the id, of its name (-1: none) and of the target's id.
 
-    If a row's name and id differ, the name counts if it is unique in the taxonomy; otherwise the
-    row is left out, so that the category cannot be mapped.
+    If a row's name and id disagree, a name that is unique in the taxonomy counts; otherwise the row
+    is skipped, and the category has no mapping.
     """
     ids: dict[str, list[str]] = {}
     for id, (_, name) in of.items():

@@ -6,8 +6,9 @@ its family.
 
 A campaign's categories are compared with a request's list in the request's taxonomy, if the IAB
 publishes a mapping into it. If the only mapping goes the other way, the categories in the request's
-list are mapped into the campaign's taxonomy, with all their descendants. That is inverted here,
-once per campaign: each of its categories is replaced with the request's categories that mean it.
+list, with all their descendants, count as those they map to in the campaign's taxonomy. To look
+these up, that mapping is inverted once per campaign: each of its categories is replaced with the
+request's categories that mean it.
 """
 
 import json
@@ -34,24 +35,24 @@ NAMES: Final = {
 """Names of the families, by number."""
 
 VENDORS: Final = 500
-"""Numbers from here on belong to vendors; equal numbers mean the same taxonomy."""
+"""Numbers from here on are vendors' own taxonomies, the same for all who use the number."""
 
 OF_VENDORS: Final = 14
 UNKNOWN: Final = 15
-"""Families of campaigns that requests never use: for a vendor's taxonomy, and for a category
-missing from its taxonomy. Any list of categories refuses the latter."""
+"""Families of campaigns only: categories of a vendor's taxonomy, and those missing from their own
+taxonomy, which any list of categories refuses."""
 
 KNOWN: Final = 1
-"""A flag of a listed category. The flag `1 << family` means that it, or a category below it, has no
-counterpart in that family, although there are mappings into it."""
+"""A flag of every known category. A flag `1 << family` means that the category, or one below it,
+has no counterpart in that family, although there are mappings into it."""
 
 MAX_FIRST: Final = 32
 MAX_SECOND: Final = 64
-"""Upper bounds of the numbers in categories of the Content Taxonomy 1.0, such as IAB17-44."""
+"""Bounds on the two numbers in a category of the Content Taxonomy 1.0, such as IAB17-44."""
 
 _CACHED: Final = 100_000
 _IAB: Final = "IAB"
-_ZEROS: Final = re.compile(r"(?<!\d)0+(?=\d)", re.ASCII)  # leading ones
+_ZEROS: Final = re.compile(r"(?<!\d)0+(?=\d)", re.ASCII)  # leading zeros
 
 Line = tuple[str, ...]  # the key of a category, then those of its ancestors
 
@@ -59,9 +60,9 @@ Line = tuple[str, ...]  # the key of a category, then those of its ancestors
 class Categories(NamedTuple):
     """A campaign's categories.
 
-    `own`: their lines. `mapped`: the lines in another family, by its marker (the family's number
-    and a colon). `listed`: used if not all can be mapped; for each category, the lines of those
-    categories in the other family that a request may list to mean it.
+    `own`: their lines. `mapped`: their lines in another family, by its marker (the family's number
+    and a colon). `listed`: for families into which not all can be mapped, also by marker: for each
+    category, the lines of the categories that a request may list to mean it.
     """
 
     family: int
@@ -72,7 +73,7 @@ class Categories(NamedTuple):
 
 @lru_cache(_CACHED)
 def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
-    """Return the lines of categories from a taxonomy in AdCOM's list, or from a vendor's."""
+    """Return the lines of categories; `cattax`: their taxonomy in AdCOM's list, or a vendor's."""
     if cattax >= VENDORS:
         vendors: tuple[Line, ...] = tuple((f"{cattax}:{each}",) for each in categories)
         return Categories(OF_VENDORS, vendors, ((f"{cattax}:", vendors),) if vendors else ())
@@ -99,10 +100,10 @@ def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
 
 
 def normal(cattax: int, category: str) -> str | None:
-    """Return a category in its taxonomy's spelling; None if it is unknown there.
+    """Return a category in its taxonomy's spelling; None if the taxonomy lacks it.
 
-    Case, white space and anything else that `spelled` ignores make no difference. Vendors'
-    categories keep their case.
+    Ignores case, white space and anything else that `spelled` ignores. Vendors' categories keep
+    their case.
     """
     if cattax >= VENDORS:
         return "".join(category.split()) or None
@@ -112,8 +113,7 @@ def normal(cattax: int, category: str) -> str | None:
 def spelled(category: str) -> str:
     """Return a category in upper case without white space, such as `IAB3-1`.
 
-    If it begins with `IAB`, also drop a dash after that and leading zeros, and replace an
-    underscore with the other dash.
+    After `IAB`, also drop a dash and leading zeros, and replace underscores with dashes.
     """
     written = "".join(category.split()).upper()
     if not written.startswith(_IAB):
@@ -123,10 +123,9 @@ def spelled(category: str) -> str:
 
 @cache
 def first_flags() -> bytes:
-    """Return the flags of the Content Taxonomy 1.0's categories as uint16; 0 means no such
-    category.
+    """Return the flags of the Content Taxonomy 1.0's categories as an array of uint16.
 
-    IAB17-44 is at index 17 * MAX_SECOND + 44.
+    IAB17-44 is at index 17 * MAX_SECOND + 44; 0 means that there is no such category.
     """
     flags = array("H", bytes(2 * MAX_FIRST * MAX_SECOND))
     for id in _parents()[1]:
@@ -137,9 +136,9 @@ def first_flags() -> bytes:
 
 @cache
 def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
-    """Return the keys and flags of all other categories that a request may list, by family.
+    """Return keys and flags of the categories in all other taxonomies, by family and category.
 
-    Each is listed in lower case and as spelled; numbers are listed as integers, too.
+    Categories appear in lower case and as spelled; numbers appear as integers, too.
     """
     found: dict[int, dict[str | int, tuple[str, int]]] = {}
     for family, parents in _parents().items():
@@ -154,10 +153,9 @@ def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
 
 
 def counts() -> dict[tuple[int, int], tuple[int, int, int]]:
-    """Count, for each pair of families, how many categories of campaigns can be compared.
+    """Count the comparable categories for each pair of families: a campaign's, a request's.
 
-    A campaign's categories are in the first family, a request's list in the second. The counts are:
-    through a mapping, through an inverted one, and in all.
+    Counts: comparable through a mapping, through an inverted one, and the campaign's in all.
     """
     table = {}
     for family, other in product(NAMES, repeat=2):
@@ -181,7 +179,7 @@ def _flags(family: int, id: str) -> int:
 
 
 def _line(family: int, category: str) -> Line:
-    """Return the keys of a category and its ancestors."""
+    """Return the keys of a category and of its ancestors."""
     line = []
     while category:
         line.append(_key(family, category))
@@ -202,15 +200,15 @@ def _data() -> dict[str, Any]:
 
 @cache
 def _parents() -> dict[int, dict[str, str]]:
-    """Return every category's parent, or "", by family."""
+    """Return each family's categories with their parents, "" at the top."""
     return {int(family): parents for family, parents in _data()["parents"].items()}
 
 
 @cache
 def _mappings() -> dict[tuple[int, int], dict[str, str]]:
-    """Return, by two families, the categories of the first with their counterparts in the second.
+    """Return, for two families, the categories of the first with their counterparts in the second.
 
-    Ids that the Content Taxonomies 2.2 and 3.1 share under one name are the same category.
+    An id with the same name in the Content Taxonomies 2.2 and 3.1 is the same category in both.
     """
     published = {
         (int(family), int(other)): table
@@ -233,7 +231,7 @@ def _sources(family: int, other: int) -> dict[str, list[str]]:
 
 @cache
 def _below(family: int) -> dict[str, list[str]]:
-    """Return each category with all its descendants, itself included."""
+    """Return each category of a family with itself and all its descendants."""
     below: dict[str, list[str]] = {}
     for id in _parents()[family]:
         above = id
@@ -245,5 +243,5 @@ def _below(family: int) -> dict[str, list[str]]:
 
 @cache
 def _spellings() -> dict[int, dict[str, str]]:
-    """Return, by family, the spelling of each lower-case category."""
+    """Return the official spelling of each lower-case category, by family."""
     return {family: {id.lower(): id for id in parents} for family, parents in _parents().items()}
