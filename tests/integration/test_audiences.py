@@ -217,7 +217,7 @@ def test_mistakes_are_named(system: System) -> None:
     assert "[0].within_days: is required" in refused.stderr
     refused = invoke(environ, "audience", "import", "own", "-", input="ifa null\n")
     assert refused.returncode == 1
-    assert "line 1: is nobody's id" in refused.stderr
+    assert "line 1: is a placeholder" in refused.stderr
     refused = invoke(environ, "audience", "remove", "nothing")
     assert (refused.returncode, "no audience" in refused.stderr) == (1, True)
     assert invoke(environ, "audience", "add", "-", input="{").returncode == 1

@@ -314,7 +314,7 @@ def test_a_file_with_mistakes_is_refused_whole(cli: Cli, tmp_path: Path) -> None
     assert refused(cli("campaign", "import", file)) == [
         "line 2: cpm: must be more than 0, found 0",
         'line 2: targeting.country.include[0]: is not an ISO 3166-1 country: "XX"',
-        'line 3: id: is the id of line 1 already: "c1"',
+        'line 3: id: is already the id of line 1: "c1"',
     ]
     assert done(cli("campaign", "list")) == CAMPAIGNS
 
@@ -460,7 +460,7 @@ def test_a_product_that_does_not_exist_is_named(cli: Cli, tmp_path: Path, misspe
     wrong = write(tmp_path / "wrong.jsonl", {**CAMPAIGN, "product": misspelt})
     said = [
         f"warning: campaign c1 names the product {misspelt!r}, which does not exist (letter case"
-        " matters): nobody has excluded himself from it"
+        " matters), so it excludes nobody"
     ]
     for command in ("check", "import"):
         assert cli("campaign", command, "--strict", right).stderr == ""
@@ -484,12 +484,12 @@ def test_an_import_warns_of_markup_and_strictly_refuses_it(cli: Cli, tmp_path: P
     campaigns = [CAMPAIGN, {**CAMPAIGN, "id": "warned", "creatives": [text, unknown]}]
     file = write(tmp_path / "a.jsonl", *campaigns)
     warnings = [
-        "creatives[0].adm: is plain text without any HTML: state the markup of the advertisement,"
+        "creatives[0].adm: is plain text without any HTML: write the markup of the advertisement,"
         " line 1 of the text",
         "creatives[1].adm: <VASTAdTagURI> has an http: address, line 1 of the text; load it over"
-        ' HTTPS or state "secure": false',
+        ' HTTPS or set "secure": false',
         "creatives[1].adm: <Impression> has an http: address, line 1 of the text; load it over"
-        ' HTTPS or state "secure": false',
+        ' HTTPS or set "secure": false',
         "creatives[1].adm: a wrapper has no duration: state it, or the creative fits no request"
         " that has minduration, maxduration, rqddurs, poddur, mincpmpersec or durfloors; likewise"
         " linear (linearity), skippable (skip: 0), bitrate (minbitrate or maxbitrate), delivery"

@@ -55,7 +55,7 @@ def test_a_mistake_names_the_field(changed: dict[str, Any], field: str, rule: st
 
 
 def test_ids_are_unique_in_a_file() -> None:
-    with pytest.raises(CampaignError, match=r"\[1\].id: is the id of \[0\]"):
+    with pytest.raises(CampaignError, match=r"\[1\].id: is already the id of \[0\]"):
         parse([DEPOSITORS, DEPOSITORS], CHECK)
 
 
@@ -178,7 +178,7 @@ def test_all_mistakes_are_named_at_once() -> None:
         list(read_members(lines, KEY, FAMILIES))
     said = str(caught.value)
     assert len(said.split("\n")) == len({rule for _, rule in WRONG})
-    assert "line 1, 2, 3, 4, 5, 6: is nobody's id" in said
+    assert "line 1, 2, 3, 4, 5, 6: is a placeholder" in said
     assert " more: expected ID, ifa ID" in said
     assert "ann@" not in said
 

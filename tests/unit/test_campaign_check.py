@@ -68,7 +68,7 @@ def test_warnings_are_those_of_their_creatives(tmp_path: Path) -> None:
     done = invoke({}, "campaign", "check", file)
     lines = [
         f"warning: line 1: creatives[1].{NO_TITLE}",
-        "warning: line 1: creatives[2].adm: is plain text without any HTML: state the markup of the"
+        "warning: line 1: creatives[2].adm: is plain text without any HTML: write the markup of the"
         " advertisement, line 1 of the text",
         f"warning: line 2: creatives[0].{NO_TITLE}",
         "line 2: cpm: must be more than 0, found 0",
@@ -108,7 +108,7 @@ def test_all_mistakes_by_line(tmp_path: Path) -> None:
         "line 3: creatives[0].id: is required",
         "line 3: creatives[0].media: is required",
         "line 3: creatives[0].adm: is required",
-        'line 3: id: is the id of line 2 already: "c2"',
+        'line 3: id: is already the id of line 2: "c2"',
     ]
     done = invoke({}, "campaign", "check", file)
     assert (done.returncode, done.stderr.splitlines()) == (1, said)

@@ -55,7 +55,7 @@ def test_what_can_never_bid(more: dict[str, Any], why: str | None) -> None:
 def test_a_budget_that_is_not_paced_as_it_says(budget: dict[str, Any], is_paced: bool) -> None:
     done = invoke({}, "campaign", "check", "-", input=json.dumps(CAMPAIGN | {"budget": budget}))
     assert done.returncode == 0
-    assert ("campaign c is not paced: budget.pacing even" in done.stderr) is not is_paced
+    assert ("campaign c is not paced: budget.pacing is even" in done.stderr) is not is_paced
 
 
 def test_a_campaign_is_over_at_its_very_end() -> None:

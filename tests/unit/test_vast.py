@@ -228,7 +228,7 @@ def test_warnings_are_bounded() -> None:
     text = inline("3.0", FILE).replace("<AdTitle>", "<Foo/>" * 5_000 + "<AdTitle>")
     warnings = read(text).warnings
     assert len(warnings) == vast.MAX_WARNINGS + 1
-    assert warnings[-1] == f"and {5_000 - vast.MAX_WARNINGS} more of the same document"
+    assert warnings[-1] == f"and {5_000 - vast.MAX_WARNINGS} more in the same document"
 
 
 def test_an_ad_that_does_not_play_is_refused_whichever_it_is() -> None:

@@ -5,7 +5,7 @@
 
 `BidCall` takes these steps as a coroutine, written as a state machine. `AdmissionControl` decides
 whether to admit the request, `propose` what to bid, and `ResponseWriter` (_response) writes it.
-What few requests need is in Python: bodies with unusual headers (base/http), pods, quantities,
+Python handles what few requests need: bodies with unusual headers (base/http), pods, quantities,
 refused bids (limits), and the lookups and templates of the snapshot.
 """
 
@@ -152,7 +152,7 @@ def value_of(headers, bytes name not None):
 # -- request statistics ----------------------------------------------------------------------------
 
 cdef inline bint is_stated(object text) noexcept:
-    """Return whether a field has a value: it is present, and neither empty text nor 0."""
+    """Return whether a field is present, and neither empty text nor 0."""
     return is_given(text) and not is_zero(text)
 
 
@@ -178,8 +178,7 @@ cdef class RequestCounts:
         self.answers.clear()
 
     cdef bint count(self, Reader reader, object request) except -1:
-        """Count the fields that the go-live checklist examines; return whether it is a test
-        request."""
+        """Count the fields that the go-live checklist examines; return whether this is a test."""
         cdef object device = reader.child(request, BIDREQUEST_DEVICE, DEVICE), geo, country
         self.requests += 1
         if device is not None:
@@ -306,7 +305,7 @@ cdef class AdmissionControl:
         return 0
 
     cdef int _begin(self, double now) except -1:
-        """Begin an interval, with a limit set by the requests completed in the last one."""
+        """Begin an interval, with a limit based on the requests completed in the last one."""
         cdef SspShare share
         for share in self._shares.values():
             share.under_way -= share.reading_before
@@ -321,7 +320,7 @@ cdef class AdmissionControl:
         return 0
 
     cdef int _adapt(self, double seconds) except -1:
-        """Set the limit: an interval that was busy throughout shows the worker's capacity."""
+        """Set the limit; only an interval that was busy throughout shows the worker's capacity."""
         cdef SspShare share
         cdef int busy = 0
         cdef double left_s
@@ -790,9 +789,9 @@ cdef enum State:
     OVER
 
 cdef enum:
-    TIMED_ONE_IN = 16  # one request in so many has its steps measured
+    TIMED_ONE_IN = 16  # the steps of one request in 16 are measured
     MOST_STARTS = 4096  # start messages that are kept
-    MOST_MS = 0x7fffffff  # of `tmax`: OpenRTB's integers; beyond, it counts as absent
+    MOST_MS = 0x7fffffff  # the largest `tmax` (OpenRTB's integers); a larger one counts as absent
 
 cdef double MARGIN_S = 0.01  # of `tmax`, reserved for the answer's transit
 cdef double LEAST_SHARE = 0.2  # of a request's processor time, left for the search after decoding
@@ -821,7 +820,7 @@ cdef inline bint all_kept(object verdicts) except -1:
 
 
 cdef object start_of(Py_ssize_t size):
-    """Return the start message of an answer with `size` bytes of JSON."""
+    """Return the ASGI start message of an answer with `size` bytes of JSON."""
     cdef PyObject *found = PyDict_GetItem(_STARTS, size)
     if found is not NULL:
         return <object>found
@@ -841,17 +840,17 @@ cdef class BidCall:
     cdef BidEndpoint _endpoint
     cdef object _headers, _receive
     cdef State _state
-    cdef object _awaited  # the iterator of what is being awaited
-    cdef object _coming, _messages  # the body's first message; where its deadline is kept
+    cdef object _awaited  # an iterator
+    cdef object _coming, _messages  # the body's first message; the messages of its deadline
     cdef Py_ssize_t _length
     cdef double _started, _deadline, _step_began
     cdef bint _is_timed, _is_test, _is_admitted
     cdef str _auction_id
-    cdef list _bids  # that the ledger is asked to remember
+    cdef list _bids  # sent to the ledger
     cdef object _currency
     cdef ClickStamp _stamp
     cdef bytes _response
-    cdef Proposal _proposal  # if bids may be replaced, or are logged: it keeps the request
+    cdef Proposal _proposal  # if bids may be replaced or are logged; it keeps the request alive
     cdef object _snapshot
     cdef object _began_ms, _result
 
@@ -896,7 +895,8 @@ cdef class BidCall:
                 self.fail(GeneratorExit())
 
     cdef object go_on(self, value):
-        """Pass on the awaited value and run to the next await; return what it yields, or _OVER."""
+        """Send `value` to the awaited object and run to the next await; return what that yields,
+        or _OVER."""
         cdef PyObject *result = NULL
         cdef PySendResult sent
         cdef object given
@@ -919,7 +919,7 @@ cdef class BidCall:
         return _OVER
 
     cdef object go_on_with(self, error):
-        """Pass on an error raised by the awaited object; otherwise like `go_on`."""
+        """Throw an error into the awaited object; otherwise like `go_on`."""
         if self._state == OVER or self._state == NEW:
             self._state = OVER
             raise error
@@ -970,7 +970,7 @@ cdef class BidCall:
         return 0
 
     cdef int take(self, object given) except -1:
-        """Take the result awaited in this state."""
+        """Handle the result awaited in this state."""
         cdef BidEndpoint endpoint = self._endpoint
         cdef PyObject *found
         if self._state == READING:
@@ -1048,7 +1048,7 @@ cdef class BidCall:
         return self.offer(proposal)
 
     cdef int count_read(self, Query query) except -1:
-        """Count what was found while the request was read; None: it was not read."""
+        """Count what the search noted while it read the request; None if it did not read it."""
         cdef object noted
         if query is None:
             return 0
@@ -1075,7 +1075,7 @@ cdef class BidCall:
         if endpoint._log is not None:
             self._began_ms = endpoint._log.begin(PyList_GET_SIZE(proposal.bids))
         if proposal.limited or endpoint._log is not None:
-            self._proposal = proposal  # otherwise others use its memory meanwhile
+            self._proposal = proposal  # otherwise its memory is freed for other requests
         if self._is_test and not proposal.limited:
             self._is_timed = False  # there is no commit
             return self.keep()
@@ -1103,7 +1103,7 @@ cdef class BidCall:
             self._auction_id, bids, self._currency, None, self._stamp)
 
     cdef ClickStamp click_stamp(self, Decision decision, list bids):
-        """Return what this answer's click ids have in common; None if no markup has click ids."""
+        """Return the stamp of this answer's click ids; None if it has none, or is a test."""
         cdef BidEndpoint endpoint = self._endpoint
         cdef RequestReading reading = decision.query.workspace.request
         cdef ClickSigner signer
@@ -1138,7 +1138,7 @@ cdef class BidCall:
         return self._deadline - self._endpoint.seconds()
 
     cdef int has_replaced(self, object kept) except -1:
-        """Answer with the bids that the ledger keeps; without any, with the reason."""
+        """Answer with the bids that the ledger kept, or with the reason why it kept none."""
         if not PyList_CheckExact(kept):
             return self.end(kept)
         if self._proposal is not None:
@@ -1148,7 +1148,7 @@ cdef class BidCall:
         return self.end(body)
 
     cdef int keep(self) except -1:
-        """Answer with the response: all bids are kept."""
+        """Answer with the response as written: all bids were kept."""
         cdef BidEndpoint endpoint = self._endpoint
         self.log_bids(self._bids)
         if endpoint._log is not None:
@@ -1197,8 +1197,8 @@ cdef class BidCall:
         return answer(200, compressed, JSON, ((b"content-encoding", encoding.encode()),))
 
     cdef int end_log_rows(self) except -1:
-        """End the log rows of bids that are not answered, once the ledger is certain: such bids may
-        count until they are rolled back."""
+        """End the log rows of bids not sent, once the ledger is certain: such bids may count until
+        they are rolled back."""
         cdef BidEndpoint endpoint = self._endpoint
         if endpoint._log is not None and self._began_ms is not None and self._bids is not None:
             self._began_ms = None

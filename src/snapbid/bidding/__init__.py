@@ -1,1 +1,1 @@
-"""The bid endpoint and its notices (document 2); a bid's way is told in `_bid_path`."""
+"""The bid and notice endpoints (document 2); `_bid_path` has the flow of a bid request."""

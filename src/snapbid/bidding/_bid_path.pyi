@@ -33,7 +33,7 @@ MAX_NOTICE_ID: int  # bytes of an id in a notification URL
 def plain_length(headers: HeaderList) -> int:
     """Return the length of a plain JSON body; -1 if the headers must be read in full.
 
-    That is so if Content-Type or Content-Length is missing, repeated or unusual, or if there is a
+    They must be if Content-Type or Content-Length is missing, repeated or unusual, or if there is a
     Content-Encoding.
     """
 
@@ -42,8 +42,7 @@ def value_of(headers: HeaderList, name: bytes) -> bytes:
 
 @final
 class RequestCounts:
-    """Request statistics of one SSP: counts of its requests, and the latest `kept` answer statuses
-    in order."""
+    """Request statistics of one SSP: counts, and the statuses of its latest `kept` answers."""
 
     def __init__(self, kept: int, sampled: int = 0) -> None: ...
     @property
@@ -52,8 +51,7 @@ class RequestCounts:
     def tests(self) -> int: ...
     @property
     def country(self) -> int:
-        """Requests with a valid country; `strange_country` counts those with an unrecognised
-        one."""
+        """Requests with a known country; `strange_country` counts those with an unknown one."""
     @property
     def strange_country(self) -> int: ...
     @property
@@ -100,10 +98,9 @@ class AdmissionControl:
 
     An overloaded worker that accepts everything answers everything too late. So the number of
     requests in flight is limited to what the worker has lately completed within `TARGET_S`; the
-    rest are answered 204 at once, before their bodies are read. An SSP (all its descriptors
-    together) below its share of the limit is admitted nevertheless, so that it does not pay for
-    another SSP's flood. The share is the limit divided by the number of SSPs with requests in
-    flight.
+    rest are answered 204 at once, before their bodies are read. A request of an SSP (all its
+    descriptors together) below its share is admitted even then, so no SSP pays for another's
+    flood. The share is the limit divided by the number of SSPs with requests in flight.
 
     A request whose client is slow to send the body costs nothing, and stops counting after one or
     two intervals, so half-sent requests keep no other client out.
@@ -133,7 +130,7 @@ class AdmissionControl:
         """Return an SSP's share, by canonical id."""
 
     def enter(self, share: SspShare, now: float) -> bool:
-        """Return whether to admit a request."""
+        """Admit a request if the limit allows; return whether it does."""
 
     def has_body(self, share: SspShare, entered: float, now: float) -> None:
         """Record that a request's body has arrived, or that its client has disconnected."""
@@ -143,7 +140,7 @@ class AdmissionControl:
 
 @final
 class Outcome:
-    """An outcome of an SSP's bid requests, a bid or a reason for none, answered with `status`.
+    """An outcome of an SSP's bid requests, answered with `status`: a bid, or a reason for none.
 
     `counter` counts requests with this outcome; `seconds` is the histogram of all bid requests.
     """
@@ -161,8 +158,7 @@ class Outcome:
         """Count an answer to a request that was not admitted."""
 
     def end(self, seconds: float) -> None:
-        """Count the answer to an admitted request, which took `seconds`, and free its slot in the
-        share."""
+        """Count the answer to an admitted request, which took `seconds`, and free its slot."""
 
 def can_be_notified(text: str) -> bool:
     """Return whether the notification endpoints would accept the id."""
@@ -195,7 +191,7 @@ class SnapshotCore:
         """Return a creative's template; None if it has not been built yet."""
 
     def keep(self, rank: int, creative: int, template: Template, most: int) -> None:
-        """Keep a template; if there are `most` already, drop those first."""
+        """Keep a template; if `most` are kept already, drop them all first."""
 
 @final
 class Choice:
@@ -218,14 +214,14 @@ class Choice:
     @property
     def quantity(self) -> float: ...
     def replaced_by(self, rank: int, creative: int, deal: int) -> Choice:
-        """Return the choice of a different campaign for the same impression."""
+        """Return a choice of another campaign for the same impression."""
 
 @final
 class Decision:
     """The best campaign of each impression, and the search, which can continue from `last`.
 
-    `lookups`: for the bids' currency; `declares`: bids carry their campaigns' Digital Services Act
-    declarations; `pods`: the advertisers in the request's pods, if it has any.
+    `lookups`: those of the bids' currency; `declares`: bids carry their campaigns' declarations
+    under the Digital Services Act; `pods`: the advertisers in the request's pods, if it has any.
     """
 
     @property
@@ -330,7 +326,7 @@ class BidEndpoint:
         """Switch to a snapshot."""
 
     def no_bid(self, reason: Reason) -> Answer:
-        """Count and return the answer to a request that was not admitted."""
+        """Count and return the answer for a request that was not admitted."""
 
     def count_refusal(self, problem: Problem) -> None:
         """Count an error answer to a client that may not send as the SSP."""

@@ -8,12 +8,12 @@ from snapbid.ledger.budgets.limits import Limits
 class Template:
     """The constant parts of a creative's bid.
 
-    `number` (campaign and creative, `marked`) and `limits` are for the ledger. Between each two
-    `pieces` goes one of `response.VALUES`; `values` has their indexes. The notification URLs
-    follow. `seat` closes the list of the seat's bids. `campaign`, `creative` and `sent_micros`, the
-    price in the answer's currency, are for the auction log. `click`: what click ids state about
-    campaign and creative, if the markup has any. Raises ValueError and TypeError for pieces that do
-    not match the values.
+    The `pieces` are joined by the `response.VALUES` whose indexes are in `values`; the notification
+    URLs follow. `seat` closes the list of the seat's bids. `number` (campaign and creative, see
+    `marked`) and `limits` are for the ledger; `campaign`, `creative` and `sent_micros` (the price
+    in the answer's currency) for the auction log. `click`: campaign and creative as click ids state
+    them, if the markup has any. Raises ValueError and TypeError for pieces that do not match the
+    values.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Template:
 class Bid:
     """A bid before it is written; `imp_id` and `deal` are the request's own ids.
 
-    `cost_micros`: what the ledger counts in place of the price, if that differs (`cost`).
+    `cost_micros`: the cost that the ledger counts, if it differs from the price (see `cost`).
     """
 
     def __init__(
@@ -75,20 +75,21 @@ def ledger_bids(bids: Iterable[Bid]) -> list[LedgerBid]:
 
 @final
 class ClickStamp:
-    """What all click ids of an answer have in common (campaigns/click_id.py)."""
+    """The part that all click ids of an answer share (campaigns/click_id.py)."""
 
 @final
 class ClickSigner:
     """Makes the stamps of a worker's click ids.
 
-    `number` and `keys`: of a `ClickKey`; `persons`: the key of `PersonKey`.
+    `number` and `keys` come from a `ClickKey`; `persons` is the key of `PersonKey`.
     """
 
     def __init__(self, number: int, keys: bytes, persons: bytes) -> None: ...
     def stamp(self, descriptor: int, now_ms: int, names_auction: bool, person: int) -> ClickStamp:
-        """Return the stamp of an answer made at a time (epoch ms).
+        """Make the stamp of an answer at a time (epoch ms).
 
-        `names_auction`: user data may be used; `person`: 0 for none.
+        `names_auction`: click ids include the auction, since user data may be used; `person`: 0 for
+        none.
         """
 
 @final
@@ -100,11 +101,11 @@ class BidIds:
 
 @final
 class ResponseWriter:
-    """A writer of bid responses (OpenRTB 2.6, 4.2), from the bids' templates into one buffer.
+    """Writes bid responses (OpenRTB 2.6, 4.2) from templates into one buffer.
 
-    Each notification URL is a start and a path with the beginning of its query, and follows the
-    bid's own pieces; `end` follows the last URL. Several bids take at most `most` bytes. `sign`, if
-    given, makes the token between start and path from the auction id and impression id.
+    After a bid's own pieces come its notification URLs, each a start and a path with the beginning
+    of its query, then `end`. Several bids take at most `most` bytes. `sign`, if given, makes the
+    token between start and path from auction id and impression id.
     """
 
     def __init__(
@@ -129,10 +130,10 @@ class ResponseWriter:
     ) -> bytes:
         """Write a response body.
 
-        `bid_id` (letters, digits and dashes) is used instead of the next id. `click` fills in click
-        ids, which otherwise are dashes. Bids that do not fit are dropped from the end of `bids`; a
-        single bid may have any length.
+        `bid_id` (letters, digits and dashes) replaces the next id. Without `click`, click ids are
+        dashes. Bids that do not fit are dropped from the end of `bids`; a single bid may have any
+        length.
         """
 
     def length(self, auction_id: str, bid: Bid) -> int:
-        """Return how many bytes a bid takes in an answer, not counting its id."""
+        """Return the length of a bid in an answer, in bytes, without its id."""

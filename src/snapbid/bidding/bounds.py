@@ -1,7 +1,7 @@
 """Bounds on the cost of a bid request (contract 3, "What a request may cost is bounded").
 
-The matcher applies the same bounds, and has its own within an impression. Lists that restrict who
-may bid are always read in full.
+The matcher applies these bounds too, and more within an impression. Lists that restrict who may bid
+are always read in full.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ MAX_FORMATS: Final = 100  # of a banner
 MAX_ENTRIES: Final = 1_000  # of any other list that does not restrict
 MAX_TEXT: Final = 512  # bytes; longer texts count as absent
 MAX_VALUES: Final = 65_536  # of a body: its commas and the beginnings of lists and objects
-LARGE: Final = 16_384  # bytes of a body, from which on decoding counts against the processor time
+LARGE: Final = 16_384  # bytes; decoding a longer body counts against the processor time
 
 # Shares of the processor time allowed. The remainder is for the answer, whose length is bounded.
 SEARCHING: Final = 0.45

@@ -18,7 +18,7 @@ MAX_COST: Final = 10**15  # nano-USD: no win costs more than 1,000,000 USD
 
 
 def quantity_of(request: BidRequest, imp: Imp) -> float:
-    """Return how many impressions this one stands for; 1 unless a DOOH request states more."""
+    """Return how many impressions this one stands for; 1 unless a DOOH request says otherwise."""
     if request.dooh is None or request.site is not None or request.app is not None:
         return 1
     quantity = None if imp.qty is None else imp.qty.multiplier
@@ -28,8 +28,8 @@ def quantity_of(request: BidRequest, imp: Imp) -> float:
 def cost_of(price_micros: int, quantity: float) -> int:
     """Return the cost (nano-USD) of a win at a CPM (micro-USD); for quantity 1 the two are equal.
 
-    A float stands for its shortest decimal. The product is rounded once, half to even, and is at
-    least 1, so no win is free. Bids that cost more than MAX_COST are not made.
+    A float counts as its shortest decimal form. The product is rounded once, half to even, and is
+    at least 1, so no win is free. No bid is made above MAX_COST.
     """
     if quantity == 1:
         return price_micros

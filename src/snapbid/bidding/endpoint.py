@@ -1,4 +1,4 @@
-"""What all bid endpoints of a worker share (`POST /api/v1/openrtb2/{sspId}/bid`; document 2)."""
+"""State that a worker's bid endpoints share (`POST /api/v1/openrtb2/{sspId}/bid`; document 2)."""
 
 from collections.abc import Callable
 from copy import copy
@@ -57,9 +57,9 @@ class LogsBids(Protocol):
 class Bidding:
     """State shared by the bid endpoints of a worker.
 
-    `max_bytes` limits a decompressed body; `tmax_ms` is the default for requests without `tmax`;
-    `processor_ms` is the processor time allowed per request; `body_deadline` ends requests whose
-    bodies do not arrive; `clock` (UTC epoch ms) and `timer` (seconds) replace the system's clocks.
+    `max_bytes` limits a decompressed body, `processor_ms` a request's processor time. `tmax_ms` is
+    the default for requests without `tmax`. `body_deadline` ends requests whose bodies do not
+    arrive. `clock` (UTC epoch ms) and `timer` (seconds) replace the system's clocks.
     """
 
     def __init__(

@@ -161,7 +161,7 @@ def _opts_out(section: int, core: str, subsections: list[str]) -> bool:
 
 
 def _drop_header(section: int, segments: list[Bits]) -> None:
-    """Remove a section's own header, which begins with the section's id, from its segments."""
+    """Drop the header of a section that has its own; it begins with the section's id."""
     header = segments[0]
     if header.take(6) == section:
         if header.take(6) != _SECTION_VERSION or len(segments) == 1:
@@ -171,7 +171,7 @@ def _drop_header(section: int, segments: list[Bits]) -> None:
 
 
 def _allows(section: int, core: Bits, *subsections: Bits) -> bool:
-    """Read a section's segments. Raises MalformedError if one of them cannot be read."""
+    """Return whether no segment opts out. Raises MalformedError if one cannot be read."""
     versions = _FIELDS[section]
     fields = versions.get(core.take(6)) or versions.get(_ANY_VERSION)
     if fields is None:

@@ -1,8 +1,9 @@
 """Replacement of bids that the ledger refuses.
 
 The ledger checks budgets and caps in the round trip that remembers the bids. A bid refused by
-either is replaced with the next best campaign's; a bid on another SSP's auction is not replaced. A
-campaign that is out of budget is refused until `reactivation` lets it bid again.
+either is replaced with the next best campaign's. If another SSP already has a bid on the
+impression, ours is not replaced. A campaign that is out of budget stays refused until
+`reactivation` lets it bid again.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -60,7 +61,7 @@ class RemembersBids(Protocol):
 def affordable(
     best: Best | None, query: "Query", quantity: float, snapshot: "CatalogSnapshot"
 ) -> Best | None:
-    """Return the best campaign, from this one down, that may have budget for `quantity`
+    """Return the first campaign, from `best` down, that may have budget for `quantity`
     impressions."""
     while best is not None:
         rank = best[0]
@@ -83,11 +84,11 @@ async def replace_refused(
     left_s: Callable[[], float],
     test: bool,
 ) -> list[Bid] | Reason:
-    """Return the bids that the ledger accepts, in the order of the impressions, or a reason.
+    """Replace refused bids; return the accepted ones in impression order, or the reason for no bid.
 
-    `auction`: its id in the ledger; `verdicts`: the ledger's verdicts on the proposal. Refused bids
-    are replaced with the next best within `ATTEMPTS`, the time left (`left_s`), the processor time
-    for replacements and the length of the answer. A `test` reserves nothing.
+    `auction`: the auction's id in the ledger; `verdicts`: the ledger's verdicts on the proposal.
+    Replacing stops after `ATTEMPTS`, or when the time left (`left_s`), the processor time for
+    replacements or the maximum answer length is used up. With `test`, nothing is reserved.
     """
     user = proposal.decision.user
     replacements = _Replacements(writer, proposal, snapshot, ledger.shard_of(auction))
@@ -139,7 +140,7 @@ async def replace_refused(
 
 
 def without_refused(bids: list[Bid], verdicts: str) -> list[Bid] | Reason:
-    """Return the bids that the ledger accepts, or a reason, without replacing refused ones."""
+    """Drop refused bids without replacing them; if none is left, return the reason."""
     kept = [bid for bid, verdict in zip(bids, verdicts, strict=True) if verdict == BidVerdict.KEPT]
     return kept or _reason(verdicts)
 
@@ -151,10 +152,10 @@ def _reason(verdicts: str) -> Reason:
 class _Replacements:
     """Replacements for refused choices: the next best campaigns.
 
-    The search of the last impression continues. The search of an earlier one starts over and skips
-    the campaigns tried before: a query keeps one position, and keeping one per impression would
-    make every request pay for the few refusals. In a pod it starts over, too, because the set of
-    available advertisers may have changed.
+    For the last impression, the search continues where it stopped. For an earlier one it starts
+    over and skips the campaigns already tried: a query has a single position, and one position per
+    impression would make every request pay for rare refusals. It also starts over in a pod, because
+    the available advertisers may have changed.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class _Replacements:
                 pods.release(choice.imp)
 
     def replace(self, choice: "Choice", *, out_of_money: bool) -> "Choice | None":
-        """Return the next best campaign that is not known to be out of budget."""
+        """Choose the next best campaign that is not known to be out of budget."""
         imp = choice.imp
         if out_of_money:
             self._snapshot.refuse(
@@ -207,7 +208,7 @@ class _Replacements:
         return cost_of(self._snapshot.catalog.index.price(rank), quantity)
 
     def fits_answer(self, refused: Bid, bid: Bid) -> bool:
-        """Return whether the answer is short enough with `bid` in place of the refused one."""
+        """Replace `refused` with `bid` in the answer's length; return whether it still fits."""
         if self._bytes_left is None:
             return True
         room = self._bytes_left + self._length(refused)

@@ -94,7 +94,7 @@ def _country(code: str) -> str | None:
 
 
 def _system(spelling: str) -> str | None:
-    """Return an operating system; None for a value that means none."""
+    """Normalise an operating system; None for a placeholder."""
     return None if is_placeholder(spelling) else agents.fold_os(spelling)
 
 
@@ -114,10 +114,10 @@ _HOSTS: Final = Memo(host, 65_536)
 class Lookups:
     """The lookups of one catalog.
 
-    `reader` reads the fields of requests. `gvl_id`: the bidder's id in the Global Vendor List;
-    `currency`: the bids' currency, which has a rate; `max_quantity`: how many impressions one may
-    stand for; `members`: who is in which audience; `click_key` signs click ids. Reading a request
-    only adds to caches, so a request may be read again at any time.
+    `gvl_id`: the bidder's id in the Global Vendor List; `currency`: the bids' currency, which has a
+    rate; `max_quantity`: the most impressions that one may stand for; `members`: the members of
+    audiences; `click_key` signs click ids. Reading a request changes nothing but caches, so it may
+    be read again at any time.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Lookups:
         self._fits_native: dict[tuple[int, Index, int, int], bool] = {}
 
     def bidding_in(self, cur: Texts) -> "Lookups | None":
-        """Return the lookups for a request that takes these currencies; None if none has a rate.
+        """Return the lookups for a request that accepts these currencies; None if none has a rate.
 
         USD is preferred, and the default; otherwise the first currency with a rate is used.
         """
@@ -168,7 +168,7 @@ class Lookups:
         return self._others.get(code) or self._another(code)
 
     def _another(self, currency: str) -> "Lookups":
-        """Return these lookups for bids in another currency, and cache them."""
+        """Build and cache these lookups for bids in another currency."""
         self._others[currency] = Lookups(
             self._geo,
             self._rates,
@@ -212,7 +212,7 @@ class Lookups:
         )
 
     def may_use_user_data(self, request: BidRequest) -> bool:
-        """Apply the request's privacy signals."""
+        """Return whether the request's privacy signals permit the use of user data."""
         return privacy.may_use_user_data(signals(request), self._gvl_id)
 
     def objections(self, request: BidRequest) -> list[privacy.Objection]:
@@ -237,20 +237,20 @@ class Lookups:
         return fits
 
     def person(self, request: BidRequest, family: str) -> str | None:
-        """Return the user of an SSP's family to whom frequency caps apply, or None."""
+        """Return the user whose frequency caps apply; None if unrecognised or suppressed."""
         user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
         return None if user is not None and self._suppression.has_user(user, family) else user
 
     def is_placeholder(self, id: str) -> bool:
-        """Whether an id identifies nobody."""
+        """Return whether an id identifies nobody."""
         return is_placeholder(id)
 
     def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.
 
-        A negative amount counts as absent, and no price reaches NaN. For bids in another currency
-        this is the lowest price that reaches the floor after conversion. `seconds`: a factor for
-        floors per second.
+        A negative amount counts as absent; NaN and infinity are out of any price's reach. For bids
+        in another currency, the result is the lowest price that reaches the floor after conversion.
+        `seconds` multiplies a floor per second.
         """
         if not amount or amount < 0:
             amount = 0

@@ -39,7 +39,7 @@ def native_markup(asked: NativeRequest, ad: NativeAd) -> str:
     """
     assets = _assets(asked, ad)
     if assets is None:
-        raise ValueError("the creative does not fit")
+        raise ValueError("the creative does not fit the native request")
     link: Answered = {"url": ad.link.url}
     if ad.link.clicktrackers:
         link["clicktrackers"] = ad.link.clicktrackers
@@ -109,7 +109,7 @@ def _image(asked: ImageAsked, images: tuple[NativeImage, ...]) -> NativeImage | 
 
 
 def _fits_side(length: int | None, exactly: int | None, least: int | None) -> bool:
-    """Return whether a side fits: a lone size is exact (4.4), with a minimum a preference."""
+    """Return whether a side fits; a size is a preference beside a minimum, else exact (4.4)."""
     if least is not None and least > 0:
         return length is not None and length >= least
     return exactly is None or exactly <= 0 or length == exactly

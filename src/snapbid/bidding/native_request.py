@@ -137,8 +137,8 @@ _decoder: Final = msgspec.json.Decoder(NativeMarkup, strict=False)
 
 
 def fault_of(request: Any) -> str:
-    """Return why a native request cannot be read: the rest of its path, and the rule (`.ver:
-    …`)."""
+    """Return the fault of an unreadable native request: path below `request`, and rule
+    (`.ver: …`)."""
     if isinstance(request, dict):
         request = msgspec.json.encode(request).decode()
     markup = _decode(request) if isinstance(request, str) else None
@@ -182,7 +182,7 @@ def _decode(text: str) -> NativeMarkup | None:
 
 
 def _fault_of_assets(assets: Sequence[AssetAsked] | None) -> str | None:
-    """Return why the assets cannot be answered, in the form of `fault_of`; None if they can."""
+    """Return the fault of the assets, in the form of `fault_of`; None if they can be answered."""
     if not assets:
         return ".assets: is missing or empty"
     if len(assets) > MAX_ASSETS:

@@ -8,8 +8,8 @@ The answer is the same transparent pixel whether the notice counts, is a repeat,
 auction: SSPs do not fire again, and learn nothing about other SSPs' auctions.
 
 URLs get altered in transit: HTML layers write `&amp;impId`, and clients encode twice. If parameters
-are missing, HTML escapes are undone; if the auction is unknown, the ids are decoded once more.
-Unaltered notices cost nothing extra.
+are missing, HTML escapes are undone; if the auction is unknown, the ids are decoded once more. An
+unaltered notice costs nothing extra.
 """
 
 import re
@@ -30,8 +30,8 @@ from snapbid.metrics import Counter, Metrics
 PARAMETERS: Final = (b"id", b"impId", b"nbr")
 MAX_ID: Final = 512  # bytes
 NO_REASON: Final = -1
-_PERCENT: Final = ord("%")  # `in` looks for bytes as for a number first, and raises within
-_ESCAPED: Final = re.compile(rb"&(?:amp(?:;|%3B))+", re.IGNORECASE)  # an ampersand, by HTML
+_PERCENT: Final = ord("%")  # for `in`, an int is faster than b"%"
+_ESCAPED: Final = re.compile(rb"&(?:amp(?:;|%3B))+", re.IGNORECASE)  # an escaped ampersand
 _UNKNOWN: Final = NoticeVerdict.UNKNOWN.value
 _SETTLED: Final = (NoticeVerdict.COUNTED.value, NoticeVerdict.LATE.value)
 OUTCOMES: Final = {verdict: verdict.name.lower() for verdict in NoticeVerdict}
@@ -151,9 +151,9 @@ def loss_reason(text: bytes) -> int:
 
 
 def _read_closely(kind: int, query: bytes) -> tuple[int, bytes, bytes, bytes]:
-    """Read a query with missing or overlong parameters: kind, both ids and the loss reason.
+    """Undo what may have altered a query; return kind, auction id, impression id and loss reason.
 
-    Raises BadRequest.
+    Raises BadRequest if an id is missing or too long nevertheless.
     """
     restored = _ESCAPED.sub(b"&", query)
     if restored != query:

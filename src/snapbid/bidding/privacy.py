@@ -37,7 +37,7 @@ class Objection(Enum):
 
 
 class PrivacySignals(Struct, frozen=True):
-    """A request's privacy signals from all of its fields: flags set in any, and all values."""
+    """A request's privacy signals, merged: a flag is set if any field sets it."""
 
     coppa: bool = False
     gpc: bool = False
@@ -98,7 +98,6 @@ def _all_allow(listed: set[int], strings: list[gpp.Sections | None], vendor: int
 
 
 def _texts(strings: list[gpp.Sections | None], section: int) -> list[str]:
-    """Return the texts of one section."""
     return [
         string.texts[section]
         for string in strings

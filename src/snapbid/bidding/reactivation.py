@@ -12,7 +12,7 @@ from snapbid.bidding.snapshot import CatalogSnapshot
 
 READ_S: Final = 0.1  # plus ROUND_S of server/allocating.py: how soon a new budget takes effect
 IDLE_S: Final = BEAT_S  # while no campaign is refused
-LATE_S: Final = 1.0  # after which no refusal older than a release is still in flight
+LATE_S: Final = 1.0  # by then, no refusal older than a release is still in flight
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class Reactivation:
     """A task that reactivates campaigns as their releases are published (`ReleaseReader.read`).
 
     Each release is applied again `LATE_S` later, since a refusal that preceded it may reach the
-    worker only then. `snapshot` returns the current snapshot.
+    worker after it. `snapshot` returns the current snapshot.
     """
 
     def __init__(

@@ -20,10 +20,10 @@ class Reason(Enum):
     NO_CAMPAIGN = "no_campaign"
     LIMITED = "limited"  # budgets or caps
     TAKEN = "taken"  # another family of SSPs has a bid on the auction's impression
-    CUT_SHORT = "cut_short"  # the time was up before any impression was decided
+    CUT_SHORT = "cut_short"  # time ran out before any impression was decided
     LATE = "late"
     OVERLOAD = "overload"
-    RATE = "rate"  # the SSP's requests per second are used up
+    RATE = "rate"  # the SSP exceeded its requests per second
     STORE_DOWN = "store_down"
 
 
@@ -33,9 +33,9 @@ _NO_MEDIA: Final = Reason.NO_MEDIA
 
 
 def unanswered(request: BidRequest, *, has_floor: bool) -> Reason:
-    """Return why no impression has a campaign, as far as the request shows.
+    """Infer from the request why no campaign bids on it.
 
-    `has_floor`: the floor of some impression could be converted to USD.
+    `has_floor`: at least one impression's floor could be converted to USD.
     """
     if not has_floor:
         return Reason.FLOOR_CURRENCY

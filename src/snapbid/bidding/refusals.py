@@ -1,9 +1,9 @@
 """The rule that left a request without bids (contract 11).
 
-The matcher returns the first rule that refuses a campaign, in its own order. The campaign that
-passed the most rules shows what the request lacks: had it passed one more, it might have bid. This
-examines every campaign, so it runs on samples, off the bid path. Where a rule of the matcher covers
-several (a creative's limits, a deal's terms), the matcher is asked again with fewer of them.
+The matcher returns the first rule, in its own order, that refuses a campaign. The campaign that
+passed the most rules shows what the request lacks: had it passed one more, it might have bid. As
+this examines every campaign, it runs on samples, off the bid path. Where one rule of the matcher
+covers several limits (of creatives, of deals), the matcher runs again with some of them removed.
 """
 
 import json
@@ -124,7 +124,7 @@ def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: 
 
 
 class _Asking(NamedTuple):
-    """What to ask the matcher about."""
+    """A request to search for, with its SSP, snapshot and time."""
 
     request: BidRequest
     ssp: str
@@ -150,7 +150,7 @@ def _named(verdict: _Verdict, ranks: list[int], imp: Imp, asking: _Asking) -> st
     refusal, dimension = verdict
     if refusal == Refusal.REFUSED_TARGETING:
         name = dimension_name(dimension)
-        if name == "product":  # that somebody excluded himself is nobody else's business
+        if name == "product":  # a person's self-exclusion is nobody else's business
             return "audience"
         return format_rule(imp, _media(ranks, asking)) if name == FORMAT_NAME else name
     if refusal == Refusal.REFUSED_DEAL:
@@ -170,7 +170,7 @@ def format_rule(imp: Imp, media: Container[int]) -> str:
     if MEDIA["banner"] in media and imp.banner is not None:
         return SIZE if sizes_of(imp) else SIZE_MISSING
     if MEDIA["native"] in media and imp.native is not None:
-        return NATIVE_REQUEST  # one that can be read would take it
+        return NATIVE_REQUEST  # a readable request would take one
     return FORMAT_NAME
 
 
@@ -184,10 +184,7 @@ def sizes_of(imp: Imp) -> list[str]:
 
 
 def _rule_of_deals(ranks: list[int], imp: Imp, asking: _Asking) -> str:
-    """Return the rule of campaigns that the deals refuse.
-
-    It is the deals' prices, if these alone refuse all of the campaigns.
-    """
+    """Return the rule by which deals refuse campaigns: the deals' floors if nothing else does."""
     query = asking.query(asking.request)
     query.impression(with_open_deals(imp))
     verdicts = {query.explain(rank)[0] for rank in ranks}
@@ -203,11 +200,10 @@ def with_open_deals(imp: Imp) -> Imp:
 
 
 def _rule_of_creatives(ranks: list[int], imp: Imp, asking: _Asking) -> str:
-    """Return the limit that refuses the last of the campaigns' creatives when limits are applied
-    one after the other."""
+    """Apply the limits on creatives one by one; return the one that leaves no campaign."""
     query = asking.query(replace(asking.request, wlang=None, wlangb=None))
     if imp.native and NATIVE_REQUESTS.read(imp.native.request, imp.native.ver) is None:
-        imp = replace(imp, native=None)  # it takes none, whatever its other limits
+        imp = replace(imp, native=None)  # an unreadable request takes no creative at all
     applied: list[str] = []
     for limit in CREATIVE_LIMITS:
         if limit != LANGUAGE:

@@ -1,8 +1,7 @@
-"""Losses with which an SSP rejects a creative for its content (contract 11).
+"""Loss notices that reject a creative for its content (contract 11).
 
-For an SSP restricted to networks, losses from other addresses do not count as rejections, since its
-notification URLs may be known to others. Neither do losses replayed from a spool, whose sender is
-unknown.
+For an SSP restricted to networks, losses from other addresses do not count as rejections, since
+others may know its notification URLs. Nor do losses replayed from a spool: their sender is unknown.
 """
 
 import asyncio
@@ -50,7 +49,7 @@ class Rejections:
         self._counting: asyncio.Task[None] | None = None
 
     def use(self, access: Mapping[str, SspAccess], numbers: Mapping[str, int]) -> None:
-        """Switch to the SSPs' networks in a new catalog."""
+        """Switch to the SSP networks of a new catalog."""
         self._narrowed = [
             (numbers[ssp], parse_networks(of.allow))
             for ssp, of in access.items()
@@ -58,7 +57,7 @@ class Rejections:
         ]
 
     def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None:
-        """Count a settled loss if its reason rejects the creative."""
+        """Queue a settled loss for counting if its reason rejects the creative."""
         if reason in REASONS:
             self._pending.append(_Rejection(auction_id, imp_id, reason, self._excluded(scope)))
             if self._counting is None:
@@ -69,7 +68,7 @@ class Rejections:
             await end(self._counting)
 
     def _excluded(self, scope: Scope) -> Sequence[int]:
-        """Return the numbers of the SSPs whose networks do not contain the sender of a request."""
+        """Return the numbers of the SSPs whose networks do not contain the request's sender."""
         if not self._narrowed:
             return ()
         address = source_of(scope, self._proxies)

@@ -16,7 +16,7 @@ from snapbid.bidding.request import BidRequest
 
 KEPT: Final = 20  # latest answers and latest problems of an SSP
 MAX_TESTS: Final = 20  # test requests of an SSP in one write
-SAMPLED: Final = 20  # requests of an SSP that are examined between two writes, at most
+SAMPLED: Final = 20  # requests of an SSP examined between two writes
 MAX_DETAIL: Final = 200
 MAX_RULES: Final = 50  # broken rules of an SSP in one write
 MEANINGLESS: Final = "has an entry that means nothing in OpenRTB's lists"
@@ -26,10 +26,10 @@ _PARTICULARS: Final = re.compile(r": | \(")
 
 
 class RequestTotals(msgspec.Struct):
-    """Request statistics of one SSP in a period. `answers`, `problems`: Redis entries, oldest
-    first.
+    """Request statistics of one SSP in a period.
 
-    `examples`: for each broken rule, the error detail of one request.
+    `answers`, `problems`: Redis entries, oldest first; `examples`: for each broken rule, the error
+    detail of one request.
     """
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
@@ -74,9 +74,8 @@ class RequestStats:
         self._broken: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
         self.notices: Counter[str] = Counter()  # of test bids
-        self.examined: Counter[str] = (
-            Counter()
-        )  # findings in samples (operations/golive/examination.py)
+        # Findings in samples (operations/golive/examination.py).
+        self.examined: Counter[str] = Counter()
         self.tested: list[tuple[str, list[str]]] = []  # auction id, impression ids
 
     def take_samples(self, wanted: int) -> list[tuple[Any, ...]]:
@@ -103,7 +102,7 @@ class RequestStats:
             self._content_type += 1
 
     def meaningless(self, lists: Iterable[str]) -> None:
-        """Count a request with a meaningless entry in each of these lists (paths)."""
+        """Count a request for each of its lists (paths) that has a meaningless entry."""
         for path in lists:
             self._break(f"{path}: {MEANINGLESS}")
 
@@ -144,7 +143,7 @@ class RequestStats:
 def broken_rule(detail: str) -> str:
     """Reduce an error detail to its rule: `imp[3].id: is required` to `imp[].id: is required`.
 
-    This bounds the number of distinct rules, whatever is sent.
+    This bounds the number of distinct rules, whatever clients send.
     """
     if _PATH.match(detail):
         return _INDEX.sub("[]", detail)

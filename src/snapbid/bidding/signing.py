@@ -1,9 +1,8 @@
 """Signed notices: URLs that only the receiver of the bid can know (contract 4).
 
-`{base}/n/TOKEN/rtb/win?id=…&impId=…`: TOKEN contains the family of SSPs that got the bid, and a
-keyed digest of the family and the two ids. The ledger records signed bids per family, so that two
-SSPs with the same ids do not share a record, and an SSP's notices count only for its own family's
-bids.
+In `{base}/n/TOKEN/rtb/win?id=…&impId=…`, TOKEN names the family of SSPs that received the bid, with
+a keyed digest of the family and the two ids. The ledger records signed bids per family: two SSPs
+that use the same ids do not share a record, and notices count only for the sender's family.
 """
 
 import hmac

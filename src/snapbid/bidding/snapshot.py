@@ -99,7 +99,7 @@ class CatalogSnapshot:
         declares: bool,
         asked: NativeRequest | None = None,
     ) -> Template:
-        """Return a creative's template with its price in the currency of the lookups.
+        """Return a creative's template, priced in the currency of the lookups.
 
         `declares`: include the campaign's declaration under the Digital Services Act.
         """
@@ -123,7 +123,7 @@ class CatalogSnapshot:
         if result is None:
             document = self._document(rank)
             payload = document.creatives[creative]
-            if payload.native is None:  # of another medium, which the impression takes as well
+            if payload.native is None:  # of another medium that the impression also takes
                 result = self.template(rank, creative)
             else:
                 markup = native_markup(asked, payload.native)

@@ -1,15 +1,15 @@
 """The second, tolerant pass over a body that the typed decoder rejected (contract 3).
 
-It accepts what real exchanges send if the meaning is plain: numbers as strings, floats for
+It accepts what real exchanges send where the meaning is plain: numbers as strings, floats for
 integers, booleans as flags, numbers as ids, a single value for a list, several values in one text,
-a list of one for a single value, and "", null and, for a single value, [] as absent. An `ext` that
-is not an object counts as absent too, and whole-number bounds may be fractions. Anything else is
-rejected with the path of the field. So is a number that cannot be parsed, except in enumerations,
-where unknown text is an unknown value (`UNREADABLE` in a list, which may restrict): a floor, a size
-or a privacy flag is never guessed.
+and a list of one for a single value. "" and null count as absent; so do [] for a single value and
+an `ext` that is not an object. Whole-number bounds may be fractions. Anything else is rejected,
+naming the field's path. So is a number that cannot be parsed: a floor, a size or a privacy flag is
+never guessed. Only in enumerations is unknown text an unknown value (`UNREADABLE` in a list, which
+may restrict).
 
-The time taken is bounded: only the entries used are converted in a list of objects, and a body that
-takes more than `MAX_STEPS` is rejected. The number of its values is estimated from its commas.
+The time is bounded: of a list of objects only the entries that count are converted, and a body that
+takes more than `MAX_STEPS` is rejected. The number of values is estimated from the commas.
 """
 
 import json
@@ -31,7 +31,7 @@ T = TypeVar("T", bound=Struct)
 MAX_STEPS: Final = 8_500  # some 1.5 ms
 _DECODED: Final = 6  # values decoded per step
 _DECODED_SLOWLY: Final = 3  # values per step by Python's decoder, which accepts out-of-range ones
-_CONVERTED: Final = 4  # steps per value that is not of the field's own type
+_CONVERTED: Final = 4  # steps per value that needs conversion
 _PLAIN_TEXTS: Final = 4  # texts of a list per step, if none needs conversion
 # Entries that are converted; lists that restrict are read in full.
 _MOST: Final = {"Imp": MAX_IMPRESSIONS, "Format": MAX_FORMATS, "DurFloors": MAX_STEPS}
@@ -42,7 +42,7 @@ _BEYOND: Final = math.inf  # stands for an integer beyond any range
 _NUMBERS: Final = frozenset({"enumeration", "integer"})
 _MAX_DIGITS: Final = 4300  # the typed decoder gives up beyond this, too
 _EXTS: Final = frozenset({"ext", "prebid"})  # each sender's own, so they may hold anything
-_BETWEEN: Final = re.compile("[,_]")  # numbers of a list that is one text
+_BETWEEN: Final = re.compile("[,_]")  # separators of a list of numbers sent as one text
 UNREADABLE: Final = -1  # stands for an entry of a list of numbers that is not a number
 _BOUNDS: Final = {  # how a fraction is rounded so that the bound holds
     **dict.fromkeys(("minduration", "mindur", "minbitrate"), math.ceil),
@@ -145,7 +145,7 @@ def _shape(annotation: msgspec.inspect.Type, many: bool = False) -> _Shape:
 
 
 class _Conversion:
-    """The conversion of one body, within `steps`."""
+    """Converts one body for the typed decoder, in at most `steps`."""
 
     def __init__(self, steps: int) -> None:
         self._left = steps
@@ -253,7 +253,7 @@ def _apart(items: list[Any]) -> Iterator[Any]:
 
 
 def _is_null(value: Any) -> bool:
-    """Return whether this is the text `null`, which the typed decoder accepts as null, too."""
+    """Return whether a value is the text `null`, which the typed decoder also reads as null."""
     return value.__class__ is str and value.lower() == "null"
 
 

@@ -10,7 +10,7 @@ from snapbid.campaigns.rules import Check, Mistakes, Path, list_of, object_of, r
 from snapbid.campaigns.value_rules import BUDGET, check_product, choice, integer
 
 MAX_DAYS: Final = 366
-MAX_COUNT: Final = 100  # events whose times are kept of each person
+MAX_COUNT: Final = 100  # events of a person whose times are kept
 MAX_AUDIENCES: Final = 1_000  # in a file
 
 
@@ -29,15 +29,15 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def rule_of(events: Collection[str], with_amounts: Collection[str]) -> Check:
-    """Return the rule for a list of audiences.
+    """Build the rule for a list of audiences.
 
     `events`: the names of the catalog's events; `with_amounts`: those with an amount.
     """
 
     def has_an_amount(audience: Any, at: Path, mistakes: Mistakes) -> None:
-        if audience.min_amount_usd is not None and audience.event in set(events) - set(
-            with_amounts
-        ):
+        if audience.min_amount_usd is None or audience.event in with_amounts:
+            return
+        if audience.event in events:
             report(mistakes, (at, "min_amount_usd"), f"{audience.event} has no amount")
 
     one = object_of(

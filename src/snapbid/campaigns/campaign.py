@@ -105,12 +105,12 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     targeting: dict[str, Values] = {}  # only the dimensions that have entries
     geo_radius: tuple[Circle, ...] = ()
     dsa: Declaration | None = None
-    attribution_days: int | None = None  # for which a click counts
-    product: str | None = None  # of server events: whom it excludes gets no advertisement
+    attribution_days: int | None = None  # how long a click counts
+    product: str | None = None  # of server events; persons whom it excludes get no advertisement
 
 
 class CampaignMistake(msgspec.Struct, frozen=True):
-    """A mistake: `field` is a path (empty: the whole document), `line` counts from 1."""
+    """A mistake. `field` is a path, empty for the whole document; `line` counts from 1."""
 
     field: str
     rule: str
@@ -122,7 +122,7 @@ class CampaignMistake(msgspec.Struct, frozen=True):
 
 
 class CampaignError(ValueError):
-    """Refused campaigns: all `mistakes`, in document order, and all `warnings`."""
+    """Refused campaigns, with all `mistakes` in document order, and all `warnings`."""
 
     def __init__(
         self, mistakes: tuple[CampaignMistake, ...], warnings: tuple[CampaignMistake, ...] = ()

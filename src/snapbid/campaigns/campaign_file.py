@@ -22,14 +22,14 @@ from snapbid.campaigns.rules import Mistakes, Path, path_text, report, shown
 _WHITESPACE: Final = " \t\r\n"
 _SPACE: Final = re.compile(f"[{_WHITESPACE}]*")
 OTHERS: Final = {
-    b"\x1f\x8b": "is compressed with gzip (zcat it, and import -)",
+    b"\x1f\x8b": "is compressed with gzip (pipe the output of zcat to import -)",
     b"PK\x03\x04": "is a ZIP file, as spreadsheets are",
     codecs.BOM_UTF16_LE: "is UTF-16, but must be UTF-8",
     codecs.BOM_UTF16_BE: "is UTF-16, but must be UTF-8",
 }
-"""How files that are not text begin, and what they are."""
+"""First bytes of files that are not UTF-8 text, and the kind of file."""
 
-COLUMNS: Final = 3  # from which on a line that is not JSON looks like a table's
+COLUMNS: Final = 3  # a line with so many, that is not JSON, looks like part of a table
 EXPECTED: Final = (
     "expected JSON campaigns: an array or a single campaign in a .json file, "
     "one per line in any other file"
@@ -80,7 +80,7 @@ class _JsonReader:
 
 
 class _Checker:
-    """A checker of one file's documents, which collects ids, mistakes and warnings."""
+    """Checks one file's documents, and collects ids, mistakes and warnings."""
 
     def __init__(self, warnings: list[CampaignMistake]) -> None:
         self.json = _JsonReader()
@@ -90,7 +90,7 @@ class _Checker:
         self.lines: dict[str, int] = {}  # by id
 
     def refuse(self, line: int, error: ValueError) -> None:
-        """Add the mistake of text that is not JSON, or not UTF-8."""
+        """Report text that is not JSON, or not UTF-8."""
         if isinstance(error, json.JSONDecodeError):
             rule = f"is not JSON: {_syntax(error)} (column {error.colno})"
         elif isinstance(error, UnicodeDecodeError):
@@ -100,7 +100,7 @@ class _Checker:
         self.mistakes.append(CampaignMistake("", rule, line))
 
     def refuse_file(self, what: str) -> None:
-        """Add the mistake of a file of another kind."""
+        """Report a file of another kind."""
         self.mistakes.append(CampaignMistake("", f"the file {what}: {EXPECTED}"))
 
     def check(self, line: int, at: Path, document: Any) -> Campaign | None:
@@ -110,14 +110,14 @@ class _Checker:
         """
         mistakes = Mistakes()
         for key in self.json.repeated:
-            report(mistakes, (at, key), "stands twice in one object")
+            report(mistakes, (at, key), "is repeated in one object")
         if self.json.characters > MAX_DOCUMENT:
             mistakes.append(_too_long(path_text(at)))
         campaign = IMPORTED(document, at, mistakes)
         name = document.get("id") if isinstance(document, dict) else None
         if isinstance(name, str):
             if name in self.lines:
-                rule = f"is the id of line {self.lines[name]} already: {shown(name)}"
+                rule = f"is already the id of line {self.lines[name]}: {shown(name)}"
                 mistakes.append(CampaignMistake(path_text((at, "id")), rule))
             self.lines.setdefault(name, line)
         self.mistakes.extend(msgspec.structs.replace(mistake, line=line) for mistake in mistakes)
@@ -129,7 +129,7 @@ class _Checker:
 
 
 def _syntax(error: json.JSONDecodeError) -> str:
-    """Describe a syntax error by what has to change."""
+    """Describe a syntax error in plain words."""
     rest = error.doc[error.pos :]
     if rest.startswith(("#", "//", "/*")):
         return "a comment, which JSON does not have"
@@ -181,11 +181,11 @@ def read_file(
 
     A campaign's warnings are added to `warnings` before it is yielded.
 
-    A `.json` file holds an array or one object, any other file is JSON Lines (contract 1). At the
-    end raises CampaignError with every mistake of every line; until then, no campaign may be used.
-    In an array, `line` is the line on which the element starts and the field begins with its index
-    (`[3].cpm`). A JSON syntax error in an array ends the reading; in JSON Lines it only invalidates
-    its own line.
+    A `.json` file holds an array or one object, any other file is JSON Lines (contract 1). Raises
+    CampaignError at the end, with every mistake of every line; until then, no campaign may be used.
+    In an array, a mistake's `line` is the first line of the element, and its field begins with the
+    index (`[3].cpm`). A JSON syntax error in an array ends the reading; in JSON Lines it only
+    invalidates its own line.
     """
     checker = _Checker([] if warnings is None else warnings)
     if name.lower().endswith(".json"):
@@ -224,7 +224,7 @@ def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Campaign,
 
 
 def _lines(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines; a far too long line is cut off."""
+    """Yield numbered lines; an overlong line is cut off."""
     most = _most_bytes() + 1
     for line in count(1):
         raw = part = source.readline(most)
@@ -272,7 +272,7 @@ def _end_of_text(text: str, position: int) -> None:
 def _elements(reader: _JsonReader, text: str) -> Iterator[tuple[int, Path, Any, int, int]]:
     """Decode the elements of an array, or a lone object.
 
-    Yield the line, path (`()` for a lone object), value, and start and end in the text of each.
+    Yields the line, path (`()` for a lone object), value, start and end of each.
     """
     position = _skip(text, 0)
     if not text.startswith("[", position):

@@ -1,7 +1,7 @@
-"""Click ids: who bought the click on an advertisement, in 60 characters (contract 12).
+"""Click ids: the campaign, SSP and person behind a click, in 60 characters (contract 12).
 
 A click id travels through an advertiser's pages and comes back with a server event. It is the
-base64url text of 45 bytes, which need no padding, so no two texts decode to the same bytes:
+base64url form of 45 bytes, which needs no padding, so no two texts decode to the same bytes:
 
     version (high half) and key (low half)   1
     campaign, by number                      4
@@ -17,8 +17,8 @@ Numbers and digests never change their meaning (tables `campaign_number`, `click
 can tell that two clicks come from the same person. If user data may not be used, auction and person
 are zero.
 
-Hashes and signature are SipHash-2-4, like those of persons (native/persons.h), because a click id
-is made while a bid is answered. The signature is two hashes with different keys, 96 bits in all.
+Hashes and signature are SipHash-2-4, as for persons (native/persons.h), because click ids are made
+on the bid path. The signature is two hashes with different keys, 96 bits in all.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 from snapbid.campaigns._persons import siphash
 
 LENGTH: Final = 60  # characters
-KEYS: Final = 16  # numbers of keys
+KEYS: Final = 16  # key numbers
 NO_AUCTION: Final = bytes(8)
 
 _VERSION: Final = 1
@@ -43,7 +43,7 @@ _MASKED: Final = slice(13, 25)  # time and auction
 
 
 class Click(NamedTuple):
-    """The content of a click id. `person`: the member that the request shows, or 0."""
+    """The content of a click id. `person`: the member in the bid request, or 0."""
 
     campaign: int
     creative: bytes
@@ -67,7 +67,7 @@ class ClickKey:
         self.keys = blake2b(secret, digest_size=48, person=b"snapbid clicks").digest()
 
     def make(self, click: Click) -> str:
-        """Return the click id."""
+        """Make a click id."""
         content = _LAYOUT.pack(_VERSION << 4 | self.number, *click)
         if click.person:
             content = content[:-8] + _PERSON.pack(click.person ^ self._mask(content))
@@ -98,7 +98,7 @@ def read(text: str, keys: Mapping[int, ClickKey]) -> Click | None:
         signed = urlsafe_b64decode(text)
     except Error:
         return None
-    # The decoder skips foreign characters, and takes those of plain base64.
+    # The decoder skips foreign characters, and also accepts those of plain base64.
     if len(signed) != _LAYOUT.size + _SIGNATURE.size or urlsafe_b64encode(signed).decode() != text:
         return None
     key = keys.get(signed[0] & 15)

@@ -69,7 +69,7 @@ _CODES: Final = {
 
 
 def code_of(dimension: str, name: str) -> int | str | None:
-    """Return the code with this name; None if the dimension has none."""
+    """Return the code with this name in a dimension; None if there is none."""
     return _CODES.get(dimension, {}).get(name.lower().translate(_SEPARATORS))
 
 

@@ -1,8 +1,8 @@
 """The campaign document: its fields and their rules (contract 2, "Campaign").
 
 A document is JSON as an operator writes it. All mistakes are reported at once, each with its field
-and the rule. Numbers are decoded as decimals, never as binary floats. A change to a document's
-meaning requires a new `normalised.RULES`.
+and the rule. Numbers are decoded as decimals, never as binary floats. Changing the meaning of a
+document requires a new `normalised.RULES`.
 """
 
 import json
@@ -66,7 +66,7 @@ MAX_DECLARED: Final = 100  # bytes; exchanges refuse longer ones
 MAX_TRANSPARENCY: Final = 100
 MAX_FREQUENCY_CAPS: Final = 16
 MAX_ATTRIBUTION_DAYS: Final = 365
-MAX_CATEGORY: Final = 500  # bytes; the taxonomy is put before it in the key
+MAX_CATEGORY: Final = 500  # bytes; leaves room for the taxonomy in the index's key
 MAX_API: Final = 31  # the index has a bit for each; the list of API frameworks ends at 9
 XHTML, JAVASCRIPT, IFRAME = 2, 3, 4  # banner ad types; 1 is a text ad
 MAX_BANNER_TYPE: Final = IFRAME
@@ -82,7 +82,7 @@ def _has_what_its_media_needs(creative: Any, at: Path, mistakes: Mistakes) -> No
     _has_what_only_its_media_has(creative, at, mistakes)
     if creative.native is not None:
         if creative.media != "native":
-            report(mistakes, (at, "native"), "is for media native")
+            report(mistakes, (at, "native"), "is only for media native")
         elif creative.adm:
             report(mistakes, (at, "adm"), "cannot be combined with native")
     elif creative.adm:
@@ -103,11 +103,11 @@ def _has_what_only_its_media_has(creative: Any, at: Path, mistakes: Mistakes) ->
     elif creative.media is not None:
         for field in ("linear", "skippable"):
             if getattr(creative, field) is not None:
-                report(mistakes, (at, field), "is for media video")
+                report(mistakes, (at, field), "is only for media video")
         if creative.media != "audio":
             for field in ("bitrate", "delivery"):
                 if getattr(creative, field):
-                    report(mistakes, (at, field), "is for media video and audio")
+                    report(mistakes, (at, field), "is only for media video and audio")
 
 
 def _is_what_its_markup_says(creative: Any, at: Path, mistakes: Mistakes) -> None:
@@ -148,9 +148,7 @@ def _has_mistakes(places: Sequence[Path], mistakes: Mistakes) -> bool:
 
 
 def _assets(creative: Creative) -> Creative:
-    """Return a native creative with its assets, in whichever form they are written; others
-    unchanged.
-    """
+    """Move a native creative's assets to `native`, in whichever form they are written."""
     if creative.media != "native":
         return creative
     native = creative.native or read_response(creative.adm, (), Mistakes())
@@ -249,7 +247,7 @@ def _campaign(
         creatives=creatives,
         starts_at_ms=starts_at,
         ends_at_ms=ends_at,
-        targeting=dict(sorted(targeting.items())),  # jsonb changes the order, too
+        targeting=dict(sorted(targeting.items())),  # jsonb does not keep the order
         geo_radius=circles,
         **fields,
     )
@@ -361,8 +359,8 @@ def _campaigns(of_creative: Together, together: Together) -> Check:
 
 CAMPAIGN: Final = _campaigns(_has_what_its_media_needs, _fields_fit_together)
 IMPORTED: Final = _campaigns(_is_what_its_markup_says, _fields_fit_when_imported)
-"""CAMPAIGN with the rules and warnings that only the import applies: for markup, for the fields
-stated beside it, and for unknown categories. A campaign stored before these rules, or by plain SQL,
+"""CAMPAIGN with the rules and warnings that only the import applies: to markup, to the fields
+stated beside it, and to unknown categories. A campaign stored before these rules, or by plain SQL,
 still bids (with an unknown category, only where the request restricts none)."""
 
 

@@ -1,9 +1,8 @@
 """The normal form of domains (contract 3).
 
-This is IDNA's ASCII form in lower case, without scheme, user, port and path, a leading `*.` or
-`www.`, and the root's dot. A request's lists are read natively (`native/spelling.h`), mapped but
-not encoded: non-ASCII entries match the Unicode form of a campaign's domain, which the index
-contains as well.
+This is IDNA's ASCII form in lower case, without scheme, user, port, path, a leading `*.` or `www.`,
+and the root dot. A request's lists are read natively (`native/spelling.h`), mapped but not encoded:
+non-ASCII entries match the Unicode form of a campaign's domain, which the index also contains.
 """
 
 import re
@@ -13,7 +12,7 @@ from typing import Final
 
 MAX_TEXT: Final = 512
 """The longest string of a campaign except markup and URLs, in UTF-8 bytes. The limit also applies
-to normal forms, which are keys of the index; casefolding lengthens some of them."""
+to normal forms, the keys of the index, since casefolding lengthens some."""
 
 MAX_AUTHORITY: Final = 2048
 """The number of characters of a URL within which its host must end."""
@@ -32,14 +31,14 @@ _AUTHORITY: Final = re.compile(
 )
 _PLAIN_HOST: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*", re.ASCII)
 _NOT_IN_HOST: Final = re.compile(r"[\x00-\x20\x7f-\xa0\s!\"#$%&'()*+,/:;<=>?@\[\\\]^`{|}~]")
-# What no domain has: more than 8 marks in a row, which take quadratic time to order, and characters
-# that stand for whole words.
+# Not in any domain: more than 8 combining marks in a row, which take quadratic time to order, and
+# characters that stand for whole words.
 _EXCESSIVE: Final = re.compile(
     "(?:[^\\w\x00-\x7f]|[\uff9e\uff9f]){9,}|[\u3300-\u33ff\ufdf0-\ufdfc]"
 )
 _BLANK: Final = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _DASH: Final = re.compile("[\u2010-\u2015\u2212]")
-# What else separates names: ends of lines, commas, quotes, bullets, marks of the writing direction.
+# Other separators of names: line ends, commas, quotes, bullets, marks of the writing direction.
 _BETWEEN: Final = re.compile(
     "[\x85\xab\xbb\u060c\u200e\u200f\u2016-\u2023\u2027-\u202e\u2030-\u205e\u2061-\u206f\u3001\u3008-\u300f]"
 )
@@ -49,8 +48,8 @@ _IGNORED: Final = re.compile("[\u00ad\u034f\u180b-\u180d\u200b\u2060\ufe00-\ufe0
 def host(url: str) -> str | None:
     """Return the host of a URL or of a bare domain, in normal form; None if there is none.
 
-    A host over `MAX_TEXT` bytes, or that does not end within `MAX_AUTHORITY` characters, counts as
-    none.
+    A host longer than `MAX_TEXT` bytes, or not complete within `MAX_AUTHORITY` characters, counts
+    as none.
     """
     url = url.strip()
     match = _AUTHORITY.match(url, 0, MAX_AUTHORITY)
@@ -65,7 +64,7 @@ def host(url: str) -> str | None:
 def mapped(text: str) -> str:
     """Map a non-ASCII text as IDNA maps domains (UTS 46): case, width, dots, ignored characters.
 
-    Takes linear time; characters that no domain has become `^`.
+    Takes linear time. Characters that cannot occur in a domain become `^`.
     """
     text = _EXCESSIVE.sub("^", _IGNORED.sub("", apart(text).lower()))
     return apart(unicodedata.normalize("NFKC", text).lower().replace("\u3002", "."))
@@ -78,14 +77,9 @@ def apart(text: str) -> str:
     return _BETWEEN.sub(",", _DASH.sub("-", _BLANK.sub(" ", text)))
 
 
-def line_of(domain: str) -> tuple[str, ...]:
-    """Return a domain and its parents, nearest first, each followed by its Unicode form if it has
-    one."""
-    return _line_of(domain)
-
-
 @lru_cache(_CACHED)
-def _line_of(domain: str) -> tuple[str, ...]:
+def line_of(domain: str) -> tuple[str, ...]:
+    """Return a domain and its parents, nearest first, each followed by any Unicode form."""
     line = []
     labels = domain.split(".")
     for index in range(len(labels)):

@@ -1,8 +1,8 @@
 """Positions of macros in markup, and the unsafe ones (contract 2, "Creative").
 
 The ids of an auction and an impression come from the sender of a request. Percent-encoding reduces
-them to `A-Z a-z 0-9 - . _ ~` and `%`, so they end no text, attribute or URL parameter. But it is no
-protection
+them to `A-Z a-z 0-9 - . _ ~` and `%`, so they end no text, attribute or URL parameter. But it does
+not protect
 
 - in a script or an event handler, where `document.cookie` is such an id and an expression;
 - in a `javascript:` or `data:` URL, which browsers decode before they run or show it;
@@ -10,9 +10,8 @@ protection
 - in CSS, where such ids name elements, properties and keywords;
 - in the name of an element or attribute, where `script` and `onclick` are such ids.
 
-The other macros are safe: a campaign and its creative have the same ids in each bid, and the bidder
-makes the cachebuster from hexadecimal digits and dashes, and the click id from base64url's
-alphabet.
+The other macros are safe: the ids of a campaign and its creative are its operator's own, the
+cachebuster has only hexadecimal digits and dashes, and the click id only base64url's alphabet.
 """
 
 import re
@@ -39,8 +38,8 @@ UNPROTECTED: Final = frozenset[Where](
 _MACRO: Final = re.compile(rf"\{{\{{({'|'.join(BIDDER_MACROS)})\}}\}}")
 _FROM_REQUEST: Final = re.compile(rf"\{{\{{(?:{'|'.join(FROM_REQUESTS)})\}}\}}")
 
-# While markup is parsed, macro number 5 is `x5` between two characters that no text has. It is part
-# of whatever name, value or text contains it.
+# While markup is parsed, macro number 5 is an `x`, and 5 between two characters that no text has: a
+# part of whatever name, value or text contains it.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 _MARK: Final = re.compile(f"x{_OPEN}(\\d+){_CLOSE}")
 
@@ -79,8 +78,7 @@ class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def unprotected(text: str, language: Language) -> list[MacroPlace]:
-    """Return the macros with values from the request where percent-encoding does not protect
-    them."""
+    """Find macros, filled in from the request, that percent-encoding does not protect."""
     if "{{" not in text or _FROM_REQUEST.search(text) is None:
         return []
     return [
@@ -110,7 +108,7 @@ def macro_places(text: str, language: Language) -> list[MacroPlace]:
 
 
 class _Places:
-    """The positions of marked macros, set as they are found."""
+    """The positions of marked macros, set as the parser finds them."""
 
     def __init__(self, places: list[MacroPlace]) -> None:
         self._places = places
@@ -132,7 +130,7 @@ class _Places:
     def url_or_text(
         self, value: str, element: str | None = None, attribute: str | None = None
     ) -> None:
-        """Set the position of the macros in a value: as a URL, if it looks like one, or as text."""
+        """Set the position of the macros in a value: a URL if it looks like one, else text."""
         if _OPEN not in value:
             return
         url = value.translate(_LEFT_OUT).lstrip(_BEFORE_URL)
@@ -157,10 +155,9 @@ class _Places:
 
 
 class _MarkupReader(HTMLParser):
-    """A parser of marked markup that follows browsers.
+    """Finds marked macros by parsing markup as browsers do.
 
-    It also parses XML, whose texts may be URLs or HTML, escaped or in a CDATA section, which HTML
-    does not have.
+    It also parses XML, whose texts, escaped or in CDATA sections, may be URLs or HTML.
     """
 
     def __init__(self, places: _Places, *, is_xml: bool) -> None:
@@ -189,9 +186,7 @@ class _MarkupReader(HTMLParser):
             self._put_name(name, is_attribute=True, has_value=value is not None)
 
     def _put_name(self, name: str, *, is_attribute: bool = False, has_value: bool = True) -> None:
-        """Set the position of macros in a name, which they may turn into a script or an event
-        handler.
-        """
+        """Set the position of macros in a name; they may turn it into a script or event handler."""
         if _OPEN in name:
             decides = has_value and _NAME.fullmatch(name) is not None
             where: Where = "name" if decides else "attribute" if is_attribute else "text"

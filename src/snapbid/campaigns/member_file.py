@@ -1,10 +1,11 @@
 """Files of an operator's own audience: one id per line, as bid requests carry it (contract 12).
 
-38400000-8cf0-11bd-b23e-10b96e40000d        an advertising id (`device.ifa`) ifa
-38400000-8cf0-11bd-b23e-10b96e40000d    the same; required for an id that is not a UUID buyeruid
-4711                               `user.buyeruid` user acme 4711
-`user.id` of an SSP and its variants eid adserver.example 4711                   an extended id of a
-source hash 0123456789abcdef                       what `snapbid audience hash` printed for a line
+38400000-8cf0-11bd-b23e-10b96e40000d        an advertising id (`device.ifa`)
+ifa 38400000-8cf0-11bd-b23e-10b96e40000d    the same; required for an id that is not a UUID
+buyeruid 4711                               `user.buyeruid`
+user acme 4711                              `user.id` of an SSP and its variants
+eid adserver.example 4711                   an extended id of a source
+hash 0123456789abcdef                       what `snapbid audience hash` printed for a line
 """
 
 import re
@@ -19,9 +20,9 @@ FORMS: Final = (
     "expected ID, ifa ID, buyeruid ID, user SSP ID, eid SOURCE ID, or hash and 16 hexadecimal "
     "digits, where ID alone is a UUID"
 )
-NOBODY: Final = "is nobody's id, or longer than 512 bytes"
+NOBODY: Final = "is a placeholder, or longer than 512 bytes"
 NOT_COMPARABLE: Final = (
-    "is another hash (MD5, SHA-1, SHA-256 …): bid requests carry none to compare it with"
+    "is a different hash (MD5, SHA-1, SHA-256 …): bid requests carry none to compare it with"
 )
 NO_SSP: Final = "names an SSP that does not exist"
 NO_TEXT: Final = "is not UTF-8, or has a control character"
@@ -32,18 +33,18 @@ _UUID: Final = re.compile(
     r"\{?(?i:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\}?", re.ASCII
 )
 _DIGITS: Final = re.compile(r"[0-9a-f]{12}[1-8][0-9a-f]{3}[89ab][0-9a-f]{15}", re.ASCII)
-"""A UUID without dashes: its version and variant tell it from an MD5."""
+"""A UUID without dashes; version and variant distinguish it from an MD5 hash."""
 
 _DIGEST: Final = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|"
                             r"[0-9a-f]{128})", re.ASCII)  # fmt: skip
 
 
 class MemberError(ValueError):
-    """Lines that are not ids; the message gives their numbers but quotes none."""
+    """Some lines are not ids; the message gives their numbers but quotes none."""
 
 
 class _LineError(ValueError):
-    """Why a line is not an id."""
+    """A line is not an id; the message says why."""
 
 
 def read_members(
@@ -118,8 +119,7 @@ def _text(line: bytes) -> str:
 
 
 def _advertising_id(id: str, otherwise: str | None) -> str:
-    """Return an advertising id that a bid request may carry. `otherwise`: why only UUIDs are
-    allowed."""
+    """Check an advertising id. `otherwise`: the error unless it is a UUID; None allows any id."""
     if not is_member_id(id):
         raise _LineError(NOBODY)
     if not _UUID.fullmatch(id) and not _DIGITS.fullmatch(folded(id)):

@@ -1,7 +1,7 @@
 """A native creative: its assets, and the mask of their kinds (contract 2, "Creative").
 
-With the mask, the matcher skips a creative that lacks an asset which the impression requires;
-`bidding.native_answer` then decides whether the assets fit.
+By the mask, the matcher skips a creative that lacks a required asset; `bidding.native_answer` then
+decides whether the assets fit.
 """
 
 from collections.abc import Iterable
@@ -40,8 +40,10 @@ class NativeTracker(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The assets of a native creative. `data`: texts by type (Native 1.2, 7.2); `video`: VAST,
-    whose `mimes`, `protocols` and `duration` (seconds) the creative states."""
+    """The assets of a native creative. `data`: texts by type (Native 1.2, 7.2).
+
+    `video` is VAST; the creative states its `mimes`, `protocols` and `duration` (seconds).
+    """
 
     link: NativeLink
     title: str | None = None
@@ -57,7 +59,7 @@ class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kinds(self) -> int:
-        """The mask of the kinds of assets it has."""
+        """The mask of the kinds of assets present."""
         return kinds(
             title=self.title is not None,
             video=self.video is not None,
@@ -67,7 +69,7 @@ class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def kinds(*, title: bool, video: bool, images: Iterable[int], data: Iterable[int]) -> int:
-    """Return the mask of kinds of assets; images and data are given by type."""
+    """Build a mask of kinds of assets; images and data are given by type."""
     mask = TITLE * title | VIDEO * video
     for kind in images:
         mask |= 1 << _FIRST_IMAGE + min(max(kind, 1), _IMAGE_TYPES) - 1

@@ -1,7 +1,7 @@
 """The rules of a native creative (contract 2, "Creative").
 
-It is written as a `native` object, or as a native response in `adm` (Native 1.0 to 1.2, wrapped in
-`native` or not), which is converted to the same form and checked with the same rules.
+Its assets are a `native` object, or a native response in `adm` (Native 1.0 to 1.2, wrapped in
+`native` or not), which is converted to such an object and checked by the same rules.
 """
 
 import json
@@ -164,8 +164,8 @@ def _document(response: Fields, at: Path, mistakes: Mistakes) -> Fields:
 
 
 def _add_script(document: Fields, script: Any, at: Path, mistakes: Mistakes) -> None:
-    """Convert a `jstracker` to event trackers: markup that only loads scripts and pixels, or the
-    address of a script.
+    """Convert a `jstracker` to event trackers; it must be the address of a script, or markup that
+    only loads scripts and pixels.
     """
     markup = script if isinstance(script, str) and size(script) <= MAX_URL else ""
     if is_address(markup):
@@ -177,7 +177,7 @@ def _add_script(document: Fields, script: Any, at: Path, mistakes: Mistakes) -> 
         if (source := _SOURCE.search(attributes)) is not None
     ]
     if not trackers or len(trackers) < len(tags) or _TAG.sub("", markup).strip():
-        rule = "is dropped, as it has code of its own: state the address of a script in"
+        rule = "is dropped because it contains code: put the address of a script in"
         warn(mistakes, at, f'{rule} eventtrackers, {{"event": 1, "method": 2, "url": …}}')
         return
     stated = document.get("eventtrackers")
@@ -185,10 +185,8 @@ def _add_script(document: Fields, script: Any, at: Path, mistakes: Mistakes) -> 
         document["eventtrackers"] = [*(stated or ()), *trackers]
 
 
-IMPRESSION: Final = (
-    1  # an event; then methods, by the element that loads it (Native 1.2, 7.6 and 7.7)
-)
-_METHODS: Final = {"img": 1, "script": 2}
+IMPRESSION: Final = 1  # an event (Native 1.2, 7.6)
+_METHODS: Final = {"img": 1, "script": 2}  # by element (Native 1.2, 7.7)
 ICON: Final = 1  # a type of image
 _TAG: Final = re.compile(r"<(script|img)\b([^<>]*)>(?:\s*</script\s*>)?", re.IGNORECASE)
 _SOURCE: Final = re.compile(r"\ssrc\s*=\s*[\"']?([^\"'\s]+)", re.IGNORECASE)
@@ -204,5 +202,5 @@ def _only(value: Any, names: tuple[str, ...]) -> Any:
 
 def _add(document: Fields, name: str, value: Any, at: Path, mistakes: Mistakes) -> None:
     if name in document:
-        report(mistakes, at, "is the second asset of its kind, of which one is sent")
+        report(mistakes, at, "is the second asset of its kind; only one is sent")
     document[name] = value

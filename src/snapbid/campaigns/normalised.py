@@ -27,10 +27,10 @@ def encode(campaign: Campaign) -> bytes:
 
 
 def load(content: bytes, *, is_normalised: bool, is_active: bool) -> Campaign:
-    """Load a campaign of the warehouse from its normalised form, or else from its document.
+    """Load a stored campaign from its normalised form, or else from its document.
 
-    `is_active`: its current status, which overrides the one stored at the import. Raises
-    CampaignError with every mistake, or another ValueError if the content cannot be read.
+    `is_active`: its current status, which overrides the status at import. Raises CampaignError with
+    every mistake, or another ValueError if the content cannot be read.
     """
     if not is_normalised:
         return parse_json(content)

@@ -24,8 +24,7 @@ NOBODY: Final = frozenset(
 """Placeholders for a missing id, in lower case, without surrounding quotes and brackets."""
 
 LEAST_ALIKE: Final = 4
-"""A repeated character is a placeholder from this length on; below it, only if the character is
-0."""
+"""The length from which a repeated character is a placeholder; a repeated 0 always is."""
 
 LARGEST_NUMBER: Final = 19
 """The number of digits of an advertiser's largest customer number."""
@@ -46,7 +45,7 @@ class PersonKey:
     def member(self, kind: str, id: str, scope: str = "") -> int:
         """Return the hash of an id in bid requests.
 
-        An `ifa` may be spelt in any way; the source of an `eid` is a domain, in any case.
+        An `ifa` may have any spelling; the scope of an `eid` is its source, in any letter case.
         """
         scope = scope.lower() if kind == "eid" else scope
         return self._hash(kind, scope, folded(id) if kind == "ifa" else id)

@@ -26,7 +26,7 @@ _VAST: Final = re.compile(r"\ufeff?(?:\s|<\?.*?\?>|<!--.*?-->)*+<VAST\b", re.DOT
 _LOADS: Final = frozenset(("src", "srcset", "poster", "background", "data"))
 _CSS_URL: Final = re.compile(r"(?:url\(|@import)\s*[\"']?http:", re.IGNORECASE)
 
-_SIGNS: Final = ("%%", "${", "[", "%5B")  # of any of these macros
+_SIGNS: Final = ("%%", "${", "[", "%5B")  # each of these macros contains one
 _AD_SERVER: Final = re.compile(r"%%[A-Za-z_]\w*(?::[^%\s]*)?%%")
 _URL: Final = re.compile(r"(?:https?:)?//[^\s\"'<>\\]+", re.IGNORECASE)
 _BRACKETED: Final = re.compile(r"\[[A-Za-z][\w-]*\]|%5B[A-Za-z][\w-]*%5D")
@@ -62,24 +62,24 @@ def check_banner(creative: Any, at: Path, mistakes: Mistakes) -> None:
     lower = text.lower()
     mraid = _mraid(lower)
     if mraid >= 0 and not MRAID & set(creative.apis or ()):
-        rule = "has mraid.js, which only apps have: state apis, such as [5] for MRAID 2.0"
+        rule = "has mraid.js, which only apps have: set apis, such as [5] for MRAID 2.0"
         warn(mistakes, at, f"{rule}, {_line(text, mraid)}")
     if creative.secure is not False and "http:" in lower:
         for place in _HttpReader().read(text):
-            rule = f'loads over HTTP: {place}; load it over HTTPS or state "secure": false'
+            rule = f'loads over HTTP: {place}; load it over HTTPS or set "secure": false'
             warn(mistakes, at, rule)
     check_macros(text, "HTML", at, mistakes)
 
 
 def _not_html(text: str) -> str | None:
     if _VAST.match(text) is not None:
-        return "is VAST, which no banner shows: state media video or audio"
+        return "is VAST, which no banner shows: set media to video or audio"
     if is_address(text):
-        return 'is an address, which is shown as text: state <iframe src="…"> or <script src="…">'
+        return 'is an address, which is shown as text: write <iframe src="…"> or <script src="…">'
     if _is_json(text):
         return "is JSON, which is shown as text: a native response has media native"
     if _TAG.search(text) is None:
-        return "is plain text without any HTML: state the markup of the advertisement"
+        return "is plain text without any HTML: write the markup of the advertisement"
     return None
 
 
@@ -108,14 +108,14 @@ def _line(text: str, position: int) -> str:
 
 
 class _HttpReader(HTMLParser):
-    """A finder of resources that a page loads over HTTP; links load nothing."""
+    """Finds the resources that a page loads over HTTP; links load nothing."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self._found: list[str] = []
 
     def read(self, text: str) -> list[str]:
-        """Return where the page loads over HTTP, each with the line."""
+        """Return the places that load over HTTP, each with its line."""
         self.feed(text + END)
         self.close()
         return self._found
@@ -152,11 +152,11 @@ def check_macros(text: str, language: Language, at: Path, mistakes: Mistakes) ->
 
 
 def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
-    """Yield the position of each unfilled macro, the macro, and what to do."""
+    """Yield each unfilled macro: its position, the macro, and what to do."""
     if "%%" in text:
         for macro in _AD_SERVER.finditer(text):
             is_click = "click" in macro[0].lower()
-            what = "take it out" if is_click else f"replace it with its value{_instead(macro[0])}"
+            what = "remove it" if is_click else f"replace it with its value{_instead(macro[0])}"
             rule = f"an ad server's macro, which is not filled in here: {what}"
             yield macro.start(), macro[0], rule
     if "${" in text:
@@ -180,7 +180,7 @@ def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
 
 
 def _instead(name: str) -> str:
-    """Return what to write instead of a cache-busting macro."""
+    """Suggest our own macro in place of a cache-busting one."""
     plain = name.lower().strip("%")
     return ", here {{cachebuster}}" if plain.startswith(_TIMES) else ""
 
@@ -193,12 +193,12 @@ def check_native(native: NativeAd, secure: bool | None, at: Path, mistakes: Mist
     for name, text, is_loaded in _texts(native):
         if secure is not False and is_loaded and text[:5].lower() == "http:":
             rule = f"is loaded over HTTP: {shown(text)}; load it over HTTPS"
-            warn(mistakes, (at, name), f'{rule} or state "secure": false')
+            warn(mistakes, (at, name), f'{rule} or set "secure": false')
         check_macros(text, "URL", (at, name), mistakes)
 
 
 def _texts(native: NativeAd) -> Iterator[tuple[str, str, bool]]:
-    """Yield the path of each text except the video, the text, and whether it is loaded."""
+    """Yield each text but the video: its path, the text, and whether it is loaded."""
     yield "link.url", native.link.url, False
     for index, url in enumerate(native.link.clicktrackers):
         yield f"link.clicktrackers[{index}]", url, True

@@ -1,4 +1,4 @@
-"""The review of a campaign: facts from its markup, its macros, and why it can never bid."""
+"""The review of a campaign: facts from its markup, its macros, and whether it can ever bid."""
 
 import json
 from collections.abc import Container, Iterator
@@ -70,14 +70,14 @@ def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
 
 
 def warning_of(campaign: Campaign, now_ms: int) -> str | None:
-    """Return the warning for a campaign that can never bid, or is not paced; None if neither."""
+    """Warn of a campaign that can never bid, or is not paced; None if neither."""
     budget = campaign.budget
     if why := why_never_bids(campaign, now_ms):
         return f"campaign {campaign.id} can never bid: {why}"
     if budget.pacing == "even" and budget.daily_micros is None:
         return (
-            f"campaign {campaign.id} is not paced: budget.pacing even spreads budget.daily over "
-            "the day, and there is none"
+            f"campaign {campaign.id} is not paced: budget.pacing is even, but there is no "
+            "budget.daily to spread over the day"
         )
     return None
 
@@ -90,12 +90,11 @@ class Known(NamedTuple):
 
 
 def warnings_of_names(campaign: Campaign, known: Known) -> Iterator[str]:
-    """Yield a warning for each audience, and for the product, that a campaign names but nobody
-    defined."""
+    """Yield a warning for each audience or product that a campaign names but nobody defined."""
     if campaign.product is not None and campaign.product not in known.products:
         yield (
             f"campaign {campaign.id} names the product {campaign.product!r}, which does not exist "
-            "(letter case matters): nobody has excluded himself from it"
+            "(letter case matters), so it excludes nobody"
         )
     values = campaign.targeting.get("audience", Values())
     for verb, names in (("includes", values.include), ("excludes", values.exclude)):
@@ -108,7 +107,7 @@ def warnings_of_names(campaign: Campaign, known: Known) -> Iterator[str]:
 
 
 class FieldMacro(NamedTuple):
-    """A macro, with the id of its creative, and its field, such as `native.link.url`."""
+    """A macro with the id of its creative and its field, such as `native.link.url`."""
 
     creative: str
     field: str
@@ -144,7 +143,7 @@ def _decoded(text: str) -> Any:
 
 
 def _native_texts(value: Any, at: Path) -> Iterator[tuple[Path, str, Language]]:
-    """Yield the texts of assets. VAST is found under two names; any other text may be a URL."""
+    """Yield the texts of assets. Two fields may have VAST; any other text may be a URL."""
     values = [(value, at)]  # a stack: it may be nested deeply
     while values:
         value, at = values.pop()

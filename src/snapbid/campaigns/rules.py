@@ -15,11 +15,11 @@ from typing import Any, Final, TypeAlias
 from snapbid.campaigns.campaign import CampaignMistake
 
 MAX_LIST: Final = 1_000  # items of a list, unless stated otherwise
-MAX_HINTS: Final = 100  # mistakes in a document, after which no more spellings are suggested
+MAX_HINTS: Final = 100  # after so many mistakes in a document, spellings are no longer suggested
 
 Path: TypeAlias = tuple[Any, ...]
-"""The path of a value: `(path of the parent, key or index)`, and `()` for the document. It is
-written out only to report a mistake."""
+"""The path of a value: `(path of the parent, key or index)`, or `()` for the document. It is only
+formatted to report a mistake."""
 
 
 class Mistakes(list[CampaignMistake]):
@@ -31,8 +31,8 @@ class Mistakes(list[CampaignMistake]):
 
 
 Check: TypeAlias = Callable[[Any, Path, Mistakes], Any]
-"""Takes a decoded JSON value, adds its mistakes and warnings, and returns its normal form, which is
-only valid if there was no mistake."""
+"""Takes a decoded JSON value, adds its mistakes and warnings, and returns its normal form, which
+counts only if there was no mistake."""
 
 Together: TypeAlias = Callable[[Any, Path, Mistakes], None]
 """A rule about several values: the normal forms of a list's items, or of an object's fields as
@@ -114,7 +114,7 @@ def _report_repeated(mistakes: Mistakes, at: Path, field: str, objects: list[Any
         if isinstance(name, str) and first_with.setdefault(name, index) != index:
             first = path_text((at, first_with[name]))
             report(
-                mistakes, ((at, index), field), f"is the {field} of {first} already: {shown(name)}"
+                mistakes, ((at, index), field), f"is already the {field} of {first}: {shown(name)}"
             )
 
 
@@ -157,5 +157,5 @@ def _report_unknown(mistakes: Mistakes, at: Path, key: str, known: dict[str, Che
     hints = len(mistakes) < MAX_HINTS
     near = difflib.get_close_matches(key[:60].lower(), known, 1) if hints else []
     plain = key.isidentifier() and key.isascii() and len(key) <= 60
-    more = f'; did you mean "{near[0]}"?' if near else f"; known are {', '.join(known)}"
+    more = f'; did you mean "{near[0]}"?' if near else f"; known fields: {', '.join(known)}"
     report(mistakes, (at, key if plain else shown(key)), f"is not a known field{more}")

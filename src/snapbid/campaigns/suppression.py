@@ -1,8 +1,8 @@
 """The suppression list: persons to forget, stored only as keyed hashes of their ids.
 
-The key belongs to the warehouse. A hash is of an id in server events (`event_name`), or of a user
-as named for frequency caps (`user_name`). The same user id in two products means two persons, and
-so it does in two families of SSPs. Ids of devices, clicks, addresses and numbers identify the same
+The key belongs to the warehouse. The hashes are of ids in server events (`event_name`), and of
+users as frequency caps name them (`user_name`). The same user id in two products, or in two
+families of SSPs, means two persons. Ids of devices, clicks, addresses and numbers identify the same
 person everywhere.
 """
 
@@ -47,9 +47,9 @@ def hash_of(key: bytes, name: str) -> bytes:
 
 
 def cap_names(id: str, *, is_users: bool = True) -> list[str]:
-    """Return the names that an id may have as a user of frequency caps.
+    """Return the names that an id may have in frequency caps.
 
-    For an eid, the id is `SOURCE ID`, with the source in any case. `is_users`: it may be a
+    An eid is given as `SOURCE ID`, the source in any letter case. `is_users`: the id may be a
     `user.id`.
     """
     users = [f"user {id}"] if is_users else []
@@ -71,7 +71,7 @@ def event_name(id: str, product: str = "") -> str:
 def event_names(product: str, identifies: Identifies | None, id: str) -> tuple[str, ...]:
     """Return the names by which an id in a product's event may be suppressed; one is enough.
 
-    What a field outside the catalog identifies is unknown (None): it is taken for an id of the
+    If `identifies` is unknown (None, for a field outside the catalog), the id counts as one of the
     product, and also of all products if no two persons can share it.
     """
     own, everywhere = event_name(id, product), event_name(id)

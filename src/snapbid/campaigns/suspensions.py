@@ -44,10 +44,10 @@ class CreativeSuspension(msgspec.Struct, frozen=True, array_like=True):
 
 
 def marks_of(creatives: Iterable[str]) -> dict[str, int]:
-    """Return unique marks (1 to 255) for a campaign's creatives, by id; 0 beyond that many.
+    """Assign unique marks (1 to 255) to a campaign's creatives, by id; 0 once they are used up.
 
-    A mark is derived from the id, so that it stays the same when other creatives come, go or are
-    reordered; if two ids collide, the second in order gets the next mark.
+    A mark is derived from the id, so it stays the same when other creatives come, go or move; if
+    two ids collide, the second in order gets the next mark.
     """
     marks: dict[str, int] = {}
     taken: set[int] = set()

@@ -1,6 +1,6 @@
 """The rules of `targeting` in a campaign document (contract 2 and 3).
 
-They are derived from `vocabulary.DIMENSIONS`; only the messages for wrong entries are here.
+They are derived from `vocabulary.DIMENSIONS`; only the messages for wrong entries are written here.
 """
 
 from typing import Any, Final
@@ -41,8 +41,8 @@ _ENTRY_RULES: Final = {
 
 
 def _check_of(dimension: Dimension) -> Check:
-    """Return the check of a dimension's two lists."""
-    name, normalise, is_text = dimension.name, NORMALISE[dimension.name], dimension.kind == "text"
+    """Build the check of a dimension's two lists."""
+    normalise, is_text = NORMALISE[dimension.name], dimension.kind == "text"
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         normal = normalise(value if is_text or value.__class__ is int else integral(value))
@@ -50,12 +50,8 @@ def _check_of(dimension: Dimension) -> Check:
             report(mistakes, at, _entry_rule(dimension, value))
         return normal
 
-    entries = list_of(check, _most(name))
+    entries = list_of(check, MAX_DEALS if dimension.name == "deal" else MAX_ENTRIES)
     return object_of({"include": entries, "exclude": entries}, Values)
-
-
-def _most(dimension: str) -> int:
-    return MAX_DEALS if dimension == "deal" else MAX_ENTRIES
 
 
 def _entry_rule(dimension: Dimension, value: object) -> str:

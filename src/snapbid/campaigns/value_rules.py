@@ -1,6 +1,6 @@
 """The rules of single values in a campaign document (contract 2).
 
-- Money is exact: a decimal is read digit by digit, and a float means its shortest decimal.
+- Money is exact: a decimal is read digit by digit, and a float counts as its shortest decimal.
 - Strings contain no U+0000 and no lone surrogates, since PostgreSQL cannot store them.
 """
 
@@ -19,7 +19,7 @@ from snapbid.campaigns.vocabulary import AUDIENCE_NAME, MAX_INTEGER, current_cod
 MAX_ADM_BYTES: Final = 64 * 1024
 MAX_URL: Final = 8 * 1024
 MAX_USD: Final = (2**63 - 1) // 10**6  # the most that fits a signed 64-bit integer in micro-USD
-MAX_CPM: Final = 1_000_000  # USD, so that sums of costs stay far from 64 bits
+MAX_CPM: Final = 1_000_000  # USD; keeps sums of costs far below 64 bits
 
 AUDIENCE_RULE: Final = "must have 1 to 128 of the characters A-Z a-z 0-9 . _ ~ -"
 
@@ -76,8 +76,7 @@ def check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 
 
 def markup(longest: int, language: Language | None = None) -> Check:
-    """Check text with bidder macros; with a `language`, only where percent-encoding protects
-    them."""
+    """Check text with bidder macros; in a `language`, percent-encoding must protect each."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if rule := text_rule(value, longest):
@@ -86,7 +85,7 @@ def markup(longest: int, language: Language | None = None) -> Check:
         for macro in _MACRO.finditer(value) if "{{" in value else ():
             if macro[0][2:-2] not in BIDDER_MACROS:
                 known = ", ".join(f"{{{{{name}}}}}" for name in BIDDER_MACROS)
-                rule = f"contains the unknown macro {shown(macro[0])}; known are {known}"
+                rule = f"contains the unknown macro {shown(macro[0])}; known macros: {known}"
                 rule += f"; to send it as it is, write {{{{{OPEN}}}}}{macro[0][2:]}"
                 report(mistakes, at, rule)
         if language is not None:
@@ -99,7 +98,7 @@ def markup(longest: int, language: Language | None = None) -> Check:
 def report_unprotected(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
     """Report the macros in markup that percent-encoding does not protect."""
     for place in unprotected(text, language):
-        rule = f"has {{{{{place.macro}}}}} where percent-encoding does not protect: {place}"
+        rule = f"has {{{{{place.macro}}}}} where percent-encoding does not protect it: {place}"
         report(mistakes, at, f"{rule}, line {place.line} of the text")
 
 
@@ -124,7 +123,7 @@ def check_media_type(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 
 
 def check_name(value: Any, at: Path, mistakes: Mistakes) -> str | None:
-    """Check the id of a seat or an app as requests list it, without surrounding white space."""
+    """Check the id of a seat or an app, and drop surrounding white space."""
     name = value.strip() if text_rule(value) is None else ""
     if not name:
         report(mistakes, at, text_rule(value) or f"must not be blank, found {shown(value)}")
@@ -171,7 +170,7 @@ def check_flag(value: Any, at: Path, mistakes: Mistakes) -> Any:
 
 
 def _decimal(value: object) -> Decimal | None:
-    """Return the exact value of a finite JSON number; a float means its shortest decimal."""
+    """Return the exact value of a finite JSON number; a float counts as its shortest decimal."""
     if type(value) is int:
         return Decimal(value)
     number = Decimal(repr(value)) if type(value) is float else value

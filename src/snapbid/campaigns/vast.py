@@ -51,8 +51,10 @@ PROTOCOLS: Final = {
 
 
 class MediaFile(msgspec.Struct, frozen=True, gc=False):
-    """A file that a player may choose. `delivery` and the size are None if unknown; `bitrates`:
-    lowest and highest, in kbit/s; `api`: the API framework that it needs."""
+    """A file that a player may choose; `delivery` and the size are None if unknown.
+
+    `bitrates`: lowest and highest, in kbit/s; `api`: the API framework that it needs.
+    """
 
     mime: str  # lower case
     delivery: int | None
@@ -67,9 +69,9 @@ class Vast(msgspec.Struct, frozen=True):
     """The facts of a document, from the ads that are played: a pod's, or else the first one.
 
     Fields that the markup does not state are None or empty: the media of a wrapper are elsewhere.
-    `seconds`: the duration; `apis`: the API frameworks it needs. These texts name their lines:
-    `untimed`: why a linear ad has no readable duration; `insecure`: what is loaded over HTTP;
-    `warnings`: deviations from VAST.
+    `seconds`: the duration; `apis`: the API frameworks it needs. The other texts name their lines:
+    `untimed` says why a linear ad has no readable duration, `insecure` lists what is loaded over
+    HTTP, `warnings` deviations from VAST.
     """
 
     version: str
@@ -86,7 +88,7 @@ class Vast(msgspec.Struct, frozen=True):
 
 
 class VastError(ValueError):
-    """Text that is not VAST, or cannot be played: the broken rule and its line."""
+    """Text is not VAST, or cannot be played: the broken rule and its line."""
 
     def __init__(self, rule: str, line: int) -> None:
         super().__init__(str(Remark(rule, line)))
@@ -109,7 +111,7 @@ def read(text: str) -> Vast:
 
 
 class _Builder:
-    """A builder of the tree of a document's elements."""
+    """Builds the tree of a document's elements."""
 
     def __init__(self) -> None:
         self._parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
@@ -135,7 +137,7 @@ class _Builder:
         if len(self._open) > MAX_DEPTH + 3:  # the depth is counted within <InLine>
             raise VastError(f"must not be nested deeper than {MAX_DEPTH} elements", line)
         namespace, _, name = name.rpartition(_SEPARATOR) if _SEPARATOR in name else ("", "", name)
-        if _SEPARATOR in namespace:  # and behind it the name, before the prefix
+        if _SEPARATOR in namespace:  # expat passes namespace, name and prefix
             namespace, _, local = namespace.partition(_SEPARATOR)
             name = f"{name}:{local}"
         node = Node(name, namespace, attributes, line)
@@ -167,13 +169,13 @@ class _Ad:
         return None if self.is_wrapper else bool(self.files)
 
     def needed(self) -> list[int]:
-        """Return the API frameworks that it needs, if each of its files needs one."""
+        """Return the API frameworks that the ad needs, if each of its files needs one."""
         apis = [file.api for file in self.files] if self.files else self.overlays
         return [] if None in apis else [api for api in apis if api is not None]
 
 
 class _VastReader:
-    """A reader of a document's ads, which collects deviations as warnings."""
+    """Reads a document's ads, and collects deviations as warnings."""
 
     def __init__(self, root: Node) -> None:
         self._root = root
@@ -192,7 +194,7 @@ class _VastReader:
         linear = {ad.linear for ad in played}
         seconds = sum(ad.seconds for ad in played)
         is_wrapper = any(ad.is_wrapper for ad in played)
-        # Elsewhere, whether a player lets the user skip is not decided here.
+        # In wrappers, overlays and API frameworks, something else decides about skipping.
         is_decided = all(ad.linear and not needed for ad, needed in zip(played, apis, strict=True))
         kinds = dict.fromkeys(PROTOCOLS[version][ad.is_wrapper] for ad in played)
         return Vast(
@@ -215,14 +217,14 @@ class _VastReader:
         found.sort(key=lambda each: (not each.rule.endswith(UNCOUNTED), each.line))
         texts = [*map(str, found[:MAX_WARNINGS])]
         if more := len(found) - len(texts):
-            texts.append(f"and {more} more of the same document")
+            texts.append(f"and {more} more in the same document")
         return tuple(texts)
 
     def _warn(self, rule: str, node: Node) -> None:
         self._warnings.append(Remark(rule, node.line))
 
     def _version(self) -> str:
-        """Return the version among PROTOCOLS that the root states or is nearest to."""
+        """Return the version that the root states, or the nearest in PROTOCOLS."""
         root = self._root
         if root.name != "VAST":
             raise VastError(f"{_SUPPORTED}, found <{root.name[:60]}>", root.line)
@@ -232,7 +234,7 @@ class _VastReader:
         number = number.strip()
         if not number.startswith(("2", "3", "4")):
             raise VastError(f'{_SUPPORTED}, found version "{number[:60]}"', root.line)
-        if number == "2.0.1":  # as the schema of 2.0 calls itself
+        if number == "2.0.1":  # from the schema of 2.0
             return "2.0"
         version = number[:3]
         if version not in PROTOCOLS:
@@ -340,7 +342,7 @@ class _VastReader:
         if ("minBitrate" in node.attributes) != ("maxBitrate" in node.attributes):
             self._warn("<MediaFile> must have minBitrate and maxBitrate, or neither", node)
         if rates.get("minBitrate", 0) > rates.get("maxBitrate", MAX_KBPS):
-            self._warn("<MediaFile> must have a minBitrate up to its maxBitrate", node)
+            self._warn("<MediaFile> must have a minBitrate of at most its maxBitrate", node)
 
 
 def _duration(text: str) -> float | None:
@@ -360,8 +362,7 @@ def _found(node: Node, name: str) -> str:
 
 
 def _has_address(wrapper: Node) -> bool:
-    """Return whether a wrapper has the ad's address, also under its VAST 1 name, which some ad
-    servers use."""
+    """Return whether a wrapper has the ad's address; some ad servers use its VAST 1 name."""
     uris = [*wrapper.all("VASTAdTagURI"), *wrapper.all("VASTAdTagURL")]
     return any(each.text.strip() for uri in uris for each in (uri, *uri.all("URL")))
 

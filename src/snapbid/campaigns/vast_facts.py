@@ -2,9 +2,8 @@
 
 A fact fills in a field that the creative leaves out. A stated field may be narrower than the facts,
 such as one of the media files' types, but must not contradict them. With several media files, size
-and bitrate default to the largest; another file's may be stated. A wrapper's media are elsewhere,
-so little is known about them, and a warning names the requests that the creative cannot serve as a
-result.
+and bitrate default to the largest; another file's may be stated. Little is known about the media of
+a wrapper, which are elsewhere; a warning names the requests that it cannot serve as a result.
 """
 
 import functools
@@ -21,8 +20,8 @@ from snapbid.campaigns.value_rules import text_rule
 from snapbid.campaigns.vast import Vast, VastError, read
 from snapbid.campaigns.vocabulary import media_type
 
-MAX_REMEMBERED: Final = 64  # documents; the check of a campaign reads each more than once
-DOWNLOAD: Final = 3  # AdCOM's delivery method, which in VAST is progressive, too
+MAX_REMEMBERED: Final = 64  # documents; checking a campaign reads each more than once
+DOWNLOAD: Final = 3  # AdCOM's delivery method; VAST calls it progressive, too
 
 _ADDRESS: Final = re.compile(r"\s*(?:https?:)?//\S+\s*", re.IGNORECASE)
 _ABSENT: Final = (None, ())
@@ -66,7 +65,7 @@ class Known(NamedTuple):
 
 @functools.lru_cache(MAX_REMEMBERED)
 def known(text: str) -> Known:
-    """Read a VAST document. Raises VastError for any other text."""
+    """Read a VAST document, cached. Raises VastError for any other text."""
     vast = read(text)
     return Known(vast, _facts(vast))
 
@@ -112,9 +111,8 @@ def _sizes(vast: Vast) -> list[tuple[int, int]]:
 # -- what is stated beside them -------------------------------------------------------------------
 
 _Agrees: TypeAlias = Callable[[Any, Vast], str | None]
-"""Return the rule that a creative's field breaks, if any. In a document with mistakes, the field
-may be of any type: those mistakes are reported elsewhere.
-"""
+"""Returns the rule that a creative's field breaks, if any. In a document with mistakes, the field
+may have any type; those mistakes are reported elsewhere."""
 
 
 def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes: Mistakes) -> None:
@@ -139,7 +137,7 @@ def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes
     for warning in vast.warnings:
         warn(mistakes, markup, warning)
     for warning in vast.insecure if creative.secure is not False else ():
-        warn(mistakes, markup, f'{warning}; load it over HTTPS or state "secure": false')
+        warn(mistakes, markup, f'{warning}; load it over HTTPS or set "secure": false')
     if vast.untimed is not None:
         if creative.duration is None:
             report(mistakes, markup, f"{vast.untimed}; or state duration beside it")
@@ -158,13 +156,13 @@ _LIMITS: Final = {
     "delivery": "delivery",
     "w": "boxingallowed: 0",
 }
-"""By field, what a request must not restrict if the field is unknown (contract 3)."""
+"""By field, the limits of a request that refuse a creative if the field is unknown (contract 3)."""
 
 
 def _warn_of_unstated(
     creative: Any, facts: dict[str, Any], media: str, who: str, markup: Path, mistakes: Mistakes
 ) -> None:
-    """Warn of a missing duration, and with it of all other unknown fields."""
+    """Warn of a missing duration and, along with it, of all other unknown fields."""
     unknown = [
         name
         for name in _LIMITS
@@ -235,7 +233,7 @@ def _check_apis(creative: Any, vast: Vast) -> str | None:
 def _check_linear(creative: Any, vast: Vast) -> str | None:
     if vast.linear is None or creative.linear is not (not vast.linear):
         return None
-    return f"must be {shown(vast.linear)}, as the markup is"
+    return f"must be {shown(vast.linear)}: the markup is {'' if vast.linear else 'not '}linear"
 
 
 def _check_skippable(creative: Any, vast: Vast) -> str | None:

@@ -46,10 +46,7 @@ class Remark(NamedTuple):
 
 
 class _Children(NamedTuple):
-    """The children of an element.
-
-    The index of each in the order, which ones must not be repeated, and which are required.
-    """
+    """Rules for an element's children: their order, which occur once, and which are required."""
 
     order: dict[str, int]
     single: frozenset[str]
@@ -158,7 +155,7 @@ def _misplaced(parent: Node, version: str, form: _Children, other: _Children) ->
         if index is None:
             if name in other.order:
                 others = "2 and 3" if version >= "4" else "4"
-                rule = f"<{name}> in <{parent.name}> is of VAST {others}"
+                rule = f"<{name}> in <{parent.name}> belongs to VAST {others}"
             else:
                 rule = f"<{name[:60]}> in <{parent.name}> is not an element of VAST"
             yield Remark(rule, child.line)
@@ -167,7 +164,7 @@ def _misplaced(parent: Node, version: str, form: _Children, other: _Children) ->
             yield Remark(f"<{name}> is repeated in <{parent.name}>", child.line)
         elif is_ordered and last is not parent and index < form.order[last.name]:
             is_ordered = False
-            rule = f"<{name}> stands after <{last.name}> in <{parent.name}>"
-            yield Remark(f"{rule}, in VAST {version} before it", child.line)
+            rule = f"<{name}> comes after <{last.name}> in <{parent.name}>"
+            yield Remark(f"{rule}, but before it in VAST {version}", child.line)
         seen.add(name)
         last = child

@@ -1,8 +1,8 @@
 """Targeting dimensions and the normal form of their values (contract 3, "Targeting dimensions").
 
 A campaign's entries are normalised here, as are a request's values that need more than casefolding
-(region, language, host); the matcher folds the others as it compares them. Two points that the
-table leaves open:
+(region, language, host); the matcher folds the others as it compares them. Two details that the
+contract leaves open:
 
 - A campaign may spell an operating system in any of the usual ways ("Mac OS X"); a spelling
   unknown to the folding table is not a valid entry (in a request it is `other`).
@@ -84,7 +84,7 @@ def size(text: str) -> int:
 
 
 def text(value: object) -> str | None:
-    """Return the value if it is 1 to 512 bytes of encodable text without U+0000; else None."""
+    """Return a value if it is 1 to 512 bytes of encodable text without U+0000, else None."""
     if not isinstance(value, str) or not value or "\0" in value:
         return None
     try:
@@ -113,8 +113,8 @@ def region(country: str, code: str) -> str | None:
 def category(written: str) -> str | None:
     """Normalise a category of a site or app: `IAB3-1` for `iab-3-1`, ` IAB 3-1` and `IAB03_1`.
 
-    Categories of other taxonomies are compared without case and white space. None for several in
-    one text.
+    Categories of other taxonomies are compared without case and white space. None for a text with
+    several categories.
     """
     normal = taxonomies.spelled(written if written.isascii() else mapped(written))
     return _short(normal) if normal and normal.count("IAB") < 2 else None
@@ -249,4 +249,4 @@ NORMALISE: Final[dict[str, Callable[[object], str | int | None]]] = {
     "interstitial": _integer_below(2),
     "hour": _integer_below(HOURS_OF_WEEK),
 }
-"""Functions to normalise a value of each dimension; they return None if it is not valid."""
+"""Functions that normalise a value of each dimension; they return None if it is invalid."""

@@ -98,7 +98,7 @@ class Query:
         """(lat, lon) in degrees, if the request has them and they may be used."""
     @property
     def declares(self) -> bool:
-        """Whether the request requires declarations under the Digital Services Act."""
+        """Return whether the request requires declarations under the Digital Services Act."""
     def impression(self, imp: Any, rivals: list[str] | None = None) -> bool:
         """Start on an impression; return False if its floor has no exchange rate, or time is up.
 

@@ -177,12 +177,12 @@ class Catalog:
 
     @property
     def depends_on_persons(self) -> bool:
-        """Whether any campaign targets audiences, or must not advertise to some persons."""
+        """Return whether any campaign targets audiences, or must not advertise to some persons."""
         return self.targets("audience", "product")
 
     @property
     def has_caps(self) -> bool:
-        """Whether any campaign has frequency caps."""
+        """Return whether any campaign has frequency caps."""
         return self.index.has_caps
 
     @classmethod

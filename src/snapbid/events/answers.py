@@ -1,12 +1,12 @@
 """Answers of the event endpoints (document 3, Responses and Error body; contract 7).
 
-Each answer comes with its code, under which the metric counts the request: `accepted` (202),
-`valid` (200, test mode) or the error's code. A 429 is `{"error": …}` alone; every other error is
+Each answer comes with the code under which the metric counts the request: `accepted` (202), `valid`
+(200, test mode) or the error's code. A 429 is `{"error": …}` alone; every other error is
 `{code, message, violations}`.
 
-A batch is read in time slices, so that bids served by the same process need not wait for it. After
-each slice the event loop sleeps for a moment instead of yielding once: the server's own threads,
-which receive the requests, need the interpreter too, and do not get it from a busy loop.
+A batch is read in time slices, so that bids in the same process need not wait for it. After each
+slice the event loop sleeps for a moment instead of yielding once: the server's own threads, which
+receive the requests, need the interpreter too, and would not get it from a busy loop.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Slices:
             self._until = perf_counter() + SLICE_S
 
     async def run(self, steps: Generator[None, None, T]) -> T:
-        """Run a generator to its end, pausing between steps; return its return value."""
+        """Run a generator to its end, pausing between steps; return its result."""
         while True:
             try:
                 next(steps)
@@ -121,12 +121,12 @@ class EventsUnavailable(Problem):
 
 
 def accepted(event: AcceptedEvent) -> CodedAnswer:
-    """202 to a single event."""
+    """Answer 202 to a single event."""
     return Answer(_EVENT_START, _EVENT_BODY % event.event_id.encode()), _ACCEPTED
 
 
 def accepted_batch(batch: BatchResult, request_id: str, *, lenient: bool) -> CodedAnswer:
-    """202 to a batch; with lenient handling, lists the rejected events."""
+    """Answer 202 to a batch; with lenient handling, list the rejected events."""
     document: dict[str, Any] = {
         "status": "accepted",
         "requestId": request_id,
@@ -147,11 +147,11 @@ def enrich(event: AcceptedEvent, enricher: Enricher) -> EnrichedEvent:
 async def enrich_batch(
     batch: BatchResult, enricher: Enricher, slices: Slices
 ) -> list[EnrichedEvent]:
-    """Enrich the accepted events of a batch, only to get their warnings and values."""
+    """Enrich the accepted events of a batch, but only for their warnings and amounts."""
     found = []
     for event in batch.accepted:
         document = event.document
-        for source in ("ip_address", "user_agent"):  # neither matters to these
+        for source in ("ip_address", "user_agent"):  # not needed for either
             document["context"].pop(source, None)
         found.append(EnrichedEvent(event, document, enricher.enrich(document)))
         await slices.pause()
@@ -159,7 +159,7 @@ async def enrich_batch(
 
 
 def tested(result: SingleResult, found: EnrichedEvent, counting: Counting) -> CodedAnswer:
-    """200 to a valid event in test mode: the event as it would be stored, and what it would count
+    """Answer 200 to a valid event in test mode: how it would be stored, and what it would count
     for."""
     answer = {
         "status": "valid",
@@ -173,7 +173,7 @@ def tested(result: SingleResult, found: EnrichedEvent, counting: Counting) -> Co
 def tested_batch(
     batch: BatchResult, events: Sequence[EnrichedEvent], countings: Sequence[Counting]
 ) -> CodedAnswer:
-    """200 to a batch in test mode, even if every event is rejected."""
+    """Answer 200 to a batch in test mode, even if every event is rejected."""
     warnings, conversions = list(batch.warnings), []
     for index, found, counting in zip(batch.positions, events, countings, strict=True):
         warnings.extend(_warnings(found, counting, index))

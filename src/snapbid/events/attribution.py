@@ -3,15 +3,14 @@
 An event with a click id of ours counts for its click if it is accepted within the campaign's window
 of days after the click. Otherwise it is flagged: `click_expired` after that window, `click_later`
 if it happened before the click, and `click_invalid` if the id is not one of ours or its campaign
-advertises a different product, since no partner counts for another's campaign. An event without a
-click id counts for its person's last click before it. The person is the `client_user_id`, or the
-`anonymous_id` until an event has both: from then on the anonymous id, and its click, belong to the
-user. Placeholder ids identify nobody: their events only count for a click that they name.
+advertises a different product: a partner's events never count for another's campaign. An event
+without a click id counts for its person's last click before it. The person is the `client_user_id`,
+or the `anonymous_id` until an event has both: from then on the anonymous id, and its click, belong
+to the user. Placeholder ids identify nobody: their events only count for a click that they name.
 
-The drain counts in the transaction that stores the events. It passes only new ones, and their
-products are locked. So each event counts once, and the drain that stores a person's next event sees
-the last click that another drain has stored. Test mode shows what an event would count for
-(`preview`).
+The drain counts new events in the transaction that stores them, with their products locked. So each
+event counts once, and the drain that stores a person's next event sees the last click that another
+drain has stored. Test mode previews what an event would count for (`preview`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,38 +30,37 @@ from snapbid.warehouse.events import EventRow
 INVALID: Final = "click_invalid"
 EXPIRED: Final = "click_expired"
 LATER: Final = "click_later"
-CLOCKS: Final = timedelta(milliseconds=AHEAD_MS)  # by which a partner's clock may differ from ours
+CLOCKS: Final = timedelta(milliseconds=AHEAD_MS)  # how far a partner's clock may differ from ours
 DEPOSIT: Final = "deposit"
 
 
 class Conversion(NamedTuple):
-    """An amount that an event adds to a sum."""
+    """The sum that an event counts for, and what it adds to it."""
 
     key: ConversionKey
     added: ConversionSum
 
 
 class Counting(NamedTuple):
-    """What an event would count for, and the flag of its click id."""
+    """The conversion that an event would count for, if any, and the flag of its click id."""
 
     flag: str = ""
     conversion: Conversion | None = None
 
 
 class Clicks(NamedTuple):
-    """The contents of the valid click ids in some rows: clicks, and members shown by bid
-    requests."""
+    """The contents of the valid click ids in some rows: links, and the persons who clicked."""
 
     links: Mapping[str, ClickLink]
     members: Mapping[str, int]
 
     def of(self, row: EventRow) -> ClickLink | None:
-        """Return the click named by a flagged row, if its click id counts."""
+        """Return the link of a row's click id; None without one, or if it is flagged."""
         return None if row.click_id is None or row.flags else self.links[row.click_id]
 
 
 class Issued(NamedTuple):
-    """The link that a click id makes for the events of one product, or of any."""
+    """The link of a click id, and the product whose events may count for it (None: any)."""
 
     link: ClickLink
     product: str | None
@@ -71,7 +69,7 @@ class Issued(NamedTuple):
 async def read_clicks(
     connection: asyncpg.Connection, rows: Sequence[EventRow]
 ) -> tuple[list[EventRow], Clicks]:
-    """Return the rows with the flags of their click ids, and the contents of these ids."""
+    """Flag rows by their click ids; return them, and the contents of these ids."""
     texts = {row.click_id for row in rows if row.click_id is not None}
     if not texts:
         return list(rows), Clicks({}, {})
@@ -84,7 +82,6 @@ async def read_clicks(
 
 
 async def _links(connection: asyncpg.Connection, clicks: Mapping[str, Click]) -> dict[str, Issued]:
-    """Return the link made by each click id."""
     bought = await conversions.fetch_bought(connection, list(clicks.values()))
     links = {}
     for (text, click), of in zip(clicks.items(), bought, strict=True):
@@ -111,7 +108,7 @@ async def count(
 ) -> list[EventRow]:
     """Count new events in order, and store the last click of each person.
 
-    Returns the rows with what they count for.
+    Returns the rows, with the campaigns that they count for.
     """
     attribution = await _begin(connection, key, new)
     before = dict(attribution.last)
@@ -139,7 +136,7 @@ def _counting(row: EventRow, conversion: Conversion | None) -> EventRow:
 
 
 async def preview(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> list[Counting]:
-    """Return what each event would count for, in order; a repeat counts for nothing."""
+    """Preview what each event would count for, in order; a repeat counts for nothing."""
     key = await persons.fetch_key(connection)
     flagged, clicks = await read_clicks(connection, rows)
     attribution = await _begin(connection, key, flagged)
@@ -156,7 +153,7 @@ async def preview(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> l
 def row_of(
     event: AcceptedEvent, product: str, received_at_ms: int, value_micros: int | None
 ) -> EventRow:
-    """Return the row used to look up an event that is not stored."""
+    """Build a row for an event that is not stored, to preview what it counts for."""
     occurred_at, received_at = (
         datetime.fromtimestamp(ms / 1000, UTC) for ms in (event.occurred_at_ms, received_at_ms)
     )
@@ -170,7 +167,7 @@ def row_of(
 async def _begin(
     connection: asyncpg.Connection, key: PersonKey, rows: Sequence[EventRow]
 ) -> "Attribution":
-    """Return an attribution that knows the last clicks of the rows' persons."""
+    """Build an attribution with the last clicks of the rows' persons."""
     ids = [key.of_event(row.product, row.client_user_id, row.anonymous_id) for row in rows]
     visitors = {visitor for _, visitor in ids if visitor is not None}
     alone = any(user is None and visitor is not None for user, visitor in ids)
@@ -181,10 +178,10 @@ async def _begin(
 
 
 class Attribution:
-    """Counts events one by one. `last`: the last clicks of persons; `sums`: what was counted so
-    far.
+    """Counts events one by one.
 
-    `users`: the user behind each anonymous id, where known.
+    `last`: each person's last click; `sums`: the counts so far; `users`: the user behind each
+    anonymous id, where known.
     """
 
     def __init__(self, last: Mapping[int, ClickLink], users: Mapping[int, int]) -> None:
@@ -193,7 +190,7 @@ class Attribution:
         self._users = dict(users)
 
     def count(self, row: EventRow, key: PersonKey, own: ClickLink | None) -> Conversion | None:
-        """Count an event, and return what for. `own`: the click named by its click id."""
+        """Count an event; return the conversion, if any. `own`: the click that its id names."""
         person = self._person(row, key)
         if person is None:
             return None if own is None else self._add(row, own, None)
@@ -210,8 +207,7 @@ class Attribution:
         return None if is_later else self._add(row, before, person)
 
     def _person(self, row: EventRow, key: PersonKey) -> int | None:
-        """Return the person of an event; if it has both ids, the anonymous one becomes the
-        user's."""
+        """Return an event's person; if it has both ids, the anonymous one becomes the user's."""
         user, visitor = key.of_event(row.product, row.client_user_id, row.anonymous_id)
         if visitor is None:
             return user
@@ -229,12 +225,12 @@ class Attribution:
         return user
 
     def _valid(self, person: int, row: EventRow) -> ClickLink | None:
-        """Return the last click of a person, unless its window is over."""
+        """Return a person's last click, unless its window is over."""
         link = self.last.get(person)
         return None if link is None or row.received_at > link.expires_at else link
 
     def _add(self, row: EventRow, link: ClickLink, person: int | None) -> Conversion:
-        """Add an event to the sums of its click; the first deposit of a person counts as such."""
+        """Add an event to the sums of its click, and note a person's first deposit."""
         is_first = False
         noted = None if person is None else self.last.get(person)
         if row.event == DEPOSIT and person is not None and noted is not None:

@@ -56,8 +56,8 @@ ROUTES: Final = {SINGLE_PATH: "events_single", BATCH_PATH: "events_batch"}
 
 MAX_BYTES: Final = 4 << 20  # of a decompressed body
 EVENT_BYTES: Final = 4096  # larger events count as several
-LONG_BYTES: Final = 1 << 20  # from here on one event may exceed a time slice: read in a thread
-PREVIEW_S: Final = 1.0  # for what an event in test mode would count for
+LONG_BYTES: Final = 1 << 20  # longer bodies, whose events may exceed a time slice, use a thread
+PREVIEW_S: Final = 1.0  # time limit for previews in test mode
 TEST_MODE: Final = "X-Test-Mode"
 
 WRONG_TEST_MODE: Final = RefusedRequest(
@@ -75,7 +75,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_event_path(path: str) -> bool:
-    """Whether `EventEndpoints` answers this path; unknown paths below `/v3/` get a 404 there."""
+    """Return whether `EventEndpoints` answers this path, if only with a 404 below `/v3/`."""
     return path.startswith(PREFIX)
 
 
@@ -113,7 +113,7 @@ class EventEndpoints:
         self._queue = queue
         self._pool = pool
         self._body_deadline = body_deadline
-        self._preview_turn = asyncio.Lock()  # test mode takes one of the reports' connections
+        self._preview_turn = asyncio.Lock()  # at most one preview uses the reports' connections
         self._limiter = limiter
         self._geo = geo
         self._history = history
@@ -137,14 +137,14 @@ class EventEndpoints:
         self._keys, self._config = ApiKeys(config.keys), config
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
-        """Answer any request below `routes.PREFIX`."""
+        """Answer any request below `PREFIX`."""
         try:
             answer, code = await self._answer(scope, receive)
         except Disconnected:
             raise
         except Problem as problem:
             answer, code = answers.failed(problem)
-        except Exception as error:  # whose text, and cause, may quote the request
+        except Exception as error:  # its text and cause may quote the request
             logger.error(
                 "failed to serve an event request: %(reason)s; answered 500",
                 {"reason": where(error)},
@@ -224,7 +224,7 @@ class EventEndpoints:
     async def _attribute(
         self, events: Sequence[EnrichedEvent], product: Product, now_ms: int
     ) -> Sequence[Counting]:
-        """Return what events would count for: nothing while the warehouse is unavailable."""
+        """Preview what events would count for: nothing while the warehouse is unavailable."""
         rows = [
             attribution.row_of(
                 event, product.name, now_ms, value_micros(document, enriched.document)
@@ -276,7 +276,7 @@ def read_options(fields: Iterable[tuple[bytes, bytes]]) -> RequestOptions:
 
 
 def _is_lenient(preferences: bytes) -> bool:
-    """Whether the first preference for handling is `handling=lenient` (RFC 7240, 2 and 4.4)."""
+    """Return whether the first `handling` preference is lenient (RFC 7240, 2 and 4.4)."""
     for preference in preferences.lower().split(b","):
         name, _, value = preference.partition(b";")[0].partition(b"=")
         if name.strip() == b"handling":
@@ -287,7 +287,7 @@ def _is_lenient(preferences: bytes) -> bool:
 def _first_refusal(
     result: SingleResult | BatchResult | RefusedRequest, options: RequestOptions
 ) -> RefusedRequest:  # fmt: skip
-    """Return the refusal with precedence: malformed JSON, then headers, then events."""
+    """Return the refusal that takes precedence: malformed JSON, then headers, then events."""
     if isinstance(result, RefusedRequest):
         malformed = any(violation.rule == "malformed_json" for violation in result.violations)
         if malformed or options.test is not None:

@@ -99,7 +99,7 @@ def _amounts(
 def to_usd(value: float, rate: Fraction) -> float | None:
     """Convert an amount, rounded half-even to 6 decimals; None if it exceeds a double.
 
-    A float is read as its shortest decimal: 0.1 is a tenth.
+    A float counts as its shortest decimal form: 0.1 is a tenth.
     """
     micros = round(Fraction(repr(value)) * rate * MICROS)
     try:
@@ -110,9 +110,9 @@ def to_usd(value: float, rate: Fraction) -> float | None:
 
 
 def value_micros(event: dict[str, Any], enriched: dict[str, Any]) -> int | None:
-    """Return what an event is worth as a conversion, in micro-USD (contract 12).
+    """Return an event's value as a conversion, in micro-USD (contract 12).
 
-    None without an exchange rate, and for more than MAX_VALUE_USD, which is a mistake.
+    None without an exchange rate, or above MAX_VALUE_USD, which must be a mistake.
     """
     kind, amounts = EVENTS[event["event"]], enriched["amounts"]
     leaf = kind.value or kind.cost

@@ -79,7 +79,7 @@ _FIELDS_OF_UNKNOWN: Final = _fields_of(_UNKNOWN)
 
 
 class Examination:
-    """An event, read field by field. `violations` and `warnings` are (field, rule) pairs.
+    """An event read field by field; `violations` and `warnings` are (field, rule) pairs.
 
     An event may have any number of unknown fields; each list names only the first MOST_UNKNOWN.
     """
@@ -109,7 +109,7 @@ class Examination:
         return self.event.name if self.event is not None else None
 
     def accept(self, product: bytes) -> AcceptedEvent:
-        """Return the event in its normalised form; allowed only without violations."""
+        """Return the event in its normalised form; it must have no violations."""
         event, identity, context = self.event, self.identity, self.context
         assert event is not None
         assert not self.violations
@@ -215,7 +215,8 @@ class Examination:
                 to[key] = stored
 
     def _judge_unknown(self, parent: str, path: str, key: str, value: Any) -> values.Verdict:
-        """Judge an unknown field without its content: the broken rule and the stored form."""
+        """Return the rule that an unknown field breaks, nested content aside, and its stored
+        form."""
         kept = parent in ("context", _PRIVACY)
         if (kept and key.lower() in personal.PLAINTEXT_KEYS) or personal.is_plaintext(key, value):
             return "plaintext_pii", None
@@ -228,7 +229,7 @@ class Examination:
         return ("out_of_range", None) if stored is _INFINITE else (None, stored)
 
     def _is_impersonal(self, path: str, value: Any) -> bool:
-        """Whether the content has no personal data; adds a violation for each finding."""
+        """Return whether nested content has no personal data; add a violation for each finding."""
         inside = list(islice(personal.paths(value), self._left_to_violate))
         for inner in inside:
             self._violate_unknown(path + _shown(inner), "plaintext_pii")

@@ -1,7 +1,7 @@
 """The fast path for valid events: a typed decode, the few checks beyond types, and an encode.
 
-It takes events with only fields of the catalog, none of them null; `examine` decides on all others.
-It exists because such an event costs a third of an examination (`bench/micro/test_events.py`: the
+It takes events that have only fields of the catalog, none of them null; `examine` decides on all
+others. Such an event costs a third as much as an examination (`bench/micro/test_events.py`: the
 batch and the single event).
 
 The structs are a tagged union on `event`. They are strict: an unknown field, a null in a required
@@ -45,7 +45,7 @@ def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> Accepted
     canonical envelope, no key occurs twice, since each key is followed by a colon and strings keep
     theirs. A null would add a colon too, so events with nulls are not tried.
     """
-    if raw.find(b"null") >= 0:  # `in` looks for bytes as for a number first, and raises within
+    if raw.find(b"null") >= 0:  # faster than `in`
         return None
     try:
         event = decode(raw)
@@ -61,7 +61,7 @@ def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> Accepted
             return None
     at_signs = raw.count(b"@")
     if at_signs and at_signs != sum(id.count("@") for id in ids if id is not None):
-        return None  # outside the user's ids it may belong to an email address
+        return None  # an @ outside the user's ids may be part of an email address
     envelope = _encode(event)
     if envelope.count(b":") != raw.count(b":"):
         return None
@@ -90,7 +90,7 @@ def _check_currency(context: Any) -> bool:
 
 
 def _numbers_check(names: tuple[str, ...]) -> Check:
-    """Turn integral floats into integers."""
+    """Make a check that turns integral floats into integers."""
 
     def check(context: Any) -> bool:
         for name in names:
@@ -103,7 +103,7 @@ def _numbers_check(names: tuple[str, ...]) -> Check:
 
 
 def _mapping_check(name: str, stored_form: Callable[[str], str | None]) -> Check:
-    """Replace a value by its stored form, which is None if the value breaks the rule."""
+    """Make a check that replaces a value with its stored form; None breaks the rule."""
 
     def check(context: Any) -> bool:
         given = getattr(context, name)
@@ -124,7 +124,7 @@ def _stored_hash(text: str) -> str | None:
 
 
 def _group_check(group: str, checks: tuple[Check, ...]) -> Check:
-    """Apply checks to an object within the context."""
+    """Make a check that applies others to an object within the context."""
 
     def check(context: Any) -> bool:
         inner = getattr(context, group)

@@ -56,9 +56,9 @@ class Level(StrEnum):
 class Field(Struct, frozen=True, kw_only=True):
     """A field of an event; `path`: its full path, such as `context.privacy.email_hash`.
 
-    `values`: the accepted spellings of a choice; `stored` maps aliases among them to the spelling
-    that is stored; those in `deprecated` are accepted with a warning. `identifies`: whom the value
-    identifies, for forgetting persons.
+    `values`: the accepted spellings of a choice. `stored` maps its aliases to the stored spelling;
+    those in `deprecated` are accepted with a warning. `identifies`: whom the value identifies, for
+    forgetting persons.
     """
 
     path: str
@@ -80,7 +80,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def parent(self) -> str:
-        """The path of the object that has the field: `context` or `context.privacy`."""
+        """The path of the object that contains the field: `context` or `context.privacy`."""
         return self.path.rpartition(".")[0]
 
     @property
@@ -94,8 +94,8 @@ class Event(Struct, frozen=True, kw_only=True):
 
     App `lifecycle` events need only one of the two user ids. `key`: the context field that
     identifies the event for deduplication. `required_with` maps a field to the fields that require
-    it. A conversion is worth the amount `value`, minus that amount if it is a `cost`, and nothing
-    if the context field `free` is true.
+    it. As a conversion, the event is worth the field `value`, or minus the field `cost`; nothing if
+    the field `free` is true.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Event(Struct, frozen=True, kw_only=True):
     free: str | None = None
 
     def identity_fields(self) -> tuple[Field, ...]:
-        """The fields of `identity`, with this event's requirement levels."""
+        """Return the fields of `identity`, with this event's requirement levels."""
         user = Level.SUGGESTED if self.lifecycle else Level.REQUIRED
         return (
             _text(
@@ -124,7 +124,7 @@ class Event(Struct, frozen=True, kw_only=True):
         )
 
     def context_fields(self) -> tuple[Field, ...]:
-        """The fields of `context`: base properties, the event's own, and the common hashes."""
+        """Return the fields of `context`: base properties, the event's own, the common hashes."""
         own = {field.path for field in self.fields}
         ip = Field(
             path="context.ip_address", kind=Kind.IP, level=self.ip, note="the end user's address"
@@ -133,7 +133,7 @@ class Event(Struct, frozen=True, kw_only=True):
         return (ip, *self.fields, *hashes)
 
     def context_objects(self) -> dict[str, list[Field]]:
-        """Context fields by the object that holds them: `context`, and objects within it by key."""
+        """Group the context fields by object: `context`, and the objects within it by key."""
         objects: dict[str, list[Field]] = {}
         for field in self.context_fields():
             objects.setdefault(field.parent.rpartition(".")[2], []).append(field)

@@ -47,5 +47,5 @@ class ApiKeys:
 
 
 def rate_key(digest: bytes) -> str:
-    """The Redis key that counts an API key's requests in the last minute."""
+    """Return the Redis key that counts an API key's requests in the last minute."""
     return f"{EVENT_RATE}{digest[:16].hex()}"

@@ -90,10 +90,10 @@ def accepted(
     envelope: bytes,
     key: str | None,
 ) -> AcceptedEvent:
-    """Build the accepted event from its envelope. `ids`: the ids of `AcceptedEvent`, in its order.
+    """Build the accepted event from its envelope. `ids` are in the order of `AcceptedEvent`.
 
     `key`: the id of the transaction or bonus; None if the whole envelope identifies the event.
-    Product, event and key cannot contain U+0000, which therefore separates them.
+    U+0000 separates product, event and key, which cannot contain it.
     """
     unique = envelope if key is None else key.encode()
     digest = sha256(b"%b\0%b\0%b" % (product, event.encode(), unique)).hexdigest()

@@ -51,7 +51,7 @@ _PICTURE: Final = re.compile(r"\d{1,2}x\b.*")  # logo@2x.png
 
 
 def is_key(key: str) -> bool:
-    """Whether a key names personal data, in any spelling."""
+    """Return whether a key names personal data, in any spelling."""
     return len(key) <= _LONGEST and _is_short_key(key)
 
 
@@ -61,7 +61,7 @@ def _is_short_key(key: str) -> bool:
 
 
 def is_email(text: str) -> bool:
-    """Whether the whole text is an email address, possibly with a name or `mailto:`."""
+    """Return whether the whole text is an email address, possibly with a name or `mailto:`."""
     if "@" not in text or len(text) > 1024:
         return False
     found = _EMAIL.fullmatch(text.strip())
@@ -74,7 +74,7 @@ def is_email(text: str) -> bool:
 
 
 def is_unhashed(text: str) -> bool:
-    """Whether a text sent as a hash looks like an email address or a phone number."""
+    """Return whether a text sent as a hash looks like an email address or a phone number."""
     text = text.strip()
     if _ADDRESS.fullmatch(text):
         return True
@@ -101,7 +101,7 @@ def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | Non
 
 
 def is_plaintext(key: str, value: Any) -> bool:
-    """Whether a member of an object is itself personal data, by its key or as an email address."""
+    """Return whether an object's member is personal data, by its key or as an email address."""
     if is_email(key) or (isinstance(value, str) and is_email(value)):
         return True
     return is_key(key) and _says_something(value)
@@ -125,7 +125,7 @@ def paths(value: Any) -> Iterator[tuple[str | int, ...]]:
 
 
 def _says_something(value: Any) -> bool:
-    """Whether a value contains a text or a number, and not only flags."""
+    """Return whether a value contains a text or a number, and not only flags."""
     if isinstance(value, dict):
         return any(map(_says_something, value.values()))
     if isinstance(value, list):

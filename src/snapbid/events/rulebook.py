@@ -1,7 +1,7 @@
 """Rules, warnings and error codes, and the refusals of requests that break rules.
 
-The code, the status and the wording of every error about an event are defined here. None quotes a
-partner's value. (Document 3, Error body; contract 7.)
+Every error about an event has its code, status and wording here; none quotes a partner's value.
+(Document 3, Error body; contract 7.)
 """
 
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ RULES: Final[dict[str, str]] = {
     "unknown_event": "is not an event of the catalog",
     "event_disabled": "is not enabled for this product",
 }
-"""Rule -> its wording on the partners' page, and in messages that don't say more (`_wording`)."""
+"""Rule -> its wording on the partners' page, and in messages unless `_wording` says more."""
 
 WARNINGS: Final[dict[str, str]] = {
     "suggested_missing": "should be sent",
@@ -62,13 +62,13 @@ WARNINGS: Final[dict[str, str]] = {
     "value_mismatch": "differs from the event that it refers to",
     "exceeds_max": "is above the maximum that was offered",
     "rate_missing": "has no exchange rate for that day",
-    "click_invalid": "is no click id of this service",
-    "click_expired": "is of a click too long ago to count",
-    "click_later": "is of a click after the event",
+    "click_invalid": "is not a click id of this service",
+    "click_expired": "belongs to a click too long ago to count",
+    "click_later": "belongs to a click after the event",
 }
 
 AHEAD_MS: Final = 3_600_000
-"""How far in the future an event may be dated, since clocks differ."""
+"""How far ahead an event may be dated, since clocks differ."""
 
 VALIDATION_ERROR: Final = "VALIDATION_ERROR"
 UNKNOWN_EVENT_TYPE: Final = "UNKNOWN_EVENT_TYPE"
@@ -131,7 +131,7 @@ def findings_of(
 
 
 def code_of(violations: list[FieldFinding]) -> str:
-    """Choose the error code: invalid fields come first, then an unknown event, then a disabled
+    """Choose the error code; invalid fields outrank an unknown event, which outranks a disabled
     one."""
     rules = {violation.rule for violation in violations}
     if rules - {"unknown_event", "event_disabled"}:
@@ -157,7 +157,7 @@ def refuse_body(code: str, rule: str, reason: str = "", index: int | None = None
 
 
 def _wording(violation: FieldFinding) -> str:
-    """Format a broken rule; of a type or a choice, with what the field must be."""
+    """Word a broken rule; for a type or a choice, say what the field must be."""
     path = violation.field.removeprefix(f"[{violation.index}].")
     if violation.rule == "enum":
         return f"must be one of {', '.join(_fields_of(violation.event)[path].values)}"
@@ -186,7 +186,7 @@ def _json_type(path: str, event: str | None) -> str:
 
 @cache
 def _fields_of(event: str | None) -> dict[str, Field]:
-    """Return the fields of an event of the catalog by path; none for another one."""
+    """Return an event's fields by path; none for an event outside the catalog."""
     if event is None:
         return {}
     found = EVENTS[event]

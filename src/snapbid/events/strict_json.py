@@ -77,7 +77,7 @@ def elements(body: bytes, limit: int) -> list[Raw]:
 
 
 def _is_longer(body: bytes, limit: int) -> bool:
-    """Whether an array has more than `limit` elements, without creating an object for each."""
+    """Return whether an array has more than `limit` elements, without building them all."""
     names = [f"e{index}" for index in range(limit + 1)]
     row = defstruct("Row", [(name, Raw, Raw(b"")) for name in names], array_like=True, gc=False)
     try:
@@ -158,7 +158,7 @@ def _after_blanks(text: str, at: int) -> int:
 
 
 def _may_break(raw: bytes) -> bool:
-    """Whether a text may break rules that only `_check` detects."""
+    """Return whether a text may break rules that only `_check` detects."""
     return raw.count(b"{") + raw.count(b"[") > MAX_DEPTH or SUSPECT.search(raw) is not None
 
 

@@ -49,7 +49,7 @@ class _EventReader:
         """Prepare to read the events of a body. Raises Malformed."""
         presets = product.presets
         self._presets = presets if CORE in presets else presets | {CORE}
-        self._product = product.name.encode()
+        self.product = product.name.encode()
         self._latest_ms = now_ms + AHEAD_MS
         self._decode = fast.decoder_for(self._presets)
         # Test mode reports warnings, which only the examination finds.
@@ -67,20 +67,17 @@ class _EventReader:
         """
         text = bytes(raw)
         if not self._examine_all and not (self._suspect and SUSPECT.search(text)):
-            event = fast.read(text, self._decode, self._product, self._latest_ms)
+            event = fast.read(text, self._decode, self.product, self._latest_ms)
             if event is not None:
                 return event
         document = decode_strictly(text, self._skipped)
         return Examination(document, self._presets, self._latest_ms)
 
-    def accept(self, examined: Examination) -> AcceptedEvent:
-        return examined.accept(self._product)
-
 
 def read_single(
     body: bytes, product: Product, now_ms: int, *, test: bool = False
 ) -> SingleResult | RefusedRequest:
-    """Read one envelope; `test` merely adds warnings."""
+    """Read one envelope; `test` only adds warnings."""
     try:
         reader = _EventReader(body, product, now_ms, test=test)
         event = reader.read(reader.body)
@@ -91,7 +88,7 @@ def read_single(
     if event.violations:
         return refuse(findings_of(event.name, event.violations))
     warnings = findings_of(event.name, event.warnings) if test else []
-    return SingleResult(reader.accept(event), warnings)
+    return SingleResult(event.accept(reader.product), warnings)
 
 
 def read_batch(
@@ -99,8 +96,8 @@ def read_batch(
 ) -> BatchResult | RefusedRequest:
     """Read an array of 1 to 600 envelopes, all or none.
 
-    With `lenient` or `test` the result lists valid and rejected events; `test` adds warnings. A
-    body that is not such an array, or is malformed in any event, is always refused.
+    With `lenient` or `test`, the result lists valid and rejected events; `test` adds warnings. A
+    body that is not such an array, or has a malformed event, is always refused.
     """
     steps = batch_steps(body, product, now_ms, lenient=lenient, test=test)
     while True:
@@ -114,7 +111,7 @@ def read_batch(
 def batch_steps(
     body: bytes, product: Product, now_ms: int, *, lenient: bool = False, test: bool = False
 ) -> Steps:
-    """Read a batch as `read_batch` does, yielding before each event so others can be served."""
+    """Read a batch as `read_batch` does, yielding before each event so that others can run."""
     try:
         batch = yield from _read_all(body, product, now_ms, test=test)
     except Malformed as reason:
@@ -148,7 +145,7 @@ def _read_all(
                     RejectedEvent(index, code_of(violations), event.name, violations)
                 )
                 continue
-            event = reader.accept(event)
+            event = event.accept(reader.product)
         batch.accepted.append(event)
         batch.positions.append(index)
     return batch

@@ -34,7 +34,7 @@ calling_code = calling_codes.calling_code
 
 
 def is_ip(text: str) -> bool:
-    """Whether a text is a dotted-decimal IPv4 address or an IPv6 address without a zone."""
+    """Return whether a text is a dotted-decimal IPv4 address or an IPv6 address without a zone."""
     try:
         socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
     except (OSError, ValueError):
@@ -43,7 +43,7 @@ def is_ip(text: str) -> bool:
 
 
 def currency_code(text: str, *, crypto: bool) -> str | None:
-    """Return the upper-case ISO 4217 code or, with `crypto`, any symbol; None if it is neither."""
+    """Return an ISO 4217 code or, with `crypto`, any symbol, in upper case; None if invalid."""
     if not crypto:
         return currencies.code(text)
     upper = text.upper() if text.isascii() else ""
@@ -51,7 +51,7 @@ def currency_code(text: str, *, crypto: bool) -> str | None:
 
 
 def read_hash(text: str) -> tuple[str | None, str]:
-    """Return the rule that a hash breaks or None, and the hash in lower case."""
+    """Return the rule that a hash breaks (or None), and the hash in lower case."""
     if _SHA256.fullmatch(text):
         lower = text.lower()
         return ("empty_hash" if lower == EMPTY_HASH else None), lower

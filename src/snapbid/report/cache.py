@@ -30,7 +30,7 @@ class FetchedReport(NamedTuple):
     age_s: int | None = None
 
     def age(self) -> tuple[tuple[bytes, bytes], ...]:
-        """Return the header `Age`, if there is an age."""
+        """Return the `Age` header; none for a fresh report."""
         return () if self.age_s is None else ((b"age", b"%d" % self.age_s),)
 
 

@@ -72,9 +72,9 @@ class TokenGate:
         self._basic = basic
 
     async def serve(self, scope: Scope, receive: Receive, ssp: str | None, make: Make) -> Answer:
-        """Answer a request for a document of `ssp`, None if the path is unknown. Raises Problem.
+        """Answer a request for a document of `ssp` (None: unknown path). Raises Problem.
 
-        If it is admitted, `make` makes the answer or raises Problem; both are sent with the quota.
+        An admitted request is answered by `make`; its answer, or its Problem, carries the quota.
         """
         if ssp is None:
             raise await refused(NotFound("there is nothing at this path"), receive)
@@ -106,7 +106,7 @@ class TokenGate:
         if registry is None:
             raise Problem("the SSP registry is not loaded yet; retry after a short delay")
         if registry.get(claims.sub) != claims.sub:
-            raise InvalidToken("sub: the token is not for a canonical SSP id")
+            raise InvalidToken("sub: is not a canonical SSP id")
         if claims.sub != ssp:
             raise SspMismatch("the SSP id in the path must equal the token's sub")
         return claims
@@ -114,7 +114,7 @@ class TokenGate:
 
 def _rate_limited(quota: Quota) -> RateLimited:
     detail = (
-        f"more than {REQUESTS} requests of this token in {WINDOW_S} seconds; "
+        f"more than {REQUESTS} requests with this token in {WINDOW_S} seconds; "
         f"retry after {quota.reset_s} seconds"
     )
     return RateLimited(detail, ((b"retry-after", b"%d" % quota.reset_s), *quota.headers()))

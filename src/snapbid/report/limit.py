@@ -26,14 +26,14 @@ repeated = RepeatedLog(logging.getLogger(__name__))
 
 
 class Quota(NamedTuple):
-    """Whether to admit a request, how many more may follow, and when the next one may (s)."""
+    """Whether a request is admitted, how many more may follow, and when the next one may (s)."""
 
     admitted: bool
     remaining: int
     reset_s: int
 
     def headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        """`RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10)."""
+        """Return `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10)."""
         state = b'"token";r=%d;t=%d' % (self.remaining, self.reset_s)
         return (b"ratelimit-policy", _POLICY), (b"ratelimit", state)
 
@@ -64,7 +64,7 @@ class TokenLimit:
                 {"reason": error},
             )
             return None
-        # After a clock was set back the wait may be longer; never tell a client more than this.
+        # After a clock was set back, the wait may exceed the window; clients never see that.
         reset_s = min(admission.wait_s, WINDOW_S)
         return Quota(admission.admitted, admission.remaining, reset_s)
 

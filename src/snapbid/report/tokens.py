@@ -1,8 +1,8 @@
 """Report tokens: JWTs (RFC 7519) signed with HS256 (document 1, "Authentication"; contract 6).
 
 A token names the canonical SSP id (`sub`), the issuer and its own id (`jti`), and does not expire.
-PyJWT checks only the format and the signature. The claims are then decoded as types, so that a
-signed oddity (a list as `iss`, a string as `exp`) is an invalid token, not an internal error.
+PyJWT checks only the format and the signature. The claims are then decoded to types: a signed
+oddity (a list as `iss`, a string as `exp`) is an invalid token, not an internal error.
 """
 
 import secrets
@@ -76,7 +76,7 @@ def bearer(authorizations: list[bytes], *, basic: bool = False) -> str:
     if basic and scheme.lower() == b"basic":
         scheme, token = b"bearer", basic_password(token)
     if scheme.lower() != b"bearer" or not token:
-        raise MissingToken("Authorization: must be Bearer and a token")
+        raise MissingToken("Authorization: must be Bearer followed by a token")
     if len(token) > MAX_TOKEN_BYTES:
         raise InvalidToken(f"Authorization: the token is over {MAX_TOKEN_BYTES} bytes")
     if not token.isascii():
@@ -85,7 +85,7 @@ def bearer(authorizations: list[bytes], *, basic: bool = False) -> str:
 
 
 def check(token: str, key: bytes, issuer: str, now: datetime) -> Claims:
-    """Return a token's claims, if this issuer signed it and it is valid now.
+    """Check that this issuer signed a token and that it is valid now; return its claims.
 
     Raises InvalidToken, which mentions no claim unless the signature is valid.
     """
@@ -107,8 +107,8 @@ def _read(token: str, key: bytes) -> Claims:
     try:
         payload = _JWS.decode(token, key, algorithms=[ALGORITHM])
     except Exception as error:  # untrusted bytes; the library's errors have no common base class
-        raise InvalidToken("Authorization: not a token that was issued here") from error
+        raise InvalidToken("Authorization: the token was not issued here") from error
     try:
         return msgspec.json.decode(payload, type=Claims)
     except (ValueError, RecursionError) as error:
-        raise InvalidToken("sub, iss and jti must be text, exp and nbf numbers") from error
+        raise InvalidToken("sub, iss and jti must be strings, exp and nbf numbers") from error

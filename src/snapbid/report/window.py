@@ -12,7 +12,7 @@ from snapbid.base.errors import BadDate, BadWindow
 MAX_DAYS: Final = 7
 _FORM: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _SHOWN_CHARACTERS: Final = 40  # of an invalid value
-_KEPT: Final = 256  # parsed queries, which many partners share on a day
+_KEPT: Final = 256  # parsed queries; on any day, many partners send the same one
 _KEPT_BYTES: Final = 64  # longer queries are not kept
 
 
@@ -53,7 +53,7 @@ _parse_usual: Final = lru_cache(_KEPT)(_parse)
 
 
 def _date(given: list[str]) -> date | str:
-    """Parse a date, or return the broken rule. `date.fromisoformat` accepts more spellings."""
+    """Parse a date, or return the broken rule. `date.fromisoformat` alone accepts more forms."""
     if len(given) != 1:
         return f"must be given once, found {len(given)} times" if given else "is missing"
     text = given[0]
@@ -62,7 +62,7 @@ def _date(given: list[str]) -> date | str:
             return date.fromisoformat(text)
         except ValueError:
             pass
-    return f"must be a date as YYYY-MM-DD, found {text[:_SHOWN_CHARACTERS]!a}"
+    return f"must be a date in the form YYYY-MM-DD, found {text[:_SHOWN_CHARACTERS]!a}"
 
 
 def _mistakes(first: date, last: date, today: date) -> Iterator[str]:

@@ -87,13 +87,13 @@ def _notice() -> dict[str, Problem]:
 
 def _report() -> dict[str, Problem]:
     """Return the errors of endpoints that take a report token."""
-    limited = f"more than {REQUESTS} requests of this token in {WINDOW_S} seconds"
+    limited = f"more than {REQUESTS} requests with this token in {WINDOW_S} seconds"
     long = f"the window is {MAX_DAYS + 1} days long, more than {MAX_DAYS}"
     return {
         "bad_date": BadDate("from: is missing", _QUOTA),
         "bad_window": BadWindow(long, _QUOTA),
-        "missing_token": MissingToken("Authorization: must be Bearer and a token"),
-        "invalid_token": InvalidToken("Authorization: not a token that was issued here"),
+        "missing_token": MissingToken("Authorization: must be Bearer followed by a token"),
+        "invalid_token": InvalidToken("Authorization: the token was not issued here"),
         "ssp_mismatch": SspMismatch("the SSP id in the path must equal the token's sub"),
         "not_found": NotFound("there is nothing at this path"),
         "method_not_allowed": MethodNotAllowed("GET, HEAD"),
