@@ -220,7 +220,7 @@ def test_a_budget_that_is_not_confirmed(cli: Cli, fresh_redis: str) -> None:
         ),
         ("acme", " " * 300_000, 413, "too_large: the body has 300000 bytes, over 262144"),
         ("acme", bid_request(id="x" * 513), 204,
-         "long_id: id is over 512 bytes, its notifications could not be taken"),
+         "long_id: id is over 512 bytes, too long for notices"),
     ],
 )  # fmt: skip
 def test_what_is_refused_before_any_campaign(
@@ -266,7 +266,7 @@ def test_impressions_that_get_no_bid_whatever_the_campaigns(cli: Cli) -> None:
     ]
     roubles, long, empty = explained(cli, bid_request(imp=imps))["impressions"]
     assert roubles["summary"] == "every campaign: floor 12 RUB, which has no exchange rate"
-    assert long["summary"] == "imp.id is over 512 bytes, its notifications could not be taken"
+    assert long["summary"] == "imp.id is over 512 bytes, too long for notices"
     assert empty["asks"] == "no media"
     assert empty["winner"] is None
 

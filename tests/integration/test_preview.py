@@ -65,15 +65,15 @@ def test_a_browser_shows_each_creative(page: str) -> None:
 SAID = {
     "<banner>": ("{{title}} a%26b", 0),
     "address": ("The ad is at https://ads.example/vast", 0),
-    "audio": ("15 s, not to be skipped, 1 media files", 1),
-    "gam-3": ("10 s, may be skipped after 5 s, 2 media files", 1),
-    "gam-4": ("10 s, may be skipped after 5 s, 2 media files", 1),
+    "audio": ("15 s, not skippable, 1 media files", 1),
+    "gam-3": ("10 s, skippable after 5 s, 2 media files", 1),
+    "gam-4": ("10 s, skippable after 5 s, 2 media files", 1),
     "native": ("leads to https://shop.example/?a=preview", 0),
-    "native, video": ("15 s, not to be skipped, 1 media files", 1),
+    "native, video": ("15 s, not skippable, 1 media files", 1),
     "overlay": ("", 0),
     "pod": ("Ad 2 of 2", 2),
-    "simid": ("SIMID over it, in players that have it: https://cdn.example/simid.html", 1),
-    "vpaid": ("VPAID, which only a player that has it shows: https://cdn.example/v.js", 0),
+    "simid": ("SIMID overlay, in players that support it: https://cdn.example/simid.html", 1),
+    "vpaid": ("VPAID, in players that support it: https://cdn.example/v.js", 0),
     "wrapper": ("A wrapper; the ad is at https://ads.example/vast", 0),
 }
 

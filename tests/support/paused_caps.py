@@ -44,4 +44,4 @@ def assert_caps_pause(
     assert "frequency caps unavailable" in told
     assert "winner" in told
     rules = invoke(environ, "explain", "acme", str(request), "--campaign", "capped").stdout
-    assert "the shard that has this user's impressions is unavailable" in rules
+    assert "the shard with this user's impressions is unavailable" in rules

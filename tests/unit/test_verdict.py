@@ -142,8 +142,8 @@ def test_states(change: dict[str, Any], state: str, keys: list[str]) -> None:
 @pytest.mark.parametrize(
     ("answers", "remedy"),
     [
-        (Answers(100, late=9), "more workers, a longer tmax"),
-        (Answers(100, late=2, overload=7), "more workers, or fewer of its requests"),
+        (Answers(100, late=9), "add workers, ask the SSP for a longer tmax"),
+        (Answers(100, late=2, overload=7), "add workers, or take fewer of its requests"),
         (Answers(100, late=2, store_down=7), "check Redis"),
         (Answers(100, store_down=2, internal=7), "check the log of serve"),
     ],

@@ -1,4 +1,4 @@
-"""The client's own accounts: what the report must show for acknowledged requests.
+"""The client's own counts of acknowledged requests, which the report must match.
 
 Requests that were sent but never answered may or may not count, so they are counted separately.
 Without any, both sides must be equal; otherwise the report must lie within the bounds they leave.
@@ -10,8 +10,7 @@ from msgspec import Struct
 class Account(Struct):
     """One SSP's counts. `cpm_micros` sums the costs of wins.
 
-    `maybe_…` counts unanswered requests, and what rounding took off prices in currencies other than
-    USD.
+    `maybe_…` is what unanswered requests, and the rounding of converted prices, may add.
     """
 
     bids: int = 0

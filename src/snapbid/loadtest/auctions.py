@@ -28,7 +28,7 @@ SSP_FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 
 
 class ReplayError(ValueError):
-    """A recording that cannot be replayed; the message names the line and the rule."""
+    """A recording cannot be replayed; the message names the line and the rule."""
 
 
 class Auction(NamedTuple):
@@ -63,10 +63,10 @@ def prepare(
     seed: int,
     path: str = BID_PATH,
 ) -> list[Auction]:
-    """Build auctions from requests, drawing an SSP for each by these weights.
+    """Build auctions from requests, drawing an SSP for each by the weights in `ssps`.
 
-    Without weights a request keeps its recorded SSP, or gets `DEFAULT_SSP`; either replaces `{ssp}`
-    in the path. Raises ReplayError for a request that does not decode.
+    Without weights a request keeps its recorded SSP, or gets `DEFAULT_SSP`. The SSP replaces
+    `{ssp}` in the path. Raises ReplayError for a request that does not decode.
     """
     random = Random(seed)
     names, cumulative = list(ssps), list(accumulate(ssps.values()))
@@ -95,7 +95,7 @@ def _auction(request: dict[str, Any], ssp: str, target: str, rates: Rates, numbe
 
 
 def read_recording(path: Path) -> list[tuple[str | None, dict[str, Any]]]:
-    """Read the SSPs and requests of a JSON Lines file: `--record`'s format, or bare bid requests.
+    """Read SSPs and requests from a JSON Lines file: a recording, or bare bid requests.
 
     Raises ReplayError.
     """
@@ -118,7 +118,7 @@ def read_corpus(directory: Path) -> list[tuple[str | None, dict[str, Any]]]:
     """Read a directory with one bid request per `.json` file. Raises ReplayError."""
     requests = [_read_request(file) for file in sorted(directory.glob("*.json"))]
     if not 0 < len(requests) <= MAX_REQUESTS:
-        raise ReplayError(f"{directory} must have from 1 to {MAX_REQUESTS} files *.json")
+        raise ReplayError(f"{directory} must contain from 1 to {MAX_REQUESTS} files *.json")
     return requests
 
 

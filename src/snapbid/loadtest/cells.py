@@ -30,7 +30,7 @@ def table(
 ) -> str:
     """Render a section with a table. Cells are already HTML; the first in a row is its heading.
 
-    On a phone each row is a list whose entries have the columns' names.
+    On a phone each row becomes a list, labelled with the columns' names.
     """
     head = "".join(
         f'<th scope="col">{escape(text)}</th>' if text else "<td></td>" for text in heads

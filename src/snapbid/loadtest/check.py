@@ -1,7 +1,7 @@
 """Checks an answer against its request (document 2; contract 3 and 4; OpenRTB 2.6, 4.2).
 
 The request's limits are parsed here in the plainest way, independently of the bidder's matcher. A
-failed check names the rule, under which failures are counted, and the details.
+failed check names the broken rule, by which failures are counted, and the details.
 """
 
 import math
@@ -115,18 +115,15 @@ class ImpLimits(NamedTuple):
 
 
 class RequestLimits(NamedTuple):
-    """A request's requirements on its answer.
-
-    `currency`: of the bids, None if no accepted currency has a rate; `usd_per_unit`: its rate.
-    """
+    """A request's requirements on its answer."""
 
     imps: dict[str, ImpLimits]
     blocked_categories: frozenset[str]
     blocked_domains: frozenset[str]
     seats: frozenset[str]
     blocked_seats: frozenset[str]
-    currency: str | None
-    usd_per_unit: Fraction | int
+    currency: str | None  # of the bids; None if no accepted currency has a rate
+    usd_per_unit: Fraction | int  # its rate
     needs_dsa: bool
 
 
@@ -208,7 +205,7 @@ def _quantity(request: BidRequest, imp: Imp) -> Fraction | int:
 
 
 def _pods(imp: Imp) -> Iterator[tuple[str, str]]:
-    """Yield the pods by medium: a video and an audio pod are two, even with the same id."""
+    """Yield the pods by medium: a video and an audio pod are distinct even with the same id."""
     if imp.video is not None:
         yield from (("video", id) for id in _texts([imp.video.podid]))
     if imp.audio is not None:
@@ -250,7 +247,7 @@ def check(
     """Return the first rule that an answer breaks. `auction` must need no escaping in a URL.
 
     With `ours`, the notification URLs must be document 2's. Other bidders may omit a media type or
-    size if the impression leaves no choice, and markup that their win notice returns.
+    size if the impression leaves no choice, and markup if their win notice returns it.
     """
     if response.id != auction:
         return BrokenRule("id", f"{response.id!r} answers {auction!r}")
@@ -282,7 +279,7 @@ def check(
 
 
 def _complete(bid: ReceivedBid, imp_limits: ImpLimits) -> None:
-    """Fill in what the impression leaves no choice about; `nurl` stands in for missing markup."""
+    """Fill in a media type or size that the impression dictates, and `nurl` as missing markup."""
     if not bid.mtype and len(imp_limits.blocked_attributes) == 1:
         (bid.mtype,) = imp_limits.blocked_attributes
     if bid.w is bid.h is None and len(imp_limits.sizes) == 1:
@@ -296,7 +293,7 @@ def price_micros(bid: ReceivedBid) -> int:
 
 
 def cost_micros(bid: ReceivedBid, limits: RequestLimits) -> tuple[int, int]:
-    """Return the least and the most that a thousand such wins may cost, in micro-USD.
+    """Return bounds on the cost of a thousand such wins, in micro-USD.
 
     They differ because converted prices are rounded. An impression that stands for several costs
     that many times its price.
@@ -369,7 +366,7 @@ def _check_blocks(bid: ReceivedBid, limits: RequestLimits) -> BrokenRule | None:
 def _check_pods(
     bid: ReceivedBid, imp_limits: ImpLimits, seen: set[tuple[str, str, str]]
 ) -> BrokenRule | None:
-    """Check that no advertiser has two impressions of a pod; `seen`: those of earlier bids."""
+    """Check that no advertiser has two impressions of a pod; `seen` collects all bids'."""
     own = {(*pod, domain.lower()) for pod in imp_limits.pods for domain in bid.adomain}
     if not seen.isdisjoint(own):
         return BrokenRule("pod", f"{bid.adomain} has two impressions of a pod")

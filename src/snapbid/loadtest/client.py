@@ -19,7 +19,7 @@ HEAD_END: Final = b"\r\n\r\n"
 
 
 class CallListener(Protocol):
-    """Notified exactly once of how a call ended; `now` is a time of perf_counter."""
+    """Notified exactly once of how a call ended; `now` is from perf_counter."""
 
     def answered(self, call: "Call", status: int, body: bytes, now: float) -> None: ...
 
@@ -39,8 +39,10 @@ class Manner(Enum):
 
 
 class Call:
-    """A request: its bytes, the time for which it (or its second half) is scheduled, its listener,
-    and the listener's context."""
+    """A request, and the listener that hears how it ended, with a context of its own.
+
+    `due` is when the request, or its second half, is scheduled.
+    """
 
     __slots__ = ("context", "due", "listener", "manner", "wire")
 
@@ -208,7 +210,7 @@ class LoadClient:
 
     @property
     def busy(self) -> int:
-        """Return how many calls wait for a connection or an answer."""
+        """The number of calls that wait for a connection or an answer."""
         return len(self._waiting) + sum(connection.call is not None for connection in self._all)
 
     def submit(self, call: Call) -> None:

@@ -21,16 +21,16 @@ HEADS: Final = ("", "A", "B", "change")
 
 
 class ResultError(ValueError):
-    """A file that is not a result; the message names it and says why."""
+    """Results cannot be read or compared; the message says why."""
 
 
 class Difference(NamedTuple):
-    """A figure of two runs; `is_worse`: B's is more than 5% worse than A's."""
+    """One figure in two runs."""
 
     name: str
     a: float
     b: float
-    is_worse: bool
+    is_worse: bool  # B's is more than 5% worse
 
     @property
     def change(self) -> str:
@@ -41,7 +41,7 @@ class Difference(NamedTuple):
 
 
 class PhasePair(NamedTuple):
-    """A phase of both runs."""
+    """A phase in both runs."""
 
     name: str
     a: PhaseResult
@@ -59,7 +59,7 @@ def read(path: Path) -> LoadResult:
 
 
 def pairs(a: LoadResult, b: LoadResult) -> list[PhasePair]:
-    """Return the phases that can be compared. Raises ResultError if there are none."""
+    """Pair the phases that can be compared. Raises ResultError if there are none."""
     measured_a, measured_b = ([phase for phase in run.phases if phase.measured] for run in (a, b))
     by_name = {phase.name: phase for phase in measured_b}
     found = [
@@ -73,12 +73,12 @@ def pairs(a: LoadResult, b: LoadResult) -> list[PhasePair]:
             for one, other in zip(measured_a, measured_b, strict=False)
         ]
     if not found:
-        raise ResultError("a result has no measured phase: there is nothing to compare")
+        raise ResultError("one of the results has no measured phase: there is nothing to compare")
     return found
 
 
 def differences(pair: PhasePair) -> list[Difference]:
-    """Return the figures of a phase in both runs."""
+    """Compare the figures of a phase in both runs."""
 
     def of(name: str, a: float, b: float, *, more_is_worse: bool | None) -> Difference:
         worse = more_is_worse is not None and (b > 1.05 * a if more_is_worse else b < 0.95 * a)
@@ -101,7 +101,7 @@ def differences(pair: PhasePair) -> list[Difference]:
 
 
 def unlike(a: LoadResult, b: LoadResult) -> list[str]:
-    """Return what differs between the runs, other than the server, and may explain differences."""
+    """List differences in version, target and settings, which may explain the others."""
     given = [("target", a.target, b.target), ("version", a.version, b.version)]
     given.append(("seed", str(a.seed), str(b.seed)))
     for name in dict.fromkeys([*a.settings, *b.settings]):
@@ -159,11 +159,8 @@ def _percentiles(pair: PhasePair) -> str:
 
 def _over_time(pair: PhasePair) -> str:
     lines = [
-        Line(f"{letter} {name}", style, points)
-        for letter, name, style, points in (
-            ("A", "p99", "s1", [(point.at_s, point.p99_ms) for point in pair.a.series]),
-            ("B", "p99", "s2", [(point.at_s, point.p99_ms) for point in pair.b.series]),
-        )
+        Line("A p99", "s1", [(point.at_s, point.p99_ms) for point in pair.a.series]),
+        Line("B p99", "s2", [(point.at_s, point.p99_ms) for point in pair.b.series]),
     ]
     values = [ms for line in lines for _, ms in line.points if ms > 0]
     longest = max(pair.a.seconds, pair.b.seconds, 1.0)

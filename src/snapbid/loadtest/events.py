@@ -1,4 +1,4 @@
-"""Server events as a gaming partner sends them: a seeded mix of all types, as JSON.
+"""Generates server events as a gaming partner sends them: a seeded mix of all types, as JSON.
 
 An event has the fields that the catalog requires or suggests, each with a value of its kind.
 """
@@ -30,8 +30,7 @@ MIX: Final = shares(
 
 
 def generate(count: int, seed: int, now_ms: int) -> list[dict[str, Any]]:
-    """Generate valid envelopes dated before `now_ms`, with each event type at its share of
-    traffic."""
+    """Generate valid envelopes dated before `now_ms`, in the proportions of `MIX`."""
     random = Random(seed)
     return [_envelope(random, now_ms) for _ in range(count)]
 
@@ -74,7 +73,7 @@ def _value(field: Field, random: Random, now_ms: int, *, is_crypto: bool) -> Any
 
 
 def _text(name: str, random: Random) -> str:
-    """Return a new id for a field of ids, and a text of the usual length for any other."""
+    """Return a new id for an id field, or a text of the usual length for any other."""
     if name == "user_agent":
         return random.choice(_AGENTS)
     return f"{name[:-3]}-{random.getrandbits(64):016x}" if name.endswith("_id") else f"a {name}"

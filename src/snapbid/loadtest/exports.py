@@ -1,4 +1,4 @@
-"""A result for other tools: as JUnit XML for pipelines, as Prometheus text for dashboards."""
+"""Exports a result for other tools: JUnit XML for pipelines, Prometheus text for dashboards."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,21 +13,20 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 NO_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-RUN: Final = "run"  # what is not of a phase
+RUN: Final = "run"  # the class of cases that belong to no phase
 PHASE_GAUGES: Final[tuple[tuple[str, str, Callable[[PhaseResult], float]], ...]] = (
-    ("rate", "Requests offered a second.", lambda phase: phase.rate),
-    ("completed_rate", "Requests answered a second.", lambda phase: phase.completed_per_s),
+    ("rate", "Requests offered per second.", lambda phase: phase.rate),
+    ("completed_rate", "Requests answered per second.", lambda phase: phase.completed_per_s),
     ("errors_share", "Share without a valid answer in time.", lambda p: p.error_percent / 100),
     ("bids_share", "Share of bids among valid answers.", lambda p: p.bid_percent / 100),
 )
 
 
 def junit(result: LoadResult) -> bytes:
-    """Render a test suite, which fails if the run did.
+    """Render a test suite that fails if the run did.
 
-    Its cases are the objectives of each phase, notices, events, the reconciliation, and the
-    verdict. An objective that a run may miss and still pass, as in a search for the capacity, is
-    skipped.
+    Its cases are each phase's objectives, notices, events, the reconciliation and the verdict. If
+    the run passed, as a search for the capacity may, missed objectives count as skipped.
     """
     suite = Element("testsuite", name="snapbid load", hostname=result.target, errors="0")
     suite.set("timestamp", result.started.removesuffix(" UTC").replace(" ", "T"))
@@ -48,7 +47,7 @@ def junit(result: LoadResult) -> bytes:
 
 
 def _cases(result: LoadResult) -> Iterator[tuple[str, str, str, str]]:
-    """Yield phase, name, what went wrong if anything did, and its element."""
+    """Yield each case: its phase and name, the problem ("" if none), and the problem's element."""
     tag = "skipped" if result.verdict.ok else "failure"
     for each in result.objectives:
         yield each.phase, each.objective, "" if each.met else f"found {each.value:g}", tag
@@ -83,7 +82,7 @@ def prometheus(result: LoadResult) -> bytes:
 def _metrics(result: LoadResult) -> "Iterator[Metric]":
     yield _gauge("passed", "Whether the run passed.", (), [((), result.verdict.ok)])
     if result.capacity is not None:
-        text = "Requests a second that met the objectives."
+        text = "Requests per second that met the objectives."
         yield _gauge("capacity", text, (), [((), result.capacity)])
     phases = [phase for phase in result.phases if phase.measured]
     for name, text, value in PHASE_GAUGES:

@@ -19,10 +19,10 @@ Judge = Callable[[Call, int, bytes, float], str]
 
 
 class Faults(Struct, frozen=True, forbid_unknown_fields=True):
-    """Shares of the requests.
+    """The shares of faulty requests.
 
     `malformed` requests have truncated JSON, and expect a 400. The second half of a `slow` request
-    comes a second after the first. A `hang_up` ends the connection in the middle of the request.
+    comes a second after the first. A `hang_up` closes the connection in the middle of the request.
     """
 
     malformed: Share = 0.0
@@ -47,9 +47,9 @@ class FaultMaker:
     def call(
         self, wire: bytes, due: float, bids: CallListener, judge: Judge, context: object
     ) -> Call | None:
-        """Return a faulty call to send instead; None to send the good one.
+        """Return a faulty call to send instead, or None to send the good one.
 
-        `bids`: the listener for slow requests.
+        `bids` hears of slow requests that end without an answer.
         """
         faults, drawn = self._faults, self._random.random()
         if drawn < faults.malformed:
@@ -63,7 +63,7 @@ class FaultMaker:
 
 
 class MalformedListener:
-    """Records how requests with truncated JSON ended; they expect status 400."""
+    """Records how requests with truncated JSON ended; each should get a 400."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -82,7 +82,7 @@ class MalformedListener:
 
 
 class HungUpListener(MalformedListener):
-    """Records requests whose connection the client ended; no answer is expected."""
+    """Records requests whose connection the client closed; no answer is expected."""
 
     def lost(self, call: Call, now: float) -> None:
         self._tally.hang_up()

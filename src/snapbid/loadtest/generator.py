@@ -30,11 +30,11 @@ Watcher: TypeAlias = Callable[[Phase, Tally, float], None]
 
 
 class PhaseCounts(Struct):
-    """The counts of a phase, its clocks, and its length in seconds if it was stopped early."""
+    """The counts of a phase, and the time that it took."""
 
     tally: Tally
     clocks: ClockReading
-    seconds: float
+    seconds: float  # less than planned if it was stopped early
 
     def __iadd__(self, other: "PhaseCounts") -> "PhaseCounts":
         """Add the counts of another generator, keeping the clocks of the busier one."""
@@ -122,10 +122,10 @@ class Generator:
         self._side_client.close()
 
     async def run(self, phase: Phase, watch: Watcher) -> PhaseCounts:
-        """Send a phase's requests, and await how they end.
+        """Send a phase's requests, and wait until all have ended.
 
-        Meanwhile, several times a second, call `watch` with the phase, the counts so far and the
-        seconds since its start.
+        Several times a second, call `watch` with the phase, the counts so far and the seconds since
+        its start.
         """
         start = perf_counter() + SWEEP_S + 0.01  # by then the pacer has ticked again
         before = ClockReading.read()

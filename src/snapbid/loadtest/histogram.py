@@ -1,7 +1,7 @@
 """Latencies in the buckets of an HdrHistogram (hdrhistogram.org): 3 digits, from 1 µs up.
 
 Each microsecond up to 2047 µs has a bucket; above, each doubling has 1024. Only non-empty buckets
-are stored, so that a histogram per second is cheap.
+are stored, so a histogram per second is cheap.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class LatencyHistogram(Struct):
     max_us: int = 0
 
     def record(self, seconds: float) -> None:
-        """Count a value, clamped to 0 and an hour."""
+        """Count a value, clamped to between 0 and an hour."""
         value = int(seconds * 1e6)
         if value > self.max_us:
             self.max_us = value = min(value, MAX_US)

@@ -1,7 +1,7 @@
-"""Several generators as one: the first plans, judges and reconciles, and directs the others.
+"""Runs several generators as one: the first plans, judges and reconciles, and directs the others.
 
-A generator that joins gets the options, then each phase, which it runs at once, and answers with
-its counts. Both sides send frames: the length in 4 bytes, big-endian, and MessagePack.
+A generator that joins receives the options, then one phase after another; it runs each at once and
+answers with its counts. Both sides send frames: a length of 4 bytes, big-endian, and MessagePack.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ class Welcome(Struct, tag=True):
 
 
 class Ready(Struct, tag=True):
-    """The answer to a welcome; `problem` says why the generator can't run, if it can't."""
+    """The answer to a welcome."""
 
-    problem: str = ""
+    problem: str = ""  # why the generator can't run; "" if it can
 
 
 class RunPhase(Struct, tag=True):
@@ -69,7 +69,7 @@ class Channel:
         self._writer.write(len(frame).to_bytes(4, "big") + frame)
 
     async def receive(self, kind: Any) -> Any:
-        """Return the next message. Raises JoinError if there is none, or it is of another type."""
+        """Receive a message of this type. Raises JoinError if none or another one arrives."""
         try:
             length = int.from_bytes(await self._reader.readexactly(4), "big")
             if length > MAX_FRAME:
@@ -86,7 +86,7 @@ class Channel:
 
 
 def _rebuild(kind: type[Any], value: Any) -> Any:
-    """Return a path or a counter, which MessagePack encodes as a text and as a map."""
+    """Rebuild a path or a counter, which MessagePack encodes as a text or a map."""
     return (get_origin(kind) or kind)(value)
 
 
@@ -160,9 +160,9 @@ async def _welcome(channel: Channel, options: Options) -> None:
 
 
 async def join(host: str, port: int, load: Load, watch: Watcher) -> None:
-    """Send for the generator that listens there, until it has all counts.
+    """Join the generator that listens at this address, and send load until it has all counts.
 
-    `load` makes the generator from the options; its ValueErrors are reported to both sides. Raises
+    `load` makes our generator from the options; its ValueErrors are reported to both sides. Raises
     JoinError, and OSError if the target or the other generator does not answer.
     """
     channel = Channel(*await asyncio.open_connection(host, port))
@@ -182,7 +182,9 @@ async def _accept(channel: Channel, load: Load) -> Generator:
     welcome: Welcome = await channel.receive(Welcome)
     try:
         if welcome.version != version():
-            raise JoinError(f"it is snapbid {version()}, the first one {welcome.version}")
+            raise JoinError(
+                f"it is snapbid {version()}, the first one {welcome.version}: install the same"
+            )
         return load(welcome.options)
     except (JoinError, ValueError) as problem:
         channel.send(Ready(str(problem)))
@@ -190,7 +192,7 @@ async def _accept(channel: Channel, load: Load) -> Generator:
 
 
 async def _obey(channel: Channel, generator: Generator, watch: Watcher) -> None:
-    """Run what the first generator orders; stop at once when it leaves."""
+    """Carry out the first generator's orders; stop at once when it leaves."""
     running: asyncio.Task[None] | None = None
     try:
         while True:

@@ -19,8 +19,8 @@ from snapbid.loadtest.result import (
 )
 from snapbid.loadtest.tally import BID, DROPPED, HUNG_UP, LOST, NO_BID, Tally
 
-# The client was the bottleneck if it used this much of its core, or if it sent late: by at least
-# LATE_MS, and by at least this share of the measured p99.
+# The client was the bottleneck if it used BUSY_PERCENT of its core, or if it sent late by at least
+# LATE_MS and LATE_SHARE of the measured p99.
 BUSY_PERCENT: Final = 90.0
 LATE_MS: Final = 5.0
 LATE_SHARE: Final = 0.1
@@ -47,7 +47,7 @@ class ClockReading(NamedTuple):
 
 
 def _waited_s() -> float:
-    """Return how long this process was runnable while others ran; 0 if the kernel does not say."""
+    """Return how long this process waited for a processor; 0 if the kernel does not tell."""
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):

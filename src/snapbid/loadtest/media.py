@@ -1,7 +1,7 @@
 """Checks the media of a video or audio bid against the impression (OpenRTB 2.6, 3.2.7).
 
-What the bid's fields do not state is read from its markup, if that has it; a wrapper's media are
-elsewhere.
+Properties that the bid's fields lack are read from its markup, unless that is a wrapper: its media
+are elsewhere.
 """
 
 import re
@@ -18,7 +18,7 @@ _METHOD = re.compile(r"""\bdelivery\s*=\s*["'](\w+)["']""")
 
 
 class MediaLimits(NamedTuple):
-    """An impression's requirements on media; None, 0 or no methods mean no requirement."""
+    """An impression's requirements on media; None, 0 or an empty set means no requirement."""
 
     linearity: int | None
     skip: bool
@@ -46,7 +46,7 @@ _NONE: Final = MediaLimits(None, True, 0, 0, frozenset(), None)
 def misfit(
     limits: MediaLimits, adm: str, attr: list[int], w: int | None, h: int | None
 ) -> tuple[str, str] | None:
-    """Return the first attribute of the impression that the media violate, and how."""
+    """Return the first field of the impression that the media violate, and how."""
     if not limits.skip and (SKIP_BUTTON in attr or "skipoffset" in adm):
         return "skip", "a video that can be skipped"
     if limits.player is not None and (w is None or h is None or not _fills(w, h, limits.player)):

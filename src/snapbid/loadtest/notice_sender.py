@@ -2,7 +2,7 @@
 
 The auction among bidders is simulated: bids win at one rate, wins are billed at another, and a
 share of the other bids gets a loss notice. All notices go to the target's address, whatever host
-their URLs name; another bidder's only if they name it.
+our URLs name; another bidder's are fired only if they name that address.
 """
 
 import heapq
@@ -19,8 +19,8 @@ from snapbid.loadtest.client import Call, LoadClient
 from snapbid.loadtest.histogram import LatencyHistogram
 
 WIN, BILL, LOSS = "win", "bill", "loss"
-# OpenRTB 2.5, 5.25: lost to a higher bid mostly. None rejects the creative for what it is (200 and
-# above), or the campaigns that bid would be suspended at the SSP for a day after the test.
+# OpenRTB 2.5, 5.25: mostly lost to a higher bid. None rejects the creative (200 and above), which
+# would suspend it at the SSP for a day after the test.
 REASONS: Final = ("102", "102", "102", "102", "102", "102", "100", "1", "2", "8")
 
 
@@ -43,17 +43,13 @@ class NoticeHabits(NamedTuple):
 
 
 class PlannedNotice(NamedTuple):
-    """A notice to fire, its account, and the bounds on its bid's cost.
-
-    The lower bound is a CPM in micro-USD; the other figure is the width between the bounds (see
-    `check.cost_micros`).
-    """
+    """A notice to fire, and the account in which it counts."""
 
     kind: str
     url: str
     account: Account
-    cost_micros: int = 0
-    doubt_micros: int = 0
+    cost_micros: int = 0  # the lower bound of `check.cost_micros`
+    doubt_micros: int = 0  # the upper bound minus the lower
 
 
 class NoticeCounts(Struct):
@@ -75,16 +71,18 @@ class NoticeCounts(Struct):
         return self
 
     def elsewhere(self, authority: str) -> str:
-        """Return the host in the URLs if it differs from `authority`; otherwise an empty string."""
+        """Return the host in the URLs if it differs from `authority`, otherwise ""."""
         host = urlsplit(self.first_url).netloc
         return "" if host == authority else host
 
 
 class NoticeSender:
-    """Plans and fires the notices of answered bids; `open` counts those not yet answered."""
+    """Plans and fires the notices of answered bids; `open` counts those not yet answered.
+
+    With `only`, it fires only notices whose URLs name that host.
+    """
 
     def __init__(self, client: LoadClient, habits: NoticeHabits, seed: int, only: str = "") -> None:
-        """`only`: the host that URLs must name, if another bidder's notices are to be fired."""
         self._client = client
         self._only = only
         self._habits = habits
@@ -97,7 +95,7 @@ class NoticeSender:
     def plan(
         self, response: ReceivedResponse, limits: RequestLimits, account: Account, now: float
     ) -> None:
-        """Schedule the notices of each bid at random."""
+        """Draw and schedule the notices of each bid."""
         habits, random = self._habits, self._random.random
         for seatbid in response.seatbid:
             for bid in seatbid.bid:

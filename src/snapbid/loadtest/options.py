@@ -55,13 +55,10 @@ class EventLoad(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """The requests to send.
+    """The requests to send."""
 
-    Weights of SSPs, and a recording or a directory of requests to send in place of generated ones.
-    """
-
-    ssps: dict[str, float]
-    replay: Path | None
+    ssps: dict[str, float]  # weights
+    replay: Path | None  # a recording or a directory of requests, in place of generated ones
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -103,7 +100,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def ours(self) -> bool:
-        """Whether the target serves what documents 1 to 3 promise."""
+        """Whether the target must keep to documents 1 to 3, as its bid path is document 2's."""
         return self.path == BID_PATH
 
 
@@ -221,6 +218,8 @@ def refuse_misuse(options: Options, owned: bool) -> None:
             raise OptionError("--scenario sets the phases: omit --find-capacity and --steps")
         longest = sum(phase.seconds for phase in options.phases)
     if longest > MAX_RUN_S:
-        raise OptionError(f"the run could take {longest:.0f} s: at most {MAX_RUN_S:.0f} s")
+        raise OptionError(
+            f"the run could take {longest:.0f} s, over the limit of {MAX_RUN_S:.0f} s: shorten it"
+        )
     if max(options.rates) * options.duration_s < 1:
         raise OptionError("no request would be sent: raise --rate or --duration")

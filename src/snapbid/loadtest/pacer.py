@@ -22,7 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Spec(ctypes.Structure):
-    """struct itimerspec"""
+    """The C library's struct itimerspec."""
 
     _fields_ = [(name, ctypes.c_long) for name in ("every_s", "every_ns", "at_s", "at_ns")]
 

@@ -17,17 +17,14 @@ MAX_TRIALS: Final = 14
 
 
 class Phase(NamedTuple):
-    """A period at a constant rate (requests per second), or at one that rises from `rate_from`.
-
-    `mix`: the number of the mix to send; `faults`: the shares of faulty requests.
-    """
+    """A period at a constant rate (requests per second), or at one that changes evenly."""
 
     name: str
     seconds: float
     rate: float
-    rate_from: float | None = None
+    rate_from: float | None = None  # the rate at the start; None if it is constant
     measured: bool = True
-    mix: int = 0
+    mix: int = 0  # number of the mix to send
     faults: Faults = Faults()
 
     def share(self, generators: int) -> "Phase":
@@ -92,7 +89,7 @@ def _unmeasured(warmup_s: float, ramp_s: float, rate: float) -> Plan:
 
 
 class Schedule:
-    """When the requests of a phase are due, with random (Poisson) or even gaps."""
+    """The times at which a phase's requests are due, with random (Poisson) or even gaps."""
 
     def __init__(self, phase: Phase, start: float, random: Random, even: bool) -> None:
         self.end = start + phase.seconds
@@ -101,7 +98,7 @@ class Schedule:
         self._random = random
         self._even = even
         # The area under the rate over time, in requests. Evenly spaced ones are due in the middle
-        # of their gaps, so that their number does not depend on how the last one is rounded.
+        # of their gaps, so their number does not depend on how the last one is rounded.
         self._area = -0.5 if even else 0.0
         self.due = start
         self.advance()

@@ -55,8 +55,7 @@ def linear(most: float, title: str, *, exact: bool = False) -> Axis:
 
 
 def logarithmic(least: float, most: float, title: str) -> Axis:
-    """Return a log axis between 1, 2 or 5 times powers of ten; if there are many ticks, only at
-    powers."""
+    """Return a log axis with ticks at 1, 2 and 5 times powers of ten; a long one only at powers."""
     low = _step(max(least, 1e-3), up=False)
     high = max(_step(max(most, 1e-3)), 10 * low)
     width = log10(high / low)
@@ -81,7 +80,7 @@ def tail(title: str) -> Axis:
 
 
 def plot(title: str, x: Axis, y: Axis, lines: Sequence[Line], bands: Sequence[Band] = ()) -> str:
-    """Render a figure with plot and legend."""
+    """Render a figure with a plot and its legend."""
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
         *(_band(band, x) for band in bands),

@@ -1,6 +1,6 @@
-"""Exact floors of impressions and deals in the bids' currency, to check answers.
+"""Computes exact floors of impressions and deals in the bids' currency, to check answers.
 
-`unit`: the rate of that currency, in USD per unit.
+`unit` is that currency's rate in USD.
 """
 
 import math
@@ -12,14 +12,11 @@ from snapbid.reference.rates import MICROS, Rates
 
 
 class DurationFloor(NamedTuple):
-    """A floor for creatives of these durations (seconds, inclusive), in the bids' currency.
-
-    It is in millionths, or in millionths per second; None if its own currency has no rate.
-    """
+    """A floor for creatives of some durations (seconds, inclusive), in the bids' currency."""
 
     shortest: int
     longest: int | None
-    floor: Fraction | None
+    floor: Fraction | None  # millionths, or millionths per second; None without a rate
     is_per_second: bool
 
 
@@ -43,7 +40,7 @@ def _exact(
 def floors_by_duration(
     place: Video | Audio | Deal, currency: str | None, rates: Rates, unit: Fraction | int
 ) -> list[DurationFloor]:
-    """Return the floors by duration, ignoring those that are not above 0."""
+    """Return the floors by duration that are above 0."""
     spans = [(span.mindur or 0, span.maxdur, span.bidfloor) for span in place.durfloors or ()]
     floors = [(0, None, place.mincpmpersec, True), *((*span, False) for span in spans)]
     return [
@@ -59,7 +56,7 @@ def floors_by_duration(
 
 
 def is_paid(price: int, seconds: int | None, limit: DurationFloor) -> bool:
-    """Return whether a price (in millionths) suffices for a creative of this many seconds."""
+    """Return whether a price (in millionths) meets a floor for a creative of this many seconds."""
     shortest, longest, floor, is_per_second = limit
     if longest is not None and longest < shortest:
         return True

@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 
 class ReportError(RuntimeError):
-    """The report cannot be read; the message says why."""
+    """The report cannot be fetched or read; the message says why."""
 
 
 class DateRange(NamedTuple):
@@ -41,7 +41,7 @@ class DateRange(NamedTuple):
 
 
 class ReportRow(msgspec.Struct):
-    """The compared fields of a report's row; money stays the decimal text received."""
+    """The compared fields of a report's row; money keeps its decimals as received."""
 
     date: str
     bids: int
@@ -201,12 +201,12 @@ def compare(
 
 
 def _exceeds(row: ComparedFigure) -> bool:
-    """Return whether more is reported than was sent, which waiting cannot change."""
+    """Return whether more was reported than sent, which waiting cannot mend."""
     return not row.agrees and row.reported > row.sent + row.unanswered
 
 
 def summarise(rows: list[ComparedFigure]) -> Reconciliation:
-    """Derive the status from all rows."""
+    """Derive the status from all figures."""
     wrong = [row for row in rows if not row.agrees]
     if wrong:
         row = wrong[0]
@@ -215,6 +215,6 @@ def summarise(rows: list[ComparedFigure]) -> Reconciliation:
         return Reconciliation(DIFFERENT, rows, detail)
     unanswered = sum(row.unanswered for row in rows if row.what != "micro-USD")
     if unanswered:
-        detail = f"{unanswered} requests were never answered, and may count or not"
+        detail = f"{unanswered} requests were never answered, and may or may not count"
         return Reconciliation(WITHIN, rows, detail)
     return Reconciliation(EXACT, rows, "bids, wins, imps and money are equal to the unit")

@@ -4,13 +4,10 @@ from msgspec import Struct, field
 
 
 class ClientFigures(Struct, frozen=True):
-    """How busy the client was in a phase, in percent of a core, and how late it sent.
+    """How busy the client was in a phase, and how late it sent."""
 
-    `waited_percent`: the time in which it was ready to run, but other processes had the processors.
-    """
-
-    cpu_percent: float
-    waited_percent: float
+    cpu_percent: float  # of a core
+    waited_percent: float  # of the time: ready to run, but without a processor
     lag_p99_ms: float
     limited: bool  # whether the client was the bottleneck
     why: str  # in words, or empty
@@ -37,8 +34,7 @@ class SeriesPoint(Struct, frozen=True):
 class PhaseResult(Struct, frozen=True):
     """A phase. Every offered request is in exactly one of `kinds`.
 
-    All except `hung up` ones are in `latency_ms`, by percentile, from the scheduled time.
-    `answered` includes late answers.
+    Latency counts from the scheduled time, over all requests except `hung up` ones.
     """
 
     name: str
@@ -46,13 +42,13 @@ class PhaseResult(Struct, frozen=True):
     seconds: float
     rate: float
     offered: int
-    answered: int
+    answered: int  # also late
     dropped: int
     completed_per_s: float
     bid_percent: float  # of the valid answers in time
     error_percent: float  # of all offered
     kinds: dict[str, int]
-    latency_ms: dict[str, float]
+    latency_ms: dict[str, float]  # by percentile
     curve: list[tuple[float, float]]  # percent, ms
     failures: list[BrokenRuleCount]
     series: list[SeriesPoint]
@@ -91,7 +87,7 @@ class EventFigures(Struct, frozen=True):
 
 
 class ComparedFigure(Struct, frozen=True):
-    """A figure of an SSP: in the client's account, and the growth in the report."""
+    """An SSP's figure in the client's account (`sent`), and its growth in the report."""
 
     ssp: str
     what: str  # bids, wins, imps, micro-USD
@@ -102,22 +98,22 @@ class ComparedFigure(Struct, frozen=True):
 
 
 class Reconciliation(Struct, frozen=True):
-    """`status`: exact, within bounds (left by unanswered requests), different, or not done."""
+    """The comparison of the client's accounts with the report."""
 
-    status: str
+    status: str  # exact, within bounds (left by unanswered requests), different, not done
     rows: list[ComparedFigure]
     detail: str
 
 
 class Verdict(Struct, frozen=True):
-    """Whether the run passed; `reason`: why it failed, in one line; empty if it passed."""
+    """Whether the run passed."""
 
     ok: bool
-    reason: str
+    reason: str  # why it failed, in one line; empty if it passed
 
 
 class LoadResult(Struct, frozen=True):
-    """A run. `capacity_note`: what ended the search for the capacity, if not the server."""
+    """A run."""
 
     target: str
     started: str
@@ -127,7 +123,7 @@ class LoadResult(Struct, frozen=True):
     phases: list[PhaseResult]
     objectives: list[ObjectiveResult]
     capacity: float | None
-    capacity_note: str
+    capacity_note: str  # what ended the search for the capacity, if not the server
     notices: NoticeFigures
     events: EventFigures | None
     reconciliation: Reconciliation

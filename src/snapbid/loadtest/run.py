@@ -96,7 +96,7 @@ class LoadRun:
         self._joined = joined
         self._objectives = list(options.objectives)
         self._outcomes: list[ObjectiveResult] = []
-        self._judged_s = 0  # the second of the phase in which `--abort-on` was last looked at
+        self._judged_s = 0  # the second of the phase in which `--abort-on` was last checked
         self._aborted = ""
 
     async def execute(self) -> LoadResult:
@@ -165,7 +165,7 @@ class LoadRun:
         return results
 
     def _hold_to_first(self, results: list[PhaseResult]) -> None:
-        """After the first measured phase, require its bid rate of later ones."""
+        """After the first measured phase, hold later ones to its bid rate."""
         if results[-1].measured and sum(phase.measured for phase in results) == 1:
             bid_rate = steady(self._objectives, results[-1])
             if bid_rate is not None:

@@ -1,6 +1,6 @@
-"""Reads a scenario: the phases of a run, each with its rate, its mix and its faults.
+"""Reads a scenario: the phases of a run, each with its rate, mix and faults.
 
-A TOML file of `[[phase]]` tables, checked as a whole before anything is sent.
+It is a TOML file of `[[phase]]` tables, checked as a whole before anything is sent.
 """
 
 import tomllib
@@ -22,18 +22,15 @@ Weight = Annotated[float, Meta(gt=0, lt=1e9)]
 
 
 class ScenarioPhase(Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
-    """A phase of the file; with `from_` the rate rises or falls evenly to `rate`.
-
-    `ssps`: weights; `replay`: a recording beside the file; both default to the options.
-    """
+    """A phase of the file. With `from_`, the rate rises or falls evenly to `rate`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=60)]
     duration: str
     rate: Annotated[float, Meta(gt=0, le=MAX_RATE)]
     from_: Rate | None = None
     measured: bool = True
-    ssps: dict[str, Weight] = {}
-    replay: str | None = None
+    ssps: dict[str, Weight] = {}  # empty: as the options say
+    replay: str | None = None  # relative to the file; None: as the options say
     faults: Faults = Faults()
 
 

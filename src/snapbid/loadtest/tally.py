@@ -70,11 +70,11 @@ class Tally(Struct, kw_only=True):
 
     @property
     def bad(self) -> int:
-        """How many requests got no valid answer in time."""
+        """The number of requests without a valid answer in time."""
         return self.done - sum(self.kinds[kind] for kind in VALID)
 
     def offer(self, due: float, now: float) -> None:
-        """Count a request that was due and is now sent or waits for a connection."""
+        """Count a request that is due and is now sent, or waits for a connection."""
         self.offered += 1
         self.lag.record(now - due)
         self._second(due - self.start).offered += 1

@@ -35,7 +35,7 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """Progress on a terminal, on a line that is rewritten."""
+    """Progress on a line of the terminal that is rewritten."""
 
     def __init__(self) -> None:
         from rich.console import Console

@@ -1,8 +1,8 @@
-"""Generates bid requests with the mix, the oddities and the sizes of today's exchange traffic.
+"""Generates bid requests with the mix, oddities and sizes of today's exchange traffic.
 
 The distributions and their sources are in `traffic.json`. Requests include fields that the bidder
 does not read, since consent, identifiers and supply chains make up most of their size. All domains
-end in `.example`, all ids are invented.
+end in `.example`, and all ids are invented.
 """
 
 import json
@@ -42,7 +42,7 @@ BUNDLES: Final = zipf([f"com.studio{n % 97}.{kind}{n}" for n in range(1, 1000) f
 PUBLISHERS: Final = zipf([f"pub-{n * 7919 % 1_000_003:07d}" for n in range(1, 1500)])
 SEGMENTS: Final = zipf([f"seg{n * 31337 % 100_003:05d}" for n in range(2000)], 0.7)
 DEALS: Final = zipf([f"deal-{n:04d}" for n in range(300)], 0.8)
-_BELOW: Final = {7: 17, 8: 17, 9: 17, 14: 8, 25: 7, 26: 4}  # categories, and some of those below
+_BELOW: Final = {7: 17, 8: 17, 9: 17, 14: 8, 25: 7, 26: 4}  # IAB category -> subcategories used
 _BLOCKED: Final = ("IAB24", *(f"IAB{n}-{m}" for n in _BELOW for m in range(1, 1 + _BELOW[n])))
 _DEVICES: Final = {"web_phone": 4, "web_desktop": 2, "web_tablet": 5, "app_android": 4,
                    "app_ios": 4, "ctv": 3}  # fmt: skip
@@ -72,9 +72,9 @@ class _RequestGenerator:
         self._pools = {
             name: Pool(figures[name])
             for name in (
-                "formats_per_banner", "countries", "inventory", "connections", "classes",
-                "site_categories", "app_categories", "floor_currencies", "imps_per_request",
-                "media", "tmax", "at", "cur",
+                "formats_per_banner", "countries", "connections", "classes", "site_categories",
+                "app_categories", "floor_currencies", "imps_per_request", "media", "tmax", "at",
+                "cur",
             )
         }  # fmt: skip
         self._sizes = {name: Pool(pairs) for name, pairs in figures["sizes"].items()}
@@ -207,7 +207,7 @@ class _RequestGenerator:
         return {"mimes": mimes, "maxduration": 60, "protocols": [2, 3, 9, 10], **rates}
 
     def _media(self, least: tuple[int, ...], most: tuple[int, ...]) -> Request:
-        """Generate limits of media; bit rates in kbit/s."""
+        """Generate an impression's limits on media; bit rates are in kbit/s."""
         limits: Request = {}
         if self._chance(0.6):
             limits["delivery"] = self._random.choice(([2], [1, 2]))

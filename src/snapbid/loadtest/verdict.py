@@ -20,9 +20,10 @@ def judge(
     reconciliation: Reconciliation,
     ended_early: str,
 ) -> Verdict:
-    """Return the verdict with the first reason; a search for the capacity may miss objectives.
+    """Judge a run; the verdict names the first reason for which it failed.
 
-    `ended_early`: why the run was aborted; empty if it was not.
+    A search for the capacity may miss objectives. `ended_early` says why the run was aborted; empty
+    if it was not.
     """
     measured = [phase for phase in phases if phase.measured]
     if ended_early or not measured:

@@ -1,4 +1,4 @@
-"""Checks at start, and every minute from then on, that the stores are durable and belong together.
+"""Checks at start and every minute that the stores are durable and belong together.
 
 A store that does not answer is skipped: its users log that, and wait for it.
 """
@@ -33,7 +33,6 @@ EVERY_S: Final = 60.0
 AGAIN_S: Final = 0.25
 LEDGER: Final = "ledger"  # the name of a risk
 
-
 ADOPT: Final = "or make it this warehouse's own again with snapbid ledger adopt"
 NAMES: Final = "set SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL to stores that belong together"
 
@@ -44,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class VolatileStoreError(RuntimeError):
-    """A store may lose what it acknowledges, or the stores do not match; one line per reason."""
+    """A store may lose acknowledged writes, or the stores do not match; one line per reason."""
 
     status = 2  # exit status of the process
 
@@ -69,7 +68,9 @@ async def check(settings: S, log: RiskLog) -> S:
     while shards is None:
         await _check_risks(settings, log)
         if not is_logged:
-            logger.warning("waiting for Redis or the warehouse: the ledger's shards are unknown")
+            logger.warning(
+                "waiting for Redis or the warehouse: the ledger's number of shards is unknown"
+            )
             is_logged = True
         await asyncio.sleep(AGAIN_S)
         shards = await find_shards(settings)
@@ -124,9 +125,9 @@ async def _of_redis(settings: StoreSettings) -> list[Risk] | None:
 
 
 async def _note_ledger(settings: StoreSettings) -> int:
-    """Record format and number of shards in the ledger; return the number now recorded.
+    """Record the ledger's format and number of shards; return the number now recorded.
 
-    Not retried if Redis does not accept it, since workers and the drain record the number, too.
+    Not retried if Redis does not accept them, since workers and the drain record the number too.
     """
     redis = connection.connect(settings.redis_url)
     try:
@@ -142,10 +143,10 @@ async def _note_ledger(settings: StoreSettings) -> int:
 async def find_shards(settings: Settings) -> int | None:
     """Return the ledger's number of shards, or the number that a new ledger would get.
 
-    It is kept in the ledger and in the warehouse, and so in the published catalog. A new ledger has
-    one shard per primary, and no fewer than its predecessor, unless SNAPBID_LEDGER_SHARDS says
-    otherwise. None if no store that knows it answers. Raises VolatileStoreError if the setting
-    differs from the ledger.
+    The ledger, the warehouse and the published catalog record it. A new ledger has one shard per
+    primary, and no fewer than its predecessor, unless SNAPBID_LEDGER_SHARDS says otherwise. None if
+    no store that knows it answers. Raises VolatileStoreError if the setting differs from the
+    ledger.
     """
     recorded, primaries = await _count_in_redis(settings)
     own = settings.ledger_shards
@@ -167,7 +168,10 @@ def with_shards(settings: T, shards: int) -> T:
 
 
 async def _count_in_redis(settings: Settings) -> tuple[int, int]:
-    """Return the number recorded in the ledger, or else of primaries; zeros if unavailable."""
+    """Return the recorded number of shards, or 0 and the number of primaries.
+
+    Both are 0 if Redis is unavailable.
+    """
     assert settings.redis_url is not None
     connections = Connections(settings.redis_url)
     redis = connections.client()
@@ -197,7 +201,7 @@ async def _count_in_warehouse(dsn: str | None) -> int:
 
 
 def _count_in_catalog(settings: Settings) -> int:
-    """Return the number of shards in the catalog published here last; 0 if there is none."""
+    """Return the number of shards in this machine's last published catalog; 0 without one."""
     try:
         return len(Catalog.open(settings.catalog_path).ledger)
     except (OSError, CatalogError):
@@ -211,9 +215,9 @@ async def check_ledger(settings: StoreSettings) -> None:
 
 
 async def fetch_ledger_risks(settings: StoreSettings) -> list[Risk]:
-    """Return the risk that the ledger does not belong to the warehouse, if both answer.
+    """Return a risk if the ledger does not belong to the warehouse, and both answer.
 
-    It must last for as long as a drain may need to take over a new ledger.
+    The mismatch must last `PATIENCE_S`, the time a drain may need to take over a new ledger.
     """
     until = monotonic() + PATIENCE_S
     while (risks := await _of_ledger(settings)) and monotonic() < until:
@@ -251,25 +255,25 @@ async def _of_warehouse(dsn: str) -> list[Risk] | None:
 
 
 class Ledger(NamedTuple):
-    """The ledger in Redis: the epoch of each shard, "" if it is empty or unavailable.
+    """The ledger in Redis."""
 
-    `shards`: the number of shards that the ledger records, 0 if none.
-    """
-
-    epochs: Sequence[str]
-    moved_from: str
-    shards: int
+    epochs: Sequence[str]  # of each shard; "" if it is empty or unavailable
+    moved_from: str  # an epoch of the ledger it was moved from; "" if none
+    shards: int  # the number recorded in the ledger; 0 if none
 
 
 class Finding(NamedTuple):
-    """The problem of a ledger, "" if there is none, and whether it may be taken over as new."""
+    """What a check of the ledger found."""
 
-    problem: str
-    is_new: bool = False
+    problem: str  # "" if none
+    is_new: bool = False  # it may be taken over
 
 
 def judge(ledger: Ledger, own: Sequence[str], former: set[int]) -> Finding:
-    """Compare a ledger with the warehouse's own. `former`: the shards known to the warehouse."""
+    """Compare a ledger with the warehouse's own.
+
+    `former` are the shards whose epochs the warehouse knows from the past.
+    """
     count = len(ledger.epochs)
     if ledger.shards not in (0, count):
         return Finding(_differing(count, ledger.shards))
@@ -281,8 +285,8 @@ def judge(ledger: Ledger, own: Sequence[str], former: set[int]) -> Finding:
         return Finding(_differing(count, len(own)))
     if any(n in former and pair[0] != pair[1] for n, pair in enumerate(pairs)):
         return Finding(
-            "the ledger in Redis is an earlier one of this warehouse, and does not know what was"
-            f" spent since: {NAMES}, {ADOPT}"
+            "the ledger in Redis is an earlier one of this warehouse, without the spend since then:"
+            f" {NAMES}, {ADOPT}"
         )
     return Finding("", is_new=not is_own)
 
@@ -297,8 +301,8 @@ def _differing(shards: int | None, known: int) -> str:
 async def find_ledger(connection: asyncpg.Connection, redis: Redis, shards: int) -> Finding:
     """Check whether the ledger may be used, without changing it.
 
-    A ledger that belongs to another warehouse or is closed gives no finding: its users handle that
-    (ledger/bids/shard.py, fence.py). Raises the errors of the stores.
+    A closed ledger, or one of another warehouse, is no problem here: its users handle these
+    (ledger/bids/shard.py, fence.py). Raises the stores' errors.
     """
 
     async def look(number: int) -> list[str]:

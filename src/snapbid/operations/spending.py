@@ -27,7 +27,8 @@ from snapbid.warehouse.campaigns import StoredCampaign
 class Spending(msgspec.Struct, frozen=True):
     """One campaign's money in USD; days are UTC, None means unlimited.
 
-    `allowed_today`: what pacing allows so far. The remaining amounts are net of spend and holds.
+    `allowed_today` is the part of the daily budget that pacing has released so far. The remaining
+    amounts are net of spend and holds.
     """
 
     id: str
@@ -43,14 +44,14 @@ class Spending(msgspec.Struct, frozen=True):
 
 
 class SpendingReport(NamedTuple):
-    """Spending by campaign. `unavailable`: shards whose part is missing or as last known."""
+    """Spending by campaign. Figures of `unavailable` shards are missing or outdated."""
 
     campaigns: dict[str, Spending]
     unavailable: list[int]
 
 
 async def fetch(settings: Settings, stored: Sequence[StoredCampaign]) -> SpendingReport:
-    """Fetch the spending of the campaigns with a budget, by id. Raises RedisError or OSError."""
+    """Fetch the spending of campaigns with a budget, by id. Raises RedisError or OSError."""
     assert settings.redis_url is not None
     redis = connection.connect(settings.redis_url)
     try:
@@ -60,7 +61,7 @@ async def fetch(settings: Settings, stored: Sequence[StoredCampaign]) -> Spendin
 
 
 class SpendingReader:
-    """Reads spending repeatedly, at most `batch_size` campaigns per script call.
+    """Reads spending repeatedly, for at most `batch_size` campaigns per script call.
 
     An unavailable shard keeps its last known figures.
     """
@@ -71,7 +72,7 @@ class SpendingReader:
         self._known: list[Mapping[int, CampaignSpend]] = [{}] * shards
 
     async def fetch(self, stored: Sequence[StoredCampaign]) -> SpendingReport:
-        """Fetch the spending of the campaigns with a budget. Raises RedisError or OSError."""
+        """Fetch the spending of campaigns with a budget. Raises RedisError or OSError."""
         budgeted = {row.number: pair for row in stored if (pair := _budgeted(row)) is not None}
         states = await self._budgets.states_of_each(list(budgeted), self._batch_size)
         self._known = [

@@ -1,7 +1,7 @@
 """The growth of all workers' counters over the last minute: totals, shares and percentiles.
 
-Samples are taken every 2 s even if no page is open, so that a page just opened has a history. Every
-10 s one is kept, for a minute.
+Counters are sampled every 2 s even if no page is open, so a page has a history as soon as it opens.
+One sample every 10 s is kept for a minute.
 """
 
 from collections import defaultdict, deque
@@ -43,7 +43,7 @@ class CountWindow:
         return sum(grown for _, grown in self.of(name))
 
     def errors(self) -> int:
-        """Return how many requests failed with a 5xx, not counting a 503 of `/readyz`."""
+        """Count the requests that failed with a 5xx, other than health checks."""
         return sum(
             grown
             for labels, grown in self.of("snapbid_http_requests_total")
@@ -53,7 +53,7 @@ class CountWindow:
     def quantiles(
         self, name: str, fractions: Sequence[float], **labels: str
     ) -> list[float | None] | None:
-        """Return quantiles of a histogram; None for those beyond the last bound.
+        """Return quantiles of a histogram, None for each beyond the last bound.
 
         Returns None instead of a list if nothing was counted.
         """

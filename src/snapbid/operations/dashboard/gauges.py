@@ -10,7 +10,7 @@ from snapbid.operations.dashboard.guard import SspStanding
 from snapbid.operations.dashboard.ledger import Standing, is_foreign
 from snapbid.operations.dashboard.snapshot import CampaignMoney, OpsSnapshot
 
-NANO = 1_000_000_000  # CPM in micro-USD, to USD an impression
+NANO = 1_000_000_000  # turns micro-USD per thousand impressions into USD per impression
 
 
 def gauges(snapshot: OpsSnapshot) -> dict[str, Samples]:

@@ -1,7 +1,7 @@
 """Warns before an SSP throttles this bidder for late or failed answers.
 
-Exchanges send less to a bidder that times out or fails, some from a share of 15% on. The guard
-warns at 5% and 10%, over the last minute or the last 15. It counts this machine's answers only.
+Exchanges send less to a bidder that times out or fails, some from 15% of requests on. The guard
+warns at 5% and 10%, over the last minute or the last 15. It counts only this machine's answers.
 """
 
 from collections import defaultdict, deque
@@ -38,13 +38,14 @@ class Answers(NamedTuple):
 
 
 class SspStanding(NamedTuple):
-    """An SSP's answers in each of the WINDOWS; `level`: 0, 1 from WARNING on, 2 from ALARM on."""
+    """An SSP's answers in each of the WINDOWS."""
 
     ssp: str
     answers: dict[str, Answers]
 
     @property
     def level(self) -> int:
+        """1 from WARNING, 2 from ALARM, else 0."""
         worst = max(answers.share for answers in self.answers.values())
         return (worst >= WARNING) + (worst >= ALARM)
 

@@ -1,7 +1,7 @@
-"""Figures from Redis, for all machines: SSPs' traffic, and the backlog of the drain.
+"""Reads SSPs' traffic and the drain's backlog from Redis, for all machines.
 
-No call takes Redis more than a fraction of a millisecond: counts are read by name, never a whole
-day. Figures of unavailable shards are missing, or the last known ones.
+No call keeps Redis busy for more than a fraction of a millisecond: counters are read by name, never
+a whole day's. Figures of unavailable shards are missing or outdated.
 """
 
 import contextlib
@@ -25,14 +25,11 @@ SILENT_MS: Final = 10_000  # without a heartbeat, of which there are four a seco
 
 
 class Standing(NamedTuple):
-    """The warehouse that owns a shard ("": unknown), and whether budgeted campaigns may bid.
+    """The state of a shard."""
 
-    `is_unreplicated`: writes are acknowledged without the required replica.
-    """
-
-    warehouse: str
-    is_confirmed: bool
-    is_unreplicated: bool = False
+    warehouse: str  # that owns it; "" if unknown
+    is_confirmed: bool  # campaigns with a budget may bid
+    is_unreplicated: bool = False  # it acknowledges writes without the required replica
 
 
 def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
@@ -42,27 +39,20 @@ def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
 
 
 class SilentProcesses(NamedTuple):
-    """Processes without a heartbeat that may have notices on disk; holds wait for them.
-
-    `left_s`: how much longer holds wait, by a clock that stops while nobody uses Redis.
-    """
+    """Processes without a heartbeat that may have notices on disk; holds wait for them."""
 
     processes: int
-    left_s: float
+    left_s: float  # how much longer holds wait, by a clock that stops while nobody uses Redis
 
 
 class Backlog(NamedTuple):
-    """`counters` and stream `entries` that the drain has yet to carry, and their age (s).
-
-    `behind_s`: None if no drain has ever finished a round; a shard is None if it is unavailable.
-    `entries` counts all streams that answer, including leftovers of a ledger with more shards.
-    """
+    """The work that waits for the drain."""
 
     counters: int
-    behind_s: float | None
-    entries: int
-    oldest_s: float
-    shards: list[Standing | None]
+    behind_s: float | None  # None if no drain has ever finished a round
+    entries: int  # in the event streams, also those left over from a ledger with more shards
+    oldest_s: float  # age of the oldest entry
+    shards: list[Standing | None]  # None if unavailable
     silent: SilentProcesses = SilentProcesses(0, 0.0)
 
     @property
@@ -77,12 +67,11 @@ class Backlog(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """An SSP's answers with bids, its wins, the sum of their CPMs in micro-USD, and its
-    impressions."""
+    """An SSP's counters of a day."""
 
-    bids: int
+    bids: int  # answers with a bid
     wins: int
-    cpm_micros: int
+    cpm_micros: int  # sum over the wins
     imps: int
 
     def plus(self, other: "Traffic") -> "Traffic":
@@ -148,13 +137,13 @@ async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
 
 
 def _silent(clock: int, processes: Mapping[bytes, bytes]) -> dict[bytes, int]:
-    """Return how long (ms) holds still wait for each silent process (scripts/clock.lua)."""
+    """Return how much longer (ms) holds wait for each silent process (scripts/clock.lua)."""
     ages = {token: clock - int(marks.split()[1]) for token, marks in processes.items()}
     return {token: SPOOL_GIVEN_UP_MS - age for token, age in ages.items() if age > SILENT_MS}
 
 
 async def _events(redis: Redis, keys: ShardKeys) -> tuple[int, int | None]:
-    """Return the number of entries of a stream, and the time of the oldest (epoch ms)."""
+    """Return the number of entries in a stream, and the time of the oldest (epoch ms)."""
     pipe = redis.pipeline(transaction=False)
     pipe.xlen(keys.events)
     pipe.xrange(keys.events, count=1)
@@ -171,7 +160,7 @@ def _standing(state: Sequence[bytes | None], is_unreplicated: bool) -> Standing:
 async def traffic(
     redis: Redis, shard: int, day: datetime.date, numbers: Sequence[int]
 ) -> dict[int, Traffic]:
-    """Return a shard's counters of SSPs for a day, by number. Raises RedisError."""
+    """Read a shard's counters of a day, by SSP number. Raises RedisError."""
     totals: dict[int, Traffic] = dict.fromkeys(numbers, NOTHING)
     keys = ShardKeys(shard)
     segments = await fetch_segments(redis, keys)
@@ -202,7 +191,7 @@ class TrafficReader:
         self._today = [never] * shards
 
     async def fetch(self, today: datetime.date, names: Mapping[int, str]) -> dict[str, SspTraffic]:
-        """Return the traffic of SSPs by name. Raises RedisError or OSError if no shard answers."""
+        """Return SSPs' traffic by name. Raises RedisError or OSError if no shard answers."""
         numbers = list(names)
         days = (today - datetime.timedelta(days=1), today)  # late notices count for yesterday
 

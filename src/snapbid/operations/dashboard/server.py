@@ -85,12 +85,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse_method(self) -> None:
         self.close_connection = True
-        self._refuse(405, "only GET and HEAD", ("Allow", "GET, HEAD"))
+        self._refuse(405, "only GET and HEAD are allowed", ("Allow", "GET, HEAD"))
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = _refuse_method
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer an error without the base class's page, which quotes the request."""
+        """Answer with an error, but not with the base class's page, which quotes the request."""
         self.close_connection = True
         self._refuse(int(code), HTTPStatus(code).phrase)
 
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class OpsServer(ThreadingHTTPServer):
-    """Serves a watch's snapshot to clients with the token; if that is None, to all on this machine.
+    """Serves a watch's snapshot to clients with the token, or to this machine if there is none.
 
     Raises OSError if the port is taken, and ValueError if the address requires a token.
     """
@@ -124,7 +124,7 @@ class OpsServer(ThreadingHTTPServer):
         family, address = bound(host, port)
         self._is_loopback = _is_loopback(address)
         if token is None and not self._is_loopback:
-            raise ValueError(f"{host} is not a loopback address, so a token is required")
+            raise ValueError(f"{host} is not a loopback address: set a token")
         self.address_family = family
         super().__init__(address, _Handler)
         self._watch = watch
@@ -136,7 +136,7 @@ class OpsServer(ThreadingHTTPServer):
         }
 
     def server_bind(self) -> None:
-        """Bind without the base class' lookup of the host name, which may be slow."""
+        """Bind without the base class's lookup of the host name, which may be slow."""
         socketserver.TCPServer.server_bind(self)
 
     def start(self) -> None:

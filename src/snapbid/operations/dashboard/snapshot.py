@@ -1,4 +1,4 @@
-"""The figures that the private port shows: from the stores, the counters and this machine.
+"""The figures that the private port shows, from the stores, the counters and this machine.
 
 A figure that could not be read is None, shown as unknown.
 """
@@ -50,7 +50,7 @@ class Disk(NamedTuple):
 
 
 class CampaignMoney(NamedTuple):
-    """A budgeted campaign's money, and what one of its bids costs in USD."""
+    """A budgeted campaign's money, and the cost of one of its bids in USD."""
 
     of: Spending
     cost: float

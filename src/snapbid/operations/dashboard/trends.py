@@ -1,13 +1,13 @@
 """Rates and latency of the last five minutes, hour and day, kept beside the counters.
 
-A mark holds the counters at a moment; two adjacent marks give a rate and two percentiles. The marks
-of the hour and the day are written to a file, so that they survive a restart of the server.
+A mark holds the counters at one moment; two adjacent marks give a rate and two percentiles. The
+marks of the hour and the day are written to a file and survive a restart of the server.
 """
 
 import contextlib
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ from snapbid.metrics.keys import parse_key
 from snapbid.operations.dashboard.counts import BIDS, EVENTS, NOTICES, WHOLE, Counts, quantile
 
 SPANS: Final = {"5 minutes": (2.0, 150), "hour": (30.0, 120), "day": (600.0, 144)}
-"""Seconds between two marks, and how many are kept besides the first, by name."""
+"""Seconds between two marks, and the number of intervals kept, by name."""
 SAVED: Final = ("hour", "day")
 FILE: Final = "trends"
 REQUESTS: Final = "snapbid_http_requests_total"
@@ -49,7 +49,7 @@ class TrendPoint(NamedTuple):
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """Rates a second; `bid_share`: share of requests answered with a bid."""
+    """Rates per second; `bid_share` is the share of requests answered with a bid."""
 
     requests: float
     bids: float
@@ -59,7 +59,10 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class Trends:
-    """The marks of each span; written by one thread, read by others. `folder` has the counters."""
+    """The marks of each span, written by one thread and read by others.
+
+    They are saved in `folder`, beside the counters.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE
@@ -83,7 +86,7 @@ class Trends:
             self._save()
 
     def rates(self, seconds: float) -> Rates | None:
-        """Return the rates of the last seconds; None before the second sample."""
+        """Return the average rates over the last `seconds`; None before the second sample."""
         marks = list(self._marks["5 minutes"])
         if len(marks) < 2:
             return None
@@ -114,7 +117,7 @@ class Trends:
     def _save(self) -> None:
         new = self._file.with_name(f"{FILE}.new")
         data = msgspec.msgpack.encode({name: list(self._marks[name]) for name in SAVED})
-        with contextlib.suppress(OSError):  # a full disk: the page does without
+        with contextlib.suppress(OSError):  # a full disk: the marks are lost at a restart
             new.write_bytes(data)
             os.replace(new, self._file)
 
@@ -139,13 +142,13 @@ def _mark(at: float, counts: Counts) -> Mark:
 
 
 def _rate(before: Mark, mark: Mark, name: str) -> float:
-    """Return the growth a second of a count between two marks."""
+    """Return the growth per second of a count between two marks."""
     grown = max(getattr(mark, name) - getattr(before, name), 0)
     return float(grown / max(mark.at - before.at, 0.001))
 
 
 def _point(now: float, before: Mark, mark: Mark) -> TrendPoint:
-    grown = sorted(_growth(before.buckets, mark.buckets))
+    grown = _growth(before.buckets, mark.buckets)
     p50, p99 = (quantile(grown, share) if grown else None for share in (0.5, 0.99))
     requests, bids, errors = (
         round(_rate(before, mark, name), 2) for name in ("requests", "bids", "errors")
@@ -153,12 +156,9 @@ def _point(now: float, before: Mark, mark: Mark) -> TrendPoint:
     return TrendPoint(round(max(now - mark.at, 0.0), 1), requests, bids, errors, p50, p99)
 
 
-def _growth(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[tuple[float, int]]:
-    counted = False
-    grown = []
-    for bound, value in after.items():
-        more = max(value - before.get(bound, 0), 0)
-        counted = counted or more > 0
-        grown.append((float(bound), more))
-    if counted:
-        yield from grown
+def _growth(before: Mapping[str, int], after: Mapping[str, int]) -> list[tuple[float, int]]:
+    """Return the growth of each bucket in ascending order; empty if nothing was counted."""
+    grown = sorted(
+        (float(bound), max(value - before.get(bound, 0), 0)) for bound, value in after.items()
+    )
+    return grown if any(more for _, more in grown) else []

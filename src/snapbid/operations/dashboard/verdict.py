@@ -1,6 +1,6 @@
-"""The verdict on whether this server bids: since when, the causes of problems, and their remedies.
+"""Judges from the private port's figures whether this server bids, and since when.
 
-It is judged from the figures of the private port. Each cause keeps the time when it was first seen.
+The verdict lists the causes of problems, each with its remedy and the time it was first seen.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,21 +24,20 @@ BEHIND_S: Final = 60.0  # how far the drain may be behind
 STALE_S: Final = 120.0  # how old the last check of the catalog may be
 SHARE: Final = 0.02
 LATE_REMEDY: Final = (
-    "check the latency on /ops: more workers, a longer tmax of the SSP, or fewer of its requests:"
-    " snapbid ssp set {ssp} --qps N"
+    "check the latency on /ops: add workers, ask the SSP for a longer tmax, or take fewer of its"
+    " requests: snapbid ssp set {ssp} --qps N"
 )
-OVERLOAD_REMEDY: Final = "more workers, or fewer of its requests: snapbid ssp set {ssp} --qps N"
-STORE_REMEDY: Final = "check Redis and its log; nothing, if it has just come back"
+OVERLOAD_REMEDY: Final = "add workers, or take fewer of its requests: snapbid ssp set {ssp} --qps N"
+STORE_REMEDY: Final = "check Redis and its log, unless it has just come back"
 INTERNAL_REMEDY: Final = "check the log of serve"
 MIB: Final = 2**20
-CAPACITY: Final = "check the latency on /ops: more workers, a faster Redis, or a longer tmax"
-UNANSWERED: Final = {  # by outcome: what happens to such requests, and what to do
-    "late": ("get no bid: the answer would have come after tmax", CAPACITY),
-    "overload": ("get no bid: there are more than the workers complete", CAPACITY),
-    "store_down": (
-        "of the last minute got no bid: Redis did not acknowledge it",
-        STORE_REMEDY,
-    ),
+CAPACITY: Final = (
+    "check the latency on /ops: add workers, use a faster Redis, or ask for a longer tmax"
+)
+UNANSWERED: Final = {  # outcome -> text and remedy
+    "late": ("got no bid: the answer would have come after tmax", CAPACITY),
+    "overload": ("got no bid: there were more than the workers can handle", CAPACITY),
+    "store_down": ("got no bid: Redis did not acknowledge it", STORE_REMEDY),
 }
 
 
@@ -122,7 +121,7 @@ def _causes(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
 
 
 def _of_machines(snapshot: OpsSnapshot) -> Iterator[Cause]:
-    """Yield causes in disks, clocks and drains."""
+    """Yield problems with disks, clocks and drains."""
     for disk in snapshot.disks:
         if disk.is_full:
             yield Cause(
@@ -183,7 +182,7 @@ def _of_stores(snapshot: OpsSnapshot) -> Iterator[Cause]:
             "spool",
             False,
             "notices wait on disk to be counted",
-            "nothing, if Redis has just come back: it empties by itself",
+            "check Redis, unless it has just come back: the spool then empties by itself",
         )
 
 
@@ -236,8 +235,9 @@ def _of_ledger(snapshot: OpsSnapshot) -> Iterator[Cause]:
         yield Cause(
             "silent",
             False,
-            f"expired holds keep money: {count} silent server process{'' if count == 1 else 'es'}"
-            f" may have notices on disk, for which holds wait up to {left_s / 60:.0f} min more",
+            "expired holds still reserve money: they wait up to"
+            f" {left_s / 60:.0f} min more for notices that {count} silent server"
+            f" process{'' if count == 1 else 'es'} may have on disk",
             "start serve on the missing machine, which replays its notices; if it is gone for"
             " good, wait",
         )
@@ -300,7 +300,7 @@ def _of_setup(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
 
 
 def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
-    """Yield SSPs that may soon send less, highest share first."""
+    """Yield a cause for each SSP that may soon send less, highest share first."""
     troubled = [(each, each.answers["15m"]) for each in standings if _is_troubled(each)]
     for standing, quarter in sorted(troubled, key=lambda pair: -pair[1].share):
         ssp, minute = standing.ssp, standing.answers["1m"]
@@ -314,7 +314,7 @@ def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
 
 
 def _is_troubled(standing: SspStanding) -> bool:
-    """Return whether the problem persists; a past one is no reason to act."""
+    """Return whether the problem persists; a past one needs no action."""
     return standing.answers["1m"].share >= WARNING
 
 
@@ -338,7 +338,8 @@ def _of_traffic(window: CountWindow) -> Iterator[Cause]:
     for name, (what, remedy) in UNANSWERED.items():
         share = outcomes.get(name, 0) / requests if requests else 0.0
         if requests >= FEW and share > SHARE:
-            yield Cause(name, False, f"{share:.0%} of the bid requests {what}", remedy)
+            text = f"{share:.0%} of the bid requests of the last minute {what}"
+            yield Cause(name, False, text, remedy)
     failed = window.errors()
     if failed:
         yield Cause(

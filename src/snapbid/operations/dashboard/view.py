@@ -28,7 +28,7 @@ from snapbid.operations.dashboard.watch import Watch
 
 EXPLAIN: Final = "snapbid explain SSP FILE names the first rule that refuses each campaign"
 CAPACITY: Final = (
-    "more workers, a faster Redis, or a longer tmax; the latency shows where time goes"
+    "add workers, use a faster Redis, or ask for a longer tmax; the latency shows where time goes"
 )
 SENDER: Final = "the answer names the field: inform the SSP; snapbid golive SSP sums up"
 
@@ -47,8 +47,8 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "snapbid rates import FILE adds rates",
     ),
     "quantity": (
-        "impressions stand for more (qty.multiplier) than is allowed",
-        "SNAPBID_MAX_QUANTITY bounds what one request may cost",
+        "the qty.multiplier of an impression is over the limit",
+        "SNAPBID_MAX_QUANTITY sets the limit",
     ),
     "private_auction": ("a private auction, and no campaign targets its deals", EXPLAIN),
     "no_media": ("no impression asks for a readable banner, video, native or audio", SENDER),
@@ -73,9 +73,9 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "the SSP's requests come from an address that is not allowed",
         "snapbid ssp set SSP --allow CIDR; behind a proxy, SNAPBID_TRUSTED_PROXIES",
     ),
-    "internal": ("an error of ours", "check the log of serve"),
+    "internal": ("an error in the bidder", "check the log of serve"),
 }
-"""What each outcome means, and what to do."""
+"""Outcome -> its meaning and remedy."""
 
 STATES: Final[dict[str, str]] = {
     "open": "Its budget allows bids. Where it does not bid, its targeting, caps or creatives "
@@ -85,7 +85,7 @@ STATES: Final[dict[str, str]] = {
     "spent": "Its budget has less headroom than one bid: a daily budget bids again tomorrow (UTC), "
     "a total budget after an import that raises it",
 }
-"""What each state of a campaign's budget means, and when it changes."""
+"""State of a campaign's budget -> its meaning, and when it changes."""
 
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
@@ -96,18 +96,14 @@ MOST: Final = 50  # rows of a table
 
 
 class Latency(Struct):
-    """Latency of one step at `quantiles`; null beyond the last bucket (100 ms and more)."""
+    """Latency of one step at the page's `quantiles`; null beyond the last bucket (100 ms)."""
 
     step: str
     seconds: list[float | None] | None
 
 
 class SspRow(Struct):
-    """An SSP; `outcomes` counts requests by outcome; today's figures come from the ledger.
-
-    `unanswered`: the share that was late or failed, over the last minute and the last 15; `guard`:
-    1 or 2 if that approaches the share at which exchanges throttle.
-    """
+    """An SSP; today's figures come from the ledger."""
 
     ssp: str
     requests: int
@@ -116,8 +112,8 @@ class SspRow(Struct):
     wins_today: int | None = None
     imps_today: int | None = None
     spend_today: float | None = None
-    unanswered: tuple[float, float] = (0.0, 0.0)
-    guard: int = 0
+    unanswered: tuple[float, float] = (0.0, 0.0)  # share late or failed in the last 1 and 15 min
+    guard: int = 0  # `SspStanding.level`
 
 
 class BudgetRow(Struct):
@@ -178,10 +174,7 @@ class About(Struct):
 class Page(Struct):
     """The operator's page as one document.
 
-    `now` covers NOW_S; `trends` has the points of each span, `spans` their lengths (s). `meanings`
-    has a text for each outcome of a request, `states` one for each state of a budget. `drains` are
-    those of all machines that reported recently.
-    `unavailable` are shards; sums over shards include their last known figures.
+    Sums over the ledger's shards include the last known figures of unavailable ones.
     """
 
     at: float
@@ -192,20 +185,20 @@ class Page(Struct):
     redis: bool | None
     warehouse: bool | None
     shards: int
-    unavailable: list[int]
+    unavailable: list[int]  # shards
     risks: list[Risk]
-    now: Rates | None
+    now: Rates | None  # over NOW_S
     quantiles: tuple[float, ...]
     latency: list[Latency]
-    spans: dict[str, float]
-    trends: dict[str, list[TrendPoint]]
-    meanings: dict[str, tuple[str, str]]
-    states: dict[str, str]
+    spans: dict[str, float]  # lengths of the trends (s)
+    trends: dict[str, list[TrendPoint]]  # by span
+    meanings: dict[str, tuple[str, str]]  # by outcome of a request
+    states: dict[str, str]  # meanings of the states of a budget
     ssps: list[SspRow]
     ssps_known: int | None
     notices: dict[str, dict[str, int]]
     event_codes: dict[str, int]
-    drains: Sequence[DrainReport]
+    drains: Sequence[DrainReport]  # of all machines, as reported recently
     audit_differences: int | None  # of the last self-audit
     audit_age_s: float | None
     drain_waiting: int | None
@@ -334,7 +327,7 @@ def _ssps(
 def _table(
     window: CountWindow | None, name: str, rows: str, columns: str
 ) -> dict[str, dict[str, int]]:
-    """Return the growth of a counter by two labels; a missing one is ""."""
+    """Tabulate the growth of a counter by two labels; a missing label is ""."""
     table: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for labels, grown in window.of(name) if window else ():
         table[labels.get(rows, "")][labels.get(columns, "")] += grown

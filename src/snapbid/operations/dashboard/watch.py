@@ -1,7 +1,7 @@
-"""The thread that reads the private port's figures into its snapshot.
+"""The thread that reads the private port's figures into a snapshot.
 
-It reads every few seconds even if no page is open, so that the load does not depend on clients. If
-a figure cannot be read, the others are still updated.
+It reads every few seconds even if no page is open, so the load does not depend on clients. If one
+figure cannot be read, the others are still updated.
 """
 
 import asyncio
@@ -55,23 +55,23 @@ CAMPAIGNS: Final = 200
 UNLIMITED: Final = 20  # campaigns without a budget
 BATCH: Final = 20  # campaigns in one script call
 SSPS: Final = 1_000
-LOG_BYTES: Final = 67_108_864  # that the auction log needs at least
+LOG_BYTES: Final = 67_108_864  # free space that the auction log needs
 
 logger = logging.getLogger(__name__)
 
 
 class OpsPaths(NamedTuple):
-    """Directories of the counters' slots and of spooled notices."""
+    """Directories that the watch reads."""
 
-    counts: Path
-    spool: Path
-    auction_log: Path | None = None  # of this machine's chunks
+    counts: Path  # slots of the counters
+    spool: Path  # spooled notices
+    auction_log: Path | None = None  # this machine's chunks
 
 
 class Publications(Protocol):
-    """When the catalog was last published and checked (epoch s); None if it was not yet.
+    """The times when the catalog was last published and checked (epoch s); None if never.
 
-    `bases`: how many bases came from each source.
+    `bases` counts the bases from each source.
     """
 
     @property
@@ -85,7 +85,7 @@ class Publications(Protocol):
 
 
 class WarehouseFacts(NamedTuple):
-    """SSPs by their number in the ledger, and campaigns with budgets, as last read."""
+    """SSPs by their numbers in the ledger, and campaigns with budgets, as last read."""
 
     ssps: dict[int, str]
     budgeted: watching.Budgeted
@@ -107,11 +107,11 @@ class Watch:
         self._history = CountHistory()
         self._guard = Guard()
         self._clocks = ClockWatch()
-        self._ahead_s = 0.0  # how far our clock is ahead of that of Redis
+        self._ahead_s = 0.0  # of our clock, compared with that of Redis
         self._logged_clocks: frozenset[tuple[str, ...]] = frozenset()
         self._known: WarehouseFacts | None = None
         self._known_at = 0.0  # monotonic
-        self._known_version: float | None = None  # when the catalog known then was published
+        self._known_version: float | None = None  # publication time of the catalog at that read
         self._thread = LoopThread("watch", self._read_all)
         self.paths = paths
         self.settings = settings
@@ -148,7 +148,7 @@ class Watch:
             await end(*tasks)
             await self._redis.aclose()
 
-    # Each of these returns whether it could read.
+    # Each of these returns whether it succeeded.
 
     async def _read_counters(self) -> bool:
         now, counts = time(), await asyncio.to_thread(metrics.read, self.paths.counts)
@@ -173,7 +173,7 @@ class Watch:
         return True
 
     def _disks(self) -> list[Disk]:
-        """Return how full the disks are to which this machine writes."""
+        """Return the disks that this machine writes to."""
         settings = self._settings
         disks = [Disk.of(VARIABLES["home"], settings.home, settings.spool_max_bytes)]
         if settings.auction_log is not None:
@@ -208,7 +208,7 @@ class Watch:
         return True
 
     async def _closed(self) -> str:
-        """Return why the ledger is closed; "" if it is open, or nobody can tell."""
+        """Return why the ledger is closed; "" if it is open or unavailable."""
         try:
             return await closing.closed(self._redis, ShardKeys(0))
         except (RedisError, OSError):
@@ -350,7 +350,7 @@ async def repeat(read: Callable[[], Awaitable[bool]], every_s: float) -> None:
 
 
 def _size(folder: Path, pattern: str) -> int:
-    """Return the size in bytes of a folder's files that match."""
+    """Return the total size (bytes) of the matching files in a folder."""
     size = 0
     for path in folder.glob(pattern):
         with contextlib.suppress(FileNotFoundError):

@@ -1,5 +1,4 @@
-"""Checks one campaign against one impression: each rule, what the campaign requires, and the
-result.
+"""Checks one campaign against one impression, rule by rule.
 
 The matcher names the first rule that refuses. That rule is then removed from the campaign or the
 request and the matcher runs again, until nothing refuses, so every verdict comes from the live
@@ -37,7 +36,7 @@ _FITTING: Final = (Creative("fits", "native", native=NativeAd(NativeLink("x"), t
 def examine(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> list[RuleCheck]:
-    """Check every rule set by the campaign or the request, in the order of the contract."""
+    """Check every rule that the campaign or the request sets, in the order of the contract."""
     refused = dict(_refusals(campaign, request, imp, situation))
     search = Search(index_of(campaign), request, situation)
     search.impression(imp)
@@ -212,9 +211,9 @@ def _own_rows(campaign: Campaign, has: Carried, now_ms: int) -> Iterator[RuleChe
         if values.exclude:
             yield RuleCheck(f"{name} exclude", words.entries(name, values.exclude), carries, True)
     if campaign.product is not None:
-        asks = f"advertises {campaign.product}, so nobody who excluded himself from it"
+        asks = f"advertises {campaign.product}, so no person who excluded themselves from it"
         restricts = campaign.product in has.get(PRODUCT, ())
-        carries = "a person who did, or wants no marketing" if restricts else words.NOTHING
+        carries = "a person who did, or who opted out of marketing" if restricts else words.NOTHING
         yield RuleCheck(PRODUCT, asks, carries, True)
     if campaign.geo_radius:
         circles = [
@@ -252,7 +251,7 @@ def _money_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[
 
 
 def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
-    """Yield the rows of what the request blocks."""
+    """Yield a row for each of the request's limits on seats, advertisers, apps and the like."""
     if request.wseat or request.bseat:
         lists = words.lists(wseat=request.wseat, bseat=request.bseat)
         yield RuleCheck("seats", campaign.seat or "has no seat", lists, True)
@@ -272,7 +271,7 @@ def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
 
 
 def _pod_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[RuleCheck]:
-    """Yield the row for the advertisers of other impressions in the pod."""
+    """Yield a row if the pod's other impressions have advertisers."""
     if rivals := situation.rivals.get(imp.id):
         yield RuleCheck("pod", campaign.advertiser, words.rivals(rivals), True)
 

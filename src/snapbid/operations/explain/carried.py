@@ -1,4 +1,4 @@
-"""The values that the matcher reads from a request, in plain words."""
+"""Describes the values that the matcher reads from a request."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -49,12 +49,12 @@ def shown_hour(hour: int) -> str:
 
 
 def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
-    """Return why user data must not be used for the request; empty if it may be."""
+    """List the reasons against using the request's user data; empty if it may be used."""
     return [_WHY[objection] for objection in lookups.objections(request)]
 
 
 def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
-    """Return why no user is recognised; only call it if none is."""
+    """Explain why no user is recognised; call this only if none is."""
     device = request.device or Device()
     if why_withheld:
         return "user data is withheld"
@@ -66,7 +66,7 @@ def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
 
 
 def known_by(user: str | None) -> str | None:
-    """Return the field that identifies the user (identity.py)."""
+    """Return the request's field that identified the user (identity.py)."""
     if user is None:
         return None
     return _NAMED_BY[user.partition(" ")[0]]

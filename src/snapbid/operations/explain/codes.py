@@ -1,6 +1,7 @@
-"""OpenRTB's codes for no bid (2.6, 5.24; AdCOM 1.0) and for a lost bid (2.5, 5.25), for those of
-our rules that have an equivalent. Most targeting has none; neither do durations, bit rates,
-delivery, skipping and APIs."""
+"""OpenRTB's no-bid codes (2.6, 5.24; AdCOM 1.0) and loss codes (2.5, 5.25) for our rules.
+
+Most targeting has no equivalent code; neither do durations, bit rates, delivery, skipping and APIs.
+"""
 
 from typing import Final, Literal
 
@@ -23,7 +24,7 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class RuleCheck(msgspec.Struct, frozen=True):
-    """One rule; `asks`: the campaign's side of it; `carries`: the request's."""
+    """The verdict on one rule, with the campaign's side (`asks`) and the request's (`carries`)."""
 
     rule: str
     asks: str
@@ -41,7 +42,7 @@ def _loss(number: int, name: str) -> Code:
 
 
 def filtered(number: int) -> Code:
-    """Return the code of a creative rejected by an SSP."""
+    """Return the loss code for a creative that an SSP filters out."""
     return _loss(number, f"Creative Filtered - {REASONS[number]}")
 
 
@@ -98,7 +99,7 @@ CREATIVE: Final = {
 
 
 def code_of(refusal: Refusal, dimension: str | None) -> Code | None:
-    """Return the code for a matcher's refusal, if there is one."""
+    """Return the code that corresponds to a refusal by the matcher, if any."""
     if refusal == Refusal.REFUSED_TARGETING and dimension is not None:
         return _DIMENSIONS.get(dimension)
     return _REFUSALS.get(refusal)

@@ -23,14 +23,16 @@ ANY_PRICE: Final = 10**9  # micro-USD; even without a floor a price may round do
 _replace = msgspec.structs.replace
 SUSPENDED: Final = "suspended"
 _FITS: Final = (Refusal.NOT_REFUSED, None)
-_ROUNDED_OFF: Final = (Refusal.REFUSED_FLOOR, None)  # no price at all in the bids' currency
+_ROUNDED_OFF: Final = (Refusal.REFUSED_FLOOR, None)  # the price is zero in the bids' currency
 
 
 def causes(
     creative: Creative, request: BidRequest, imp: Imp, situation: Situation, price_micros: int
 ) -> list[str]:
-    """Return what keeps a creative from an impression at a price (CPM), apart from the campaign's
-    other rules; empty if it fits."""
+    """List the rules that keep a creative from an impression at a price (CPM).
+
+    Empty if it fits. The campaign's other rules are ignored.
+    """
     plain = BidRequest(id=request.id)
     speaking = _replace(plain, wlang=request.wlang, wlangb=request.wlangb)
     bare = Campaign(id="c", advertiser="c", cpm_micros=ANY_PRICE, creatives=(creative,))
@@ -54,7 +56,7 @@ def causes(
 
 
 def _with_only(imp: Imp, media: str, limit: str) -> Imp:
-    """Return the impression with one format, and with only this limit."""
+    """Reduce an impression to one format and one limit."""
     limited = with_limits(imp, {limit})
     return Imp(
         id=imp.id,
@@ -107,8 +109,10 @@ def duration_rows(
     imp: Imp,
     situation: Situation,
 ) -> Iterator[RuleCheck]:
-    """If a deal sets prices by duration, yield a row: whether a fitting creative meets one of
-    them."""
+    """Check whether a fitting creative meets a deal's price by duration.
+
+    Yields one row at most: none if no creative fits, or no deal sets such prices.
+    """
     offered = [deal for deal, _ in offered_deals(campaign, imp, situation)]
     timed = [f"{deal.id}: {asks}" for deal in offered if (asks := words.by_duration(deal))]
     if not timed or not fitting:
@@ -122,7 +126,7 @@ def duration_rows(
         targeting={"deal": Values(include=wanted_deals(campaign))},
     )
     speaking = BidRequest(id=request.id, wlang=request.wlang, wlangb=request.wlangb)
-    # A rule that comes before the deals' prices would hide theirs.
+    # A rule checked before the deals' prices would hide their verdict.
     alone = situation._replace(rivals={})
     answer = ask(only, speaking, _replace(imp, bidfloor=None), alone)
     holds = answer != (Refusal.REFUSED_DEAL, None)
@@ -137,11 +141,11 @@ def duration_rows(
 
 
 def wanted_deals(campaign: Campaign) -> tuple[str | int, ...]:
-    """Return the deals that a campaign includes."""
+    """Return the ids of the deals that a campaign targets."""
     return campaign.targeting["deal"].include if "deal" in campaign.targeting else ()
 
 
 def offered_deals(campaign: Campaign, imp: Imp, situation: Situation) -> list[tuple[Deal, int]]:
-    """Return those of the campaign's deals that the impression offers, with their floors."""
+    """Return the campaign's deals that the impression offers, with their floors."""
     own = {str(id) for id in wanted_deals(campaign)}
     return [entry for entry in deals_of(imp, situation.lookups) if str(entry[0].id) in own]

@@ -1,5 +1,4 @@
-"""Refused campaigns, grouped by the rule that refused them, with both sides of the rule in
-words."""
+"""Groups refused campaigns by the rule that refused them, and describes both sides of the rule."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,17 +28,14 @@ _LIMITS = {CAPPED, CAPS_UNAVAILABLE, PACED, SPENT, UNCONFIRMED}
 
 
 class Group(msgspec.Struct, frozen=True):
-    """`count` campaigns refused by the same rule; `campaigns` names the first few.
-
-    `limited`: refused by budget or caps, not because of the request.
-    """
+    """Campaigns refused by the same rule."""
 
     rule: str
     count: int
     why: str
     code: Code | None
-    campaigns: list[str]
-    limited: bool = False
+    campaigns: list[str]  # ids of the first few
+    limited: bool = False  # refused by budget or caps, not because of the request
 
 
 class _GroupTally(msgspec.Struct):
@@ -52,10 +48,10 @@ class _GroupTally(msgspec.Struct):
 
 
 class Groups:
-    """Collects the campaigns (by rank, highest price first) that may not bid on an impression.
+    """Collects the campaigns that may not bid on an impression, in the order of their ranks.
 
-    `floor`: in micro-USD; `deals`: with their floors; `opened`: the search for the impression with
-    open deals; `rivals`: the advertisers of the other impressions in its pod.
+    Floors are in micro-USD. `opened` searches the impression with open deals; `rivals` are the
+    advertisers of the other impressions in its pod.
     """
 
     def __init__(
@@ -77,7 +73,7 @@ class Groups:
         self._ids: dict[int, str] = {}
 
     def refuse(self, rank: int, refusal: Refusal, name: str | None) -> None:
-        """Record the matcher's verdict on a campaign; `name`: the dimension, if any."""
+        """Record the matcher's verdict on a campaign; `name` is the refusing dimension, if any."""
         if refusal == Refusal.NOT_REFUSED:
             return
         label, code = name or LABELS[refusal], code_of(refusal, name)
@@ -127,7 +123,7 @@ class Groups:
     def described(
         self, request: BidRequest, has: Carried, campaigns: Mapping[str, Campaign]
     ) -> list[Group]:
-        """Return the groups, largest first; `campaigns`: the documents of the samples."""
+        """Describe the groups, largest first, from the documents of the samples."""
         groups = []
         for label, group in self._found.items():
             ids = [self._ids[rank] for rank in group.ranks]
@@ -183,22 +179,22 @@ _WHY = {
     "creative suspended": "the SSP has rejected it: snapbid creative list says why",
     "flight": "not started yet, or over",
     TOO_DEAR: "no win may cost more: cpm / 1000, times qty.multiplier",
-    SPENT: "what is left does not pay for one more bid",
-    PACED: "what the day allows until now is used",
-    CAPS_UNAVAILABLE: "the shard that has this user's impressions is unavailable",
-    UNCONFIRMED: "Redis has started: the drain has yet to say what was spent",
+    SPENT: "too little is left for one more bid",
+    PACED: "pacing allows no more spend at this time of day",
+    CAPS_UNAVAILABLE: "the shard with this user's impressions is unavailable",
+    UNCONFIRMED: "Redis has restarted, and the drain has not restored the spend yet",
     "no recognised user": "campaigns with frequency caps need one",
 }
 
 
 def _targeted(dimension: str, has: Carried, campaigns: Sequence[Campaign]) -> str:
-    """Return `request country DEU; campaigns want USA, CAN`."""
+    """Describe both sides of a targeting rule: `request country DEU; campaigns want USA, CAN`."""
     if dimension in has:
         parts = [f"request {dimension} {words.some(has[dimension])}"]
     else:
         parts = [f"request has no {'lat and lon' if dimension == 'geo_radius' else dimension}"]
     if dimension == "geo_radius":
-        return f"{parts[0]}; campaigns want to be near other places"
+        return f"{parts[0]}; campaigns target other places"
     targeting = [
         campaign.targeting[dimension] for campaign in campaigns if dimension in campaign.targeting
     ]

@@ -1,8 +1,8 @@
-"""Explains one request over all campaigns: who wins each impression, and why the others do not.
+"""Explains the answer to a request: which campaign wins each impression, and why others do not.
 
-The request is decoded, its features are read and the index is searched as for a bid; the ledger
-says which of the campaigns found have headroom and are within their caps. For every other campaign
-the matcher's own `Query.explain` names the first rule that refuses it.
+The request is decoded and matched as for a bid, and the ledger checks the budgets and caps of the
+eligible campaigns. For every other campaign the matcher's own `Query.explain` names the first rule
+that refuses it.
 """
 
 import json
@@ -17,11 +17,11 @@ from snapbid.base.redis_keys import shard_of
 from snapbid.bidding._bid_path import can_be_notified
 from snapbid.bidding.bounds import MAX_IMPRESSIONS
 from snapbid.bidding.cost import MAX_COST, cost_of, quantity_of
-from snapbid.bidding.lookups import USD, Lookups
+from snapbid.bidding.lookups import USD
 from snapbid.bidding.pods import pods_of
 from snapbid.bidding.reasons import Reason, unanswered
 from snapbid.bidding.refusals import with_open_deals
-from snapbid.bidding.request import BidRequest, Imp, Text, decode
+from snapbid.bidding.request import BidRequest, Imp, decode
 from snapbid.bidding.snapshot import CatalogSnapshot, limits_of
 from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.suspensions import CreativeSuspension
@@ -54,14 +54,11 @@ class Offer(msgspec.Struct, frozen=True):
     creative: str
     deal: str | None
     price: float
-    code: Code | None = None  # the reason of a loss
+    code: Code | None = None  # the runner-up's loss reason
 
 
 class Impression(msgspec.Struct, frozen=True):
-    """An impression: of all `campaigns`, `eligible` could bid and the others are `refused`.
-
-    `quantity`: how many impressions this one stands for; the cost of a win is multiplied by it.
-    """
+    """An impression: of all `campaigns`, `eligible` could bid and the others are `refused`."""
 
     id: str
     asks: str
@@ -73,17 +70,11 @@ class Impression(msgspec.Struct, frozen=True):
     runner_up: Offer | None
     summary: str
     refused: list[Group]
-    quantity: float = 1
+    quantity: float = 1  # impressions that this one stands for, which multiply the cost of a win
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request, and its reasons.
-
-    `withheld`: why user data was not used; `currency`: of the bids (prices here are in USD).
-    `campaigns_from`: the warehouse, or a server's catalog of the same revision. `unread`: campaigns
-    in the warehouse that cannot bid because their documents are invalid. `unavailable`: shards of
-    the ledger whose auctions get no bid.
-    """
+    """The answer to a request and the reasons for it. Prices are in USD."""
 
     ssp: str
     status: int
@@ -92,15 +83,15 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     canonical: str | None = None
     at: str | None = None
-    withheld: list[str] = []
+    withheld: list[str] = []  # why user data was not used
     user: str | None = None
     persons: list[str] = []  # in audiences, by the hashes of their ids
     carries: Carried = {}
-    currency: str = USD
+    currency: str = USD  # of the bids
     impressions: list[Impression] = []
     campaigns_from: Literal["warehouse", "catalog"] = "warehouse"
-    unread: list[str] = []
-    unavailable: list[int] = []
+    unread: list[str] = []  # campaigns that cannot bid: their documents are invalid
+    unavailable: list[int] = []  # shards of the ledger, whose auctions get no bid
     left_out: int = 0  # impressions beyond the first 100, which are ignored
 
 
@@ -115,7 +106,7 @@ class MatchableRequest(NamedTuple):
 def read(
     body: bytes, ssp: str, snapshot: CatalogSnapshot | None, now_ms: int, max_bytes: int
 ) -> MatchableRequest | Explanation:
-    """Check the request as the endpoint does, in the same order, before any campaign is matched.
+    """Decode and check a request as the endpoint does, in the same order.
 
     `snapshot` is None if the SSP is not registered.
     """
@@ -143,7 +134,7 @@ def read(
 
 
 def _left_out(request: BidRequest, body: bytes) -> int:
-    """Return how many impressions of the body the request leaves out."""
+    """Count the impressions of the body beyond those that were decoded."""
     if len(request.imp or ()) < MAX_IMPRESSIONS:
         return 0
     sent = [imp for imp in json.loads(body)["imp"] if imp not in (None, "", [])]
@@ -159,10 +150,10 @@ async def explain(
 ) -> Explanation:
     """Explain every impression: its winner, and the refused campaigns by rule.
 
-    `cpu_ms`: the processor time allowed for a live request. Fills in the situation's `rivals`.
+    A live request may use `cpu_ms` of processor time. Fills in the situation's `rivals`.
     """
     request, situation, left_out = of
-    ssp, canonical, now_ms, lookups, why, _, rivals, _ = situation
+    ssp, canonical, now_ms, lookups, why, *_ = situation
     search = Search(snapshot.catalog.index, request, situation)
     base = Explanation(
         ssp=ssp,
@@ -182,14 +173,9 @@ async def explain(
         reason = f"{Reason.CURRENCY.value}: no exchange rate for any currency of cur ({names})"
         return msgspec.structs.replace(base, reason=reason)
     if not can_be_notified(str(request.id)):
-        reason = (
-            f"{Reason.LONG_ID.value}: id is over 512 bytes, its notifications could not be taken"
-        )
+        reason = f"{Reason.LONG_ID.value}: id is over 512 bytes, too long for notices"
         return msgspec.structs.replace(base, reason=reason)
-    opened = Search(snapshot.catalog.index, request, situation)
-    explainer = _ImpressionExplainer(
-        snapshot, request, search, opened, lookups, rivals, look, documents
-    )
+    explainer = _ImpressionExplainer(snapshot, request, situation, search, look, documents)
     impressions = [await explainer.explain(imp) for imp in request.imp or ()]
     cut_short = _cut_short(request, situation, snapshot, cpu_ms)
     if cut_short:
@@ -216,11 +202,11 @@ def without(of: MatchableRequest, unavailable: list[int]) -> Explanation | None:
     shard = shard_of(str(request.id).encode(), situation.shards)
     if shard not in unavailable:
         return None
-    reason = f"{Reason.STORE_DOWN.value}: {name(shard)} of the ledger, which has this auction, is"
+    reason = f"{Reason.STORE_DOWN.value}: the auction's shard of the ledger, {name(shard)}, is down"
     return Explanation(
         ssp=situation.ssp,
         status=204,
-        reason=f"no bid ({reason} unavailable)",
+        reason=f"no bid ({reason})",
         id=str(request.id),
         canonical=situation.canonical,
         at=words.time(situation.now_ms),
@@ -237,8 +223,10 @@ def _cut_short(
 
 
 def _undecided(impression: Impression, cpu_ms: int) -> Impression:
-    why = f"{Reason.CUT_SHORT.value}: the request's time (tmax, or {cpu_ms} ms of a processor) is"
-    why += " over before this impression is decided"
+    why = (
+        f"{Reason.CUT_SHORT.value}: the request's time (tmax, or {cpu_ms} ms of processor time)"
+        " ends before this impression is decided"
+    )
     summary = f"{why}; {impression.summary}" if impression.summary else why
     return msgspec.structs.replace(impression, winner=None, runner_up=None, summary=summary)
 
@@ -250,10 +238,8 @@ class _ImpressionExplainer:
         self,
         snapshot: CatalogSnapshot,
         request: BidRequest,
+        situation: Situation,
         search: Search,
-        opened: Search,
-        lookups: Lookups,
-        rivals: dict[Text, list[str]],
         look: Look,
         documents: Documents,
     ) -> None:
@@ -261,10 +247,10 @@ class _ImpressionExplainer:
         self._index = snapshot.catalog.index
         self._request = request
         self._search = search
-        self._opened = opened  # for impressions with open deals
-        self._lookups = lookups
+        self._opened = Search(self._index, request, situation)  # for impressions with open deals
+        self._lookups = situation.lookups
         self._pods = pods_of(request.imp or ())
-        self._rivals = rivals
+        self._rivals = situation.rivals
         self._look = look
         self._documents = documents
 
@@ -278,7 +264,7 @@ class _ImpressionExplainer:
             str(imp.id), asked(imp), terms, usd, total, 0, None, None, "", [], quantity
         )
         if quantity > lookups.max_quantity:
-            why = f"imp.qty.multiplier is over the {lookups.max_quantity} that one may stand for"
+            why = f"imp.qty.multiplier is over the limit of {lookups.max_quantity}"
             return msgspec.structs.replace(base, summary=f"every campaign: {why}")
         rivals = [] if self._pods is None else self._pods.rivals(imp) or []
         if rivals:
@@ -286,7 +272,7 @@ class _ImpressionExplainer:
         if not self._search.impression(imp):
             return msgspec.structs.replace(base, summary=f"every campaign: {terms}")
         if not can_be_notified(str(imp.id)):
-            why = "imp.id is over 512 bytes, its notifications could not be taken"
+            why = "imp.id is over 512 bytes, too long for notices"
             return msgspec.structs.replace(base, summary=why)
         self._opened.impression(with_open_deals(imp))
         groups = Groups(self._index, imp, floor, deals_of(imp, lookups), self._opened, rivals)
@@ -327,7 +313,7 @@ class _ImpressionExplainer:
         return self._index.rank(self._document(rank).cid) != rank
 
     async def _eligible(self, imp: Imp, quantity: float, groups: Groups) -> tuple[list[Offer], int]:
-        """Return the best two bids, in the order of the search, and the number of all bids."""
+        """Return the best two bids, in search order, and the total number of bids."""
         choices = []
         while (choice := self._search.query.next()) is not None:
             choices.append(choice)
@@ -372,7 +358,7 @@ class _ImpressionExplainer:
 
 
 def _summary(refused: list[Group], total: int) -> str:
-    """Return `31 of 40: country; 6: size; 2: floor 1.20 > 0.90; 1: budget spent`."""
+    """Summarise refusals: `31 of 40: country; 6: size; 2: floor 1.20 > 0.90; 1: budget spent`."""
     parts = [f"{group.count}: {group.rule}" for group in refused]
     if parts:
         parts[0] = f"{refused[0].count} of {total}: {refused[0].rule}"

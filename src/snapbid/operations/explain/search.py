@@ -1,4 +1,4 @@
-"""The live search for explanations, which use it through this module only."""
+"""The only module through which explanations use the live search."""
 
 from collections.abc import Mapping
 from math import inf
@@ -18,20 +18,16 @@ from snapbid.operations.explain.carried import Carried, in_words
 
 
 class Situation(NamedTuple):
-    """The SSP, the time and the lookups of a request; `withheld`: why user data is not used.
-
-    `rivals`: for each impression, the advertisers that held the other impressions of its pods when
-    it was decided; `suspensions`: creatives suspended at the SSP, by campaign.
-    """
+    """The circumstances of a request."""
 
     ssp: str
     canonical: str
     now_ms: int
     lookups: Lookups
-    withheld: list[str]
+    withheld: list[str]  # why user data is not used
     shards: int
-    rivals: dict[Text, list[str]]
-    suspensions: Mapping[str, Mapping[str, CreativeSuspension]] = {}
+    rivals: dict[Text, list[str]]  # impression -> advertisers that already hold others of its pod
+    suspensions: Mapping[str, Mapping[str, CreativeSuspension]] = {}  # by campaign and creative
 
 
 class Search:
@@ -52,7 +48,7 @@ class Search:
         return self.query.impression(imp, self._rivals.get(imp.id))
 
     def explain(self, rank: int) -> tuple[Refusal, str | None]:
-        """Return the first rule that refuses a campaign, and the dimension if it is targeting."""
+        """Return the first rule that refuses a campaign, and its dimension if it is targeting."""
         refusal, dimension = self.query.explain(rank)
         return refusal, dimension_name(dimension) if dimension >= 0 else None
 
@@ -65,7 +61,10 @@ class Search:
 def ask(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> tuple[Refusal, str | None] | None:
-    """Return the first refusal and its dimension; None if the floor has no exchange rate."""
+    """Match one campaign; return its first refusal and the dimension.
+
+    None if the floor has no exchange rate.
+    """
     search = Search(index_of(campaign), request, situation)
     return search.explain(0) if search.impression(imp) else None
 
@@ -73,7 +72,7 @@ def ask(
 def undecided(
     request: BidRequest, situation: Situation, snapshot: CatalogSnapshot, processor_s: float
 ) -> int:
-    """Return how many impressions at the end the live search would not decide in this time."""
+    """Count the last impressions that the live search would leave undecided in this time."""
     ssp, _, now_ms, *_ = situation
     decision = _bid_path.search(request, ssp, snapshot, now_ms, inf, SEARCHING * processor_s)
     return (decision if isinstance(decision, _bid_path.NoBid) else decision.query).undecided
@@ -85,6 +84,6 @@ def floor_of(asking: Imp | Deal, lookups: Lookups) -> int:
 
 
 def deals_of(imp: Imp, lookups: Lookups) -> list[tuple[Deal, int]]:
-    """Return the deals offered, with their floors."""
+    """Return the deals that an impression offers, with their floors."""
     offered = (imp.pmp.deals if imp.pmp is not None else None) or ()
     return [(deal, floor_of(deal, lookups)) for deal in offered]

@@ -41,11 +41,8 @@ from snapbid.warehouse import audiences, campaigns, persons, registry, suspensio
 
 BATCH: Final = 1000  # bids in one request for verdicts
 _CAPS: Final[dict[str, tuple[str, Code | None]]] = {
-    BidVerdict.OVER_CAP: ("the user has seen it so often", CAP_MET),
-    BidVerdict.CAPS_UNAVAILABLE: (
-        "the shard that has this user's impressions is unavailable",
-        None,
-    ),
+    BidVerdict.OVER_CAP: ("the user has seen it that often", CAP_MET),
+    BidVerdict.CAPS_UNAVAILABLE: ("the shard with this user's impressions is unavailable", None),
 }
 
 
@@ -54,7 +51,7 @@ class LedgerUnavailable(Exception):
 
 
 class Stores:
-    """The stores, open for one explanation."""
+    """Connections to the stores, for one explanation."""
 
     def __init__(self, settings: Settings) -> None:
         assert settings.redis_url is not None
@@ -80,7 +77,7 @@ class Stores:
         await self._redis.aclose()
 
     async def snapshot(self, ssp: str) -> CatalogSnapshot | None:
-        """Return all campaigns as the workers have them; None if the SSP is not registered."""
+        """Return a catalog snapshot as the workers have it; None if the SSP is not registered."""
         ssps = await registry.fetch_numbered(self._warehouse)
         if ssp not in ssps:
             return None
@@ -98,9 +95,9 @@ class Stores:
         return CatalogSnapshot(catalog, lookups, settings.shards)
 
     async def look_up_persons(self, asked: MatchableRequest) -> list[str]:
-        """Load the audiences of the request's persons; describe their members by hashes.
+        """Load the audiences of the persons in a request, and describe each by the id's hash.
 
-        Workers read the same table, within seconds of a change.
+        Workers have the same table within seconds of a change.
         """
         request, situation, _ = asked
         device, user = request.device or Device(), request.user or User()
@@ -165,7 +162,7 @@ class Stores:
         return Catalog(b"".join(made))
 
     async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:
-        """Return those of the campaigns with these ids whose documents are valid."""
+        """Return the campaigns with these ids, without those whose documents are invalid."""
         parsed = {}
         for stored in await campaigns.fetch_some(self._warehouse, ids):
             with contextlib.suppress(ValueError):
@@ -197,7 +194,7 @@ class Stores:
         }
 
     def _quantity(self, campaign: Campaign, request: BidRequest, imp: Imp) -> list[RuleCheck]:
-        """Check the limit of `qty.multiplier`, if the impression has one."""
+        """Check `qty.multiplier` against its limit, if the impression has one."""
         quantity, most = quantity_of(request, imp), self._settings.max_quantity
         if quantity == 1:
             return []
@@ -213,7 +210,7 @@ class Stores:
         request: BidRequest,
         of: Situation,
     ) -> list[RuleCheck]:
-        """Check the budget for a bid of this cost, and the frequency caps, separately."""
+        """Check the budget, for a bid of this cost, and the frequency caps separately."""
         described = build_payload(campaign, stored.number, stored.created_at_ms)
         limits = limits_of(described, self._settings.shards)
         if limits is None:
@@ -247,7 +244,7 @@ class Stores:
             raise LedgerUnavailable from error
 
     async def look(self, auction_id: bytes, bids: list[LedgerBid], user: str | None) -> str:
-        """Return the BidVerdict of each bid, were it made now. Raises LedgerUnavailable."""
+        """Return the BidVerdict that each bid would get now. Raises LedgerUnavailable."""
         verdicts = ""
         for start in range(0, len(bids), BATCH):
             some = bids[start : start + BATCH]
@@ -258,7 +255,7 @@ class Stores:
 
 
 def _parse(stored: campaigns.StoredCampaign) -> Campaign:
-    """Parse a document. Raises ValueError for an invalid one, written by SQL."""
+    """Parse a document. Raises ValueError if it is invalid, as one written by SQL may be."""
     return document.parse(document.decode(stored.document))
 
 

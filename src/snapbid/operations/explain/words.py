@@ -19,18 +19,18 @@ NOTHING: Final = "nothing"
 
 
 def usd(micros: int) -> str:
-    """Return a CPM with at least two decimals: `1.25 USD`."""
+    """Format a CPM with at least two decimals: `1.25 USD`."""
     return f"{amount(micros)} USD"
 
 
 def amount(micros: int) -> str:
-    """Return a CPM without its currency."""
+    """Format a CPM without its currency."""
     whole, rest = divmod(micros, 1_000_000)
     return f"{whole}.{f'{rest:06}'.rstrip('0').ljust(2, '0')}"
 
 
 def some(values: Iterable[object]) -> str:
-    """List the first `SHOWN` values, and the total number if there are more."""
+    """List the first `SHOWN` values, and the total count if there are more."""
     texts = [str(value) for value in values if value is not None and value != ""]
     short = (text if len(text) <= LONGEST else f"{text[:LONGEST]}…" for text in texts[:SHOWN])
     shown = ", ".join(short)
@@ -38,7 +38,7 @@ def some(values: Iterable[object]) -> str:
 
 
 def entries(dimension: str, values: Sequence[str | int]) -> str:
-    """List the entries of a campaign's dimension."""
+    """List a campaign's values for a dimension."""
     if dimension == "hour":
         return some(shown_hour(int(value)) for value in values)
     return some(codes.in_words(dimension, value) for value in values)
@@ -67,7 +67,7 @@ def span(starts_ms: int | None, ends_ms: int | None) -> str:
 
 
 def floor(micros: int, value: float | None, currency: str | None) -> str:
-    """Describe the floor of an impression or a deal, with the original amount if not in USD."""
+    """Describe a floor in USD, with the original amount if it was in another currency."""
     named = f"{str(value).removesuffix('.0')} {currency}"
     if micros == NO_RATE:
         return f"floor {named}, which has no exchange rate"
@@ -131,9 +131,9 @@ def assets(ad: NativeAd | None) -> str:
     """List the assets of a native creative."""
     if ad is None:
         return NOTHING
-    parts = [f"a title of {len(ad.title)}"] if ad.title is not None else []
+    parts = [f"a title of {len(ad.title)} characters"] if ad.title is not None else []
     parts += [f"image type {image.type} {image.w}x{image.h}" for image in ad.images]
-    parts += [f"data type {kind} of {len(text)}" for kind, text in ad.data.items()]
+    parts += [f"data type {kind} of {len(text)} characters" for kind, text in ad.data.items()]
     return some([*parts, "a video"] if ad.video is not None else parts)
 
 
@@ -148,17 +148,21 @@ def required_assets(native: Native) -> str:
 
 def _required_asset(asset: AssetAsked) -> str:
     if asset.title is not None:
-        return f"a title of at most {asset.title.len or 'any length'}"
+        return f"a title of {_length(asset.title.len)}"
     if asset.img is not None:
         sides = ((name, getattr(asset.img, name)) for name in ("type", "w", "h", "wmin", "hmin"))
         return " ".join(["image", *(f"{name} {value}" for name, value in sides if value)])
     if asset.data is not None:
-        return f"data type {asset.data.type} of at most {asset.data.len or 'any length'}"
+        return f"data type {asset.data.type} of {_length(asset.data.len)}"
     return "a video"
 
 
+def _length(most: int | None) -> str:
+    return f"at most {most} characters" if most else "any length"
+
+
 def misfit(of: Creative, cause: str) -> str:
-    """Describe the creative's side of a rule (`cause`) that keeps it from an impression."""
+    """Describe the property of a creative that breaks the rule `cause`."""
     match cause:
         case "secure":
             return "not secure"
@@ -190,7 +194,7 @@ def _stated(name: str, value: bool | None) -> str:
 
 
 def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
-    """Describe the impression's side of such a rule."""
+    """Describe the impression's requirement under the rule `cause`."""
     stream: Any = getattr(imp, of.media)
     match cause:
         case "secure":
@@ -228,5 +232,5 @@ def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
 
 
 def _asks(stream: Any, *names: str) -> list[str]:
-    """List the fields of an impression's medium that are present."""
+    """List the named fields that are present in an impression's medium."""
     return [f"{name} {value}" for name in names if (value := getattr(stream, name)) is not None]

@@ -1,6 +1,6 @@
-"""Files for operators: dashboard, alert rules, units, container file, examples.
+"""Files for operators: dashboard, alert rules, systemd units, container files, proxies, examples.
 
-They are package data; `read` fills in what depends on the installation.
+They are package data; `read` fills in paths and links of this installation.
 """
 
 import sys
@@ -36,8 +36,8 @@ PRIVATE: Final = frozenset({"snapbid.env", "snapbid-serve.env"})
 def read(name: str, *, program: Path | None = None, runbook: str | None = None) -> str:
     """Return the content of one of `FILES`.
 
-    Units start `program`, or by default the `snapbid` of this environment; alerts link to the URL
-    `runbook`, or by default to the page installed here. Raises UnreachableError.
+    Units start `program`, by default the `snapbid` of this environment. Alerts link to `runbook`,
+    by default the page installed here. Raises UnreachableError if units could not start `program`.
     """
     if name in examples.NAMES:
         return examples.read_example(name)

@@ -1,4 +1,4 @@
-"""The campaign examples as files, taken from the page about them, and the page itself."""
+"""The page of campaign examples, and each of its examples as a file."""
 
 import re
 from importlib import resources

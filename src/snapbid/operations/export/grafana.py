@@ -1,4 +1,4 @@
-"""Grafana's dashboard: the panels of `dashboard.toml`, in the forms of `dashboard.json`."""
+"""Builds Grafana's dashboard from panels (`dashboard.toml`) and templates (`dashboard.json`)."""
 
 import json
 import tomllib
@@ -22,7 +22,7 @@ def dashboard() -> str:
 
 
 def _placed(panels: Sequence[Mapping[str, Any]], forms: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the panels from left to right and from top to bottom."""
+    """Lay out the panels from left to right and top to bottom."""
     x = y = below = 0
     for number, own in enumerate(panels, 1):
         width, height = own.get("size", (COLUMNS, 1))

@@ -1,4 +1,4 @@
-"""Checks that a confined service running as another user can execute a program."""
+"""Checks that a sandboxed systemd service, running as another user, can execute a program."""
 
 import stat
 from collections.abc import Iterator
@@ -10,25 +10,27 @@ HIDDEN: Final = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tm
 
 
 class UnreachableError(Exception):
-    """A program that a unit could not execute; the message says why."""
+    """A systemd unit could not execute the program; the message says why."""
 
 
 def check(program: Path) -> None:
     """Raise UnreachableError if a unit could not execute a program.
 
-    For a program that is not on this machine, only the path is checked.
+    If the program is not on this machine, only its path is checked.
     """
     for path in _needed(program):
         hidden = next((place for place in HIDDEN if place in path.parents), None)
         if hidden is not None:
-            raise UnreachableError(f"{path} is below {hidden}, which is hidden from the units")
+            raise UnreachableError(
+                f"{path} is below {hidden}, which is hidden from the units: install it in /opt"
+            )
         for part in (*reversed(path.parents), path):
             if part.exists() and not part.stat().st_mode & stat.S_IXOTH:
                 raise UnreachableError(f"{part} is not accessible to the user snapbid (chmod o+rx)")
 
 
 def _needed(program: Path) -> Iterator[Path]:
-    """Yield a program and, for a script, its interpreter, each with the targets of its links."""
+    """Yield the paths of a program and of a script's interpreter, as given and resolved."""
     yield program
     yield program.resolve()
     try:

@@ -1,7 +1,7 @@
-"""Document 2's go-live checklist, judged from an SSP's actual traffic.
+"""Judges document 2's go-live checklist from an SSP's actual traffic.
 
-An item without any evidence is "not seen yet". The texts say what was seen and what to fix; the
-operator can forward them to the SSP unchanged.
+An item without evidence is "not seen yet". The texts name the evidence and the fix; the operator
+can forward them to the SSP unchanged.
 """
 
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from snapbid.operations.golive.store import SspRequestStats
 State = Literal["pass", "fail", "not seen yet"]
 
 GOOD: Final = (200, 204)
-ENOUGH: Final = 10  # notices of one kind, after which one of the other kind is due
+ENOUGH: Final = 10  # notices of one kind; by then one of the other kind is overdue
 SHOWN: Final = 5  # answers, problems, strays in the evidence
 NO_COUNTRY: Final = "no country of ISO 3166-1"
 REQUIRED: Final = {"country": "device.geo.country", "ua": "device.ua", "ip": "device.ip"}
@@ -138,7 +138,10 @@ def _notices(
     own: tuple[str, str],
     other: tuple[str, str],
 ) -> Item:
-    """Judge a kind of notice; `own`, `other`: names in the ledger's counters and of test bids."""
+    """Judge one kind of notice.
+
+    `own` and `other` name a kind in the ledger's counters, and in those of test bids.
+    """
     title = f"{name} notification firing is confirmed."
     kind, of_tests = own
     counted, tested = seen.notices.get(kind, 0), seen.counts.get(of_tests, 0)

@@ -1,8 +1,7 @@
 """Examines a sample of an SSP's requests off the bid path, where there is time for it.
 
-For a request without a matching campaign it finds the last rule that refused; for any request it
-finds the values that cannot be used. The bid path refuses no request for such a value, so only this
-shows the sender's mistake.
+It finds values that cannot be used, and the last rule that refused a request without a matching
+campaign. The bid path ignores unusable values, so only this shows the sender's mistake.
 """
 
 from collections.abc import Iterator
@@ -43,7 +42,7 @@ def examine(sample: Sample) -> Iterator[str]:
 
 
 def _faults(sample: Sample) -> Iterator[str]:
-    """Yield paths (without indices) and rules of unusable values, as in a refusal's detail."""
+    """Yield `path: rule` for unusable values, as in a refusal's detail but without indices."""
     for imp in sample.request.imp or ():
         if imp.banner is not None and not sizes_of(imp):
             yield "imp[].banner: states no size, neither w and h nor format"

@@ -3,23 +3,23 @@
     {golive}:N:m:MINUTE  counts of the SSP with this number, by minute since the epoch
     {golive}:N:h:HOUR    the same by hour
     {golive}:N:d:YYYY-MM-DD  the same by day
-    {golive}:N:at        count -> when it last grew (epoch s); `first`: when any did
+    {golive}:N:at        count -> when it last grew (epoch s); `first`: when one first did
     {golive}:N:answers   the latest answers, newest first: `EPOCH_S STATUS`
     {golive}:N:problems  the latest refusals, newest first: `EPOCH_S STATUS DETAIL`
     {golive}:N:examples  broken rule -> the detail of the latest refusal for it
     {golive}:changed     `N YYYY-MM-DD`: days that have changed since the drain took them
     {golive}:taken       days that the drain is carrying to the warehouse
-    {golive}:source      names this data set, for the warehouse
+    {golive}:source      id of this data set in the warehouse
     {golive}:t:DIGEST    number of the SSP whose test request had this auction and impression
-    {golive}:w:WRITER    the number of the last batch of a worker
+    {golive}:w:WRITER    the number of a worker's last batch
     {golive}:strays      unregistered ids in paths, by the time each was last seen
     {golive}:none        never exists: makes the script fail while the slot moves
 
-These are statistics, not accounting: a worker's counts of its last second may be lost. But no batch
-counts twice: if its answer is lost, it is sent again under the same number. Notices of remembered
-bids are read from the ledger's own counters, and the times when these last grew from `{sbN}:seen`
-(drain/counters.py). The drain adds the notices that it carries to the minutes: `notice:w`,
-`notice:l:-1` (losses without a reason, also in `notice:l`), `anomaly:21`.
+These are statistics, not accounting: a killed worker loses its last second. But no batch counts
+twice: if its answer is lost, it is sent again under the same number. Notices of remembered bids are
+read from the ledger's own counters, and the times when these last grew from `{sbN}:seen`
+(drain/counters.py). The drain adds the notices that it carries to the minutes, as `notice:w`,
+`notice:l:-1` (losses without a reason, which `notice:l` includes) or `anomaly:21`.
 """
 
 from collections import Counter
@@ -48,34 +48,28 @@ _REASONS: Final = range(NO_REASON, 10_000)
 
 
 class SspRequestStats(msgspec.Struct, frozen=True):
-    """The statistics of an SSP from `since` until `until` (epoch s).
-
-    `last_at`: when each count last grew, at any time; `answers` (when, status) and `problems`
-    (when, status, detail) come newest first. `notices`: the ledger's counters b, w, i and l for the
-    days named in `noticed_in`, with `l:-1` for losses without a reason; `noticed_at`: when w, i and
-    l last grew. `strays`: unregistered ids, with the time when each was last seen.
-    """
+    """An SSP's statistics from `since` until `until`. All times are in epoch s."""
 
     since: int
     until: int
     counts: dict[str, int]
-    last_at: dict[str, int]
-    answers: list[tuple[int, int]]
-    problems: list[tuple[int, int, str]]
-    notices: dict[str, int]
-    noticed_at: dict[str, int]
-    strays: dict[str, int]
+    last_at: dict[str, int]  # when each count last grew, even before `since`
+    answers: list[tuple[int, int]]  # time and status, newest first
+    problems: list[tuple[int, int, str]]  # time, status and detail, newest first
+    notices: dict[str, int]  # the ledger's b, w, i and l; l:-1: losses without a reason
+    noticed_at: dict[str, int]  # when these last grew
+    strays: dict[str, int]  # unregistered id -> when it was last seen
     noticed_in: str = f"in the last {NOTICE_DAYS} days (UTC)"
 
 
 class RecentRequestStats(NamedTuple):
-    """Counts of the last minutes, otherwise as in `SspRequestStats`; `examples`: by broken rule."""
+    """An SSP's statistics of the last minutes; fields as in `SspRequestStats`."""
 
     counts: dict[str, int]
     last_at: dict[str, int]
     answers: list[tuple[int, int]]
     problems: list[tuple[int, int, str]]
-    examples: dict[str, str]
+    examples: dict[str, str]  # by broken rule
 
 
 class DayRequestStats(NamedTuple):
@@ -97,9 +91,9 @@ class RequestStatsStore:
     async def write(
         self, sent: Mapping[int, RequestTotals], now: int, writer: str, number: int
     ) -> None:
-        """Add what each SSP, by number, has sent up to now (epoch s).
+        """Add totals by SSP number, as of `now` (epoch s).
 
-        `number` is the number of the writer's batch, which is added once however often it is sent.
+        A writer's batch `number` is added once, however often it is sent.
         """
         packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S, _day(now), writer, number]
         for ssp, totals in sent.items():
@@ -119,7 +113,7 @@ class RequestStatsStore:
                 await pipe.execute()
 
     async def write_notices(self, grown: Mapping[Any, int], now: int) -> None:
-        """Add counts of notices, by (number of the SSP, kind, code), as in drain/names.py."""
+        """Add counts of notices by SSP number, kind and code, as in drain/names.py."""
         async with self._redis.pipeline(transaction=False) as pipe:
             for (number, kind, code), more in grown.items():
                 key = f"{GOLIVE}{number}:m:{now // MINUTE_S}"
@@ -209,9 +203,9 @@ class RequestStatsStore:
     # -- carrying to the warehouse -------------------------------------------------------------
 
     async def take_days(self) -> tuple[str, list[DayRequestStats]]:
-        """Take the changed days, and the name of their data set.
+        """Return the id of the data set and the days that changed since `release_days`.
 
-        Further calls return them again until `release_days`.
+        Later changes are not included until these days are released.
         """
         async with self._redis.pipeline(transaction=False) as pipe:
             pipe.renamenx(f"{GOLIVE}changed", f"{GOLIVE}taken")

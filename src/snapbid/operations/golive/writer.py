@@ -1,19 +1,19 @@
 """Request statistics of each SSP, for the go-live checklist (document 2) and the diagnosis.
 
 A worker counts every request in memory, at a few tenths of a microsecond, and adds its counts to
-Redis every second (`operations/golive/store.py`). So they outlive a worker, except for the last
+Redis every second (`operations/golive/store.py`). They outlive the worker, except for the last
 second before a kill.
 
-The ledger does not remember test bids, so their notices look like those of unknown auctions. So
-Redis keeps the ids of test auctions for a few minutes, and notices of unknown auctions are looked
-up there: an SSP can show with test bids alone that its notices work.
+The ledger does not remember test bids, so their notices look like those of unknown auctions. Redis
+therefore keeps the ids of test auctions for a few minutes, and notices of unknown auctions are
+looked up there: an SSP can show with test bids alone that its notices work.
 """
 
 import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from time import thread_time, time
 from typing import Final, NamedTuple, TypeAlias
 
@@ -29,23 +29,6 @@ from snapbid.operations.golive.examination import Sample, examine
 from snapbid.operations.golive.store import RequestStatsStore
 
 METRIC: Final = "snapbid_bid_requests_total"
-
-
-class Outcomes:
-    """Yields the growth since the previous call."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._seen = metrics.values(METRIC)  # counted by earlier processes
-
-    def __call__(self) -> Iterator[tuple[str, str, int]]:
-        """Yield the SSP, outcome and growth of each series that grew."""
-        before, self._seen = self._seen, self._metrics.values(METRIC)
-        for key, value in self._seen.items():
-            more = value - before.get(key, 0)
-            if more:
-                labels = parse_key(key)[1]
-                yield labels["ssp"], labels["outcome"], more
 
 
 WRITE_S: Final = 4 * BEAT_S
@@ -64,8 +47,25 @@ Growth: TypeAlias = Iterable[tuple[str, str, int]]
 """(SSP, outcome, growth) rows."""
 
 
+class Outcomes:
+    """Each SSP's bid requests by outcome, counted since the previous call."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._seen = metrics.values(METRIC)  # counted by earlier processes
+
+    def __call__(self) -> Growth:
+        """Yield the SSP, outcome and growth of each series that grew."""
+        before, self._seen = self._seen, self._metrics.values(METRIC)
+        for key, value in self._seen.items():
+            more = value - before.get(key, 0)
+            if more:
+                labels = parse_key(key)[1]
+                yield labels["ssp"], labels["outcome"], more
+
+
 class _Notice(NamedTuple):
-    """A notice of an unknown auction; `looks`: lookups left."""
+    """A notice of an unknown auction, and how many `looks` for its test are left."""
 
     kind: int
     digest: bytes
@@ -73,9 +73,9 @@ class _Notice(NamedTuple):
 
 
 class RequestStatsWriter:
-    """All SSPs' request statistics in this worker. `clock` returns epoch seconds.
+    """Collects a worker's request statistics of all SSPs, and writes them to Redis.
 
-    `outcomes` yields the growth of each SSP's answers by outcome since the last call.
+    `clock` returns epoch seconds; `outcomes` yields counts since its previous call.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class RequestStatsWriter:
         self._task: asyncio.Task[None] | None = None
 
     def of(self, number: int, ssp: str = "") -> RequestStats:
-        """Return the request statistics of an SSP, by its number; `ssp`: its name in metrics."""
+        """Return the request statistics of an SSP; `ssp` is its name in metrics."""
         self._numbers[ssp] = number
         return self._ssps.setdefault(number, RequestStats())
 
@@ -127,7 +127,7 @@ class RequestStatsWriter:
             await self.write()
 
     async def write(self) -> None:
-        """Write once, keeping what Redis does not accept. Raises RedisError or OSError."""
+        """Write once, keeping counts that Redis does not accept. Raises RedisError or OSError."""
         now = int(self._clock())
         await self._examine()
         for number, request_stats in self._ssps.items():
@@ -146,7 +146,7 @@ class RequestStatsWriter:
             await self._look_for_tests(now)
         if strays := frozenset(self._strays):
             await self._store.write_strays(strays, now)
-            self._strays -= strays  # others may have come meanwhile
+            self._strays -= strays  # more may have arrived during the write
         while self._batch or self._unsent:
             if not self._batch:
                 self._batch, self._unsent = self._unsent, {}

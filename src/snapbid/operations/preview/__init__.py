@@ -1,8 +1,8 @@
 """`snapbid campaign check --preview`: a page that shows each creative in a frame of its size.
 
-The browser renders markup in sandboxed frames without access to the page. VAST is played by
-vast-client-js (ATTRIBUTION.md), which fires no tracking events here; other markup loads whatever it
-loads elsewhere, including its pixels. The bidder's macros are filled in with sample values.
+The browser renders markup in sandboxed frames without access to the page. vast-client-js
+(ATTRIBUTION.md) plays VAST without firing tracking events; other markup loads everything it refers
+to, including its pixels. The bidder's macros are filled in with sample values.
 """
 
 import base64
@@ -31,15 +31,16 @@ _META: Final = '<meta charset="utf-8"><meta name="viewport" content="width=devic
 
 @contextlib.contextmanager
 def preview(folder: Path) -> Iterator["Preview"]:
-    """Write a page into this folder, which is created if needed. Raises OSError."""
+    """Write a page into a folder, creating it if needed. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PLAYER).write_text(_player(), encoding="utf-8")
     with (folder / "index.html").open("w", encoding="utf-8") as page:
         page.write(
             f'<!doctype html><html lang="en"><head>{_META}<title>Creatives</title>'
-            f"<style>{_asset('page.css')}</style><script>{_asset('page.js')}</script></head><body><main><h1>Creatives</h1>\n"
-            '<p class="note">As a browser shows them. Markup loads what it loads anywhere, its'
-            " pixels included; of VAST no event is tracked.</p>\n"
+            f"<style>{_asset('page.css')}</style><script>{_asset('page.js')}</script></head>"
+            "<body><main><h1>Creatives</h1>\n"
+            '<p class="note">As a browser shows them. Markup loads everything it refers to,'
+            " including its pixels; VAST events are not tracked.</p>\n"
         )
         yield Preview(page)
         page.write("</main></body></html>\n")
@@ -59,7 +60,7 @@ class Preview:
         says: dict[str, str],
         warnings: Sequence[str],
     ) -> None:
-        """Add a creative: the kind of its markup, the fields derived from it, and the warnings."""
+        """Add a creative, with its kind of markup, the fields derived from it, and warnings."""
         facts = "".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
             for name, value in says.items()

@@ -1,4 +1,4 @@
-// Gives each player the document that its frame has, once it is there.
+// Sends each player the document in its frame's data attributes once it is ready.
 addEventListener("message", (event) => {
   for (const frame of document.querySelectorAll("iframe.player"))
     if (frame.contentWindow === event.source)

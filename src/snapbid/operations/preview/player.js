@@ -1,5 +1,5 @@
-// Shows one VAST document, which the page around sends: {vast} or {address}. The library stands in
-// front of this, as VASTClient and VASTParser. No event is tracked.
+// Plays one VAST document, which the enclosing page sends as {vast} or {address}. The library comes
+// before this script and defines VASTClient and VASTParser. No event is tracked.
 const main = document.querySelector("main");
 
 function add(parent, name, attributes = {}, text = "") {
@@ -25,15 +25,15 @@ function showLinear(creative) {
       add(player, "source", { src: file.fileURL, type: file.mimeType || "" });
   }
   for (const program of programs)
-    say(`${program.apiFramework}, which only a player that has it shows: ${program.fileURL}`);
+    say(`${program.apiFramework}, in players that support it: ${program.fileURL}`);
   const interactive = creative.interactiveCreativeFile;
   if (interactive)
-    say(`${interactive.apiFramework || "interactive"} over it, in players that have it: ` +
+    say(`${interactive.apiFramework || "interactive"} overlay, in players that support it: ` +
       interactive.fileURL);
   const skip = creative.skipDelay;
   say([
     creative.duration >= 0 ? `${creative.duration} s` : "no duration",
-    skip === null || skip < 0 ? "not to be skipped" : `may be skipped after ${skip} s`,
+    skip === null || skip < 0 ? "not skippable" : `skippable after ${skip} s`,
     `${creative.mediaFiles.length} media files`,
   ].join(", "));
   const click = creative.videoClickThroughURLTemplate;
@@ -52,7 +52,7 @@ function showAds(ads) {
   main.replaceChildren();
   ads.forEach((ad, number) => {
     if (ads.length > 1) add(main, "h1", {}, `Ad ${number + 1} of ${ads.length}`);
-    if (ad.errorCode) say(`What the wrapper leads to cannot be shown: ${ad.errorMessage || ad.errorCode}`);
+    if (ad.errorCode) say(`The wrapped ad cannot be shown: ${ad.errorMessage || ad.errorCode}`);
     for (const creative of ad.creatives) {
       if (creative.type === "linear") showLinear(creative);
       if (creative.type === "nonlinear") creative.variations.forEach(showOverlay);
@@ -61,7 +61,7 @@ function showAds(ads) {
   if (ads.length === 0) say("There is no ad.");
 }
 
-// The ad server is asked only when somebody wishes it: it may count that.
+// Asks the ad server only on a click, since it may count the request.
 function offer(text, load) {
   main.replaceChildren();
   say(text);
@@ -88,7 +88,7 @@ addEventListener("message", (event) => {
   if (event.source === parent)
     show(event.data).catch((error) => {
       main.replaceChildren();
-      say(`vast-client-js does not play it: ${error}`);
+      say(`vast-client-js cannot play it: ${error}`);
     });
 });
 parent.postMessage("ready", "*");

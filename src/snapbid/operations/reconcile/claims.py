@@ -1,6 +1,6 @@
 """Reads the claims in an SSP's log, one per line, in any supported format (contract 11).
 
-Columns are recognised by common names, or named by the operator. claims.sql parses their texts.
+Columns are recognised by common names, or named by the operator. claims.sql parses their values.
 """
 
 import re
@@ -19,7 +19,7 @@ BILLING: Final = "billing"
 LOSS: Final = "loss"
 BID: Final = "bid"
 
-FIELDS: Final[Mapping[str, tuple[str, ...]]] = {  # names of columns, the likeliest first
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {  # common names of columns, the likeliest first
     "auction": ("auctionid", "bidrequestid", "requestid", "transactionid", "auction", "aid", "id"),
     "imp": ("impid", "impressionid", "imp", "slotid"),
     "time": ("time", "timestamp", "ts", "eventtime", "datetime", "timeutc", "timestamputc",
@@ -57,7 +57,7 @@ _TELLS: Final = {
     "currency": "regexp_full_match(currency, '[[:alnum:]]{2,10}')",
     "kind": "known_kind IS NOT NULL",
 }
-"""Field -> whether a value of `readings` may be one."""
+"""Field -> SQL that tells whether a row of `readings` has a plausible value."""
 
 
 class Form(NamedTuple):
@@ -72,7 +72,7 @@ class Form(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What was found in a log: columns by field, unused columns, and notes on oddities."""
+    """The result of reading a log: columns by field, unused columns, and notes on oddities."""
 
     columns: dict[str, str]
     unused: list[str]
@@ -95,7 +95,7 @@ def load(database: Any, path: Path, form: Form) -> Seen:
     notes = []
     for field in _wrong_guesses(database, indices.keys() - form.columns):
         name = export.names[indices.pop(field)]
-        if field != "day":  # which times that have one do not need
+        if field != "day":  # times that include the day do not need it
             hint = _hint(database) if field == "time" else ""
             notes.append(f"the column {name!r} has no readable {field}{hint}")
         database.execute(f"UPDATE lines SET {field} = NULL")
@@ -130,14 +130,14 @@ def _add_lines(database: Any, lines: Iterator[Line], indices: Mapping[str, int])
 
 
 def _hint(database: Any) -> str:
-    """Return what to do about times that cannot be read, if anything."""
+    """Suggest an option for unreadable times, if one may help."""
     unordered = f"SELECT bool_or(has_day_and_month(time)) FROM (FROM lines LIMIT {BATCH})"
     (is_unordered,) = database.execute(unordered).fetchone()
     return ": give --day-order dmy or mdy" if is_unordered else ""
 
 
 def _wrong_guesses(database: Any, guessed: Collection[str]) -> list[str]:
-    """Return the guessed fields in which none of the values in the first lines can be parsed."""
+    """Return the guessed fields that have values in the first lines, but no plausible one."""
     fits = ", ".join(f"bool_or({fits}) FILTER ({field} <> '')" for field, fits in _TELLS.items())
     found = database.execute(f"SELECT {fits} FROM (FROM readings LIMIT {BATCH})").fetchone()
     return [field for field, fits in zip(_TELLS, found, strict=True)
@@ -145,7 +145,7 @@ def _wrong_guesses(database: Any, guessed: Collection[str]) -> list[str]:
 
 
 def _has_auctions(columns: Mapping[str, str], names: list[str]) -> bool:
-    """Return whether one of the columns may have the auction ids."""
+    """Return whether one of the columns may hold auction ids."""
     if "auction" in columns:
         return columns["auction"] in names
     return _guessed("auction", _plain(names)) is not None
@@ -173,7 +173,7 @@ def _indices(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
 
 
 def _plain(names: list[str]) -> dict[str, int]:
-    """Return the indices of names in lower case, of letters and digits alone."""
+    """Map names, reduced to lower-case letters and digits, to their indices."""
     plain: dict[str, int] = {}
     for at, name in enumerate(names):
         plain.setdefault(re.sub(r"[^a-z0-9]", "", name.lower()), at)

@@ -1,16 +1,16 @@
 -- Parses the claims of an SSP's log from the texts in `lines`, null for a missing column.
--- Variables: `kind` and `currency` of lines without one, `scale` of prices to micros of a CPM,
--- `white` (all white space), `day_order` ('dmy', 'mdy', null: not named), `signs` (currencies by sign),
--- `first_day` and `last_day` compared, null for no bound. Times without a zone are in the session's.
+-- Variables: `kind` and `currency` for lines without one, `scale` from prices to micros of a CPM,
+-- `white` (all white space), `day_order` ('dmy', 'mdy', null: not given), `signs` (currencies by sign),
+-- `first_day` and `last_day` compared, null if unbounded. Times without a zone are in the session's.
 
 CREATE MACRO day_of(time_ms) AS DATE '1970-01-01' + (time_ms // 86400000)::INTEGER;
--- Without white space around it, and as in `="007"`, which keeps Excel from reading a number.
+-- Strips white space, and the form `="007"`, which keeps Excel from reading a number.
 CREATE MACRO unquoted(text) AS if(starts_with(text, '="'), regexp_extract(text, '^="(.*)"$', 1), text);
 CREATE MACRO stripped(text) AS unquoted(trim(text, getvariable('white')));
 CREATE MACRO number_of(text) AS try_cast(text AS DOUBLE);
 
--- One mark that occurs once is the decimal mark, comma or point. Thousands are grouped where another mark
--- follows, or where there are several groups.
+-- A single comma or point is the decimal mark. A mark groups thousands if another mark follows, or if
+-- there are several groups.
 CREATE MACRO ungrouped(text) AS CASE
     WHEN number_of(text) IS NOT NULL THEN text
     WHEN regexp_full_match(text, '[-+]?\d{1,3}([,''’\s\p{Zs}]\d{3})+\.\d*')
@@ -22,7 +22,7 @@ CREATE MACRO ungrouped(text) AS CASE
         THEN replace(regexp_replace(text, '[^-+,\d]', '', 'g'), ',', '.')
     ELSE replace(text, ',', '.')
 END;
--- A currency's sign or code stands before or after the number.
+-- A currency's sign or code precedes or follows the number.
 CREATE MACRO currency_of(text) AS coalesce(getvariable('signs')[upper(text)], upper(text));
 CREATE MACRO currency_beside(price) AS currency_of(CASE
     WHEN number_of(price) IS NULL THEN regexp_extract(price, '^[-+]?(\pL{0,3}\p{Sc}|\pL{3})', 1)
@@ -39,7 +39,7 @@ CREATE MACRO price_of(text) AS (
     FROM (SELECT getvariable('scale') * number_of(ungrouped(text)) AS price)
 );
 CREATE MACRO has_day_and_month(text) AS regexp_matches(text, '^\s*\d{1,2}[-/]\d{1,2}[-/]\d{4}');
--- The order of numbers such as 13/01/2026, which some line shows where nobody has named it.
+-- The order of day and month in 13/01/2026: as given, or as some line shows.
 SET VARIABLE day_order = (
     SELECT coalesce(getvariable('day_order'), CASE
         WHEN bool_or(days[1] > 12) AND bool_or(days[2] > 12) THEN NULL
@@ -52,8 +52,8 @@ SET VARIABLE day_order = (
         WHERE has_day_and_month(days)
     )
 );
--- A time as 2026-01-31 11:59:59 pm, whatever stands first of its day; the month may be a name. 11:59 PM
--- may have a narrow space, and an offset one before it.
+-- Three steps bring a time into the form 2026-01-31 11:59:59 pm: unify weekdays, am and pm and offsets,
+-- put the year first, and turn a month's name into its number.
 CREATE MACRO of_one_form(text) AS regexp_replace(regexp_replace(regexp_replace(regexp_replace(
     text,
     '^(?i)(mon|tue|wed|thu|fri|sat|sun)[a-z]*,?\s+', ''),
@@ -82,7 +82,7 @@ CREATE MACRO month_as_number(text) AS CASE
 END;
 CREATE MACRO is_rfc3339(text) AS
     regexp_full_match(text, '\d{4}-\d\d-\d\d([T ][\d:.,]+(Z|[-+]\d\d:\d\d)?)?');
--- Days without a separator, as in 20260131 and 20260131235959, and with points, as in 31.01.2026.
+-- Parse days and times without separators (20260131, 20260131235959) and with points (31.01.2026).
 CREATE MACRO day_alone(text) AS coalesce(
     try_cast(text AS DATE), try_strptime(text, ['%Y%m%d', '%d.%m.%Y'])::DATE
 );
@@ -94,8 +94,8 @@ CREATE MACRO time_in_zone(text) AS coalesce(
         '%Y-%m-%d %I:%M:%S %p', '%Y-%m-%d %I:%M %p', '%Y-%m-%d %I:%M:%S.%f %p'
     ])::TIMESTAMPTZ
 );
--- Epoch seconds, ms, µs or ns, distinguished by magnitude, RFC 3339, or as above; a day alone is a UTC
--- day. No epoch time of this century has 8 or 14 digits.
+-- Parses epoch s, ms, µs or ns (told apart by magnitude), RFC 3339, and the forms above; a day alone is
+-- a UTC day. No epoch time of this century has 8 or 14 digits.
 CREATE MACRO time_of(text, number) AS round_even(CASE
     WHEN length(text) = 8 AND regexp_full_match(text, '(19|20)\d{6}') THEN epoch_ms(day_alone(text))
     WHEN length(text) = 14 AND regexp_full_match(text, '(19|20)\d{12}')
@@ -167,7 +167,7 @@ SELECT
     END AS mistake
 FROM readings;
 
--- The claims of the days compared and of the adjacent days, which may claim what counts on these.
+-- Claims of the compared days and of adjacent ones, which may concern notices of the compared days.
 CREATE VIEW claims_of_days AS
 SELECT *, is_compared(day) AS is_inside FROM claims_of_all_days
 WHERE is_inside OR is_compared(day - 1) OR is_compared(day + 1);

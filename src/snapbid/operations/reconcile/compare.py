@@ -58,16 +58,15 @@ Convert: TypeAlias = Callable[[str, date], Fraction | None]
 
 
 class Terms(NamedTuple):
-    """How to compare. `tolerance`: in micros of a CPM; `descriptors`: the SSP's endpoints;
-    `family`: the days on which each belongs to it, all days if empty."""
+    """How to compare a log."""
 
     ssp: str
-    descriptors: frozenset[str]
+    descriptors: frozenset[str]  # the SSP's endpoints
     convert: Convert
-    tolerance: int = 5_000
+    tolerance: int = 5_000  # micros of a CPM
     first: date | None = None
     last: date | None = None
-    family: tuple[FamilySpan, ...] = ()
+    family: tuple[FamilySpan, ...] = ()  # days on which each descriptor is the SSP's; empty: all
 
     @property
     def spans(self) -> Sequence[FamilySpan]:
@@ -98,7 +97,7 @@ class Dispute(NamedTuple):
 
 
 class LogGap(NamedTuple):
-    """A gap in the auction log of at most `missing` rows; None: unknown."""
+    """A gap in the auction log of at most `missing` rows, None if unknown."""
 
     since_ms: int
     until_ms: int
@@ -106,23 +105,20 @@ class LogGap(NamedTuple):
 
 
 class DayTotals(NamedTuple):
-    """One kind on one day: their claims, and the auction log's count and money.
-
-    `price_nanos`: the sum of their prices that have an exchange rate, in nano-USD.
-    """
+    """One kind on one day, in the SSP's log (`theirs`) and the auction log (`ours`)."""
 
     theirs: int
     agreed: int
     ours: int
-    cost_nanos: int
-    price_nanos: int
+    cost_nanos: int  # ours
+    price_nanos: int  # theirs, leaving out prices without an exchange rate
 
 
 _Days: TypeAlias = Counter[tuple[str, date | None]]
 
 
 class Comparison:
-    """The result; complete once `disputes` is exhausted."""
+    """The result of a comparison, complete once `disputes` is exhausted."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
@@ -186,13 +182,13 @@ class Comparison:
         set_variables(database, {"first_seen": self.first, "last_seen": self.last})
         for kind, day, currency, number, price in database.execute(_THEIR_DAYS).fetchall():
             self._theirs[kind, day] += number
-            # Without a day the rate is that of the first one compared.
+            # Without a day, take the rate of the first day compared.
             usd = terms.rate(currency, day or terms.first or _EPOCH)
             if usd is not None:
                 self._price[kind, day] += round(price * usd)
 
     def _strange_columns(self, database: Any) -> dict[str, str]:
-        """Return the fields without any matching value in their log, with a note on each."""
+        """Return a note on each field that has no matching value in the SSP's log."""
         strange: dict[str, str] = {}
         if self.gaps:  # the missing rows might match
             return strange
@@ -239,7 +235,7 @@ class Comparison:
                     rates.append_rows((*row, float(usd)) for *row, usd in known if usd is not None)
 
     def _is_in_gap(self, time_ms: int | None, left: list[int | None]) -> bool:
-        """Return whether a claim may be in a gap, for no more claims than the gap has rows."""
+        """Return whether a claim may be in a gap, and if so take it off the gap's rows (`left`)."""
         if time_ms is None:
             return False
         for number, gap in enumerate(self.gaps):
@@ -251,7 +247,7 @@ class Comparison:
         return False
 
 
-# Also of a day of which their log has no line.
+# From all days, since their log may have no line on the days compared.
 _KINDS: Final = """
 CREATE TABLE kinds AS
 WITH readable AS (FROM claims_of_all_days WHERE mistake IS NULL)
@@ -274,7 +270,7 @@ _CURRENCIES: Final = """
 SELECT DISTINCT claims.currency, day_of(bids.time_ms)
 FROM claims JOIN bids USING (auction) WHERE claims.currency <> bids.currency
 """
-# A column of numbers with an empty cell, in which a data frame keeps 1 as 1.0.
+# A data frame writes a column of integers with an empty cell as floats: 1 becomes 1.0.
 _WHOLE_IMPS: Final = r"UPDATE claims SET imp = regexp_replace(imp, '^(\d+)\.0$', '\1')"
 _FITS: Final = {
     "auction": (
@@ -294,7 +290,7 @@ _FITS: Final = {
         "an endpoint of this SSP",
     ),
 }
-"""Field -> SQL for how many claims have it and for how many it fits, and what it should be."""
+"""Field -> SQL that counts the claims with a value and with a matching one, and what matches."""
 
 
 def _of_column(detail: str) -> Dispute:

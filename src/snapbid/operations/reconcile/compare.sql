@@ -2,8 +2,8 @@
 -- (own.sql), and `rates`: USD per unit of a currency on a day. Variables: `tolerance` (micros) and
 -- `descriptors`.
 
--- Each bid or notice that counts, with the bid that it counts for. A repeat says that the first one
--- was counted, in a gap or when a replay was interrupted.
+-- Each bid or notice that counts, with its bid. A duplicate counts if the log lacks the notice that
+-- it repeats: that one is in a gap, or its replay was interrupted.
 CREATE TABLE counted AS
 WITH counting AS (
     FROM notices
@@ -30,8 +30,8 @@ SELECT
     row_number() OVER (PARTITION BY kind, auction, imp ORDER BY came_ms, notice, time_ms, id) AS nth
 FROM either;
 
--- How far a claim's price is from the bid's, in micros: of the currency that we bid in, or of USD;
--- null where there is no rate, and by how much it may be.
+-- The difference between a claim's price and the bid's, in micros of the bid's currency or of USD
+-- (null without a rate), and the difference allowed.
 CREATE MACRO more_of(claim, own, usd) AS CASE
     WHEN claim.currency = own.currency THEN claim.price - own.sent ELSE claim.price * usd - own.price
 END;
@@ -45,8 +45,8 @@ CREATE MACRO price_cause(claim, own, usd) AS CASE
     WHEN abs(more_of(claim, own, usd)) > allowed_of(claim, own) THEN 'price_differs'
 END;
 
--- Claims without an impression get one of their auction: first those that agree with one that
--- counts and that no line claims, then what is left of these, then of the others.
+-- Gives each claim without an impression one of its auction that no line names: first a counted one
+-- that agrees with the claim, then any other counted one, then any other.
 CREATE TABLE assigned AS
 WITH free AS (
     FROM claims WHERE imp IS NULL
@@ -107,7 +107,7 @@ SELECT
     count(*) OVER (PARTITION BY kind, auction, imp) AS lines
 FROM complete;
 
--- Each claim with what counts for it, unless it is of a day beside those compared, on both sides.
+-- Each claim with its counted bid or notice, if the day of either is compared.
 CREATE TABLE judged AS
 SELECT
     claim.kind, claim.auction, claim.imp, claim.line, claim.nth, claim.lines, claim.ssp,
@@ -126,7 +126,7 @@ FROM assigned AS claim LEFT JOIN counted AS own USING (kind, auction, imp, nth)
 LEFT JOIN rates ON rates.currency = claim.currency AND rates.day = own.bid_day
 WHERE is_compared(claim.day) OR (own.id IS NOT NULL AND is_compared(own.day));
 
--- What counts on the days that their log has, and is not in it.
+-- Bids or notices that count on the days of their log, but are missing from it.
 CREATE TABLE unclaimed AS
 FROM counted ANTI JOIN assigned USING (kind, auction, imp)
 WHERE day >= coalesce(getvariable('first_seen'), day)
@@ -136,7 +136,7 @@ CREATE MACRO bid_of(time_ms, sent, currency, test, verdict) AS {
     'time_ms': time_ms, 'sent': sent, 'currency': currency, 'test': test, 'verdict': verdict
 };
 
--- Claims for which nothing counts, with all that is known of their impressions.
+-- Claims without a counted bid or notice, with everything known about their impressions.
 CREATE VIEW uncounted AS
 WITH open AS (
     FROM judged WHERE cause = 'uncounted'
@@ -167,7 +167,7 @@ SELECT
 FROM open LEFT JOIN ours USING (auction, imp) LEFT JOIN tally USING (kind, auction, imp)
 LEFT JOIN verdicts USING (kind, auction, imp);
 
--- The columns of compare.Dispute, and whether a gap may be why nothing is known.
+-- The columns of compare.Dispute, and whether a gap in our log may explain the dispute.
 CREATE VIEW disputes AS
 SELECT
     cause, kind, auction, imp, line, their_ms, their_price, their_currency,

@@ -1,7 +1,7 @@
-"""Reads the texts in an SSP's log: CSV (comma, semicolon, tab or bar), JSON Lines or Parquet.
+"""Reads an SSP's log as text: CSV (comma, semicolon, tab or bar), JSON Lines or Parquet.
 
-Each may be gzipped; the format is detected from the content. Logs are untrusted: their lines,
-columns and size are limited.
+CSV and JSON Lines may be gzipped; the format is detected from the content. Logs are untrusted:
+their lines, columns and size are limited.
 """
 
 import csv
@@ -24,7 +24,7 @@ MOST_BYTES: Final = 16 << 30  # decompressed
 MOST_OF_LINE: Final = 1 << 20  # characters, or bytes
 MOST_OF_VALUE: Final = 64 << 10  # in Parquet, where one stored text may occur in many rows
 MOST_COLUMNS: Final = 1_000
-MOST_ABOVE: Final = 20  # lines of a CSV that are searched for the names of its columns
+MOST_ABOVE: Final = 20  # lines of a CSV that are searched for the column names
 NOT_UTF8: Final = (
     "are not UTF-8: convert them (iconv -f latin1 -t utf-8), or their ids may not match"
 )
@@ -56,11 +56,15 @@ Line: TypeAlias = tuple[int, Sequence[str] | None]
 
 
 class LogError(ValueError):
-    """A log that cannot be read at all; the text says why and what to do."""
+    """A log cannot be read at all; the text says why and what to do."""
+
+
+def _too_large() -> LogError:
+    return LogError(f"it is over {MOST_BYTES >> 30} GiB, decompressed: split it")
 
 
 class Export(NamedTuple):
-    """The columns and lines of a log, and the number of unusual lines for each oddity."""
+    """The columns and lines of a log, and a count of unusual lines by oddity."""
 
     names: list[str]
     lines: Iterator[Line]
@@ -68,7 +72,7 @@ class Export(NamedTuple):
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that raises LogError beyond `MOST_BYTES`, and where its compression breaks off."""
+    """A stream that raises LogError beyond `MOST_BYTES`, or if its compression is damaged."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -81,10 +85,10 @@ class _Bounded(io.RawIOBase):
         try:
             count: int = self._stream.readinto(buffer)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise LogError("its gzip compression is damaged, or it is cut short") from error
+            raise LogError("its gzip compression is damaged or cut short: ask again") from error
         self._left -= count
         if self._left < 0:
-            raise LogError(f"it is over {MOST_BYTES >> 30} GiB, decompressed")
+            raise _too_large()
         return count
 
 
@@ -92,7 +96,7 @@ class _Bounded(io.RawIOBase):
 def opened(path: Path, is_heading: Callable[[list[str]], bool]) -> Iterator[Export]:
     """Open a log. Raises LogError or OSError, also while its lines are read.
 
-    `is_heading` says whether values may be the names of the columns, which may be below a title.
+    `is_heading` tells whether values may be the column names, which may follow a title.
     """
     with ExitStack() as stack:
         stream: Any = stack.enter_context(path.open("rb", buffering=0))
@@ -120,11 +124,11 @@ def opened(path: Path, is_heading: Callable[[list[str]], bool]) -> Iterator[Expo
 
 
 class _Heading(NamedTuple):
-    """The names of a CSV's columns, their delimiter, and the number of lines up to their end."""
+    """The column names of a CSV."""
 
     names: list[str]
     delimiter: str
-    end: int
+    end: int  # number of lines before the first line of values
 
 
 def _csv(text: io.TextIOWrapper, is_heading: Callable[[list[str]], bool]) -> Export:
@@ -144,7 +148,7 @@ def _is_empty(line: str) -> bool:
 
 
 def _heading(lines: list[str], at: int) -> _Heading:
-    """Read the lines from an index on as names, of which a quoted one may have several lines."""
+    """Read column names from the line at an index; a quoted name may span several lines."""
     delimiter = max(_DELIMITERS, key=lines[at].count)
     reader = csv.reader(lines[at:], delimiter=delimiter)
     names: list[str] = []
@@ -154,7 +158,7 @@ def _heading(lines: list[str], at: int) -> _Heading:
 
 
 def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
-    """Yield the lines of a text, without byte order marks. Raises LogError."""
+    """Yield a text's lines without byte order marks. Raises LogError for a line too long."""
     while line := text.readline(MOST_OF_LINE + 1):
         if len(line) > MOST_OF_LINE:
             raise LogError(f"a line is over {MOST_OF_LINE >> 20} MiB")
@@ -168,7 +172,9 @@ def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
 
 def _check_columns(names: list[str]) -> None:
     if len(names) > MOST_COLUMNS:
-        raise LogError(f"it has {len(names)} columns; at most {MOST_COLUMNS} are allowed")
+        raise LogError(
+            f"it has {len(names)} columns; at most {MOST_COLUMNS} are allowed: leave some out"
+        )
 
 
 def _csv_lines(reader: Any, width: int, head: int) -> Iterator[Line]:
@@ -194,7 +200,7 @@ def _json_lines(stream: io.BufferedReader) -> Export:
     if not names:
         if first.lstrip().startswith(b"["):
             raise LogError("it is a JSON array: write an object on each line (jq -c '.[]')")
-        raise LogError("the first lines are not JSON objects")
+        raise LogError("the first lines are not JSON objects: write one object per line")
     _check_columns(list(names))
 
     def lines() -> Iterator[Line]:
@@ -242,7 +248,7 @@ def _parquet(database: Any, path: Path) -> Export:
         _check_columns(names)
         size, rows = database.execute(_SIZE, named).fetchone()
         if max(size, rows * len(names)) > MOST_BYTES:
-            raise LogError(f"it is over {MOST_BYTES >> 30} GiB, decompressed")
+            raise _too_large()
         texts = ", ".join(_text_of(name, kind) for name, kind, *_ in columns)
         found = database.execute(f"SELECT {texts} FROM {source}", named)
     except duckdb.Error as error:

@@ -1,4 +1,4 @@
-"""Loads one SSP's bids from the auction log, and all notices, as tables (own.sql)."""
+"""Loads one SSP's bids and all notices from the auction log into tables (own.sql)."""
 
 import glob
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
--- Tables of the auction log's `rows`: bids of the SSP's `family` of descriptors on their days,
+-- Makes tables of the auction log's `rows`: bids of the SSP's `family` of descriptors on their days,
 -- notices of the `kinds` compared, and gaps.
 
 CREATE TABLE bids AS
@@ -9,7 +9,7 @@ FROM rows SEMI JOIN family ON rows.descriptor = family.descriptor
     AND day_of(epoch_ms(time)) BETWEEN family.first_day AND family.last_day
 WHERE kind = 'bid';
 
--- A notice replayed from a spool has a key instead of ids, which are in the row of its spooling.
+-- A notice replayed from a spool has a key instead of ids; the row of its spooling has both.
 CREATE TABLE notices AS
 WITH logged AS NOT MATERIALIZED (
     SELECT

@@ -43,7 +43,7 @@ _SHOWN: Final = ("cause", "auction", "your log", "our log", "detail")
 
 
 class ReportedDay(NamedTuple):
-    """The report's figures for one kind on one day; None where the report has no such figure."""
+    """The report's figures for one kind on one day; `cost_nanos` is None if it reports no cost."""
 
     number: int
     cost_nanos: int | None
@@ -53,15 +53,12 @@ Reported = dict[tuple[str, date], ReportedDay]
 
 
 class TotalsRow(NamedTuple):
-    """One kind on one day: their lines, how many agree, and the counts of our log and the report.
-
-    Money is None if no price is known.
-    """
+    """One kind on one day: counts and money in the SSP's log, our log and the report."""
 
     kind: str
     day: date | None
     theirs: int
-    theirs_usd: float | None
+    theirs_usd: float | None  # None if no price is known
     agreed: int
     logged: int
     logged_usd: float
@@ -77,7 +74,7 @@ class TotalsRow(NamedTuple):
 
 
 def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]:
-    """Return the rows of all days, with the report's figures if it was compared too."""
+    """Return the totals of all days, with the report's figures if it was compared too."""
     rows = []
     known = comparison.totals()
     for kind, day in sorted({*known, *(reported or ())}, key=lambda key: (key[0], str(key[1]))):
@@ -114,7 +111,7 @@ def cells(dispute: Dispute) -> tuple[object, ...]:
 
 
 class Coverage(NamedTuple):
-    """What was compared: columns by field, unused columns, what was not compared, and notes."""
+    """The scope of a comparison: columns by field, unused columns, parts left out, and notes."""
 
     columns: dict[str, str]
     unused: list[str]
@@ -132,7 +129,7 @@ class Coverage(NamedTuple):
 
 
 def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
-    """Describe what was compared. `prices`, `times`: whether these should be compared."""
+    """Describe the scope of a comparison, given whether to compare prices and times."""
     missing, seen = [], comparison.seen
     for is_wanted, what, lacking in (
         (prices, "price", comparison.without_price),
@@ -207,7 +204,7 @@ def _priced(micros: int | None, currency: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
-    """Yield a table; on a phone each row is a list, whose entries have the columns' names."""
+    """Yield a table; on a phone each row becomes a list, labelled with the columns' names."""
     yield "<table><thead><tr>" + "".join(f"<th scope=col>{head}" for head in heads) + "<tbody>"
     for row in rows:
         yield "<tr>"

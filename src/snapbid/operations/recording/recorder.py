@@ -88,7 +88,7 @@ class Recorder:
                 parts.append(message.get("body", b""))
                 return message
 
-            # A task, since the deadline of bodies cancels what it awaits.
+            # A task, because the body deadline cancels whatever it awaits.
             answered = await handler(headers, lambda: asyncio.ensure_future(copy()))
             self._offer(ssp, headers, parts)
             return answered
@@ -126,7 +126,10 @@ class Recorder:
         os.close(self._file)
 
     def _line(self, sample: SampledRequest) -> bytes:
-        """Return a line of the file. Raises Problem, ValueError or RecursionError if invalid."""
+        """Format a sample as a line of the file.
+
+        Raises Problem, ValueError or RecursionError if it is not a bid request.
+        """
         body = sample.body
         if encoding := encoding_of(sample.encoding):
             body = inflate(body, MAX_BODY, encoding)

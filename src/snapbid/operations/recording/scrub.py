@@ -1,10 +1,10 @@
 """Removes personal data from recorded bid requests, keeping what a bidder reads.
 
-Only fields of the request's structs are kept, at every depth, and of their texts only those listed
-here as harmless; unknown fields are dropped. Identifiers become keyed hashes of the same form: a
-user remains recognisable as the same user, but without the key the original cannot be found by
-trying. If a request opts out, the ids of user and device, segments and positions are removed.
-Consent strings stay, since they decide whether user data may be used.
+Only fields of the request's structs are kept, at every depth, and of text fields only those listed
+here as harmless. Identifiers become keyed hashes of the same form: requests of one user still
+belong together, but without the key nobody can find the original by trying. If a request opts out,
+user and device ids, segments and positions are removed. Consent strings stay, since they decide
+whether user data may be used.
 """
 
 import re
@@ -50,7 +50,7 @@ HARMLESS: Final = {
     "Regs": "us_privacy gpp",
     "RegsExt": "us_privacy gpp",
 }
-"""Texts that are kept unchanged, by struct."""
+"""Text fields that are kept unchanged, by struct."""
 DROPPED: Final = {"Geo": "zip"}
 CHANGED: Final = {
     "BidRequest": "id",
@@ -62,7 +62,7 @@ CHANGED: Final = {
     "User": "id buyeruid",
     "Uid": "id",
 }
-"""Fields that identify a person or a place, each with its own form (`Scrubber`)."""
+"""Fields that identify a person or a place; `Scrubber` replaces the value of each."""
 
 MAX_TEXT: Final = 4_096  # characters, enough for consent strings
 DEGREE_DECIMALS: Final = 1  # decimals of a position: some 10 km
@@ -107,8 +107,10 @@ class Scrubber:
         }
 
     def scrub(self, request: Document) -> Document:
-        """Return what may be kept of a request. Raises RecursionError if it is nested too
-        deeply."""
+        """Return a request without personal data.
+
+        Raises RecursionError if it is nested too deeply.
+        """
         kept = self._object(request, BidRequest)
         if self._opts_out(request):
             _remove_ids(kept)
@@ -135,7 +137,7 @@ class Scrubber:
         return kept
 
     def _value(self, value: Any, field: _Field, struct: str, name: str) -> Any:
-        """Return what is kept of a field's value, or of each value in a list; None for nothing."""
+        """Scrub a field's value, or each value in a list; None if nothing may be kept."""
         if isinstance(value, list):
             kept = [self._single(item, field, struct, name) for item in value]
             return [item for item in kept if item is not None]
@@ -193,7 +195,7 @@ class Scrubber:
 
 
 def _remove_ids(kept: Document) -> None:
-    """Remove at least what the bidder must not use without consent (contract 3, "Privacy")."""
+    """Remove everything that a bidder must not use without consent (contract 3, "Privacy")."""
     for of, names in (("user", _USER_IDS), ("device", _DEVICE_IDS)):
         for part in _objects(kept.get(of)):
             for name in names:
@@ -210,7 +212,7 @@ def _objects(value: Any) -> list[Document]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a harmless field seems to contain what it should."""
+    """Return whether a text is short and looks like neither an address nor a phone number."""
     return len(text) <= MAX_TEXT and not _PERSONAL.search(text)
 
 

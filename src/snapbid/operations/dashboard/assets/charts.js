@@ -1,6 +1,6 @@
 // Line charts with axes and a pointer: chart(figure, {title, lines, points, span, format}).
-// `points` are [age in s, value, value, …], oldest first; null is a gap. A text below the chart says
-// what the pointer is at, or the newest values.
+// `points` are [age in s, value, value, …], oldest first; null is a gap. The caption shows the values
+// at the pointer, or else the newest.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";

@@ -52,8 +52,8 @@ function element(name, text, className) {
   return made;
 }
 
-// A table of rows of cells; a cell is text or [text, class] or an element. The first cell of a row is
-// its heading; on a phone each row is a list whose entries have the column's name.
+// Fills a table. A cell is text, [text, class] or an element; the first cell of a row is its heading.
+// On a phone each row becomes a list, labelled with the columns' names.
 function table(id, head, rows, empty) {
   const cell = (name, content) => {
     const made = element(name);
