@@ -26,7 +26,7 @@ def main(directory: Path, rotate_s: float) -> None:
     """Convert until standard input closes."""
     log_to_stderr()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # for the server, which closes our standard input
+        signal.signal(number, signal.SIG_IGN)  # the server stops us by closing standard input
     with suppress(OSError):
         os.nice(NICE)
     writer = LogWriter(directory, rotate_s)

@@ -20,7 +20,7 @@ MOST_CHUNKS: Final = 128  # waiting in a machine's spool: 512 MiB
 
 
 class SpoolCrowdedError(OSError):
-    """The writer cannot keep up, or is not running."""
+    """The spool is full: the writer cannot keep up, or is not running."""
 
     def __init__(self) -> None:
         super().__init__(None, f"{MOST_CHUNKS} chunks are waiting for the writer")
@@ -61,7 +61,7 @@ class RowChunk:
         return cls(path, file)
 
     def is_abandoned(self) -> bool:
-        """Whether no worker holds the chunk's lock."""
+        """Return whether no worker holds the chunk's lock."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -95,8 +95,9 @@ def publish(path: Path, target: Path) -> None:
 
 
 def files_of(directory: Path, first: date | None, last: date | None) -> list[Path]:
-    """Return the files of these days and of the adjacent ones, whose bids and notices belong
-    together.
+    """Return the files of some days and of the adjacent ones.
+
+    A bid and its notices may be on different days.
     """
     since = (first - timedelta(days=1)).isoformat() if first else ""
     until = (last + timedelta(days=1)).isoformat() if last else "9999-12-31"
@@ -109,8 +110,7 @@ def files_of(directory: Path, first: date | None, last: date | None) -> list[Pat
 
 
 def last_begun(directory: Path, worker: str, first: int) -> int | None:
-    """Return the last row of an interrupted conversion that began with `first`; None if there is
-    none."""
+    """Return the last row of an interrupted conversion that began with row `first`, if any."""
     for path in directory.glob(f"date=*/{worker}-{first:012d}-*.parquet"):
         name = _NAME.fullmatch(path.name)
         if name is not None:

@@ -68,27 +68,21 @@ class ChunkState(NamedTuple):
 
 
 class LoggedRow(NamedTuple):
-    """A row as written by a worker.
+    """A row as written by a worker. Fields with defaults are only set for bids."""
 
-    `kind`: BID, GAP, or a notice's kind (`ledger.bids.records`); `verdict`: the ledger's letter. In
-    a gap row, `price` is when the gap began (epoch ms) and `cost` the number of missing rows.
-    `inventory`: an index into INVENTORIES; 0 stands for no size and no device type. Only a bid has
-    these and a floor.
-    """
-
-    kind: int
-    verdict: str
+    kind: int  # BID, GAP, or a notice's kind (`ledger.bids.records`)
+    verdict: str  # the ledger's letter
     flags: int
     reason: int
     sequence: int
     time_ms: int
-    price: int
-    cost: int
+    price: int  # in a gap row: when the gap began (epoch ms)
+    cost: int  # in a gap row: the number of missing rows
     sent: int
     strings: list[bytes]
-    inventory: int = 0
+    inventory: int = 0  # index into INVENTORIES
     floor: float = 0.0
-    w: int = 0
+    w: int = 0  # 0: unknown, as below
     h: int = 0
     device_type: int = 0
 
@@ -96,7 +90,7 @@ class LoggedRow(NamedTuple):
 def rows(mapped: mmap.mmap, start: int, end: int) -> Iterator[tuple[LoggedRow, int]]:
     """Yield each row between two offsets, with the offset of the next one.
 
-    Stops at a row that breaks the layout, as may be left by a crash of the operating system.
+    Stops at a row that breaks the layout, as a crash of the operating system may leave one.
     """
     unpack, at = _ROW.unpack_from, start
     previous = 0

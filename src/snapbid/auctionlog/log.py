@@ -118,7 +118,7 @@ class LoggedNotices:
         otherwise: tuple[bytes, bytes] | None = None,
         family: bytes = b"",
     ) -> str:
-        """See `Ledger.settle`."""
+        """Settle a notice as `Ledger.settle` does, and log the verdict."""
         rows = self._rows
         came_ms = rows.begin()
         try:

@@ -48,7 +48,7 @@ class WorkerChunks:
         self.converted = max(self.converted, ChunkState.read(chunk.mapped).converted)
 
     def waiting(self) -> int:
-        """The size of unconverted rows, in bytes."""
+        """Return the size of unconverted rows in bytes."""
         return sum(
             ChunkState.read(chunk.mapped).end - self.offsets[chunk.path] for chunk in self.chunks
         )
@@ -116,7 +116,7 @@ class LogWriter:
                 break
             self._convert(worker, gone)
         if gone and worker.chunks:
-            self._convert(worker, gone)  # a gap, perhaps
+            self._convert(worker, gone)  # there may be a gap
         for chunk in list(worker.chunks):
             state = ChunkState.read(chunk.mapped)
             if worker.offsets[chunk.path] >= state.end and (state.closed or gone):
@@ -172,7 +172,7 @@ class _ChunkRows:
             yield gap
 
     def _gap(self, broken: bool) -> LoggedRow | None:
-        """Return a gap row for rows missing after the last one, unless recorded or further on."""
+        """Return a gap row for rows missing after the last one, if this conversion must add it."""
         states = [ChunkState.read(chunk.mapped) for chunk in self._worker.chunks]
         used = [state for state in states if state.first]
         if not used:

@@ -1,4 +1,4 @@
-"""Redis -> warehouse, exactly once (contract 5).
+"""Drains Redis into the warehouse, exactly once (contract 5).
 
 The ledger keeps cumulative counters in Redis, and the names of those that have changed. A round
 sets the names aside, reads the counters in batches and absorbs each batch into the warehouse in one

@@ -2,8 +2,8 @@
 
 Workers count the events they acknowledge, by minute of receipt and product (queues/queue.py), and
 the drain subtracts those that get no row: repeats, conflicts and dead letters. The rest must be in
-the warehouse once everything that waited in the streams has left them. The warehouse may have more:
-a count is lost with its worker, after a crash the drain may subtract the same events twice, and
+the warehouse once all requests that were queued have left the streams. The warehouse may have more:
+a count is lost with its worker, the drain may subtract the same events twice after a crash, and
 replayed dead letters are not counted again.
 """
 
@@ -22,8 +22,8 @@ from snapbid.queues.queue import parse_minute
 from snapbid.queues.queues import fetch_leftovers
 from snapbid.warehouse import comparison
 
-COMPARED: Final = 60  # minutes, for which the counts are kept
-DIFFERING: Final = 24 * 60  # minutes, for which those are kept that differ
+COMPARED: Final = 60  # minutes for which counts are kept
+DIFFERING: Final = 24 * 60  # minutes for which differing counts are kept
 SCANNED: Final = 1_000  # fields of a hash in one command
 
 Minute = tuple[int, str]  # since 1970, and a product
@@ -39,10 +39,7 @@ class _Look(NamedTuple):
 
 
 class AcceptedEvents:
-    """The recently accepted events, as counted by the ledger.
-
-    `clock`: epoch seconds.
-    """
+    """The recently accepted events, as counted by the ledger; `clock` returns epoch seconds."""
 
     def __init__(self, redis: Redis, shards: int, clock: Callable[[], float] = time) -> None:
         self._redis = redis
@@ -52,11 +49,10 @@ class AcceptedEvents:
         self._found: list[Difference] = []
 
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return the events that were accepted before the previous call and are now neither queued
-        nor stored.
+        """Return events accepted before the previous call that are now neither queued nor stored.
 
-        While any of those are still queued, this returns the previous result. Raises the errors of
-        the stores.
+        While any events accepted then are still queued, return the previous result. Raises the
+        stores' errors.
         """
         looks = {number: await self._look_at(ShardKeys(number)) for number in await self._numbers()}
         if any(_waits(look, looks.get(number)) for number, look in self._before.items()):
@@ -76,7 +72,10 @@ class AcceptedEvents:
         return [*range(self._shards), *await fetch_leftovers(self._redis, self._shards)]
 
     async def _look_at(self, keys: ShardKeys) -> _Look:
-        """Look at a shard, in this order so that the entry of every counted event is seen."""
+        """Read a shard's oldest entry, counts and newest entry, in this order.
+
+        So every counted event lies between the two entries.
+        """
         oldest: Any = await self._redis.xrange(keys.events, count=1)
         scan = self._redis.hscan_iter(keys.accepted, count=SCANNED)
         counts = Counter({parse_minute(field): int(count) async for field, count in scan})
@@ -105,7 +104,7 @@ class AcceptedEvents:
 
 
 def _waits(before: _Look, now: _Look | None) -> bool:
-    """Whether an entry that waited then may still be waiting."""
+    """Return whether an entry that waited at the earlier look may still be waiting."""
     if before.newest is None or now is None or now.oldest is None:
         return False
     return now.oldest <= before.newest

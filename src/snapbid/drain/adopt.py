@@ -4,9 +4,9 @@ A former ledger of this warehouse, or a restored copy of its own, keeps its data
 with a budget bid, the drain adds what was spent elsewhere in the meantime (confirm.py). Holds no
 longer wait for the processes registered in the ledger, since none of them is running.
 
-A ledger names SSPs and campaigns by the numbers of one warehouse. In a different warehouse these
-numbers would mean different ones, so the data of its ledger is removed: bid records, holds,
-budgets, counters and request statistics. Server events that are still queued stay.
+A ledger names SSPs and campaigns by the numbers of its warehouse, which mean others in a different
+warehouse. So a foreign ledger is emptied: of bid records, holds, budgets, counters and request
+statistics. Server events that are still queued stay.
 """
 
 import secrets
@@ -25,21 +25,17 @@ BATCH: Final = 1000
 
 
 class Adopted(NamedTuple):
-    """How many shards belonged to another warehouse, and how many of their counters were dropped.
+    """The result of adopting a ledger."""
 
-    `dropped` only counts counters that had not been drained yet. `is_returned`: the warehouse has
-    had another ledger in between.
-    """
-
-    shards: int
-    dropped: int
-    is_returned: bool
+    shards: int  # that belonged to another warehouse
+    dropped: int  # their counters that had not been drained yet
+    is_returned: bool  # the warehouse has had another ledger in between
 
 
 async def adopt(settings: StoreSettings) -> Adopted:
-    """Adopt the ledger, emptying shards of other warehouses. Raises the errors of the stores.
+    """Adopt the ledger, emptying shards of other warehouses. Raises the stores' errors.
 
-    Waits for the replicas; otherwise a failover would bring the former owner's shards back.
+    Waits for the replicas; otherwise a failover could bring the former owner's shards back.
     """
     connection = await asyncpg.connect(settings.database_url, timeout=unavailable.CONNECT_S)
     connections = Connections(settings.redis_url, settings.redis_replicas)
@@ -64,7 +60,7 @@ async def adopt(settings: StoreSettings) -> Adopted:
 
 
 async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str, shards: int) -> int | None:
-    """Return the number of dropped counters; None for a shard that is ours or has no owner."""
+    """Adopt a shard; return the number of counters dropped, None if it was not foreign."""
     owner: Any = await redis.hget(keys.state, "warehouse")
     if owner is None or owner.decode() == warehouse:
         await redis.hdel(keys.state, "carried", "confirmed")

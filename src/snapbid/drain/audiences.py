@@ -1,13 +1,13 @@
-"""Facts about persons from events: who is in an audience, and to whom a product must not advertise.
+"""Derives from events who is in an audience, and to whom a product must not advertise.
 
-It is stored in the transaction that stores the events, so each event counts once, however often it
-is repeated. The order of arrival does not matter: the time of an event decides (contract 12).
+Both are stored in the transaction that stores the events, so each event counts once, however often
+it is repeated. The order of arrival does not matter: the time of an event decides (contract 12).
 
 - A person is the `client_user_id`, or the `anonymous_id` of an event without one. Such an event
-  also counts for each user behind the anonymous id: for all whom an event with both ids has shown
-  or will show. A placeholder id identifies nobody.
-- Bid requests show a person through a member: `context.device_id`, an advertising id, or the person
-  of a click id. The members of an anonymous id are those of each user behind it.
+  also counts for each user behind the anonymous id, whom an event with both ids reveals, earlier or
+  later. A placeholder id identifies nobody.
+- Bid requests reveal a person through a member: `context.device_id`, an advertising id, or the
+  person of a click id. Members of an anonymous id are members of each user behind it.
 - `account_blocked` for `self_exclusion` restricts a person until an `account_unblocked` that names
   this reason or none. A person who consented to no channel in the last `marketing_consent_updated`,
   or not to marketing in the last `register`, is restricted as well. Of events at the same time, the
@@ -44,12 +44,7 @@ Known = TypeVar("Known", Link, Count)
 
 
 class Persons:
-    """The persons of some rows; `of_row`: the person of each row, or None.
-
-    `aliases`: the (anonymous, person) pairs in the rows, the last seen last; `links`: the members
-    by which bid requests know the persons; `anonymous`: the anonymous ids whose users matter,
-    because they stand alone or come with a member; `users`: those users, once resolved.
-    """
+    """The persons of some rows."""
 
     def __init__(
         self,
@@ -57,11 +52,11 @@ class Persons:
         rows: Sequence[EventRow],
         member_of_click: Callable[[str], int | None] = lambda _: None,
     ) -> None:
-        self.of_row: list[int | None] = []
-        self.aliases: dict[Pair, None] = {}
-        self.links: set[Link] = set()
-        self.anonymous: set[int] = set()
-        self.users: dict[int, list[int]] = {}
+        self.of_row: list[int | None] = []  # the person of each row
+        self.aliases: dict[Pair, None] = {}  # pairs of anonymous id and user, the newest last
+        self.links: set[Link] = set()  # members by which bid requests know the persons
+        self.anonymous: set[int] = set()  # ids to resolve: without a user, or with a member
+        self.users: dict[int, list[int]] = {}  # anonymous id -> users behind it, once resolved
         for row in rows:
             user, visitor = key.of_event(row.product, row.client_user_id, row.anonymous_id)
             known = [person for person in (user, visitor) if person is not None]
@@ -78,18 +73,18 @@ class Persons:
             )
 
     def resolve(self, aliases: Sequence[Pair]) -> None:
-        """Note and link the users behind anonymous ids, the last one last."""
+        """Record and link the users behind anonymous ids, given with the newest last."""
         for visitor, user in aliases:
             self.users.setdefault(visitor, []).append(user)
         self.links.update(_inherited(self.links, aliases))
 
     def everyone(self, person: int) -> list[int]:
-        """Return a person, and the users behind it, if it is an anonymous one."""
+        """Return a person and, if it is an anonymous id, the users behind it."""
         return [person, *self.users.get(person, ())]
 
 
 def _inherited(known: Iterable[Known], aliases: Iterable[Pair]) -> list[Known]:
-    """Return what is known of anonymous ids as known of the users behind them."""
+    """Copy facts about anonymous ids to the users behind them."""
     of: dict[int, list[Known]] = {}
     for each in known:
         of.setdefault(each.person, []).append(each)
@@ -115,8 +110,7 @@ async def absorb(
     rows: Sequence[EventRow],
     member_of_click: Callable[[str], int | None],
 ) -> None:
-    """Count newly stored events; must be the last step of their transaction, since it takes a
-    lock."""
+    """Count newly stored events, as the last step of their transaction, since it takes a lock."""
     found = Persons(key, rows, member_of_click)
     definitions = await audiences.fetch_definitions(connection, {row.product for row in rows})
     new = await audiences.alias(connection, found.aliases) if found.aliases else []
@@ -144,8 +138,7 @@ async def exclude(
     rows: Sequence[EventRow],
     member_of_click: Callable[[str], int | None],
 ) -> None:
-    """Store, from events of forgotten persons, only to whom the product must not advertise, and
-    their members."""
+    """Store only the restrictions in events of forgotten persons, and the members restricted."""
     found = Persons(key, rows, member_of_click)
     restrictions = _restrictions(rows, found)
     await audiences.restrict(connection, restrictions)
@@ -162,9 +155,9 @@ async def exclude(
 async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_000) -> bool:
     """Define an audience and count the stored events; return False if it is unchanged.
 
-    From the definition on, the drain counts what it stores; meanwhile, no event waits for more than
-    one page. The members of a replaced audience leave it at the end. If this is interrupted, remove
-    the audience and add it again.
+    Once it is defined, the drain counts the events that it stores; these wait for at most one page.
+    The members of a replaced audience leave it at the end. If this is interrupted, remove the
+    audience and add it again.
     """
     product = {audience.product}
     before = await audiences.fetch_product(connection, audience.id)

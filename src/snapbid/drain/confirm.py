@@ -1,9 +1,9 @@
-"""Restores budgets, so that budgeted campaigns bid in new runs (contract 5, point 3).
+"""Restores budgets, so that campaigns with a budget may bid in new runs (contract 5, point 3).
 
 A shard whose data is intact needs nothing. Where data was lost, or replaced by an older copy, only
-the warehouse knows the spend since then: what it has recorded and the ledger has lost is first
-added to the budgets of all shards. Only one drain at a time does this, after the others have
-drained their shards.
+the warehouse knows the spend since then: spend that the ledger has lost is first added to the
+budgets of all shards. Only one drain at a time does this, after the others have drained their
+shards.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def confirm(
     """Mark budgets as restored in the runs of `states`, the states of this drain's shards.
 
     `absorb` drains these shards once more. Raises ShardsUnavailableError if other shards are needed
-    to find what was lost, and cannot be read or are not drained.
+    to find the lost spend, and cannot be read or are not drained.
     """
     carried = all(state.is_carried for state in states.values())
     if not carried:
@@ -67,7 +67,7 @@ async def _carry_alone(
     absorb: Callable[[], Awaitable[object]],
     now: float,
 ) -> bool:
-    """Add missing spend to budgets; False while another drain does so."""
+    """Add missing spend to budgets; return False while another drain does so."""
     others = [shard for shard in shards if shard.number not in states]
 
     async def absorb_all() -> None:

@@ -49,21 +49,16 @@ class SegmentReading(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A batch of counters of one data set, read atomically.
-
-    `segment`: the run that was current then. `size`: how many names were read, `malformed` of them
-    name no counter. `cursor`: where the next batch begins, valid for this `run` of Redis only.
-    `is_left`: the names were set aside by an earlier round, and more may have changed since.
-    """
+    """A batch of counters of one data set, read atomically."""
 
     epoch: str
     segments: list[SegmentReading]
-    segment: str = ""
-    run: bytes = b""
-    cursor: bytes = START
-    size: int = 0
-    is_left: bool = False
-    malformed: Sequence[bytes] = ()
+    segment: str = ""  # the run that was current
+    run: bytes = b""  # the run of Redis, for which alone `cursor` is valid
+    cursor: bytes = START  # where the next batch begins
+    size: int = 0  # number of names read
+    is_left: bool = False  # an earlier round set the names aside; more may have changed since
+    malformed: Sequence[bytes] = ()  # names of no counter
 
 
 NOTHING: Final = Reading("", [])
@@ -113,7 +108,7 @@ class ShardCounters:
         await self._redis.set(self._keys.drained_at, f"{taken_at:.3f}")
 
     async def drained_at(self) -> object:
-        """The latest time that any drain recorded with `finish`."""
+        """Fetch the latest time that any drain recorded with `finish`."""
         at: Any = await self._redis.get(self._keys.drained_at)
         return at
 
@@ -150,7 +145,7 @@ class ShardCounters:
         return Reading(epoch.decode(), found, own.decode(), *more)
 
     async def note_seen(self, reading: Reading, now: float) -> None:
-        """Record the SSPs whose notices were counted up to now (epoch s), for the go-live check."""
+        """Record, for the go-live check, which SSPs' notices were counted at `now` (epoch s)."""
         seen: dict[Any, Any] = {
             f"{counter.kind}:{counter.number}": int(now)
             for segment in reading.segments
@@ -163,10 +158,10 @@ class ShardCounters:
     async def release(
         self, last: Reading, count: int, absorbed: int, again: Sequence[bytes] = ()
     ) -> None:
-        """Remove the `count` names set aside, once the warehouse has absorbed the `last` batch
-        (number `absorbed`); names in `again` are kept for a later round.
+        """Remove the `count` names set aside, except those in `again`, which a later round reads.
 
-        Raises SupersededError, with nothing removed, if this drain has been superseded.
+        Call it once the warehouse has absorbed the `last` batch (number `absorbed`). Raises
+        SupersededError, with nothing removed, if this drain has been superseded.
         """
         if again:
             await self._redis.sadd(self._keys.changed, *again)
@@ -234,8 +229,7 @@ class ShardCounters:
             await pipe.execute()
 
     async def name_all(self) -> None:
-        """Mark all existing counters as changed, on the replicas too, since the caller records that
-        they are named."""
+        """Mark all existing counters as changed, and wait until the replicas have that."""
         prefix = f"{self._keys.prefix}c:"
         async for key in self._redis.scan_iter(match=f"{prefix}*", count=1000):
             segment, _, day = key.decode().removeprefix(prefix).rpartition(":")
@@ -249,10 +243,10 @@ class ShardCounters:
         await self._await_replicas()
 
     async def remove_day(self, segment: str, day: date, epoch: str, check: Check) -> int | None:
-        """Remove a day's counters once all are absorbed; return their generation.
+        """Remove a day's counters if all are absorbed; return their generation.
 
-        `check` returns the indices of counters not absorbed. These are marked as changed, and None
-        is returned, as it is when a counter changed meanwhile.
+        `check` returns the indices of counters not absorbed. If there are any, mark them as changed
+        and return None, as when a counter changes meanwhile.
         """
         text = day.isoformat()
         key = self._keys.counters(segment, text)

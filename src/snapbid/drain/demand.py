@@ -13,7 +13,7 @@ from snapbid.warehouse import demand
 
 LOOK_EVERY_S: Final = 5.0
 MODULE: Final = "snapbid.partners.demand"
-RENEW_EVERY_S: Final = 600.0  # time passing starts and ends campaigns, too
+RENEW_EVERY_S: Final = 600.0  # campaigns also start and end as time passes
 
 logger = logging.getLogger(__name__)
 

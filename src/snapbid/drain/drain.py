@@ -90,8 +90,7 @@ class Drain:
         self._lag = metrics.histogram("snapbid_drain_lag_seconds", LAGS)
 
     async def begin(self) -> None:
-        """Reset what is cached of both stores; call before the first round and after any
-        failure."""
+        """Reset the caches of both stores; call before the first round and after any failure."""
         self._sources.clear()
         self._fence.reset()
         self._is_own = False
@@ -178,8 +177,9 @@ class Drain:
     async def _drain_all(
         self, connection: asyncpg.Connection, shards: Sequence[ShardCounters]
     ) -> tuple[int, dict[int, RedisError]]:
-        """Absorb changes in groups of shards, reading one group while another is written; return
-        what `_drain` returns, for all groups.
+        """Call `_drain` for groups of shards, reading one group while another is written.
+
+        Return its results for all groups.
         """
         starts = range(0, len(shards), SUMMED)
         groups = iter([shards[start : start + SUMMED] for start in starts])
@@ -202,8 +202,10 @@ class Drain:
     async def _drain(
         self, connection: asyncpg.Connection, shards: Sequence[ShardCounters]
     ) -> tuple[int, dict[int, RedisError]]:
-        """Absorb the changes of some shards, summed; return how many counters changed, and the
-        errors of unavailable shards."""
+        """Absorb the changes of some shards, summed.
+
+        Return how many counters changed, and the errors of unavailable shards.
+        """
         started, taken_at = monotonic(), self._clock()
         parts = {shard.number: _ShardRound(shard) for shard in shards}
         drained, oldest = 0, started
@@ -253,7 +255,7 @@ class Drain:
     async def _absorb_parts(
         self, connection: asyncpg.Connection, parts: Sequence["_ShardRound"]
     ) -> int:
-        """Absorb what was read of each part; return how many counters changed."""
+        """Absorb the batch read for each part; return how many counters changed."""
         read = []
         for part in parts:
             for segment in part.reading.segments:
@@ -277,7 +279,7 @@ class Drain:
     async def _absorb(
         self, connection: asyncpg.Connection, read: Sequence[SourceCounters]
     ) -> Absorbed:
-        """Call `absorb.absorb`, halving what the warehouse refuses until the counter is found."""
+        """Call `absorb.absorb`, halving a refused batch until the culprit is found and deferred."""
         try:
             return await absorb.absorb(connection, read)
         except asyncpg.DataError as error:
@@ -337,7 +339,7 @@ class Drain:
 
 
 def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
-    """Defer the counters at these indices, over all parts, to a later round."""
+    """Defer the counters at these indices, counted over all parts, to a later round."""
     counters = [
         (part, segment.segment, counter)
         for part in parts
@@ -351,7 +353,7 @@ def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
 
 
 def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[SourceCounters]:
-    """Return the counters with indices from `start` up to `end`, over all sources."""
+    """Return the counters from index `start` up to `end`, counted over all sources."""
     part = []
     for each in read:
         counters = each.counters[max(start, 0) : max(end, 0)]

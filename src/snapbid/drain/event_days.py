@@ -19,7 +19,7 @@ from snapbid.warehouse import audiences, conversions, events, partitions
 from snapbid.warehouse.partitions import Span
 
 AHEAD_DAYS: Final = 7
-BEHIND_DAYS: Final = 31  # events received longer ago, by whatever clock, get no partition
+BEHIND_DAYS: Final = 31  # events that seem to be received longer ago get no partition
 LOOK_S: Final = 60.0
 CLICKS_KEPT: Final = timedelta(days=7)  # after their window: events may wait to be stored
 DELETE_S: Final = 1.0  # spent on deleting, per round
@@ -63,8 +63,10 @@ class EventDays:
                 self._note_failure(connection, "delete events past SNAPBID_EVENTS_DAYS", error)
 
     async def prepare(self, connection: asyncpg.Connection, moments: Iterable[datetime]) -> None:
-        """Create partitions for events received at these times; distant days go to
-        `events_other`."""
+        """Create partitions for events received at these times, unless they are far from now.
+
+        Events of distant days go to `events_other`.
+        """
         now = self._now()
         first, last = now - timedelta(days=BEHIND_DAYS), now + timedelta(days=AHEAD_DAYS + 1)
         for moment in moments:
@@ -100,10 +102,9 @@ class EventDays:
         self._horizon = horizon
 
     async def _discard(self, connection: asyncpg.Connection, now: datetime) -> None:
-        """Discard rows without further effect.
+        """Discard ended memberships, persons' ids not seen for long, and expired last clicks.
 
-        These are ended memberships, ids of persons not seen for long, and last clicks that no event
-        can count for, however late it is stored.
+        A click has expired if no event can count for it any more, however late it is stored.
         """
         expired = min(now, await partitions.now(connection)) - CLICKS_KEPT
         clicks = partial(conversions.delete_expired, connection, expired)

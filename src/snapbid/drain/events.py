@@ -107,7 +107,7 @@ class EventDrain:
         self._lag = metrics.histogram("snapbid_event_lag_seconds", LAGS)
 
     async def begin(self) -> None:
-        """Reset what was read from the streams."""
+        """Forget what was read from the streams."""
         self._streams.forget()
 
     async def round(self, connection: asyncpg.Connection) -> int:
@@ -140,7 +140,7 @@ class EventDrain:
         return drained
 
     async def _drain_some(self, connection: asyncpg.Connection, stream: EventStream) -> int | None:
-        """Drain part of a stream; return how many events, None if the stream is empty."""
+        """Drain part of a stream; return the number of events, None if the stream is empty."""
         await stream.look()
         requests = await stream.take(ROWS, self._suspects.products)
         count = await self._drain_or_put_back(connection, stream, requests)
@@ -234,7 +234,7 @@ class EventDrain:
     ) -> tuple[int, Counter[str]]:
         """Store the events of requests, or dead-letter them.
 
-        Return how many there were, and how many got no row, by minute of receipt and product.
+        Return the number of events, and of those without a row, by minute of receipt and product.
         """
         letters: list[DeadLetter] = []
         unstored = Counter[str]()
@@ -266,14 +266,14 @@ class EventDrain:
     def _row(self, event: Queued, letters: list[DeadLetter]) -> EventRow | None:
         try:
             return _row(event, self._enricher)
-        except Exception as error:  # whose text may quote the event
+        except Exception as error:  # its text may quote the event
             letters.append(event.letter(f"cannot be read: {type(error).__name__}"))
             return None
 
     async def _suppress(
         self, connection: asyncpg.Connection, rows: Sequence[EventRow]
     ) -> tuple[list[EventRow], dict[str, EventRow]]:
-        """Empty the events of forgotten persons; return all events, and the original ones by id.
+        """Empty the events of forgotten persons; return all events, and the originals by id.
 
         Holds off `forget` until the transaction ends.
         """
@@ -297,7 +297,7 @@ class EventDrain:
     ) -> list[EventRow]:
         """Store rows in one transaction, and return the new ones.
 
-        Halves what is refused or has failed often enough.
+        Rows that are refused, or have failed often enough, are stored by halves.
         """
         if not rows:
             return []
@@ -353,12 +353,12 @@ class EventDrain:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Whether an error is caused by the data of a row."""
+    """Return whether a row's data caused an error."""
     return _sqlstate(error)[:2] in DATA_ERRORS
 
 
 def _is_store_failure(error: BaseException) -> bool:
-    """Whether the warehouse failed regardless of the row: full, read-only or shutting down."""
+    """Return whether the warehouse failed regardless of the row: full, read-only, shutting down."""
     return _sqlstate(error) in STORE_ERRORS
 
 

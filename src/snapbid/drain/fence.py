@@ -79,7 +79,7 @@ class Fence:
     async def pass_batch(
         self, connection: asyncpg.Connection, shard: int, batch: Batch, *, is_absorbed: bool
     ) -> None:
-        """Move on to the next batch; `is_absorbed`: the warehouse has already recorded this one."""
+        """Move on to the next batch, recording this one unless absorbing it has done so."""
         epoch, _ = self._known[shard]
         if not is_absorbed:
             await fence.set_batch(connection, epoch, shard, batch)
@@ -88,7 +88,7 @@ class Fence:
     async def _check_identity(
         self, connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
     ) -> None:
-        # In each round: this also notices a lost connection, and another warehouse behind it.
+        # Asked in each round, to notice a lost connection and another warehouse behind it.
         identity, epoch = await fence.owner(connection, shard.number)
         check_warehouse(state, identity)
         if epoch == "":
@@ -151,7 +151,7 @@ async def _outdate(
         {"shard": shard.number, "absorbed": absorbed, "read": state.read},
     )
     known = await absorb.sources_of(connection, state.epoch, shard.number)
-    if state.segment in known:  # the lost data went on in it, and was absorbed
+    if state.segment in known:  # the lost data counted on in this run, and was absorbed
         state = await shard.begin_segment(state.segment)
     outdated = sorted({*known, *await shard.fetch_segments()} - {state.segment})
     await fence.outdate(connection, state.epoch, shard.number, outdated)

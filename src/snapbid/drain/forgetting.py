@@ -1,12 +1,12 @@
-"""Forget persons: remove what the warehouse stores of them, and suppress what is to come.
+"""Forgets persons: removes their data from the warehouse, and suppresses later data.
 
 An id identifies a person only in its own place: `1001` may be one user of a product, a different
-user of the next product, and a third at an SSP. So a request names the place, unless the warehouse
-knows the id from one place only. Ids of devices, clicks, addresses and numbers identify the same
+user of another product, and a third at an SSP. So a request names the place, unless the warehouse
+knows the id from one place only. Ids of devices and clicks, addresses and numbers identify the same
 person everywhere.
 
 Later events of a forgotten person are emptied before they are stored. Only a self-exclusion is
-taken from them: it must hold for a forgotten person too, and needs only the hash of an id.
+kept: it must hold for a forgotten person too, and needs only the hash of an id.
 """
 
 import ipaddress
@@ -40,15 +40,15 @@ Id = tuple[Identifies | None, str]
 
 
 class ForgetError(ValueError):
-    """A refused request; the message names the rule."""
+    """A request to forget is refused; the message names the rule."""
 
 
 class ConsentError(ForgetError):
-    """A request that affects more than one person would expect."""
+    """A request has effects that need the operator's consent."""
 
 
 class Asked(NamedTuple):
-    """Whom to forget: ids, and the places where they identify a user.
+    """The ids to forget, and the places where they identify a user.
 
     A `user.id` belongs to an SSP, a user id in events to a product. If no place is named, the one
     where the warehouse knows the id is used.
@@ -61,13 +61,13 @@ class Asked(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """What was removed, from where, how many users had it, and their names in frequency caps."""
+    """The result of forgetting a person."""
 
-    removed: dict[str, int]
+    removed: dict[str, int]  # rows by kind
     places: list[str]
-    users: int
-    excluded: int
-    caps: list[str]
+    users: int  # whose events have the ids
+    excluded: int  # persons who had self-excluded or refused marketing
+    caps: list[str]  # the ids as users in frequency caps
 
 
 class Place(NamedTuple):
@@ -87,7 +87,7 @@ class Place(NamedTuple):
 
 
 class Match(NamedTuple):
-    """An event with some of the ids; `names`: the ids as named in events."""
+    """An event with some of the ids, which `names` has as events name them."""
 
     event_id: str
     received_at: datetime
@@ -155,12 +155,12 @@ async def _matches(
 
 
 def _sought(ids: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Divide ids into those with a single spelling, and folded ones."""
+    """Divide ids into those with a single spelling and those to compare folded."""
     return [id for id in ids if not is_unique(id)], [folded(id) for id in ids if is_unique(id)]
 
 
 def _letter_names(letter: persons.Letter, wanted: Collection[str]) -> bool:
-    """Return whether a dead letter has one of the ids; an unreadable one may have it."""
+    """Return whether a dead letter has one of the ids, or cannot be read."""
     try:
         read = queue.decode(letter.payload)
         documents = [msgspec.json.decode(envelope) for _, envelope in read.events]
@@ -209,10 +209,10 @@ async def _resolve(
     every: Sequence[Place],
     matches: Sequence[Match],
 ) -> dict[str, list[Place]]:
-    """Return where each id identifies a user, as far as the warehouse knows.
+    """Return the places where each id identifies a user, as far as the warehouse knows.
 
-    An id that it does not know identifies one if only one place is possible. Raises ForgetError for
-    ids known in several places.
+    For an id that it does not know, these are the only product and the only SSP, if there is just
+    one. Raises ForgetError for ids known in several places.
     """
     names = frozenset[str]().union(*(match.names for match in matches))
     found, wrong = {}, []
@@ -247,10 +247,10 @@ def _only(every: Iterable[Place], kind: str) -> list[Place]:
 async def forget(
     connection: asyncpg.Connection, asked: Asked, *, consents: bool = False
 ) -> Forgotten:
-    """Remove everything that the warehouse stores of a person, and suppress the ids.
+    """Remove all data of a person from the warehouse, and suppress the ids.
 
-    `consents`: allow it to affect several users, and to end a self-exclusion. Requires a
-    transaction, and keeps events from being stored until that ends. Raises ForgetError.
+    With `consents`, it may affect several users and end a self-exclusion. Requires a transaction,
+    and holds off the storing of events until that ends. Raises ForgetError.
     """
     check(asked.ids)
     secret = (await persons.fetch_suppression(connection)).key
@@ -302,7 +302,7 @@ def _hashes(key: PersonKey, where: Mapping[str, Iterable[Place]]) -> tuple[set[i
 
 
 def _in_caps(where: Mapping[str, Iterable[Place]]) -> list[str]:
-    """Return the ids as users in frequency caps, which have no family of SSPs."""
+    """Return the ids as users in frequency caps, which name no family of SSPs."""
     return sorted(
         name
         for id, places in where.items()
@@ -366,7 +366,7 @@ async def _erase(
 
 
 def emptied(row: EventRow) -> EventRow:
-    """Return an event of a forgotten person as it is stored."""
+    """Remove everything personal from an event."""
     return row._replace(
         client_user_id=None,
         anonymous_id=None,

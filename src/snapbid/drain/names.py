@@ -39,14 +39,11 @@ class SegmentDay(NamedTuple):
 
 
 class CounterField(NamedTuple):
-    """A field of the hash; `number`: the number of its SSP or campaign.
-
-    `reason`: a loss reason, an anomaly's code, or the number of the SSP that rejected a creative.
-    """
+    """A field of the hash."""
 
     kind: str
-    number: int
-    reason: int
+    number: int  # of the SSP or campaign
+    reason: int  # a loss reason, an anomaly's code, or the number of the SSP that rejected
 
 
 @lru_cache(64)

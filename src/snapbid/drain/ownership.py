@@ -31,11 +31,11 @@ logger = logging.getLogger(__name__)
 async def own(
     connection: asyncpg.Connection, shards: Sequence[ShardCounters], *, is_known: bool = False
 ) -> None:
-    """Make the ledger the warehouse's own, if that is allowed.
+    """Make the ledger the warehouse's own.
 
-    Raises UnrelatedStoresError if it is not allowed, and RedisError if all shards are unavailable,
-    or those that would decide it. `is_known`: this drain owned the ledger before its data changed,
-    which other drains have yet to notice.
+    Raises UnrelatedStoresError if that is not allowed, and RedisError if all shards are
+    unavailable, or those that decide it. `is_known`: this drain owned the ledger before its data
+    changed, which other drains have yet to notice.
     """
     states, error = await _states(shards)
     if not states:

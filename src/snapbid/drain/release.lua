@@ -1,5 +1,5 @@
--- Removes the names of absorbed counters, unless another drain has taken over or the data is not the
--- data that was read.
+-- Removes the names of absorbed counters, unless another drain has taken over or the data has been
+-- replaced since it was read.
 --
 -- KEYS     1 and 2 as in every script (`ShardKeys.script_keys`); 3 {sbN}:d:owner, the token of the
 --          drain that owns the shard; 4 {sbN}:d:taken; 5 {sbN}:segment

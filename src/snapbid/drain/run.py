@@ -44,7 +44,7 @@ from snapbid.warehouse import events, leases
 from snapbid.warehouse.suspensions import SuspensionRule
 from snapbid.warehouse.unavailable import NO_SCHEMA, OUTDATED, UNAVAILABLE
 
-# The settings that the drain needs; `load` compares the two ports.
+# The settings that the drain needs; loading them compares the two ports.
 SETTINGS: Final = frozenset(
     {
         "redis_url",
@@ -68,7 +68,7 @@ CONNECT_S: Final = 5.0
 COMMAND_S: Final = 60.0  # for a statement, however busy the warehouse is
 FROZEN_S: Final = 10.0  # idle in a transaction, before PostgreSQL ends the session and its locks
 SILENT_S: Final = 30.0  # idle between statements, before PostgreSQL ends the session
-KEPT_ALIVE: Final = 3  # statements in that time when there is nothing to do
+KEPT_ALIVE: Final = 3  # statements in SILENT_S when there is nothing to do
 YIELDED_S: Final = 2 * PAUSE_S  # for another drain to take the lease that this one released
 WAREHOUSE: Final = "the warehouse"
 LAST_ROUND_S: Final = 20.0  # for the last round after a signal, however busy the machine is
@@ -191,7 +191,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase, risk
 class Process:
     """Runs a duty's rounds whenever both stores are available and the lease is free.
 
-    `troubles` says what prevents it.
+    Whatever prevents them is described in `troubles`, under the duty.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Process:
         self._logged: str | None = None
 
     async def outlast(self) -> None:
-        """Call `run` again after any error, so that one duty does not stop the others."""
+        """Call `run` again after any error, so one duty cannot stop the others."""
         while not self._stopping.is_set():
             try:
                 await self.run()
@@ -278,9 +278,9 @@ class Process:
         )
 
     async def _drain_on(self, connection: WatchedConnection) -> None:
-        """Do rounds until stopped, or until Redis was unavailable for GIVEN_UP_S.
+        """Do rounds until stopped, or until Redis has been unavailable for GIVEN_UP_S.
 
-        Then another drain, which may reach Redis, should get the lease.
+        In that case another drain, which may reach Redis, should get the lease.
         """
         now = asyncio.get_running_loop().time
         begun, read_at = False, now()
@@ -333,7 +333,7 @@ class Process:
     # -- waiting -----------------------------------------------------------------------------
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Await `work`; None if it is time to stop before it is done."""
+        """Await `work`; return None if `stopping` is set before it is done."""
         task = asyncio.create_task(work)
         stop = asyncio.create_task(self._stopping.wait())
         try:

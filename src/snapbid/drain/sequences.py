@@ -88,8 +88,7 @@ def _order(step: Step, first: Mapping[str, Step]) -> set[str]:
 
 
 def _misfits(step: Step, first: Mapping[str, Step]) -> set[str]:
-    """Return the flags of an event that contradicts its offer or, later in the sequence, its
-    claim."""
+    """Compare a claim with its offer, or a later event with its claim; return the flags."""
     reference = first.get(OFFERED if step.event == CLAIMED else CLAIMED)
     if reference is None or step.event not in (CLAIMED, COMPLETED, CASHED_OUT):
         return set()
@@ -166,8 +165,7 @@ async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None
 
 
 async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) -> int:
-    """Flag up to `rows` cash-outs again in a transaction; return how many bonuses they belong
-    to."""
+    """Flag up to `rows` cash-outs again in a transaction; return the number of their bonuses."""
     async with connection.transaction():
         await persons.hold_erasure(connection)
         await events.limit_statements(connection, statement_s)

@@ -4,9 +4,9 @@ A ledger that had more shards leaves streams behind, and servers that have not b
 still write to them. Leftover stream N is drained together with stream N modulo the number of
 shards.
 
-Products take turns, within a stream too: a stream is scanned once, and its requests are queued in
-memory by product, however many one of them has sent. Requests beyond `HELD_BYTES` are read again
-when their turn comes. Requests of one product keep their order.
+Products take turns even within a stream, however many requests one of them has sent: a stream is
+scanned once, and its requests are queued in memory by product. Requests beyond `HELD_BYTES` are
+read again when their turn comes. Requests of one product keep their order.
 """
 
 from collections import deque
@@ -102,12 +102,11 @@ class EventStream:
                 self._held += request.size
 
     def waits(self, product: str) -> bool:
-        """Whether a product has queued requests."""
+        """Return whether a product has queued requests."""
         return product in self._turns
 
     async def take(self, events: int, apart: Collection[str] = ()) -> list[Waiting]:
-        """Take requests with about `events` events, from each product in turn except those in
-        `apart`."""
+        """Take requests with about `events` events from products in turn, except those `apart`."""
         taken: list[Waiting] = []
         left, size = events, 0
         while left > 0 and size < TAKEN_BYTES:
@@ -157,15 +156,15 @@ class EventStream:
                 self._held += request.size
 
     def put_back(self, requests: Sequence[Waiting]) -> None:
-        """Return requests that were taken to the front of their products' queues."""
+        """Put requests that were taken back at the front of their products' queues."""
         for request in reversed(requests):
             self._turns.setdefault(request.product, deque()).appendleft(request)
 
     async def finish(self, requests: Sequence[Waiting], unstored: Mapping[str, int]) -> None:
         """Remove requests that were taken and drained.
 
-        `unstored`: those of their events that got no row, by minute. They are subtracted from the
-        accepted events first, so that the self-audit never expects too many.
+        `unstored` counts their events that got no row, by minute. These are first subtracted from
+        the accepted events, so that the self-audit never expects too many.
         """
         for minute, count in unstored.items():
             await self._redis.hincrby(self._keys.accepted, minute, -count)
@@ -197,7 +196,7 @@ class EventStreams:
         self._look_at = 0.0  # monotonic
 
     async def share(self, connection: asyncpg.Connection) -> list[EventStream]:
-        """Return the streams to drain now, leftovers last. Raises what Leases.share raises."""
+        """Return the streams to drain now, leftovers last. Raises as Leases.share does."""
         try:
             mine = await self._leases.share(connection)
         except IdleError:

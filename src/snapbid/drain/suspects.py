@@ -2,14 +2,14 @@
 
 Storing an event may time out or end the connection, and would do so again at each retry. So
 failures are remembered between rounds: the products concerned are drained apart from others, a
-batch of events that failed `TWICE` is halved, and a single event that failed `THRICE` is given up.
+batch of events that failed `TWICE` is halved, and a single event that failed `THRICE` is abandoned.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 TWICE: Final = 2
-THRICE: Final = 3  # the first failure may be the warehouse's; before the next ones it was probed
+THRICE: Final = 3  # the first failure may be the warehouse's, which is probed before later tries
 MOST: Final = 10_000  # remembered failures
 
 
@@ -47,7 +47,7 @@ class Suspects:
         return self._count(event_ids) > 0
 
     def verdict(self, event_ids: Sequence[str]) -> str:
-        """Return why not to retry a batch of events unchanged; empty if it may be retried."""
+        """Return the reason not to retry a batch of events unchanged; empty if it may be."""
         enough = TWICE if len(event_ids) > 1 else THRICE
         return self._failed[_key(event_ids)][1] if self._count(event_ids) >= enough else ""
 

@@ -11,8 +11,8 @@ from snapbid.ledger.bids.segment import ShardState
 from snapbid.warehouse import absorb
 from snapbid.warehouse.absorb import CounterValue
 
-KEPT_DAYS: Final = 3  # for which a day's counters stay in Redis after it
-RETIRED_DAYS: Final = 35  # after which lost Redis data counts as lost for good
+KEPT_DAYS: Final = 3  # days for which counters stay in Redis, the first included
+RETIRED_DAYS: Final = 35  # days after which lost data of Redis counts as lost for good
 
 
 async def tidy(
@@ -26,7 +26,7 @@ async def tidy(
 
     The counters are removed first, which ends their generation: a later count on that day (from a
     spooled notice, for example) is absorbed as new, whether or not the absorbed values are gone
-    yet. `current`: the source of the current run.
+    yet. `current` is the source of the current run.
     """
     empty = set(await shard.fetch_segments()) - {state.segment}
     sources = await absorb.sources_of(connection, state.epoch, shard.number)
@@ -53,9 +53,8 @@ async def _tidy_segment(
         return await absorb.differing(connection, source, counters)
 
     over = today - datetime.timedelta(days=KEPT_DAYS - 1)
-    days = await absorb.days_before(connection, source, datetime.date.max)
     is_left = False
-    for day in days:
+    for day in await absorb.fetch_days(connection, source):
         generation = None
         if day < over:
             generation = await shard.remove_day(segment, day, epoch, check)

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that records since when it has been waiting, and for which server process."""
+    """A connection that knows its server process, and since when it has waited for an answer."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -108,7 +108,7 @@ async def watch(connection: WatchedConnection, dsn: str) -> None:
 
 
 async def _works(dsn: str, pid: int) -> bool:
-    """Whether a server process is working; False if the warehouse does not answer."""
+    """Return whether a server process is working; False if the warehouse does not answer."""
     try:
         return bool(await _ask(dsn, _WORKS, pid))
     except asyncpg.PostgresError:  # too many connections, say

@@ -3,14 +3,14 @@
 Counters in Redis are cumulative. The absorbed value of each is kept beside the report tables, and
 both change in one statement, so absorbing the same counters again changes nothing.
 
-A source is one run of a shard's data set: the counters of one run of Redis. They may decrease when
-bids are rolled back. Once the ledger turns out to hold an older copy of its data, the sources of
-that time are outdated: from then on the lower of two values is the older one.
+A source is the counters of one run of Redis in a shard's data set. They may decrease when bids are
+rolled back. Once the ledger turns out to hold an older copy of its data, the sources of that time
+are outdated: from then on a lower value counts as the older one, and changes nothing.
 
 Impressions count for the family that a descriptor belongs to on their day (ssp_family).
 
-The differences of several sources are summed first, so that each row of the report tables is
-written once.
+The differences of several sources are summed first, so each row of the report tables is written
+once.
 """
 
 import datetime
@@ -45,7 +45,7 @@ class SourceCounters(NamedTuple):
 
 
 class GrownCount(NamedTuple):
-    """The growth of an SSP's count.
+    """An SSP's count that has grown.
 
     `kind` is `w`, `i`, `l` (code -1: without a reason), or `n` with the anomaly's code.
     """
@@ -56,17 +56,12 @@ class GrownCount(NamedTuple):
 
 
 class Absorbed(NamedTuple):
-    """How many counters changed, and the indices of those with an unknown SSP or campaign.
+    """The result of absorbing a batch."""
 
-    Indices continue from one source to the next. `grown`: the growth of each SSP's wins, billing
-    notices, losses and anomalies.
-    """
-
-    changed: int
-    unknown: list[int]
-    grown: Mapping[GrownCount, int] = {}
-    is_stored: bool = True
-    """Whether the batch numbers were stored as well."""
+    changed: int  # number of counters
+    unknown: list[int]  # indices, over all sources, of counters of an unknown SSP or campaign
+    grown: Mapping[GrownCount, int] = {}  # by how much
+    is_stored: bool = True  # the batch numbers were stored as well
 
 
 _INCOMING: Final = """
@@ -84,9 +79,9 @@ _KNOWN: Final = """
         limit 1
     )
 """
-# Each counter is looked up once: its row keeps the previous value when it is raised. Rows are
-# written in the order of their index, and names are looked up for sums alone. Drains that write the
-# same rows do so in the same order, so that they cannot deadlock.
+# Each counter is looked up once: its row keeps the previous value when it is raised. Names are
+# looked up for sums only. Rows are written in the order of their index, so drains that write the
+# same rows cannot deadlock.
 _ABSORB: Final = f"""
 with incoming as materialized (
     select i.*, s.number is not null or c.number is not null as is_known
@@ -254,20 +249,16 @@ async def differing(
     return [row["position"] - 1 for row in rows]
 
 
-async def days_before(
-    connection: asyncpg.Connection, source: int, before: datetime.date
-) -> list[datetime.date]:
-    """Fetch the days absorbed from a source, without reading all rows."""
+async def fetch_days(connection: asyncpg.Connection, source: int) -> list[datetime.date]:
+    """Fetch the days absorbed from a source, in order, without reading all rows."""
     rows = await connection.fetch(
         "with recursive days as ("
-        " select min(day) as day from drain_absorbed where source = $1 and day < $2"
+        " select min(day) as day from drain_absorbed where source = $1"
         " union all"
-        " select (select min(a.day) from drain_absorbed a"
-        "  where a.source = $1 and a.day > d.day and a.day < $2)"
+        " select (select min(a.day) from drain_absorbed a where a.source = $1 and a.day > d.day)"
         " from days d where d.day is not null"
         ") select day from days where day is not null",
         source,
-        before,
     )
     return [row["day"] for row in rows]
 
@@ -275,8 +266,7 @@ async def days_before(
 async def forget(
     connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
 ) -> None:
-    """Drop a day's absorbed values once this generation of its counters has been removed from
-    Redis."""
+    """Drop a day's absorbed values, up to a generation that has been removed from Redis."""
     async with connection.transaction():
         await connection.execute(
             "delete from drain_absorbed where source = $1 and day = $2 and generation <= $3",
@@ -296,8 +286,8 @@ async def retire(
     current: int,
     unseen_since: datetime.date,
     today: datetime.date,
-) -> int:
-    """Drop the absorbed values of a shard's long gone runs; return how many runs.
+) -> None:
+    """Drop the absorbed values of a shard's runs that are long gone.
 
     If such a run returns after all, its old counters add nothing: only days after today count.
     """
@@ -312,13 +302,12 @@ async def retire(
         )
         sources = [row["source"] for row in retired]
         await connection.execute("delete from drain_absorbed where source = any($1)", sources)
-    return len(sources)
 
 
 def _columns(read: Sequence[SourceCounters]) -> list[str]:
-    """Write all counters' columns as PostgreSQL array literals.
+    """Format all counters' columns as PostgreSQL array literals.
 
-    asyncpg takes several times as long to encode each element.
+    Encoding each element takes asyncpg several times as long.
     """
     rows = chain.from_iterable(each.counters for each in read)
     columns = [*zip(*rows, strict=True)] or [()] * len(CounterValue._fields)

@@ -1,8 +1,8 @@
-"""Audiences in the warehouse: definitions, what is counted of persons, and who is a member.
+"""Audiences in the warehouse: their definitions, persons' counts and restrictions, and members.
 
-A person and a member are keyed hashes (`campaigns.persons`). What events say about a person is
-stored in `person_…` tables; `refresh` derives from it which audiences a member is in. Writers hold
-the lock of the persons' product (`events.hold_products`).
+A person and a member are keyed hashes (`campaigns.persons`). Facts about persons are stored in
+`person_…` tables; `refresh` derives from them which audiences a member is in. Writers hold the lock
+of the persons' product (`events.hold_products`).
 """
 
 from collections import Counter
@@ -16,10 +16,10 @@ from snapbid.campaigns.audiences import Audience
 from snapbid.warehouse import conversions, events
 from snapbid.warehouse.events import EventRow
 
-LINKS: Final = 64  # members kept of a person, the last ones seen
-KEPT_LINKS: Final = 256  # of one whom the product must not advertise to, the first ones
-PERSONS: Final = 1_000  # of a product, considered for its audiences behind a member: the last seen
-KEPT_DAYS: Final = 2  # for which ended memberships are kept, for readers that have not seen the end
+LINKS: Final = 64  # members kept of a person: the last seen
+KEPT_LINKS: Final = 256  # members kept of a restricted person: the first seen
+PERSONS: Final = 1_000  # of a product behind one member, considered for audiences: the last seen
+KEPT_DAYS: Final = 2  # days that ended memberships are kept, for readers that have not seen the end
 DISCARDED: Final = 5_000  # rows deleted at once
 
 _LISTS: Final = 0x736E6C69  # the class of the advisory locks of lists
@@ -84,7 +84,7 @@ class Member(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What the numbers in `audience_member` stand for: ids of audiences, and products."""
+    """The ids of audiences, and the products, by their numbers in `audience_member`."""
 
     audiences: dict[int, str]
     products: dict[int, str]
@@ -106,7 +106,7 @@ async def fetch_definitions(
 
 
 async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
-    """Add an audience, or replace the one with its id; return its number, None if it is unchanged.
+    """Add an audience, or replace the one with its id; return its number, or None if unchanged.
 
     Requires a transaction with the locks of its product and of its former product. A new audience
     has no members; a replaced one keeps its members until they are counted again.
@@ -120,7 +120,7 @@ async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
         audience.min_amount_usd,
     )
     if await fetch_product(connection, audience.id) is None:
-        await remove(connection, audience.id)  # a list has no end
+        await remove(connection, audience.id)  # memberships of a list would never end
     number: int | None = await connection.fetchval(_DEFINE, *fields)
     if number is not None:
         await connection.execute("delete from person_audience where audience = $1", number)
@@ -130,11 +130,10 @@ async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
 async def add_list(
     connection: asyncpg.Connection, id: str, members: Sequence[int], page: int = 10_000
 ) -> int:
-    """Add an audience of these members, or replace the one with its id; return how many members it
-    has.
+    """Add or replace an audience that lists these members; return its number of members.
 
     Forgotten persons are left out. Works in pages, so that others need not wait long. Former
-    members leave at the end, so that nobody on both lists is ever left out. If this is interrupted,
+    members leave at the end, so that nobody on both lists is ever missing. If this is interrupted,
     the audience has members of both lists until it is repeated.
     """
     await connection.execute("select pg_advisory_lock($1, hashtext($2))", _LISTS, id)
@@ -155,7 +154,7 @@ async def add_list(
 
 
 async def _begin_list(connection: asyncpg.Connection, id: str) -> int:
-    """Turn an audience into a list, whatever it was; return its number."""
+    """Add a list, or turn the audience with its id into one; return its number."""
     async with connection.transaction():
         product = await fetch_product(connection, id)
         if product is not None:
@@ -195,7 +194,7 @@ async def remove(connection: asyncpg.Connection, id: str) -> bool:
     return True
 
 
-# The events that were stored before an audience was defined; held, since they are read in pages.
+# The events stored before an audience was defined; `with hold`, since each page is a transaction.
 _STORED: Final = """
 declare audience_events no scroll cursor with hold for
 select event_id, product, event, occurred_at, received_at, client_user_id, anonymous_id, click_id,
@@ -209,8 +208,10 @@ where product = {product} and event = {event}
 
 
 async def open_events(connection: asyncpg.Connection, audience: Audience) -> None:
-    """Open a cursor on the stored events that may count for an audience. Requires its product's
-    lock."""
+    """Open a cursor on the stored events that may count for an audience.
+
+    Requires its product's lock.
+    """
     quoted = {
         name: await connection.fetchval("select quote_literal($1::text)", value)
         for name, value in (("product", audience.product), ("event", audience.event))
@@ -273,7 +274,7 @@ where member = any($1) and audience = $2
 
 # -- persons --------------------------------------------------------------------------------------
 
-# An existing pair is rewritten once a day, and whenever another person was seen since.
+# An existing pair is rewritten once a day, and whenever another person has been seen since.
 _ALIAS: Final = """
 insert into person_alias as a (anonymous, person, seen_at)
 select anonymous, person, clock_timestamp() + position * interval '1 microsecond'
@@ -284,7 +285,7 @@ where a.seen_at < excluded.seen_at - interval '1 day' or a.anonymous = any($3) o
         and other.seen_at > a.seen_at)
 returning anonymous, person, xmax = 0 as is_new
 """
-# No id of a restricted person is unlinked for another one, so it is new ones that are left out.
+# Members of a restricted person are never unlinked to make room, so new ones are left out instead.
 _LINK: Final = """
 insert into person_link as l (person, member, product, restricted)
 select person, member, product, restricted from (
@@ -369,7 +370,8 @@ select count(*) from person_restriction r
 where holds and (person = any($1) or exists (
     select from person_link l where l.person = r.person and l.member = any($2)))
 """
-# By product, so that no other's persons crowd its own out; whoever is restricted always counts.
+# Limited by product, so one product's persons cannot crowd out another's; restricted ones always
+# count.
 _REFRESH: Final = """
 with counting as (
     select distinct product from audience where event is not null
@@ -411,7 +413,7 @@ where m.until <> excluded.until
 async def alias(
     connection: asyncpg.Connection, pairs: Collection[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Record the persons behind anonymous ids, the last seen last; return the new pairs."""
+    """Record the persons behind anonymous ids, given with the last seen last; return new pairs."""
     anonymous = [each for each, _ in pairs]
     shared = [each for each, count in Counter(anonymous).items() if count > 1]
     rows = await connection.fetch(_ALIAS, anonymous, [person for _, person in pairs], shared)
@@ -443,7 +445,7 @@ async def fetch_links(connection: asyncpg.Connection, persons: Iterable[int]) ->
 async def link(
     connection: asyncpg.Connection, links: Collection[Link]
 ) -> tuple[set[int], set[int]]:
-    """Link persons with members; return the persons with new links, and the members they lost."""
+    """Link persons with members; return the persons linked, and the members that they lost."""
     rows = await connection.fetch(_LINK, *map(list, zip(*links, strict=True)), KEPT_LINKS)
     persons = {row["person"] for row in rows}
     lost = await connection.fetch(_UNLINK, list(persons), LINKS) if persons else []
@@ -451,7 +453,7 @@ async def link(
 
 
 async def fetch_counts(connection: asyncpg.Connection, persons: Iterable[int]) -> list[Count]:
-    """Fetch what was counted of persons."""
+    """Fetch the events counted for these persons."""
     rows = await connection.fetch(
         "select person, audience, times from person_audience where person = any($1)", list(persons)
     )
@@ -474,7 +476,7 @@ async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restri
 
 
 async def fetch_restricted(connection: asyncpg.Connection, persons: Iterable[int]) -> set[int]:
-    """Fetch the persons among these to whom their product must not advertise."""
+    """Fetch those of these persons to whom their product must not advertise."""
     rows = await connection.fetch(
         "select person from person_restriction where person = any($1) and holds", list(persons)
     )
@@ -541,7 +543,7 @@ async def erase(
     return removed + len(ended)
 
 
-# The ids of whoever is in an audience, or must not be advertised to, stay known.
+# Ids of persons in an audience, and of restricted ones, are kept.
 _UNSEEN: Final = """
 delete from {table} where ctid = any(array(
     select ctid from {table} t
@@ -553,7 +555,7 @@ delete from {table} where ctid = any(array(
 
 
 async def fetch_longest_window(connection: asyncpg.Connection) -> int:
-    """Fetch the number of days after which no click and no event of a person can count any more."""
+    """Fetch the number of days after which no click or event of a person can count any more."""
     days: int = await connection.fetchval(
         "select greatest($1, (select max(attribution_days) from campaign),"
         " (select max(within_days) from audience))",
@@ -584,7 +586,7 @@ async def discard(connection: asyncpg.Connection, days: int) -> int:
 
 
 async def fetch_revision(connection: asyncpg.Connection) -> int:
-    """Fetch the last revision of a member; it may lag behind within open transactions."""
+    """Fetch the newest committed revision of the members."""
     revision: int = await connection.fetchval(
         "select coalesce(max(revision), 0) from audience_member"
     )
@@ -620,7 +622,7 @@ async def fetch_members(connection: asyncpg.Connection, revision: int) -> list[M
 
 
 async def record_base(connection: asyncpg.Connection) -> str:
-    """Record, for at least two days, that a base of the members was made; return its id."""
+    """Record for at least two days that a base of the members was made; return its id."""
     await connection.execute(
         f"delete from audience_base where made_at < now() - interval '{KEPT_DAYS} days'"
     )
@@ -629,7 +631,7 @@ async def record_base(connection: asyncpg.Connection) -> str:
 
 
 async def has_base(connection: asyncpg.Connection, id: str) -> bool:
-    """Return whether a base was made from this warehouse, in a state that it has been in."""
+    """Return whether a base of the members was made from this warehouse's present history."""
     has: bool = await connection.fetchval(
         "select exists (select from audience_base where id = $1::text::uuid)", id
     )

@@ -22,10 +22,8 @@ Kind = Literal["ssp", "campaign", "product", "key", "token", "creative", "person
 class AuditEntry(msgspec.Struct, frozen=True):
     """One change, or, if `object` is None, one statement that changed `count` objects.
 
-    `actor`: the system user as stated by the program, None for plain SQL; `role`: the database
-    role, which PostgreSQL has verified; `address`: the client's, None on a Unix socket. `detail`
-    maps each changed field to [before, after], or to null where these are long; in an entry for
-    many campaigns, `revisions` has the first and the last.
+    `detail` maps each changed field to [before, after], or to null where these are long. In an
+    entry for many campaigns, `revisions` has the first and the last.
     """
 
     id: int
@@ -35,15 +33,14 @@ class AuditEntry(msgspec.Struct, frozen=True):
     action: str
     count: int
     detail: dict[str, Any] | None
-    actor: str | None
-    role: str
+    actor: str | None  # the system user as stated by the program; None for plain SQL
+    role: str  # of the database, as verified by PostgreSQL
     application: str
-    address: str | None
+    address: str | None  # of the client; None on a Unix socket
 
 
 def this_user() -> str:
-    """Return the system user of this process and its machine, such as `root@host (sudo by
-    alice)`."""
+    """Return this process's system user and machine: `root@host (sudo by alice)`."""
     uid = os.getuid()
     try:
         name = pwd.getpwuid(uid).pw_name
@@ -54,7 +51,7 @@ def this_user() -> str:
 
 
 async def connect(dsn: str, application: str) -> asyncpg.Connection:
-    """Connect so that changes are recorded with this application and user."""
+    """Connect with a session whose changes are recorded under this application and user."""
     named = {"application_name": application}
     connection = await asyncpg.connect(dsn, server_settings=named, timeout=unavailable.CONNECT_S)
     try:

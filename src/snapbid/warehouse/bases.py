@@ -23,7 +23,7 @@ class StoredBase(msgspec.Struct, frozen=True):
 
 
 async def lock(connection: asyncpg.Connection, layout: str, timeout_s: float) -> bool:
-    """Acquire the lock for building a base in that layout; False after the timeout.
+    """Acquire the lock for building a base in a layout; return False after the timeout.
 
     The lock ends with the connection.
     """
@@ -51,7 +51,7 @@ async def count_publishers(connection: asyncpg.Connection) -> int:
 async def find(
     connection: asyncpg.Connection, layout: str, warehouse: str
 ) -> tuple[int, StoredBase] | None:
-    """Find the newest base of a warehouse in that layout, and its id."""
+    """Find the newest base of a warehouse in a layout, and its id."""
     row = await connection.fetchrow(
         "select id, layout, warehouse, revision, campaigns, size, sha256, built_by"
         " from catalog_base where layout = $1 and warehouse = $2 order by revision desc limit 1",
@@ -65,8 +65,10 @@ async def find(
 
 
 async def read(connection: asyncpg.Connection, id: int) -> AsyncGenerator[bytes]:
-    """Read the parts of a base one at a time, in order; requires a transaction with one
-    snapshot."""
+    """Read the parts of a base one at a time, in order.
+
+    Requires a transaction with one snapshot.
+    """
     query = "select content from catalog_base_part where base = $1 order by number"
     async for row in connection.cursor(query, id, prefetch=1):
         yield row["content"]

@@ -29,14 +29,10 @@ class ImportCounts(msgspec.Struct, frozen=True):
 
 
 class CampaignRow(NamedTuple):
-    """A campaign to load into the catalog.
-
-    `content`: the normalised form if `is_normalised`, otherwise the document in UTF-8; `number` and
-    `created_at_ms` are as in `StoredCampaign`.
-    """
+    """A campaign to load into the catalog; fields as in `StoredCampaign`."""
 
     id: bytes
-    content: bytes
+    content: bytes  # the normalised form, or else the document in UTF-8
     is_normalised: bool
     is_active: bool
     number: int
@@ -44,25 +40,19 @@ class CampaignRow(NamedTuple):
 
 
 class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
-    """A campaign; `document`: its JSON, whose "status" is the current status.
-
-    `number` belongs to the id and is never reused, even after the campaign is deleted;
-    `created_at_ms`: when it was first imported (UTC epoch ms). `normalised`: the form that the
-    import stored under a version of the `rules`; None if the document was written by plain SQL, or
-    the form was not fetched.
-    """
+    """A campaign as imported or written by plain SQL."""
 
     id: str
-    document: str
+    document: str  # JSON, in which "status" is the current status
     status: Status
     revision: int
-    number: int
-    created_at_ms: int
-    normalised: bytes | None = None
-    rules: int | None = None
+    number: int  # belongs to the id, and is never reused
+    created_at_ms: int  # when it was first imported (epoch ms)
+    normalised: bytes | None = None  # None if the document is plain SQL's, or if not fetched
+    rules: int | None = None  # the version of the rules by which it was normalised
 
     def row(self, rules: int) -> CampaignRow:
-        """The row to load under this version of the rules."""
+        """Return the row to load under a version of the rules."""
         form = self.normalised if self.rules == rules else None
         content = self.document.encode() if form is None else form
         active = self.status == "active"
@@ -80,11 +70,10 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class WarehouseState(msgspec.Struct, frozen=True):
-    """The warehouse's name, its newest revision, and its number of campaigns.
+    """The warehouse's name, newest revision, and number of campaigns.
 
     Revisions under the same name form one history. A warehouse that was recreated, or restored from
-    a backup, has a different name, even in the same database, since its tables are in different
-    files.
+    a backup, has a different name, even in the same database: the name includes its tables' files.
     """
 
     warehouse: str
@@ -104,7 +93,8 @@ _COPIED = (
 )
 _COPY_MAGIC = b"PGCOPY\n\xff\r\n\0"
 _COPY_HEAD = len(_COPY_MAGIC) + 8  # flags and the size of an extension, both 0
-# The number of columns, then each preceded by its size: int4, int8, two booleans; a text's size.
+# The number of columns, then the columns, each after its size: int4, int8, two booleans, and of the
+# id only the size.
 _ROW_HEAD = Struct(">hiiiqi?i?i")
 
 
@@ -153,7 +143,7 @@ async def replace_many(
 
 
 async def set_status(connection: asyncpg.Connection, campaign: str, status: Status) -> bool:
-    """Pause or resume one campaign; False if it already had that status.
+    """Pause or resume one campaign; return False if it already had that status.
 
     Raises UnknownCampaignError.
     """
@@ -190,10 +180,10 @@ async def fetch_all(connection: asyncpg.Connection) -> AsyncGenerator[StoredCamp
 async def copy_all(
     connection: asyncpg.Connection, rules: int | None, take: Callable[[list[CampaignRow]], None]
 ) -> None:
-    """Pass on all campaigns, unordered, in lists as they arrive; requires a transaction.
+    """Pass all campaigns to `take`, unordered, in lists as they arrive; requires a transaction.
 
-    The content is the form normalised under these rules, if there is one; if `rules` is None it is
-    always the document. PostgreSQL works ahead, in parallel, as far as the socket buffers.
+    The content is the form normalised under `rules`, or else the document; if `rules` is None, it
+    is always the document. PostgreSQL works ahead as far as the socket buffers.
     """
 
     async def read(data: bytes) -> None:
@@ -205,7 +195,7 @@ async def copy_all(
 
 
 def _rows(data: bytes) -> Iterator[CampaignRow]:
-    """Parse rows in PostgreSQL's binary COPY format; a message holds whole rows."""
+    """Parse a message of whole rows in PostgreSQL's binary COPY format."""
     offset = _COPY_HEAD if data.startswith(_COPY_MAGIC) else 0
     end = len(data) - _ROW_HEAD.size  # after it there is at most the trailer
     while offset < end:

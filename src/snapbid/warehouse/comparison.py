@@ -1,6 +1,6 @@
-"""Compares what the warehouse keeps twice, for the self-audit (contract 11).
+"""Compares figures that the warehouse keeps twice, for the self-audit (contract 11).
 
-Each query reads one snapshot, and returns only rows that differ: the subject and the two figures.
+Each query reads one snapshot and, if it compares, returns only what differs.
 """
 
 import datetime
@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
-MOST: Final = 1_000  # differences fetched of a kind
+MOST: Final = 1_000  # differences fetched of each kind
 LONG_S: Final = 120.0  # for a query that reads the events of an hour or a day
 
 # The absorbed counters are added up as `absorb` adds their growth. Days on which a source's
-# counters were dropped, or which it no longer changes, have rows that the counters do not explain.
+# counters were dropped, or which it no longer changes, are left out: counters do not explain them.
 _REPORTS: Final = f"""
 with whole as (
     select coalesce(max(greatest(
@@ -127,7 +127,7 @@ group by 1, 2
 """
 
 
-# Of a day whose events are all kept: no partition of before is left if they are kept for some days.
+# Compares nothing if events of the day may have been dropped: if no partition is as old.
 _CONVERSIONS: Final = f"""
 with stored as (
     select campaign, creative, descriptor, event, count(*) as conversions,
@@ -161,12 +161,12 @@ order by what limit {MOST}
 
 
 class Spend(NamedTuple):
-    """A campaign's spend in nano-USD; `may_be_late`: `today` may include yesterday's bids."""
+    """A campaign's spend in nano-USD."""
 
     campaign: str
     total: int
     today: int
-    may_be_late: bool
+    may_be_late: bool  # `today` may include late wins of yesterday's bids
 
 
 class CampaignDay(NamedTuple):
@@ -194,7 +194,7 @@ async def compare_reports(connection: asyncpg.Connection) -> list[Differing]:
 async def compare_campaigns(
     connection: asyncpg.Connection, since: datetime.date
 ) -> list[Differing]:
-    """Compare the sums of SSPs with those of campaigns, by day."""
+    """Compare the daily sums over SSPs with those over campaigns."""
     return _differing(await connection.fetch(_CAMPAIGNS, since))
 
 
@@ -214,13 +214,13 @@ async def fetch_absorbed(
 async def fetch_campaigns(
     connection: asyncpg.Connection, day: datetime.date
 ) -> dict[str, CampaignDay]:
-    """Fetch the figures of a day by campaign."""
+    """Fetch the report's figures for a day, by campaign."""
     rows = await connection.fetch(_CAMPAIGN_DAY, day)
     return {campaign: CampaignDay(*figures) for campaign, *figures in rows}
 
 
 async def count_events(connection: asyncpg.Connection, hour: int) -> dict[tuple[int, str], int]:
-    """Count the events received in an hour since 1970, by minute since 1970 and product."""
+    """Count the events received in an hour, by minute and product; both times since 1970."""
     ends = (datetime.datetime.fromtimestamp(of * 3600, datetime.UTC) for of in (hour, hour + 1))
     rows = await connection.fetch(_EVENTS, *ends, timeout=LONG_S)
     return {(row["minute"], row["product"]): row["count"] for row in rows}

@@ -10,21 +10,18 @@ import msgspec
 
 from snapbid.campaigns.click_id import Click, ClickKey
 
-WINDOW_DAYS: Final = 30  # for which a click counts, unless its campaign says otherwise
+WINDOW_DAYS: Final = 30  # days for which a click counts, unless its campaign says otherwise
 EXPIRED: Final = 5_000  # links deleted at once
 
 
 class BoughtClick(NamedTuple):
-    """What a click id names, how many days the click counts, and for which product's events.
-
-    `product`: None if it counts for any product's.
-    """
+    """The bid behind a click, and the events for which the click counts."""
 
     campaign: str
     creative: str
     descriptor: str
-    days: int
-    product: str | None
+    days: int  # for which it counts
+    product: str | None  # None: events of any product
 
 
 class ClickLink(NamedTuple):
@@ -79,7 +76,7 @@ class Performance(NamedTuple):
     unvalued: int
 
 
-# A number that the warehouse does not know (an older copy of it was restored) stands for itself.
+# A number that the warehouse does not know, since a backup was restored, is kept as `#NUMBER`.
 _BOUGHT: Final = f"""
 select coalesce(n.id, '#' || i.campaign) as campaign,
     coalesce(k.creative, encode(i.creative, 'hex')) as creative,
@@ -112,8 +109,8 @@ on conflict (person) do update set
     campaign = excluded.campaign, creative = excluded.creative, descriptor = excluded.descriptor,
     has_deposited = excluded.has_deposited
 """
-# In the order of the key, so that drains cannot deadlock. No sum overflows, since an event that was
-# accepted must be stored.
+# In the order of the key, so that drains cannot deadlock. Sums are clamped instead of overflowing,
+# since an event that was accepted must be stored.
 _COUNT: Final = """
 insert into conversion_daily as t (
     day, campaign, creative, descriptor, event, conversions, value_micros, first_deposits, unvalued,
@@ -158,7 +155,7 @@ async def rotate_keys(connection: asyncpg.Connection) -> None:
 async def fetch_bought(
     connection: asyncpg.Connection, clicks: Sequence[Click]
 ) -> list[BoughtClick]:
-    """Fetch what these clicks name, in the same order."""
+    """Fetch the bids behind these clicks, in the same order."""
     rows = await connection.fetch(
         _BOUGHT,
         [click.campaign for click in clicks],
@@ -171,13 +168,13 @@ async def fetch_bought(
 async def fetch_links(
     connection: asyncpg.Connection, persons: Collection[int]
 ) -> dict[int, ClickLink]:
-    """Fetch the last clicks of those persons who have any."""
+    """Fetch the last click of each of these persons who has one."""
     rows = await connection.fetch(_LINKS, list(persons))
     return {row["person"]: ClickLink(*tuple(row)[1:]) for row in rows}
 
 
 async def set_links(connection: asyncpg.Connection, links: Mapping[int, ClickLink | None]) -> None:
-    """Store the last clicks of persons; None removes it."""
+    """Store the last click of each person; None removes it."""
     gone = [person for person, link in links.items() if link is None]
     if gone:
         await connection.execute("delete from click_link where person = any($1)", gone)
@@ -200,7 +197,7 @@ async def fetch_performance(
     last: date = date.max,
     campaigns: Sequence[str] | None = None,
 ) -> list[Performance]:
-    """Fetch the performance of these campaigns, or of all, on these days; most expensive first."""
+    """Fetch the performance of campaigns (None: all) on some days, highest spend first."""
     rows = await connection.fetch(
         "select * from campaign_performance($1, $2, $3) order by spend desc, campaign",
         first,

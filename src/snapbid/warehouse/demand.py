@@ -1,4 +1,4 @@
-"""Demand signals: what SSPs can read about the campaigns in force (contract 11)."""
+"""Demand signals: rules that tell SSPs which traffic campaigns can bid on (contract 11)."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple

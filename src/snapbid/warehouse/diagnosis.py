@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import asyncpg
 import msgspec
 
-# Request statistics of a day only grow: an older copy of Redis' data lowers nothing.
+# Request statistics of a day only grow, so an older copy of Redis' data must not lower them.
 _STORE: Final = """
 insert into request_daily as t (day, descriptor, source, answers, counts, examples)
 select i.day, s.descriptor, $1, i.answers, i.counts, i.examples
@@ -66,12 +66,11 @@ class RequestDay(NamedTuple):
 
 
 class NoticeDay(NamedTuple):
-    """A count for one day: bids, win, billing, loss, loss_unsaid (no reason), or an anomaly's
-    name."""
+    """A descriptor's count of one kind on one day."""
 
     day: date
     descriptor: str
-    kind: str
+    kind: str  # bids, win, billing, loss, loss_unsaid (no reason), or an anomaly's name
     times: int
 
 
@@ -101,7 +100,7 @@ async def fetch(
     days: tuple[date, date],
     timeout_s: float,
 ) -> DayHistory:
-    """Fetch the days from `first` to `last` of a canonical id's family.
+    """Fetch the days of a canonical id's family; `days` are the first and the last.
 
     Raises asyncpg's errors, and OSError or TimeoutError if the warehouse is unreachable.
     """

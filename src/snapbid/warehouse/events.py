@@ -19,9 +19,9 @@ _PRODUCTS: Final = 0x736E6570  # the class of products' advisory locks in this d
 class EventRow(NamedTuple):
     """An event to store; `context` and `enrichment` are JSON, `digest` is the envelope's.
 
-    Events of the same bonus or deposit share a `sequence`. `value_micros` is what the event is
-    worth as a conversion (micro-USD), None if unknown; the fields after it identify the click
-    that it counts for.
+    Events of the same bonus or deposit share a `sequence`. `value_micros` is the event's value as a
+    conversion (micro-USD), None if unknown; the fields after it identify the click that it counts
+    for.
     """
 
     event_id: str
@@ -57,15 +57,12 @@ class SequenceMember(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """A page of a bonus' cash-outs to flag again, ordered by id.
+    """A page of a bonus's cash-outs to flag again."""
 
-    `bonus`: the sequence of the bonus' other events; `revised` counts earlier pages too.
-    """
-
-    sequence: bytes
-    bonus: bytes
-    event_ids: list[str]
-    revised: int
+    sequence: bytes  # of the cash-outs
+    bonus: bytes  # the sequence of the bonus's other events
+    event_ids: list[str]  # in order
+    revised: int  # cash-outs in earlier pages
 
 
 class DeadLetter(NamedTuple):
@@ -124,8 +121,8 @@ where (e.occurred_at, e.client_user_id, e.anonymous_id, e.click_id, e.context)
 on conflict (event_id, digest) do nothing
 returning event_id
 """
-# One event at a time, so that the planner uses the index whatever it estimates. Flags of clicks are
-# no flags of a sequence: they stay as they were stored.
+# One event at a time, so that the planner uses the index whatever it estimates. Flags of clicks do
+# not concern the sequence, and stay as they were stored.
 _MEMBERS: Final = r"""
 select e.event_id, e.received_at, e.product, e.event, e.arrival,
     array(select f from unnest(e.flags) f where f not like 'click\_%') as flags,
@@ -147,7 +144,7 @@ where e.event_id = f.event_id and e.received_at = f.received_at
 """
 
 
-# A page of each bonus, the one that waited longest first; one sequence at a time, as above.
+# A page of each bonus, the one that has waited longest first; one sequence at a time, as above.
 _REVISIONS: Final = """
 with due as (
     select * from event_revision order by at limit $1 for update skip locked
@@ -171,7 +168,7 @@ on conflict (sequence) do update set after = '', revised = 0
 
 
 async def join(connection: asyncpg.Connection) -> bool:
-    """Prepare a session to store events, and return True, since any number of drains may do so.
+    """Prepare a session to store events; return True, since any number of drains may do so.
 
     If permitted, keep the server from quoting refused rows in its log.
     """
@@ -195,12 +192,12 @@ async def hold_products(connection: asyncpg.Connection, products: Iterable[str])
 
 
 async def limit_statements(connection: asyncpg.Connection, seconds: float) -> None:
-    """Let the server cancel statements of this transaction that take longer than this."""
+    """Have the server cancel statements of this transaction that take longer than `seconds`."""
     await connection.execute(f"set local statement_timeout = {round(seconds * 1000)}")
 
 
 async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> list[EventRow]:
-    """Return the first row of each new id, in order; must be followed by `store`."""
+    """Claim new ids; return the first row of each, in order. Must be followed by `store`."""
     firsts: dict[str, EventRow] = {}
     for row in rows:
         firsts.setdefault(row.event_id, row)
@@ -211,7 +208,7 @@ async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> lis
 
 
 async def fetch_known(connection: asyncpg.Connection, ids: Iterable[str]) -> set[str]:
-    """Fetch which of these ids events are stored under."""
+    """Fetch those of these ids under which events are stored."""
     rows = await connection.fetch(
         "select event_id from event_ids where event_id = any($1)", list(ids)
     )
@@ -221,10 +218,10 @@ async def fetch_known(connection: asyncpg.Connection, ids: Iterable[str]) -> set
 async def store(
     connection: asyncpg.Connection, new: Sequence[EventRow], rows: Iterable[EventRow]
 ) -> int:
-    """Store the claimed rows, and as conflicts other rows that differ from the one stored under
-    their id; return how many new conflicts there are.
+    """Store the claimed rows, and return the number of new conflicts.
 
-    Storing the same rows again changes nothing. Raises asyncpg.PostgresError if any row is refused.
+    A conflict is one of `rows` that differs from the event stored under its id. Storing the same
+    rows again changes nothing. Raises asyncpg.PostgresError if any row is refused.
     """
     if new:
         await connection.execute(_STORE, *_columns(new))
@@ -278,8 +275,7 @@ async def set_flags(
 
 
 async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, bytes]) -> None:
-    """Schedule cash-outs, if any, to be flagged again, given the bonus' sequence for each of
-    theirs."""
+    """Schedule existing cash-outs to be flagged again; maps their sequence to the bonus's."""
     if bonus_of:
         await connection.execute(_REVISE_LATER, list(bonus_of), list(bonus_of.values()))
 
@@ -318,7 +314,7 @@ async def note_revised(
 def _by_day(
     items: Iterable[T], received_at: Callable[[T], datetime]
 ) -> list[tuple[datetime, list[T]]]:
-    """Group by day of receipt, so that a query reads, plans and locks one partition."""
+    """Group items by day of receipt, so that a query reads, plans and locks one partition."""
     days: dict[datetime, list[T]] = {}
     for item in items:
         day = received_at(item).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,8 +1,8 @@
-"""What the warehouse records about its own ledger (contract 5, point 3).
+"""The warehouse's records of its own ledger (contract 5, point 3).
 
 These are the warehouse's identity, the data sets that form its ledger, and the last batch of
-counters absorbed from each. A restored backup has the records of its time, and so differs from what
-the ledger remembers.
+counters absorbed from each. A restored backup has the records of its time, and so differs from the
+ledger's own records.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import asyncpg
 
 
 class Batch(NamedTuple):
-    """A batch of counters; `segment`: the run that was current when it was read."""
+    """A batch of counters; `segment` is the run that was current when it was read."""
 
     number: int
     segment: str
@@ -84,7 +84,7 @@ async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int)
 
 
 async def set_batch(connection: asyncpg.Connection, epoch: str, shard: int, batch: Batch) -> None:
-    """Continue after this batch: it added nothing, or the ledger still names all its counters."""
+    """Record a batch as absorbed: it added nothing, or the ledger still names all its counters."""
     await connection.execute(
         "update drain_fence set batch = $3, segment = $4 where epoch = $1 and shard = $2",
         epoch,
@@ -113,7 +113,7 @@ async def outdate(
 async def spend_of_day(connection: asyncpg.Connection, day: int) -> dict[int, tuple[int, int]]:
     """Fetch campaigns' spend by number, in total and on one day (counted from 1970-01-01).
 
-    In nano-USD: the exact sum of the CPMs of counted wins.
+    It is in nano-USD: the exact sum of the CPMs of counted wins.
     """
     rows = await connection.fetch(
         "select n.number, sum(t.win_cpm_micros),"

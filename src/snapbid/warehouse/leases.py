@@ -33,16 +33,16 @@ _LOOK: Final = """
 
 
 class Look(NamedTuple):
-    """The leases at one moment. `mine`: this session's; `able`: how many other drains are able."""
+    """The leases at one moment."""
 
-    mine: frozenset[int]
+    mine: frozenset[int]  # this session's
     others: frozenset[int]
-    is_able: bool
-    able: int
+    is_able: bool  # this session has declared that it can read all shards
+    able: int  # number of other sessions that have
 
 
 async def acquire(connection: asyncpg.Connection, sole: int) -> bool:
-    """Acquire a sole lease until the connection ends; False if another process holds it."""
+    """Acquire a sole lease until the connection ends; return False if another process holds it."""
     return bool(await connection.fetchval("select pg_try_advisory_lock($1)", sole))
 
 
@@ -58,7 +58,7 @@ async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
 
 
 async def declare(connection: asyncpg.Connection, kind: int = COUNTERS, *, is_able: bool) -> None:
-    """Declare whether this drain can read all shards, so that the others leave it its share."""
+    """Declare whether this drain can read all shards, and so claims a share of them."""
     function = "pg_advisory_lock_shared" if is_able else "pg_advisory_unlock_shared"
     await connection.execute(f"select {function}($1, $2)", kind, _ABLE)
 
@@ -85,7 +85,7 @@ async def release(
 
 @contextlib.asynccontextmanager
 async def carrying(connection: asyncpg.Connection) -> AsyncIterator[bool]:
-    """Lock the addition of missing spend to budgets; False if another drain holds the lock."""
+    """Lock the addition of missing spend to budgets; yield False if another drain has the lock."""
     is_free = await connection.fetchval("select pg_try_advisory_lock($1, $2)", COUNTERS, _CARRY)
     try:
         yield bool(is_free)

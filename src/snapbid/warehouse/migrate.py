@@ -35,15 +35,12 @@ class MigrationError(Exception):
 
 
 class SchemaStanding(NamedTuple):
-    """How a schema compares with this program's: `missing` migrations, and a newer one, if any.
-
-    `reader`: the version that applied the newest one; `is_readable`: this program can use it.
-    """
+    """A comparison of a schema with this program's migrations."""
 
     missing: list[str]
-    newer: str | None = None
-    reader: str = ""
-    is_readable: bool = True
+    newer: str | None = None  # the newest migration unknown to this program
+    reader: str = ""  # the version that applied it
+    is_readable: bool = True  # this program can use the schema
 
 
 async def migrate(dsn: str) -> list[str]:

@@ -45,8 +45,7 @@ async def fetch_spans(connection: asyncpg.Connection) -> list[Span]:
 
 
 async def make(connection: asyncpg.Connection, span: Span, others: Iterable[Span]) -> None:
-    """Create a partition for the part of its time that `others` leave open, and move its rows
-    there.
+    """Create a partition for the time that `others` leave open, and move its rows there.
 
     Raises asyncpg.PostgresError, with nothing changed.
     """

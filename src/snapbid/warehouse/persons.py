@@ -10,8 +10,8 @@ from snapbid.campaigns.persons import PersonKey
 from snapbid.campaigns.suppression import Suppression
 from snapbid.warehouse import conversions
 
-# Rows of which a text contains, in quotes, one of the ids ($1) as it is, or one of those that may
-# be spelt in any way ($2). The caller compares them exactly.
+# Matches rows whose text contains an id in quotes: one of $1 as it is, or of $2 in any spelling.
+# The caller then compares exactly.
 _MENTIONS: Final = r"""
 (exists (select from unnest($1::text[]) as i (id) where strpos({text}, {quoted}) > 0)
     or exists (select from unnest($2::text[]) as i (id) where strpos(
@@ -70,7 +70,7 @@ class Conflict(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A dead letter that mentions an id; without event and product if it cannot be read."""
+    """A dead letter that mentions an id; its event and product are None if it cannot be read."""
 
     number: int
     event_id: str | None
@@ -79,7 +79,7 @@ class Letter(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """How many events were emptied, and how many rows removed from other tables."""
+    """The number of events emptied, and of rows removed from other tables."""
 
     events: int
     event_conflicts: int
@@ -162,10 +162,10 @@ async def erase(
 ) -> Erased:
     """Empty events (id -> when it was received), and remove their conflicts and dead letters.
 
-    `conflicts`, `letters`: digests of further conflicts, and numbers of further dead letters, to
-    remove; `users`: persons whose last click is removed. An emptied event keeps its id, product,
-    name, times, and the click that it counted for: it still counts, and is recognised when it is
-    sent again. Requires a transaction with `hold_events`.
+    Also remove the `conflicts` with these digests, the dead `letters` with these numbers, and the
+    last clicks of `users`. An emptied event keeps its id, product, name, times, and the click that
+    it counted for: it still counts, and is recognised when it is sent again. Requires a transaction
+    with `hold_events`.
     """
     ids = list(events)
     await connection.execute(

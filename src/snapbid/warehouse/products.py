@@ -20,11 +20,11 @@ MAX_RATE: Final = 1_000_000
 EVENTS: Final = 60_000
 """Default limit of a key: events in a rolling minute."""
 
-MIN_EVENTS: Final = 1_024  # as many as the largest request counts for
+MIN_EVENTS: Final = 1_024  # what the largest request counts for
 MAX_EVENTS: Final = 100_000_000
 
 _FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
-_PREFIX: Final = "sbk_"  # a key never begins like an option
+_PREFIX: Final = "sbk_"  # keeps a key from looking like an option
 _ID: Final = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _ISSUED: Final = (
     "select left(encode(k.hash, 'hex'), 12), p.name, p.presets, k.rate, k.events, k.issued_at"
@@ -33,11 +33,11 @@ _ISSUED: Final = (
 
 
 class ProductError(ValueError):
-    """A refused product or key; the message names the rule."""
+    """A product or key is refused; the message names the rule."""
 
 
 class KeyGrant(NamedTuple):
-    """What a key grants: its product, the product's presets, and requests and events per minute."""
+    """A key's product, the product's presets, and its limits of requests and events per minute."""
 
     product: str
     presets: tuple[str, ...]
@@ -104,7 +104,7 @@ async def issue(
 
 
 async def fetch_keys(connection: asyncpg.Connection) -> dict[str, KeyGrant]:
-    """Fetch what every key grants, by its hash (hexadecimal)."""
+    """Fetch the grants of all keys, by hash (hexadecimal)."""
     rows = await connection.fetch(
         "select encode(k.hash, 'hex') as hash, p.name, p.presets, k.rate, k.events"
         " from api_key k join product p on p.name = k.product order by k.hash"
@@ -122,7 +122,7 @@ async def fetch_issued(connection: asyncpg.Connection) -> list[IssuedKey]:
 
 
 async def revoke(connection: asyncpg.Connection, given: str) -> IssuedKey:
-    """Revoke a key, given by itself or by its id.
+    """Revoke a key, given in full or by its id.
 
     Raises ProductError, whose message never quotes a possible key.
     """

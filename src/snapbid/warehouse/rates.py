@@ -34,7 +34,7 @@ class RatesMistake(NamedTuple):
 
 
 class RatesError(ValueError):
-    """A refused file; `mistakes` lists all of its mistakes."""
+    """A file of rates is refused; `mistakes` lists all of its mistakes."""
 
     def __init__(self, mistakes: list[RatesMistake]) -> None:
         super().__init__("\n".join(map(str, mistakes)))
@@ -150,7 +150,7 @@ async def replace_many(connection: asyncpg.Connection, entries: list[RateEntry])
 
 
 async def remove(connection: asyncpg.Connection, currency: str, day: date | None) -> int:
-    """Remove the rates of a currency, or the rate of one day; return how many."""
+    """Remove all rates of a currency, or that of one day; return how many."""
     status: str = await connection.execute(
         "delete from operator_rate where currency = $1 and day = coalesce($2, day)", currency, day
     )

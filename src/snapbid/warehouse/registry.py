@@ -1,5 +1,4 @@
-"""The SSP registry: an explicit canonical id for each descriptor, and who may send (contract 2,
-4)."""
+"""The SSP registry: each descriptor's canonical id, and who may send as it (contract 2 and 4)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ _FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 
 
 class RegistryError(ValueError):
-    """A refused registration; the message names the rule."""
+    """A registration is refused; the message names the rule."""
 
 
 class FamilySpan(NamedTuple):
@@ -27,17 +26,14 @@ class FamilySpan(NamedTuple):
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """The outcome of `add`. `before`: the canonical id that an update replaced.
-
-    Until the day `until`, the descriptor is reported for `family`, its former canonical id.
-    """
+    """The outcome of `add`."""
 
     descriptor: str
     canonical: str
     outcome: Literal["added", "updated", "unchanged"]
-    before: str | None = None
-    family: str | None = None
-    until: date | None = None
+    before: str | None = None  # the canonical id that an update replaced
+    family: str | None = None  # for which the descriptor is still reported
+    until: date | None = None  # the last day on which it is
 
 
 async def add(
@@ -90,11 +86,10 @@ async def set_access(
     qps: int | Literal["any"] | None = None,
     signed: bool | None = None,
 ) -> SspAccess:
-    """Set who may send as an SSP, and whether its notices are signed; None leaves a value
-    unchanged.
+    """Set who may send as an SSP, and whether its notices are signed.
 
-    An empty list of networks allows any, and so does "any" for requests per second. Raises
-    RegistryError if the SSP is not registered.
+    None leaves a value unchanged. An empty list of networks allows any, and so does "any" for
+    requests per second. Raises RegistryError if the SSP is not registered.
     """
     async with connection.transaction():
         await connection.execute("select catalog_lock()")
@@ -139,7 +134,7 @@ async def fetch_all(connection: asyncpg.Connection) -> dict[str, str]:
 
 
 async def fetch_families(connection: asyncpg.Connection) -> dict[str, str]:
-    """Fetch the canonical id of each descriptor and of each canonical id itself."""
+    """Fetch the canonical id of each descriptor, including each canonical id itself."""
     known = await fetch_all(connection)
     return {canonical: canonical for canonical in known.values()} | known
 
@@ -157,7 +152,7 @@ async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str,
 
 
 async def fetch_former(connection: asyncpg.Connection) -> list[str]:
-    """Fetch the variants with their own days, from before they joined a family."""
+    """Fetch the variants that have days of their own, from before they joined a family."""
     rows = await connection.fetch(
         "select distinct s.descriptor from ssp s join ssp_family f"
         " on f.canonical = s.descriptor and f.since <= utc_today()"
@@ -200,7 +195,7 @@ def _check_spelling(descriptor: str) -> None:
             "ID must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ -, "
             f"found {len(descriptor)}: {descriptor[:60]!a}"
         )
-    if descriptor in (".", ".."):  # clients resolve such a part of a path before they send it
+    if descriptor in (".", ".."):  # clients resolve such a path segment before they send it
         raise RegistryError(f"ID must not be {descriptor!a}, which clients remove from URLs")
 
 
@@ -208,10 +203,10 @@ def _check(known: dict[str, str], descriptor: str, canonical: str) -> None:
     if canonical == descriptor:
         return
     if canonical not in known:
-        raise RegistryError(f"the canonical id {canonical[:60]!a} is not registered; add it first")
+        raise RegistryError(f"the canonical id {canonical[:60]!a} is not registered: add it first")
     if known[canonical] != canonical:
         raise RegistryError(
-            f"{canonical} is a variant of {known[canonical]}; name {known[canonical]} as canonical"
+            f"{canonical} is a variant of {known[canonical]}: give {known[canonical]} as canonical"
         )
     variants = _variants(known, descriptor)
     if variants:

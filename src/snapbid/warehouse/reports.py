@@ -8,8 +8,8 @@ import asyncpg
 POOL_SIZE: Final = 4  # connections of one worker
 TIMEOUT_S: Final = 2.0  # for a connection, and again for the answer
 
-# Bids and wins are stored by descriptor, impressions by the canonical id that it had on that day: a
-# day is reported for the family of that day, whatever the registry says now (ssp_family). The union
+# Bids and wins are stored by descriptor, impressions by its canonical id of that day: a day is
+# reported for the family of that day, whatever the registry says now (ssp_family). The union
 # precedes the sums, so that a day with only one of the kinds is included. Several rows may have the
 # same day and key.
 _DAYS: Final = """
@@ -30,7 +30,7 @@ group by day
 
 
 class DayFigures(NamedTuple):
-    """The figures of a day; `win_cpm_micros`: the exact sum of the wins' CPM in micro-USD."""
+    """The figures of a day; `win_cpm_micros` is the exact sum of the wins' CPM in micro-USD."""
 
     bids: int
     wins: int
@@ -42,7 +42,7 @@ FiguresByDay: TypeAlias = dict[date, DayFigures]
 
 
 async def open_pool(dsn: str) -> asyncpg.Pool:
-    """Open a pool for reports only, so that they wait for nothing else; it connects when used."""
+    """Open a pool for reports alone, so that they wait for nothing else; it connects when used."""
     return await asyncpg.create_pool(dsn, min_size=0, max_size=POOL_SIZE, timeout=TIMEOUT_S)
 
 
@@ -56,6 +56,6 @@ async def fetch_days(pool: asyncpg.Pool, ssp: str, first: date, last: date) -> F
 
 
 async def fetch(connection: asyncpg.Connection, ssp: str, first: date, last: date) -> FiguresByDay:
-    """Fetch the same days over a given connection."""
+    """Fetch days as `fetch_days` does, over a given connection."""
     rows = await connection.fetch(_DAYS, ssp, first, last, timeout=TIMEOUT_S)
     return {row["day"]: DayFigures(*map(int, list(row)[1:])) for row in rows}

@@ -1,4 +1,4 @@
-"""Risks in PostgreSQL's configuration: ways in which the warehouse may lose data."""
+"""Finds settings of PostgreSQL that may lose data or refuse writes, and outdated schemas."""
 
 from typing import Final
 
@@ -37,20 +37,20 @@ async def fetch_risks(connection: asyncpg.Connection) -> list[Risk]:
         risks.append(Risk("warehouse", name, severity, text, remedy))
 
     if row["release"] < OLDEST:
-        oldest = f"{OLDEST} is the oldest that works"
-        add("version", "unsupported", f"is {row['version']}", oldest)
+        remedy = f"{OLDEST} is the oldest that works"
+        add("version", "unsupported", f"is {row['version']}", remedy)
     for name, loss in _LOSSES.items():
         if row[name] == "off":
             statements = f"alter system set {name} = on; select pg_reload_conf();"
-            remedy = f"as a superuser, in psql, run `{statements}`"
+            remedy = f"run `{statements}` in psql as a superuser"
             if name == "synchronous_commit":
-                remedy += ", and look for one of the role or the database"
+                remedy += ", and reset it for the role and the database if it is set there"
             add(name, "weak", f"runs with {name} off: {loss}", remedy)
     if row["standby"]:
         remedy = "name the primary in SNAPBID_DATABASE_URL"
         add("standby", "readonly", "is a standby: it refuses writes", remedy)
     elif row["read_only"] == "on":
-        remedy = f"find out who made it so, then, in psql, run `{_writable(row)}`"
+        remedy = f"find out who made it read-only, then run `{_writable(row)}` in psql"
         add("read_only", "readonly", "is read-only: counts and events wait in Redis", remedy)
     return [*risks, *await _of_schema(connection)]
 
@@ -68,7 +68,7 @@ def _writable(row: asyncpg.Record) -> str:
 
 
 async def _of_schema(connection: asyncpg.Connection) -> list[Risk]:
-    """Return the risk of a schema that must be migrated, or that only a newer program can use."""
+    """Return a risk if the schema must be migrated, or only a newer program can use it."""
     standing = await fetch_standing(connection)
     if not standing.is_readable:
         text = (

@@ -8,9 +8,9 @@ import msgspec
 
 from snapbid.campaigns.suspensions import CreativeSuspension
 
-_MOST: Final = 10_000  # rejections looked at in one transaction
+_MOST: Final = 10_000  # rejections counted in one transaction
 
-# Suspensions that are over are deleted, and rejections that did not lead to one after as long.
+# Matches suspensions that have ended, and rejections that led to none for the time of one.
 _OVER: Final = """
 until <= now() or (until is null and counted_at < now() - make_interval(secs => $1))
 """
@@ -21,19 +21,17 @@ _COLUMNS: Final = (
 
 
 class SuspensionRule(NamedTuple):
-    """When to suspend a creative at an SSP: after at least `losses` rejections (0: never), if these
-    are at least `share` of its bids since the first rejection, and there were at least `bids` such
-    bids."""
+    """The conditions for suspending a creative at an SSP, all of which must hold."""
 
-    losses: int
-    share: float
-    bids: int = 20
+    losses: int  # rejections at least; 0: never suspend
+    share: float  # at least, of its bids since the first rejection
+    bids: int = 20  # at least, since then
 
 
 class Rejection(NamedTuple):
-    """Rejections by an SSP (canonical id) of the creative with this mark.
+    """An SSP's rejections of a creative, or the creative's bids since the first of them.
 
-    `bids`: its bids in the meantime. A row has either losses, with their `reason`, or bids.
+    A row has either losses, with their `reason`, or bids. `ssp` is the canonical id.
     """
 
     ssp: str
@@ -56,7 +54,7 @@ class RejectedCreative(NamedTuple):
 
 
 async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
-    """Whether there are rejections to count, or suspensions that have ended."""
+    """Return whether there are rejections to count, or suspensions that have ended."""
     return bool(
         await connection.fetchval(
             "select exists (select from creative_rejection)"
@@ -100,7 +98,7 @@ async def count(
 ) -> int:
     """Count rejections, and suspend creatives by `rule`; return how many were suspended.
 
-    Suspended creatives are not counted any further. Requires a transaction.
+    Rejections of suspended creatives are ignored. Requires a transaction.
     """
     await connection.execute(f"delete from creative_suspension where {_OVER}", suspend_s)
     await connection.executemany(

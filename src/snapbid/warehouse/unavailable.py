@@ -9,11 +9,11 @@ from snapbid.base.reasons import reason
 UNAVAILABLE: Final = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the connection ended amid an answer
+    asyncpg.InternalClientError,  # the connection ended in the middle of an answer
     OSError,  # includes TimeoutError
 )
 
-CONNECT_S: Final = 10.0  # within which a command must connect
+CONNECT_S: Final = 10.0  # for a command to connect
 
 OUTDATED: Final = (
     asyncpg.UndefinedTableError,

@@ -51,7 +51,7 @@ $$;
 
 -- 1 The registry of SSPs ------------------------------------------------------------------------
 
--- A descriptor, and the canonical id for which it counts: itself a registered descriptor, and its own
+-- Each descriptor counts for a canonical id, which must be a registered descriptor, too, and its own
 -- canonical id.
 
 create table ssp (
@@ -93,9 +93,9 @@ create trigger ssp_3_announce after insert or update or delete or truncate on ss
 
 -- The family for which an SSP is reported, by day (document 1: closed days do not change).
 --
--- A day is reported for the canonical id that the descriptor had on it. A change in the registry
--- applies from the next day on; open days change by ssp_regroup alone, and closed ones never. A
--- removed SSP keeps its days.
+-- A day is reported for the descriptor's canonical id of that day. A change in the registry applies
+-- from the next day on; only ssp_regroup changes open days, and nothing changes closed ones. A removed
+-- SSP keeps its days.
 
 create table ssp_family (
     descriptor text not null,
@@ -216,7 +216,7 @@ create table campaign (
     -- null, or of another version, the document is checked when it is loaded.
     normalised bytea,
     rules int,
-    -- For how long a click counts; null: 30 days.
+    -- How long a click counts; null: 30 days.
     attribution_days int generated always as (
         case when document ->> 'attribution_days' ~ '^[1-9][0-9]{0,2}$'
             then (document ->> 'attribution_days')::int end) stored,
@@ -227,8 +227,8 @@ create table campaign (
 create index campaign_attribution_days on campaign (attribution_days)
     where attribution_days is not null;
 
--- Deleted campaigns, so that a reader can ask what changed since a revision; and how their clicks
--- count.
+-- Deleted campaigns, for readers that ask what has changed since a revision, and how their clicks
+-- still count.
 create table campaign_gone (
     id text primary key,
     revision bigint not null unique,
@@ -296,7 +296,7 @@ create trigger campaign_3_keep_truncated before truncate on campaign
 create trigger campaign_4_announce after insert or update or delete or truncate on campaign
     for each statement execute function catalog_announce();
 
--- Creatives that are suspended at an SSP, which keeps rejecting their content (contract 11).
+-- Creatives suspended at an SSP that keeps rejecting their content (contract 11).
 
 -- The drain's counts of such losses, and of bids in the same time, until they are added up in
 -- creative_suspension.
@@ -328,7 +328,7 @@ create table creative_suspension (
 create trigger creative_suspension_announce after insert or update or delete or truncate on creative_suspension
     for each statement execute function catalog_announce();
 
--- Which of an SSP's traffic could be bid on at all: built from the campaigns, read by the SSP.
+-- Rules that tell an SSP which of its traffic can be bid on at all, built from the campaigns.
 create table demand_signal (
     ssp text primary key,                  -- the canonical id
     etag text not null,
@@ -339,13 +339,13 @@ create table demand_signal (
 
 -- 3 Numbers of SSPs and campaigns ---------------------------------------------------------------
 
--- The ledger's records in Redis name descriptors and campaigns by number, to be small. A number is
--- assigned at the first insert, by plain SQL too, and kept for ever: a descriptor or campaign that is
+-- To be small, the ledger's records in Redis name descriptors and campaigns by number. A number is
+-- assigned at the first insert, even by plain SQL, and kept for ever: a descriptor or campaign that is
 -- removed and added again has its old number, and late counts still find their name.
 --
--- Numbers are derived from names, so that one means the same campaign (or SSP) in all states of a
--- warehouse: restored from a backup, it never assigns a number to another campaign while the ledger
--- still uses it for the first.
+-- Numbers are derived from names, so a number means the same campaign or SSP in all states of a
+-- warehouse: after a restore from a backup, no number goes to another campaign while the ledger still
+-- uses it for the first.
 
 create table ssp_number (
     number int primary key,
@@ -359,7 +359,7 @@ create table campaign_number (
     id text not null unique
 );
 
--- 1 to 2^31 - 1. If a number is taken, another attempt: rare, 1 in 20,000 at 100,000 names.
+-- From 1 to 2^31 - 1. If a number is taken, the next attempt gives another: 1 in 20,000 at 100,000 names.
 create function number_of(name text, attempt int) returns int stable language sql as $$
     select (('x' || left(encode(sha256(convert_to(
         concat_ws(' ', id, attempt, name), 'UTF8')), 'hex'), 8))::bit(32)::bigint % 2147483647 + 1)::int
@@ -418,7 +418,7 @@ create trigger campaign_3_number_updated after update on campaign
     for each statement execute function campaign_number_give();
 
 
--- Click ids name a creative by a digest (campaigns/click_id.py), which means the same for ever, too.
+-- Click ids name a creative by a digest (campaigns/click_id.py), whose meaning never changes either.
 create table click_creative (
     campaign text not null,
     digest bytea not null,
@@ -509,8 +509,8 @@ create function rounded_thousandth(value bigint) returns bigint immutable langua
         end
 $$;
 
--- What SSPs see of their own traffic beside the report (contract 11), by the UTC day of arrival. Rows
--- add up, as above.
+-- Figures of their traffic that SSPs see besides the report (contract 11), by the UTC day of arrival.
+-- Rows add up, as above.
 
 create table anomaly (
     code int primary key,                  -- in the ledger's counters (drain/names.py)
@@ -559,13 +559,13 @@ create table ledger_shard (
 create trigger ledger_shard_announce after insert or update or delete or truncate on ledger_shard
     for each statement execute function catalog_announce();
 
--- The value that the drain has absorbed of each counter in Redis, so that it can add the difference.
+-- The absorbed value of each counter in Redis, from which the drain adds the difference.
 --
 -- A source has the counters of one run of Redis: a segment of a shard's data set. After a loss of data
 -- there is another data set. Counters of a source may decrease (bids are rolled back), unless the data
 -- set was replaced by an older copy of itself: the segments of that time are outdated, and add only
--- what exceeds the absorbed value. Within a source, a day's counters that were removed and counted
--- again are another generation.
+-- what exceeds the absorbed value. Within a source, a day's counters that were removed and began anew
+-- are another generation.
 
 create table drain_source (
     source int generated always as identity primary key,
@@ -579,8 +579,8 @@ create table drain_source (
     constraint drain_source_key unique (epoch, segment, shard)
 );
 
--- A counter's row keeps its previous value, so that the difference needs no separate read. Half of each
--- page is left free: a round may then update all of its rows in place.
+-- A counter's row keeps its previous value, so the difference needs no separate read. Half of each page
+-- is left free, so a round can update all of its rows in place.
 create table drain_absorbed (
     source int not null references drain_source,
     day date not null,
@@ -671,8 +671,8 @@ create table events (
     context jsonb not null default '{}',
     enrichment jsonb not null default '{}',
     flags text[] not null default '{}',    -- inconsistencies with its sequence
-    -- Of the click for which it counts (section 11), null if for none; its value and first deposit
-    -- are in the sums of conversion_daily.
+    -- The click for which it counts (section 11), null if none; value_micros and first_deposit are
+    -- included in the sums of conversion_daily.
     campaign text,
     creative text,
     descriptor text,
@@ -688,7 +688,7 @@ create index events_deposit on events (left(context ->> 'transaction_id', 64))
     where event in ('deposit_initiated', 'deposit', 'deposit_failed');
 create index events_deposit_attempt on events (product, occurred_at)
     where event in ('deposit', 'deposit_failed');
--- Rows stand in the order of receipt, more or less: which blocks have those of an hour.
+-- Rows are stored roughly in the order of receipt, so this finds the blocks of an hour.
 create index events_received_at on events using brin (received_at) with (autosummarize = on);
 
 -- Events received on a day that has no partition (yet).
@@ -726,7 +726,7 @@ create index event_ids_received_at on event_ids (received_at);
 create index event_ids_sequence on event_ids (sequence, event_id) where sequence is not null;
 
 -- A bonus may have any number of cash-outs. Those that arrived before the event they refer to are
--- flagged again in pages (drain/sequences.py); a row has the progress, and is deleted at the end.
+-- flagged again in pages (drain/sequences.py). A row records the progress, and is deleted at the end.
 create table event_revision (
     sequence bytea primary key,            -- of the cash-outs, in event_ids
     bonus bytea not null,                  -- the sequence of the other events of the bonus
@@ -736,7 +736,7 @@ create table event_revision (
 );
 create index event_revision_at on event_revision (at);
 
--- Different payloads with the id of a stored event, each once.
+-- Payloads that differ from the stored event with their id, each once.
 create table event_conflicts (
     event_id text not null,
     product text not null,
@@ -795,8 +795,8 @@ create table suppressed (
     hash bytea primary key,                -- see campaigns/suppression.py
     since timestamptz not null default now()
 );
--- The ids of forgotten persons in bid requests, as hashes (campaigns/persons.py), which no list and no
--- click shows any more.
+-- The ids of forgotten persons in bid requests, as hashes (campaigns/persons.py); lists and clicks
+-- leave them out.
 create table suppressed_member (
     member bigint primary key
 );
@@ -807,11 +807,11 @@ create trigger suppressed_announce after insert or update or delete or truncate 
 
 -- 8 Audiences -----------------------------------------------------------------------------------
 
--- Persons by what they have done (contract 12). A person is the keyed hash of a product's user in
+-- Persons grouped by their events (contract 12). A person is the keyed hash of a product's user in
 -- server events, a member that of an id in bid requests (campaigns/persons.py): no id is kept.
 
 -- With an id: an operator's audience, of the events of a product or, without a product, a list of
--- members. Without an id: whoever the product must not advertise to.
+-- members. Without an id: the persons to whom the product must not advertise.
 create table audience (
     number int generated always as identity primary key,
     id text unique
@@ -829,7 +829,7 @@ create table audience (
 );
 create unique index audience_of_product on audience (product) where id is null;
 
--- The persons that are behind an anonymous id.
+-- The persons behind an anonymous id.
 create table person_alias (
     anonymous bigint not null,
     person bigint not null,
@@ -839,7 +839,7 @@ create table person_alias (
 create index person_alias_person on person_alias (person);
 create index person_alias_seen_at on person_alias (seen_at);
 
--- The members by which bid requests show a person of a product, and whether the product must not
+-- The members by which bid requests reveal a person of a product, and whether the product must not
 -- advertise to that person (person_restriction).
 create table person_link (
     person bigint not null,
@@ -866,8 +866,8 @@ create table person_audience (
 create index person_audience_fades_at on person_audience (fades_at);
 create index person_audience_audience on person_audience (audience);
 
--- When a person last excluded himself from a product, was let in again, and refused and accepted its
--- marketing.
+-- The last times at which a person was blocked by a product for self-exclusion, was unblocked, and
+-- refused and accepted its marketing.
 create table person_restriction (
     person bigint primary key,
     product text not null,
@@ -880,8 +880,8 @@ create table person_restriction (
         or coalesce(refused_at >= coalesce(accepted_at, '-infinity'), false)) stored
 );
 
--- What workers look up: in which audiences a member is, and until when. Writers take turns (by a lock
--- until commit), so that a reader that has seen revision n has missed none below n.
+-- The audiences of each member, and until when it is in them, for workers to look up. Writers take
+-- turns (by a lock until commit), so a reader that has seen revision n has missed none below n.
 create sequence audience_revision;
 create table audience_member (
     member bigint not null,
@@ -893,8 +893,8 @@ create table audience_member (
 create index audience_member_revision on audience_member (revision);
 create index audience_member_until on audience_member (until);
 
--- The bases of members that machines have made of this warehouse. One that is not here was made of what
--- a restored backup lacks, or of another warehouse.
+-- The bases of members that machines have made from this warehouse. One that is not listed was made
+-- from data that a restored backup lacks, or from another warehouse.
 create table audience_base (
     id uuid primary key default gen_random_uuid(),
     made_at timestamptz not null default now()
