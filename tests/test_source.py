@@ -199,7 +199,7 @@ def test_campaigns_know_no_http_and_no_stores(path: Path) -> None:
     assert not {name.split(".")[0] for name in imports(path)} & FORBIDDEN_IN_CAMPAIGNS
 
 
-def test_native_imports_no_python_of_the_project() -> None:
+def test_native_code_imports_no_project_python() -> None:
     """But for the bid path, which calls the steps that few requests need, and for the mapping of
     domains beyond ASCII, which campaigns and requests must share.
     """
@@ -232,7 +232,7 @@ OLD_TERMS = re.compile(
 )
 
 
-def test_words_of_a_private_language_do_not_come_back() -> None:
+def test_no_private_jargon() -> None:
     """The glossary in `src/snapbid/README.md` has the field's."""
     own = [path for path in tracked() if {PACKAGE, ROOT / "native"} & set(path.parents)]
     found = [

@@ -72,7 +72,7 @@ async def test_a_lost_connection_ends_the_run() -> None:
             await drive(port, [WIRE], connections=1, once=True)
 
 
-async def test_a_schedule_sends_all_and_knows_a_stall() -> None:
+async def test_a_schedule_sends_everything_and_measures_a_stall() -> None:
     """Of 50 requests in half a second the first is answered late: all that were due meanwhile have
     waited, each from its own moment, also those that could not be sent.
     """

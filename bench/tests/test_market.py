@@ -64,7 +64,7 @@ def changed(path: str, value: Any) -> Request:
     return request
 
 
-def test_the_bid_that_is_due_breaks_nothing() -> None:
+def test_the_expected_bid_breaks_no_rule() -> None:
     assert broken(REQUEST, 200, BID) == set()
 
 
@@ -81,7 +81,7 @@ def test_the_bid_that_is_due_breaks_nothing() -> None:
         (changed("bcat", ["IAB3-2"]), "blocks"),
     ],
 )
-def test_where_no_bid_is_due(request_: Request, rule: str) -> None:
+def test_no_bid_expected(request_: Request, rule: str) -> None:
     assert broken(request_, 204) == set()
     assert broken(request_, 200, BID) == {rule}
 
@@ -113,7 +113,7 @@ def test_wrong_answers() -> None:
     assert broken(REQUEST, 200, BID, id="another") == {"answer"}
 
 
-def test_the_best_campaign_is_the_dearest_of_all_that_may_bid() -> None:
+def test_the_best_campaign_is_the_highest_priced_eligible_one() -> None:
     """By the check of each campaign, whatever the order in which the oracle looks."""
     asked = auctions(CORPUS.requests, CORPUS.campaigns)
     judge = Judge(CORPUS.campaigns, int)
@@ -190,7 +190,7 @@ def test_snapbid_imports_the_campaigns() -> None:
     assert CORPUS.limited[-1].cap == parsed.frequency_caps[0].impressions
 
 
-def test_what_is_no_bid_response_has_no_bids() -> None:
+def test_malformed_responses_have_no_bids() -> None:
     body = json.dumps({"id": "a", "seatbid": [{"bid": [BID]}]}).encode()
     assert [bid.cid for bid in bids_of(200, body)] == ["campaign-7"]
     for status, garbage in ((204, b""), (500, body), (200, b""), (200, b"{"), (200, b'{"id":1}')):
@@ -210,7 +210,7 @@ def test_only_notices_to_this_machine_are_sent(url: str, wire: bytes | None) -> 
     assert sent is None if wire is None else sent is not None and sent.startswith(wire)
 
 
-def test_bidders_have_what_a_run_reads() -> None:
+def test_bidders_define_what_a_run_reads() -> None:
     for name, bidder in load().items():
         assert name == bidder.NAME
         assert bidder.ABOUT
@@ -218,7 +218,7 @@ def test_bidders_have_what_a_run_reads() -> None:
         assert all(each.endswith(".") for each in (bidder.ABOUT, *bidder.LACKS))
 
 
-def test_the_example_of_an_adapter_is_one() -> None:
+def test_the_example_adapter_is_valid() -> None:
     text = (page.HERE / "README.md").read_text()
     example: dict[str, Any] = {}
     exec(text.partition("```python\n")[2].partition("```")[0], example)
@@ -228,7 +228,7 @@ def test_the_example_of_an_adapter_is_one() -> None:
     assert names[:4] == Bidder.start.__code__.co_varnames[1:5]
 
 
-def test_the_page_is_that_of_the_results() -> None:
+def test_the_page_is_rendered_from_the_results() -> None:
     results = page.read()
     assert page.PAGE.read_text() == page.render(results)
     for name, result in results.items():
@@ -271,7 +271,7 @@ TURNS = Turns(rounds=1, seconds=0.2, mixed_rounds=1, mixed_seconds=0.2)
 
 
 @pytest.mark.long
-def test_a_run_of_a_bidder_that_keeps_the_contract() -> None:
+def test_run_of_a_conforming_bidder() -> None:
     made = corpus.make(campaigns=60, requests=40)
     result = run(OracleBidder(), None, made, TURNS)
     assert result["contract"].keys() == RULES.keys() | LIMIT_RULES.keys()
@@ -286,7 +286,7 @@ def test_a_run_of_a_bidder_that_keeps_the_contract() -> None:
 
 
 @pytest.mark.long
-def test_a_run_of_a_bidder_that_keeps_no_rule() -> None:
+def test_run_of_a_nonconforming_bidder() -> None:
     """It bids one campaign on everything, and counts a win as often as it is noticed."""
     made = corpus.make(campaigns=60, requests=40)
     contract = run(OracleBidder("--greedy"), None, made, TURNS)["contract"]

@@ -29,6 +29,6 @@ def test_figures_have_names_of_their_own(kind: str) -> None:
         )
 
 
-def test_the_tables_on_sizing_are_those_of_the_results() -> None:
+def test_sizing_tables_match_the_results() -> None:
     page = sizing.PAGE.read_text()
     assert sizing.BEGIN + sizing.render(RESULTS) + sizing.END in page

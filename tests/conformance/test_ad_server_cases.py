@@ -18,7 +18,7 @@ CASES = sorted((Path(__file__).parent / "cases" / "adserver").glob("*.json"))
 
 
 @pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
-def test_it_is_imported_and_bids(path: Path, redis_url: str) -> None:
+def test_creative_is_imported_and_bids(path: Path, redis_url: str) -> None:
     case = json.loads(path.read_text(encoding="utf-8"))
     document = {"id": "c", "advertiser": "shop.example", "cpm": 5, "creatives": [case["creative"]]}
     warnings: list[CampaignMistake] = []

@@ -45,7 +45,7 @@ def test_an_example_bids_on_its_request(file: str, fresh_redis: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_what_an_example_targets_decides(file: str, fresh_redis: str) -> None:
+def test_example_targeting_decides(file: str, fresh_redis: str) -> None:
     """A request with nothing but an impression that none of them is for gets no bid."""
     snapshot = snapshot_of(documents(file), {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
     bare = {"id": "bare", "imp": [{"id": "1", "banner": {"w": 1, "h": 1}}]}
@@ -53,7 +53,7 @@ def test_what_an_example_targets_decides(file: str, fresh_redis: str) -> None:
         assert app.bid(json.dumps(bare).encode()).status == 204
 
 
-def test_there_is_one_of_each_medium_and_need() -> None:
+def test_every_medium_and_need_has_an_example() -> None:
     shipped = [campaign for file in FILES for campaign in campaigns(file)]
     media = {creative.media for campaign in shipped for creative in campaign.creatives}
     assert media == {"banner", "video", "native", "audio"}
@@ -66,7 +66,7 @@ def test_there_is_one_of_each_medium_and_need() -> None:
     assert len({campaign.id for campaign in shipped}) == len(shipped)
 
 
-def test_the_files_are_the_blocks_of_their_page() -> None:
+def test_files_match_their_page() -> None:
     page = read(examples.PAGE)
     blocks = re.findall(r"^```jsonl?\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert [read(name) for name in examples.NAMES if name != examples.PAGE] == blocks

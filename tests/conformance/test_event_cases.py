@@ -45,7 +45,7 @@ def exact(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def test_the_files_are_those_of_the_catalog() -> None:
+def test_generated_files_match_the_catalog() -> None:
     assert [path.stem for path in FILES] == sorted(EVENTS)
     stale = [
         path.stem for path in FILES if path.read_text() != event_cases.render(EVENTS[path.stem])
@@ -53,7 +53,7 @@ def test_the_files_are_those_of_the_catalog() -> None:
     assert not stale, "run: python -m support.event_cases"
 
 
-def test_there_are_thousands() -> None:
+def test_there_are_thousands_of_cases() -> None:
     assert sum(len(json.loads(path.read_text())["cases"]) for path in FILES) > 5000
 
 

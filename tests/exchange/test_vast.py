@@ -29,14 +29,14 @@ def shipped() -> Iterator[Any]:
     yield from campaigns()
 
 
-def test_what_ships_has_no_warnings() -> None:
+def test_shipped_documents_have_no_warnings() -> None:
     warnings: list[CampaignMistake] = []
     lines = "\n".join(map(json.dumps, shipped()))
     assert [*read_file("a.jsonl", BytesIO(lines.encode()), warnings)]
     assert warnings == []
 
 
-def test_what_ships_plays() -> None:
+def test_shipped_documents_play() -> None:
     creatives = [creative for campaign in shipped() for creative in campaign["creatives"]]
     texts = [each["adm"] for each in creatives if "<VAST" in each.get("adm", "")]
     assert len(texts) > 5
@@ -59,7 +59,7 @@ def agree(texts: list[str]) -> int:
     return sum(rule is not None for rule in refused)
 
 
-def test_documents_and_others_nearby() -> None:
+def test_altered_documents() -> None:
     """A child left out, doubled or moved: a player says whether that plays."""
     rng = random.Random("nearby")
     made = [vast_of(Choices(rng.randint), rng.choice(("video", "audio"))) for _ in range(300)]

@@ -18,7 +18,7 @@ from snapbid.embedded import Redis
 AUCTIONS = 900
 
 
-def test_kills_leave_no_more_out_than_the_gaps_admit(
+def test_kills_lose_only_what_gap_rows_admit(
     database: str, own_redis: Redis, start_stack: Callable[..., Stack], tmp_path: Path
 ) -> None:
     """Workers and the writer are killed while an SSP trades.

@@ -70,7 +70,7 @@ async def in_thread(call: Callable[..., Any], *arguments: object) -> Any:
     return await asyncio.to_thread(call, *arguments)
 
 
-async def test_a_failed_primary_costs_its_own_auctions_alone_and_only_for_a_while(
+async def test_a_failed_primary_costs_only_its_own_auctions_until_failover(
     cluster: Cluster, ledger: Ledger
 ) -> None:
     before = [auctions_of(shard, "before") for shard in range(SHARDS)]
@@ -97,7 +97,7 @@ async def test_a_failed_primary_costs_its_own_auctions_alone_and_only_for_a_whil
 
 
 @pytest.mark.long
-async def test_a_shard_goes_on_without_a_replica_once_it_has_had_none_for_a_while(
+async def test_a_shard_goes_on_after_a_while_without_a_replica(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Seen: a third of the auctions got 204 until somebody added a node."""
@@ -140,9 +140,7 @@ async def test_a_shard_goes_on_without_a_replica_once_it_has_had_none_for_a_whil
 
 
 @pytest.mark.long
-async def test_a_replica_that_was_cut_off_for_long_is_not_promoted(
-    cluster: Cluster, ledger: Ledger
-) -> None:
+async def test_a_stale_replica_is_not_promoted(cluster: Cluster, ledger: Ledger) -> None:
     """It lacks what was acknowledged without it, which its primary brings back."""
     primary = cluster.primary_of(key_of(1))
     replica = cluster.replica_of(primary)
@@ -450,7 +448,7 @@ def metrics(served: Stack) -> bytes:
 
 
 @pytest.mark.long
-def test_the_shards_that_are_unavailable_are_named(
+def test_unavailable_shards_are_named(
     started_cluster: Cluster, served: Stack, tmp_path: Path
 ) -> None:
     """While a primary and its replica are gone; the sums keep what was known of their part."""

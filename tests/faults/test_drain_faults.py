@@ -102,7 +102,7 @@ def damage_answer(proxy: FaultProxy) -> None:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("spoil", [stall_requests, stall_answers, damage_request, damage_answer])
-async def test_a_silent_wire_is_given_up(wire: tuple[FaultProxy, str], spoil: object) -> None:
+async def test_silent_connections_are_given_up(wire: tuple[FaultProxy, str], spoil: object) -> None:
     """In the soak figures waited up to 32 s, twice the timeout of a statement."""
     assert callable(spoil)
     proxy, dsn = wire

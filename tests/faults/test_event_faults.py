@@ -172,7 +172,7 @@ async def ids(redis_url: str) -> list[str]:
     return [event_id for request in requests for event_id, _ in request.events]
 
 
-async def test_requests_travel_together(proxied: FaultProxy, redis_url: str) -> None:
+async def test_concurrent_requests_share_a_round_trip(proxied: FaultProxy, redis_url: str) -> None:
     own = EventQueue(Connections(proxied.redis_url))
     await own.open()
     try:
@@ -248,7 +248,7 @@ async def test_memory_is_bounded(
         await own.close()
 
 
-async def test_closing_sends_what_waits(proxied: FaultProxy, redis_url: str) -> None:
+async def test_closing_flushes_pending_events(proxied: FaultProxy, redis_url: str) -> None:
     own = EventQueue(Connections(proxied.redis_url))
     await own.open()
     await connected(own)

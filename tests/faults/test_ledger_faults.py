@@ -77,7 +77,7 @@ async def test_a_batch_that_arrives_after_it_was_given_up_on_is_refused(
     await settled_once(ledger, store, [b"before", b"after"])
 
 
-async def test_a_stall_answers_in_time_and_leaves_nothing(
+async def test_a_stall_is_answered_in_time_and_leaves_no_record(
     ledger: Ledger, proxy: FaultProxy, store: Any
 ) -> None:
     ledger._shards[0].trips.stall_s = 3600.0  # the connection has not ended
@@ -110,7 +110,7 @@ async def test_a_lost_revocation_is_repeated(ledger: Ledger, proxy: FaultProxy, 
     await settled_once(ledger, store, [b"before"])
 
 
-async def test_a_connection_that_ends_within_the_answers_leaves_nothing(
+async def test_a_connection_cut_amid_answers_leaves_no_record(
     ledger: Ledger, proxy: FaultProxy, store: Any
 ) -> None:
     """Bids and notices share a round trip: the bids are acknowledged late, then it ends."""
@@ -221,7 +221,9 @@ async def test_closing_does_not_wait_for_a_stalled_redis(
         assert await asked is False
 
 
-async def test_closing_sends_what_waits(own_redis: Redis, tmp_path: Path, store: Any) -> None:
+async def test_closing_flushes_pending_requests(
+    own_redis: Redis, tmp_path: Path, store: Any
+) -> None:
     async with opened(own_redis.url, tmp_path) as ledger:
         waiting = [remembering(ledger, b"%d" % n, (b"1", 1, 7), within_s=10.0) for n in range(5000)]
     assert all(done is not None and done.result() for done in waiting)

@@ -95,7 +95,7 @@ def test_a_warehouse_that_is_read_only(stand: Stand) -> None:
     stand.await_drained("PostgreSQL up")
 
 
-def test_a_warehouse_that_refuses_what_the_drain_carries(stand: Stand) -> None:
+def test_a_warehouse_that_refuses_counters(stand: Stand) -> None:
     stand.sql("alter table bid_daily add constraint none check (bids < 0) not valid")
     stand.await_status("degraded since", "the drain on ", 'violates check constraint "none"')
     stand.sql("alter table bid_daily drop constraint none")

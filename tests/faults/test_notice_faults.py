@@ -82,7 +82,7 @@ async def settled_twice(ledger: Ledger, store: Any) -> None:
     assert sum_of(store) == {"b:1": 1, "w:1": 1, "i:1": 1, "l:1:1": 1, "p:1": 7}
 
 
-async def test_a_replay_that_breaks_off_is_repeated(
+async def test_interrupted_replays_are_repeated(
     ledger: Ledger, proxy: FaultProxy, store: Any, tmp_path: Path
 ) -> None:
     auctions = [b"%d" % number for number in range(1200)]
@@ -154,7 +154,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_a_killed_worker_spooled_is_settled_by_another(
+async def test_notices_spooled_by_a_killed_worker_are_settled_by_another(
     own_redis: Redis, tmp_path: Path
 ) -> None:
     auctions = [b"%d" % number for number in range(40)]

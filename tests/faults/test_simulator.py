@@ -45,7 +45,7 @@ def servers() -> Iterator[Servers]:
 
 
 @pytest.mark.long
-def test_a_seed_is_one_run(servers: Servers) -> None:
+def test_a_seed_reproduces_its_run(servers: Servers) -> None:
     script = draft("5", STEPS)
     first, second = play(servers, script), play(servers, script)
     assert first.trace == second.trace
@@ -54,7 +54,7 @@ def test_a_seed_is_one_run(servers: Servers) -> None:
 
 
 @pytest.mark.long
-def test_a_seed_is_one_run_on_a_cluster(servers: Servers) -> None:
+def test_a_seed_reproduces_its_run_on_a_cluster(servers: Servers) -> None:
     script = draft("5", STEPS, faults=OF_CLUSTERS)
     assert play(servers, script).trace == play(servers, script).trace
 
@@ -87,19 +87,19 @@ def test_the_books_balance_on_a_cluster_that_breaks(servers: Servers, seed: int)
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
-def test_what_was_found_once_stays_away(servers: Servers, path: Path) -> None:
+def test_known_failures_stay_fixed(servers: Servers, path: Path) -> None:
     result = play(servers, Script.parse(path.read_text()))
     assert not result.differences
     assert result.counts["200"] > 0
 
 
-def test_every_defect_that_can_be_put_back_has_its_script() -> None:
+def test_every_mutation_has_a_script() -> None:
     assert sorted(PUT_BACK) == sorted(MUTATIONS)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", PUT_BACK)
-def test_a_defect_put_back_is_found(servers: Servers, name: str) -> None:
+def test_mutations_are_found(servers: Servers, name: str) -> None:
     """In one of some tries: in which order Redis names counters is its own."""
     script = Script.parse(PUT_BACK[name].read_text())
     with MUTATIONS[name]():

@@ -36,7 +36,7 @@ def test_a_deck_has_every_fault_once(of: Faults[Any]) -> None:
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_mechanisms_can_be_taken_out(name: str) -> None:
+def test_mutations_apply(name: str) -> None:
     for edit in MUTATIONS[name]:
         source = (SOURCE / edit.file).read_text("utf-8")
         assert edit.applied(source) != source

@@ -127,7 +127,7 @@ async def test_a_clock_that_is_set_back_loses_no_spooled_notice(
 
 
 @pytest.mark.parametrize("ahead_s", [3600, -3600])
-async def test_a_notice_that_comes_before_redis_has_told_its_time(
+async def test_a_notice_before_the_first_redis_time(
     own_redis: Redis,
     proxy: FaultProxy,
     tmp_path: Path,
@@ -148,7 +148,7 @@ async def test_a_notice_that_comes_before_redis_has_told_its_time(
     assert sum_of(store) == {"b:1": 1, "w:1": 1, "p:1": 7}
 
 
-async def test_a_spooled_notice_is_of_its_own_time(
+async def test_spooled_notices_keep_their_own_time(
     own_redis: Redis, tmp_path: Path, store: Any, clock: Clock
 ) -> None:
     """Replayed after the bid would be forgotten: it is known by when the notice came."""
@@ -221,7 +221,7 @@ async def test_a_spooled_notice_leaves_a_closed_day_as_it_is(
         [b"a%2Fb", b"a/b"],  # two auctions
     ],
 )
-async def test_a_spooled_notice_counts_for_its_other_reading_only_where_it_is_unknown(
+async def test_a_spooled_notice_is_decoded_again_only_if_unknown(
     own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any, known: list[bytes]
 ) -> None:
     async with opened(own_redis.url, tmp_path / "a") as first:

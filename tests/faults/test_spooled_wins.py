@@ -171,7 +171,7 @@ async def test_a_killed_process_with_an_empty_spool_delays_nothing(
     assert not list(tmp_path.iterdir())
 
 
-async def test_a_heartbeat_that_comes_after_the_sign_off_delays_nothing(
+async def test_a_heartbeat_after_sign_off_delays_nothing(
     ledger: Ledger, store: Any, own_redis: Redis, tmp_path: Path
 ) -> None:
     """It was under way when its process ended; its connection may deliver it at any time."""
@@ -198,7 +198,7 @@ async def test_a_process_that_is_gone_for_long_is_given_up(
     await until(lambda: "process lost" in caplog.text)
 
 
-async def test_the_hold_clock_follows_no_clock_that_is_set(ledger: Ledger, store: Any) -> None:
+async def test_the_hold_clock_ignores_clock_changes(ledger: Ledger, store: Any) -> None:
     """What the server's clock jumps is no part of it, however often it does."""
     begun, before = store.time(), int(store.hget("{sb0}:h", "clock"))
     for jump in (-3600, 3600, 3600, 3600, 3600, 3600, 3600):
@@ -237,7 +237,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize("way", Way)
-async def test_what_is_unconfirmed_at_the_end_is_rolled_back_by_the_next_process(
+async def test_unconfirmed_batches_are_rolled_back_by_the_next_process(
     own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any, way: Way
 ) -> None:
     async with opened(proxy.redis_url, tmp_path) as ledger:
@@ -255,7 +255,7 @@ async def test_what_is_unconfirmed_at_the_end_is_rolled_back_by_the_next_process
 
 
 @pytest.mark.usefixtures("hurry")
-async def test_a_stop_takes_back_what_it_can(
+async def test_a_stop_rolls_back_what_it_can(
     proxy: FaultProxy, tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("snapbid.ledger.bids.ledger.STOP_S", 60.0)

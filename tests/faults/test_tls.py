@@ -49,7 +49,7 @@ async def test_a_cluster_over_tls(secured: tuple[Cluster, Tls], tmp_path: Path) 
     assert connections.demand.replicas == 1
 
 
-async def test_a_url_that_does_not_fit_reaches_nothing(
+async def test_a_mismatched_url_does_not_connect(
     secured: tuple[Cluster, Tls], tmp_path: Path
 ) -> None:
     """Without TLS, and with TLS but an authority that did not sign what the nodes show."""

@@ -38,7 +38,7 @@ def counted(server: Stack) -> tuple[int, int]:
 
 @pytest.mark.parametrize("multiplier", [2, 1000, 1001, 1e9, 1e18, 1e308])
 @pytest.mark.usefixtures("bystander")
-def test_a_multiplier_multiplies_no_bill_of_a_site(server: Stack, multiplier: float) -> None:
+def test_multipliers_do_not_count_for_sites(server: Stack, multiplier: float) -> None:
     imps = [imp | {"qty": {"multiplier": multiplier}} for imp in REQUEST["imp"]]
     wins, cost = counted(server)
     status, answer = bid(server, id=f"bill {multiplier}", imp=imps)
@@ -54,7 +54,7 @@ def test_a_multiplier_multiplies_no_bill_of_a_site(server: Stack, multiplier: fl
 
 @pytest.mark.parametrize("multiplier", [1000.5, 1e9, 1e18, 1e308])
 @pytest.mark.usefixtures("bystander")
-def test_no_screen_stands_for_more_than_is_allowed(server: Stack, multiplier: float) -> None:
+def test_multipliers_are_bounded(server: Stack, multiplier: float) -> None:
     imps = [imp | {"qty": {"multiplier": multiplier}} for imp in REQUEST["imp"]]
     before = counted(server)
     assert bid(server, id=f"screen {multiplier}", imp=imps, site=None, dooh={}) == (204, None)

@@ -131,7 +131,7 @@ def waited_s(app: LocalApp, attack: bytes | None) -> float:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_no_request_makes_another_one_wait(app: LocalApp, name: str) -> None:
+def test_no_request_delays_another(app: LocalApp, name: str) -> None:
     attack = written(ATTACKS[name])
     quiet = min(waited_s(app, None) for _ in range(10))
     attacked = min(waited_s(app, attack) for _ in range(5))  # a busy machine only adds to it
@@ -139,7 +139,7 @@ def test_no_request_makes_another_one_wait(app: LocalApp, name: str) -> None:
     assert attacked < quiet + WITHIN_S
 
 
-def test_half_sent_requests_make_no_other_one_wait(
+def test_half_sent_requests_delay_no_other(
     module_redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While thousands of bodies do not come, and while their requests are all ended at once."""
@@ -200,7 +200,7 @@ async def half_sent(app: LocalApp) -> int:
 
 
 @pytest.mark.parametrize("number", range(len(DEAREST)))
-def test_the_dearest_requests_that_were_found(app: LocalApp, number: int) -> None:
+def test_known_most_expensive_requests(app: LocalApp, number: int) -> None:
     """What `make fuzz TARGET=cost` has come up with, some of it before it was bounded."""
     body = cost.body_of(DEAREST[number])
     assert body
@@ -209,7 +209,7 @@ def test_the_dearest_requests_that_were_found(app: LocalApp, number: int) -> Non
     assert attacked < WITHIN_S
 
 
-def test_formats_make_nobody_wait(module_redis: str) -> None:
+def test_formats_delay_no_request(module_redis: str) -> None:
     """Each campaign's creative was looked for in all formats."""
     blocked = campaign_of({"creative": {"attributes": [1]}})
     formats = [*({"w": 9, "h": number} for number in range(9_000)), {"w": 300, "h": 250}]
@@ -221,7 +221,7 @@ def test_formats_make_nobody_wait(module_redis: str) -> None:
     assert attacked < WITHIN_S
 
 
-def test_an_answer_is_as_long_as_it_may_be(fresh_redis: str) -> None:
+def test_longest_possible_answer(fresh_redis: str) -> None:
     """A hundred bids of 64 KiB were 6 MB; compressing them took 300 ms."""
     noise = base64.b64encode(random.Random(1).randbytes(48 << 10)).decode()
     snapshot = snapshot_of([campaign_of({"creative": {"adm": noise}})], REGISTRY, RATES, Geo())

@@ -96,7 +96,7 @@ async def test_a_bonus_with_many_cash_outs_is_never_loaded_whole(
     assert not await bench.rows("select from event_revision")
 
 
-async def test_a_drain_that_ends_amid_a_revision_goes_on_where_it_was(
+async def test_an_interrupted_revision_is_resumed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drain_events, "ROWS", 100)
@@ -116,7 +116,7 @@ async def test_a_drain_that_ends_amid_a_revision_goes_on_where_it_was(
     assert not await bench.rows("select from event_revision")
 
 
-async def test_of_one_bonus_so_many_cash_outs_are_flagged_anew(
+async def test_reflagging_of_one_bonus_is_bounded(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The documented bound: the others keep the flags that they came with."""
@@ -164,7 +164,7 @@ async def poison(bench: Bench, how: str) -> None:
     ],
     ids=["slowly", "fatally", "wrongly"],
 )
-async def test_what_fails_whatever_the_error_ends_in_the_dead_letters_alone(
+async def test_failing_events_alone_are_dead_lettered(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, how: str, reason: str
 ) -> None:
     monkeypatch.setattr(drain_events, "STATEMENT_S", 0.5)
@@ -189,7 +189,7 @@ async def carry_on(bench: Bench) -> None:
         await carry(bench, 1)
 
 
-async def test_a_store_that_is_down_is_no_poison(
+async def test_an_unavailable_warehouse_dead_letters_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no event at all is taken nothing is halved, nor set aside, however long that lasts."""
@@ -211,7 +211,7 @@ async def test_a_store_that_is_down_is_no_poison(
 
 
 @pytest.mark.parametrize("state", ["53100", "57P01"])
-async def test_a_store_that_takes_little_is_no_poison(bench: Bench, state: str) -> None:
+async def test_a_slow_warehouse_dead_letters_nothing(bench: Bench, state: str) -> None:
     """A disk may have room for a plain event and none for another, for as long as it is full."""
     await poison(bench, f"raise exception using errcode = '{state}'")
     await bench.accept(event("login", "poison"))

@@ -71,7 +71,7 @@ async def test_single_events_beside_batches_have_as_many_turns(bench: Bench) -> 
     assert last < 3 * 400
 
 
-async def test_what_comes_while_a_flood_is_carried(bench: Bench) -> None:
+async def test_events_during_a_flood(bench: Bench) -> None:
     for number in range(20):
         await bench.add(request(FLOOD, 100, f"f{number}"))
     read = streams.EventStream.read
@@ -118,7 +118,7 @@ async def test_each_event_once_and_in_the_order_of_its_product(
     assert not await bench.redis.xlen(ShardKeys(0).events)
 
 
-async def test_an_entry_that_another_drain_has_removed(
+async def test_entries_removed_by_another_drain(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "HELD_BYTES", 0)

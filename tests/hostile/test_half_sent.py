@@ -53,7 +53,7 @@ def is_closed(client: socket.socket) -> bool:
 
 
 @pytest.mark.usefixtures("many_files")
-def test_thousands_of_bodies_that_do_not_come(server: Stack, key: str) -> None:
+def test_thousands_of_missing_bodies(server: Stack, key: str) -> None:
     event = {"host": "x", "content-length": 100, "x-api-key": key, **JSON}
     halves = (
         bid_head() + BODY[:1],
@@ -73,7 +73,7 @@ def test_thousands_of_bodies_that_do_not_come(server: Stack, key: str) -> None:
         eventually(lambda: all(map(is_closed, clients)), "the server to end them")
 
 
-def test_half_a_head_ends(server: Stack) -> None:
+def test_half_sent_heads_time_out(server: Stack) -> None:
     """Long before an idle connection does."""
     with connect(server) as fresh, Wire(server.port) as used:
         fresh.sendall(REQUEST[:30])
@@ -194,7 +194,7 @@ def small(database: str, fresh_redis: str, tmp_path: Path) -> Iterator[Stack]:
 @pytest.mark.parametrize(
     "start", [b"", b"POST ", bid_head(), REQUEST], ids=["nothing", "half a head", "head", "idle"]
 )
-def test_places_are_not_kept_from_others(small: Stack, start: bytes) -> None:
+def test_half_sent_requests_take_no_connection_slots(small: Stack, start: bytes) -> None:
     """More connections than the server has places for: it makes room."""
     with contextlib.ExitStack() as opened:
         for _ in range(2 * FEW_FILES):

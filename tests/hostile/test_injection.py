@@ -57,7 +57,7 @@ async def test_events_come_back_as_they_were_sent(
         assert context["own"] == {text: [text]}
 
 
-async def test_campaigns_come_back_as_they_were_written(database: str) -> None:
+async def test_campaigns_round_trip(database: str) -> None:
     documents = {
         text: {
             "id": text,

@@ -20,7 +20,7 @@ def test_steps_are_counted(counts: dict[str, list[int]]) -> None:
     assert min(min(each) for each in counts.values()) > 100
 
 
-def test_a_list_that_limits_is_not_gone_through_for_each_creative(
+def test_limiting_lists_are_not_scanned_per_creative(
     counts: dict[str, list[int]],
 ) -> None:
     for name in ("rqddurs", "delivery", "mimes"):

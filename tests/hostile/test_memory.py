@@ -61,7 +61,7 @@ def test_heads_up_to_a_limit(server: Stack) -> None:
 
 
 @pytest.mark.usefixtures("many_files")
-def test_heads_that_do_not_end(server: Stack, bystander: Bystander) -> None:
+def test_endless_heads(server: Stack, bystander: Bystander) -> None:
     before = resident(server)
     with contextlib.ExitStack() as opened:
         for _ in range(UNFINISHED):
@@ -74,7 +74,7 @@ def test_heads_that_do_not_end(server: Stack, bystander: Bystander) -> None:
 
 
 @pytest.mark.usefixtures("many_files")
-def test_what_is_sent_in_all_is_bounded(start_stack: Callable[..., Stack], database: str) -> None:
+def test_total_input_is_bounded(start_stack: Callable[..., Stack], database: str) -> None:
     """Heads that do not end, from more clients than there is memory for."""
     asyncio.run(demo.seed(database))
     server = start_stack()
@@ -95,7 +95,7 @@ def test_what_is_sent_in_all_is_bounded(start_stack: Callable[..., Stack], datab
         assert ended() < clients // 2
 
 
-async def test_a_redis_that_is_nearly_full(own_redis: Redis, tmp_path: Path) -> None:
+async def test_nearly_full_redis(own_redis: Redis, tmp_path: Path) -> None:
     """It takes no bids, so that what bids are owed still has room."""
     async with opened(own_redis.url, tmp_path) as ledger:
         client = redis.Redis.from_url(own_redis.url)

@@ -65,7 +65,7 @@ async def test_no_crowd_of_another_product_ends_a_self_exclusion(bench: Bench) -
     assert await advertised(bench, VICTIM) == {"casino"}
 
 
-async def test_no_crowd_of_another_product_takes_anybody_out_of_an_audience(bench: Bench) -> None:
+async def test_no_crowd_of_another_product_removes_audience_members(bench: Bench) -> None:
     async with bench.connection.transaction():
         of_casino = Audience("players", "casino", event="login", within_days=30)
         assert await audiences.add(bench.connection, of_casino) is not None

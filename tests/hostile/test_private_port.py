@@ -26,7 +26,7 @@ def guarded(request: pytest.FixtureRequest, start_stack: Callable[..., Stack]) -
     return start_stack(SNAPBID_OPS_HOST=request.param, SNAPBID_OPS_TOKEN=TOKEN)
 
 
-def test_without_the_token_nothing_is_told(guarded: Stack) -> None:
+def test_everything_needs_the_token(guarded: Stack) -> None:
     wrong = (
         None, "", TOKEN, "Bearer", "Bearer ", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}",
         f"Bearer x{TOKEN}", f"Token {TOKEN}", f"Digest {TOKEN}", "Basic", "Basic !",
@@ -46,7 +46,7 @@ def test_without_the_token_nothing_is_told(guarded: Stack) -> None:
         assert wire.socket.recv(64).startswith(b"HTTP/1.0 401")
 
 
-def test_with_the_token_all_is_told(guarded: Stack) -> None:
+def test_the_token_opens_everything(guarded: Stack) -> None:
     for right in (
         f"Bearer {TOKEN}",
         f"bearer  {TOKEN}",
@@ -59,7 +59,7 @@ def test_with_the_token_all_is_told(guarded: Stack) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "::ffff:127.0.0.1"])
-def test_more_than_loopback_needs_a_token(database: str, redis_url: str, host: str) -> None:
+def test_non_loopback_addresses_need_a_token(database: str, redis_url: str, host: str) -> None:
     done = run(
         {
             "SNAPBID_DATABASE_URL": database,

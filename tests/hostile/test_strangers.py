@@ -104,7 +104,7 @@ def test_addresses_behind_a_proxy(stack: Stack) -> None:
     assert status(stack, "127.0.0.9") == 403
 
 
-def test_a_removed_ssp_is_unknown(stack: Stack) -> None:
+def test_removed_ssps_are_unknown(stack: Stack) -> None:
     narrow(stack, "--allow", "127.0.0.2")
     everywhere(stack, "127.0.0.2", 200)
     for variant in ("acme-eu", "acme-video", "acme"):

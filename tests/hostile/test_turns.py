@@ -32,7 +32,7 @@ def overtaken(flood: Flood, port: int, request: bytes) -> float:
 
 
 @pytest.mark.parametrize("target", [UNKNOWN_NOTICE, UNKNOWN_PATH], ids=["notices", "paths"])
-def test_a_flood_is_overtaken(server: Stack, target: str) -> None:
+def test_bids_overtake_a_flood(server: Stack, target: str) -> None:
     with Flood(server.port, target, LANES) as flood:
         for request in (REQUEST, HEALTH, READY):
             assert overtaken(flood, server.port, request) < LANES / 3

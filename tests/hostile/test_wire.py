@@ -146,7 +146,7 @@ def test_a_length_beside_chunks(server: Stack) -> None:
     ],
     ids=lambda raw: str(raw[:24]),
 )
-def test_what_is_refused_outright(server: Stack, raw: bytes) -> None:
+def test_requests_refused_outright(server: Stack, raw: bytes) -> None:
     with memory_comes_back(server):
         answers = exchange(server.port, raw)
     tells_nothing(server, answers)
@@ -307,7 +307,7 @@ def test_requests_byte_by_byte(server: Stack) -> None:
         assert wire.read().status == 200
 
 
-def test_answers_that_are_never_read(server: Stack) -> None:
+def test_unread_answers(server: Stack) -> None:
     """Unread answers must not pile up: pipelined requests wait in the client's buffers."""
     with memory_comes_back(server), socket.create_connection(("127.0.0.1", server.port)) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -317,7 +317,7 @@ def test_answers_that_are_never_read(server: Stack) -> None:
                 deaf.sendall(REQUEST * 200)
 
 
-def test_connections_that_are_reset(server: Stack) -> None:
+def test_reset_connections(server: Stack) -> None:
     linger = b"\1\0\0\0\0\0\0\0"  # close sends RST
     with memory_comes_back(server):
         for number in range(200):

@@ -189,7 +189,7 @@ async def test_backfilled_events_count_for_no_later_click(bench: Clicks) -> None
 
 
 @pytest.mark.parametrize("id", ["null", "(none)", "0", "11111111-1111-1111-1111-111111111111"])
-async def test_nobodys_click_is_that_of_no_later_event(bench: Clicks, id: str) -> None:
+async def test_anonymous_clicks_count_for_no_later_event(bench: Clicks, id: str) -> None:
     """An event of nobody counts for the click that it names, and makes it no person's last."""
     click = await bench.click("a")
     await bench.drain_all(event("register", id, click=click), event("login", id))
@@ -280,7 +280,7 @@ async def test_two_keys_count_during_a_rotation(bench: Clicks) -> None:
     assert await bench.counted() == {("a", "login"): 2}
 
 
-async def test_numbers_keep_their_meaning(bench: Clicks) -> None:
+async def test_numbers_keep_their_campaign(bench: Clicks) -> None:
     """A campaign that is imported anew, changed or deleted, and creatives that are gone."""
     ids = {name: await bench.click(name) for name in ("a", "b")}
     other = [{"id": "other", "media": "banner", "w": 1, "h": 1, "adm": "{{click_id}}"}]
@@ -321,7 +321,7 @@ async def test_clicks_of_a_deleted_campaign_count_as_before(bench: Clicks, remov
 # -- what it is worth -----------------------------------------------------------------------------
 
 
-async def test_what_events_are_worth(bench: Clicks) -> None:
+async def test_value_of_events(bench: Clicks) -> None:
     usd: Any = {"currency": "USD"}
     await bench.drain_all(event("register", "u", click=await bench.click("a")))
     bet: Any = {"game_type": "slot", "game_provider": "p", "bet_result": "win", **usd, "amount": 9}
@@ -357,7 +357,7 @@ async def test_a_value_in_another_currency_is_that_of_the_days_rate(bench: Click
     assert value == round(usd * 1_000_000) != 10_000_000
 
 
-async def test_amounts_that_have_no_value_are_counted_apart(bench: Clicks) -> None:
+async def test_amounts_without_a_value_are_counted_separately(bench: Clicks) -> None:
     """A buyer sees that a campaign brought more than its figures say; 0 is the value of a 0."""
     await bench.drain_all(event("register", "u", click=await bench.click("a")))
     coins: Any = {"currency": "NOCOIN", "is_crypto": True}
@@ -401,7 +401,7 @@ async def test_no_amount_keeps_an_event_from_being_stored(bench: Clicks) -> None
     assert rows == [(5, 2**63 - 1)]
 
 
-async def test_the_day_is_that_of_acceptance(bench: Clicks) -> None:
+async def test_events_count_on_the_day_of_acceptance(bench: Clicks) -> None:
     midnight = AT + DAY // 2
     click = await bench.click("a")
     for number, at in enumerate((midnight - 1, midnight)):
@@ -538,7 +538,7 @@ async def test_a_click_shows_whom_a_bid_request_named(bench: Clicks) -> None:
 # -- privacy and retention ------------------------------------------------------------------------
 
 
-async def test_links_name_nobody_and_end(bench: Clicks) -> None:
+async def test_links_are_anonymous_and_expire(bench: Clicks) -> None:
     await bench.drain_all(event("register", "somebody", click=await bench.click("b")))
     (row,) = await bench.connection.fetch("select * from click_link")
     assert b"somebody" not in repr(tuple(row)).encode()

@@ -40,7 +40,7 @@ def test_a_file_that_matches_nothing_is_refused(environ: dict[str, str]) -> None
     assert members(environ) == 2
 
 
-def test_a_list_without_members_is_meant(environ: dict[str, str]) -> None:
+def test_an_empty_list_needs_confirmation(environ: dict[str, str]) -> None:
     succeed(environ, "audience", "import", "own", "-", input=f"{uuid.uuid4()}\n")
     for nothing in ("", "# none\n\n"):
         refused = invoke(environ, "audience", "import", "own", "-", input=nothing)
@@ -67,7 +67,7 @@ def test_an_audience_that_campaigns_name_is_removed_with_consent(environ: dict[s
     assert succeed(environ, "audience", "remove", "free") == "free: removed\n"
 
 
-def test_what_an_added_audience_replaces_is_named(environ: dict[str, str]) -> None:
+def test_replaced_audiences_are_named(environ: dict[str, str]) -> None:
     succeed(environ, "key", "issue", "casino")
     succeed(environ, "audience", "import", "own", "-", input=f"{uuid.uuid4()}\n")
 

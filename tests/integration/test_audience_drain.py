@@ -234,7 +234,7 @@ def registered(at: int, consent: bool) -> dict[str, Any]:
     ],
 )
 @pytest.mark.parametrize("ends", [True, False])
-async def test_a_clock_that_runs_ahead_decides_nothing(
+async def test_fast_clocks_decide_nothing(
     bench: Bench, restricts: Any, admits: Any, ends: bool
 ) -> None:
     """What comes first, dated ahead, is over with what comes next: either of the two."""
@@ -284,7 +284,7 @@ async def test_an_unblocking_for_another_reason_lifts_no_self_exclusion(bench: B
     assert set(await members(bench)) == {"casino"}
 
 
-async def test_what_an_anonymous_id_did_counts_for_its_user(bench: Bench) -> None:
+async def test_anonymous_events_count_for_their_user(bench: Bench) -> None:
     await define(bench, AUDIENCES[2])
     opened = {"user": None, "anonymous": "a", "platform": "ios"}
     await bench.accept(said("app_open", NOW - 3, device_id=device(1), **opened))
@@ -296,7 +296,7 @@ async def test_what_an_anonymous_id_did_counts_for_its_user(bench: Bench) -> Non
     assert await members(bench) == {"openers": await hashed(bench, device(1))}
 
 
-async def test_what_an_anonymous_id_did_counts_for_every_user_behind_it(bench: Bench) -> None:
+async def test_anonymous_events_count_for_every_user_of_the_id(bench: Bench) -> None:
     """Also for who comes later, and who was there before keeps it; `forget` ends it for one."""
     await define(bench, AUDIENCES[2])
     opened = {"user": None, "anonymous": "a", "platform": "ios"}
@@ -361,14 +361,14 @@ ZEROES = "00000000-0000-0000-0000-000000000000"
 @pytest.mark.parametrize(
     "id", [ZEROES, f"{{{ZEROES}}}", f" {{{ZEROES.replace('-', '')}}}\t", "{-}", "null", "x" * 513]
 )
-async def test_nobodys_device_is_nobody(bench: Bench, id: str) -> None:
+async def test_placeholder_devices_identify_nobody(bench: Bench, id: str) -> None:
     await bench.accept(said("login", device_id=id), blocked())
     await bench.round()
     assert await bench.rows("select * from person_link") == []
 
 
 @pytest.mark.parametrize("id", [ZEROES, "null", "undefined", "(Unknown)", "0", *NOBODYS])
-async def test_nobodys_id_makes_no_two_users_one(bench: Bench, id: str) -> None:
+async def test_placeholder_ids_merge_no_users(bench: Bench, id: str) -> None:
     """Whatever an app's SDK writes for no id, in either field."""
     await define(bench, AUDIENCES[0])
     for number in range(3):
@@ -385,7 +385,7 @@ async def test_nobodys_id_makes_no_two_users_one(bench: Bench, id: str) -> None:
 
 
 @pytest.mark.parametrize("id", ["1111", "7", "22222222"])
-async def test_a_customer_of_any_number_excludes_himself(bench: Bench, id: str) -> None:
+async def test_customers_with_any_id_can_self_exclude(bench: Bench, id: str) -> None:
     """Advertisers number their customers: what is no id in a bid request is a person here."""
     await bench.accept(said("login", user=id, device_id=device(1)), blocked(user=id))
     await bench.round()
@@ -419,7 +419,9 @@ async def test_a_person_keeps_the_last_devices(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("restricting", [blocked(), consents(NOW)])
-async def test_who_is_excluded_keeps_his_devices(bench: Bench, restricting: dict[str, Any]) -> None:
+async def test_excluded_persons_keep_their_devices(
+    bench: Bench, restricting: dict[str, Any]
+) -> None:
     """However many follow; beyond a bound, none that is new is linked."""
     await bench.accept(restricting, said("login", device_id=device(0)))
     await bench.round()
@@ -574,7 +576,7 @@ async def test_a_definition_is_replaced_without_a_gap(bench: Bench, database: st
     assert await members(bench) == {"own": await hashed(bench, device(1))}
 
 
-async def test_a_list_takes_the_place_of_what_events_tell(bench: Bench) -> None:
+async def test_a_list_replaces_an_event_audience(bench: Bench) -> None:
     await define(bench, {"id": "own", "event": "login", "within_days": 3})
     await bench.accept(said("login", device_id=device(1)))
     await bench.round()

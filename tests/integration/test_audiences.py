@@ -96,7 +96,7 @@ def system(module_database: str, module_stack: Callable[..., Stack]) -> Iterator
         yield made
 
 
-def test_who_excludes_himself_gets_no_advertisement(system: System) -> None:
+def test_self_excluded_persons_get_no_ads(system: System) -> None:
     device = str(uuid.uuid4())
     system.send("login", "mary", device_id=device)
     assert system.bids("casino", device)
@@ -126,7 +126,7 @@ def test_who_excludes_himself_gets_no_advertisement(system: System) -> None:
 
 
 @pytest.mark.parametrize("limit", [{}, {"lmt": 1}, {"dnt": "1"}])
-def test_who_excludes_himself_after_a_click(system: System, limit: dict[str, Any]) -> None:
+def test_self_exclusion_after_a_click(system: System, limit: dict[str, Any]) -> None:
     """By nothing but the click; limited tracking keeps nobody from it."""
     asked: dict[str, Any] = {"user": {"id": uuid.uuid4().hex}}
     click = system.click("casino", device=limit, **asked)
@@ -137,7 +137,7 @@ def test_who_excludes_himself_after_a_click(system: System, limit: dict[str, Any
     assert system.click("casino", device=limit, user={"id": "another"}) is not None
 
 
-def test_who_excludes_himself_after_a_click_does_so_at_every_ssp(system: System) -> None:
+def test_self_exclusion_after_a_click_holds_at_every_ssp(system: System) -> None:
     """By the device, where the request shows it: the SSP's own id means nothing to another."""
     device = {"ifa": str(uuid.uuid4())}
     click = system.click("casino", device=device, user={"id": "of-acme", "buyeruid": "b-1"})
@@ -148,7 +148,7 @@ def test_who_excludes_himself_after_a_click_does_so_at_every_ssp(system: System)
     assert system.click("casino", device={}, **elsewhere) is not None
 
 
-def test_who_wants_no_marketing_gets_none(system: System) -> None:
+def test_refused_marketing_consent_is_honoured(system: System) -> None:
     device = str(uuid.uuid4())
     channels: dict[str, Any] = dict.fromkeys(
         ("allow_email", "allow_sms", "allow_push", "allow_chat_app"), False
@@ -159,7 +159,7 @@ def test_who_wants_no_marketing_gets_none(system: System) -> None:
     eventually(lambda: system.bids("casino", device), "it bids again")
 
 
-def test_the_spelling_of_a_device_hides_nobody(system: System) -> None:
+def test_device_id_spellings_hide_nobody(system: System) -> None:
     """Whether the advertiser's server or the SSP writes it otherwise."""
     sent, asked = str(uuid.uuid4()), str(uuid.uuid4())
     system.send("login", "sam", device_id=f"{{{sent.upper()}}}")
@@ -170,7 +170,7 @@ def test_the_spelling_of_a_device_hides_nobody(system: System) -> None:
         assert not system.bids("casino", spelt), spelt
 
 
-def test_what_somebody_has_done_is_targeted(system: System) -> None:
+def test_past_events_can_be_targeted(system: System) -> None:
     device = str(uuid.uuid4())
     assert not system.bids("buyers", device)
     assert system.bids("others", device)

@@ -62,7 +62,7 @@ def document(name: str, **change: Any) -> tuple[str, str]:
     return name, json.dumps({"id": name, "cpm": 1.5, **change})
 
 
-def test_what_commands_change(cli: Callable[..., str], tmp_path: Path) -> None:
+def test_changes_by_commands(cli: Callable[..., str], tmp_path: Path) -> None:
     file = tmp_path / "campaigns.json"
     assert entries(cli) == []
     cli("ssp", "add", "acme")
@@ -153,7 +153,7 @@ def test_a_wrong_time_is_refused(database: str) -> None:
     assert "must be a time like 2026-01-31" in done.stderr
 
 
-def test_sudo_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sudo_user_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_USER", "alice")
     monkeypatch.setattr(os, "getuid", lambda: 0)
     assert audit.this_user() == f"root@{socket.gethostname()} (sudo by alice)"
@@ -203,7 +203,9 @@ class TestPlainSql:
         assert told[6:] == [("product", None, "removed", 1), ("key", None, "removed", 1)]
         assert key not in str(told)
 
-    async def test_what_is_rolled_back_was_no_change(self, connection: asyncpg.Connection) -> None:
+    async def test_rolled_back_changes_are_not_recorded(
+        self, connection: asyncpg.Connection
+    ) -> None:
         transaction = connection.transaction()
         await transaction.start()
         await registry.add(connection, "acme")
@@ -214,7 +216,7 @@ class TestPlainSql:
     @pytest.mark.parametrize(
         "statement", ["update audit set actor = 'bob'", "delete from audit", "truncate audit"]
     )
-    async def test_nothing_is_rolled_back(
+    async def test_entries_cannot_be_changed_or_removed(
         self, connection: asyncpg.Connection, statement: str
     ) -> None:
         await registry.add(connection, "acme")
@@ -257,7 +259,7 @@ class TestMany:
         assert await audit.fetch(connection, object="d8") == []
 
 
-def test_a_program_over_the_network_is_told_with_its_address() -> None:
+def test_network_clients_are_recorded_with_their_address() -> None:
     row = {
         "id": 1, "at": None, "kind": "ssp", "object": "a", "action": "added", "count": 1,
         "detail": None, "actor": None, "role": "r", "application": "psql",

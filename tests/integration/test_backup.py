@@ -130,7 +130,7 @@ def counted(dsn: str) -> list[tuple[int, int, int]]:
     return asyncio.run(ask())
 
 
-def test_what_was_backed_up_is_there_again(debian: Debian, database: str) -> None:
+def test_backups_restore_everything(debian: Debian, database: str) -> None:
     """Figures, open bids and what is left of a budget; both stores were lost."""
     succeed(debian.environ, "ssp", "add", "acme")
     succeed(

@@ -130,7 +130,7 @@ def test_a_body_that_comes_in_pieces(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("framing", ["length", "chunks"])
-def test_a_client_that_leaves_in_its_body(server: Stack, wire: Wire, framing: str) -> None:
+def test_client_disconnects_within_its_body(server: Stack, wire: Wire, framing: str) -> None:
     with Wire(server.port) as going:
         if framing == "length":
             going.write(head("POST", PATH, {"host": "x", "content-length": 500, **JSON}))
@@ -261,7 +261,7 @@ def test_paths(wire: Wire, path: str, status: int) -> None:
     ],
     ids=lambda raw: str(raw[:30]),
 )
-def test_what_is_no_http_is_closed(server: Stack, raw: bytes) -> None:
+def test_malformed_http_closes_the_connection(server: Stack, raw: bytes) -> None:
     with Wire(server.port) as wire, contextlib.suppress(EOFError, ConnectionError):
         wire.write(raw)
         wire.half_close()
@@ -297,7 +297,7 @@ def test_gzipped_responses(wire: Wire) -> None:
     assert (empty.status, empty.body, "content-encoding" in empty.headers) == (204, b"", False)
 
 
-def test_no_answer_tells_of_the_inside(server: Stack, wire: Wire) -> None:
+def test_no_answer_reveals_internals(server: Stack, wire: Wire) -> None:
     for path, body in ((PATH, b"{"), ("/nothing", b""), (PATH.replace("acme", "x"), b"")):
         reply = wire.ask("POST", path, JSON, body)
         text = reply.body.decode() + str(reply.headers)

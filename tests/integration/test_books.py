@@ -104,7 +104,7 @@ def test_a_test_bid_is_never_counted(stack: Stack, database: str, fresh_redis: s
     assert not asyncio.run(tables(database))
 
 
-def test_who_knows_the_ids_of_another_gets_no_further(stack: Stack, database: str) -> None:
+def test_knowing_anothers_ids_gains_nothing(stack: Stack, database: str) -> None:
     """Notices of unknown auctions, of other impressions, and odd ones, count nothing."""
     own = Books(random.Random(SEED))
 

@@ -60,7 +60,7 @@ async def test_many_at_once_in_several_batches_and_ledgers(
     assert letters.count("b") == 250
 
 
-async def test_only_what_is_kept_is_remembered_and_counted(ledger: Ledger, store: Any) -> None:
+async def test_only_kept_bids_are_remembered_and_counted(ledger: Ledger, store: Any) -> None:
     of, none = limits(total=COST), limits(2, total=1)
     bids = ((b"1", PRICE, none), (b"2", PRICE, of), (b"3", PRICE, of), (b"4", PRICE, None))
     assert await reserve(ledger, b"a", *bids, ssp=7) == "bkbk"
@@ -112,7 +112,7 @@ async def test_money_after_notices_in_any_order(ledger: Ledger, clock: Clock, or
     assert await state(ledger) == (spent, spent, 0, 0)
 
 
-async def test_a_hold_ends_by_itself(ledger: Ledger, clock: Clock) -> None:
+async def test_holds_expire(ledger: Ledger, clock: Clock) -> None:
     of = limits(total=2 * COST)
     assert await bid(ledger, 0, of) == "k"
     clock.now += 30
@@ -125,7 +125,7 @@ async def test_a_hold_ends_by_itself(ledger: Ledger, clock: Clock) -> None:
     assert [await bid(ledger, n, of) for n in (3, 4)] == ["k", "b"]
 
 
-async def test_a_win_after_the_hold_is_still_spend(ledger: Ledger, clock: Clock) -> None:
+async def test_wins_after_the_hold_are_still_spend(ledger: Ledger, clock: Clock) -> None:
     of = limits(total=2 * COST)
     assert [await bid(ledger, n, of) for n in range(2)] == ["k", "k"]
     clock.now += HOLD_S + 5
@@ -136,7 +136,7 @@ async def test_a_win_after_the_hold_is_still_spend(ledger: Ledger, clock: Clock)
     assert await bid(ledger, 9, of) == "b"
 
 
-async def test_what_was_won_without_a_budget_counts_for_a_later_one(ledger: Ledger) -> None:
+async def test_wins_without_a_budget_count_for_a_later_one(ledger: Ledger) -> None:
     for number in range(3):
         assert await remembering(ledger, b"plain-%d" % number, (b"1", 1, PRICE), within_s=10.0)  # type: ignore[misc]
         await ledger.settle(WIN, b"plain-%d" % number, b"1")
@@ -218,7 +218,7 @@ async def test_beyond_64_bits_nothing_is_spent(ledger: Ledger) -> None:
     assert (await state(ledger)).used == 0
 
 
-async def test_a_look_holds_nothing(ledger: Ledger, store: Any) -> None:
+async def test_dry_runs_hold_nothing(ledger: Ledger, store: Any) -> None:
     of = limits(daily=COST)
     for _ in range(3):
         assert await ledger.look(b"a", [(b"1", 1, PRICE, of)], None, 10.0) == "k"

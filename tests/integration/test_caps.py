@@ -46,9 +46,7 @@ async def test_a_user_is_capped_by_holds_and_impressions(capped: Capped) -> None
     assert await capped.bid(9, limits(2, caps=((1, HOUR),))) == "k"
 
 
-async def test_a_hold_ends_by_itself_and_an_impression_with_its_window(
-    capped: Capped, clock: Clock
-) -> None:
+async def test_holds_and_impressions_expire(capped: Capped, clock: Clock) -> None:
     of = limits(caps=((2, HOUR),))
     assert [await capped.bid(n, of) for n in range(3)] == ["k", "k", "c"]
     clock.now += 1.5
@@ -122,7 +120,7 @@ async def test_several_impressions_of_one_answer(capped: Capped, store: Any) -> 
     assert counts(store) == {"2030-06-15": {"b:1": 1, "B:1": 2}}
 
 
-async def test_a_look_holds_no_impression(capped: Capped, store: Any) -> None:
+async def test_dry_runs_hold_no_impression(capped: Capped, store: Any) -> None:
     of = limits(caps=((1, HOUR),))
     for _ in range(3):
         assert await capped.ledger.look(b"a", [(b"1", 1, PRICE, of)], "u", 10.0) == "k"
@@ -130,7 +128,7 @@ async def test_a_look_holds_no_impression(capped: Capped, store: Any) -> None:
     assert await capped.ledger.look(b"b", [(b"1", 1, PRICE, of)], "u", 10.0) == "c"
 
 
-async def test_what_was_not_answered_does_not_count(capped: Capped) -> None:
+async def test_unanswered_bids_do_not_count(capped: Capped) -> None:
     of = limits(caps=((1, HOUR),))
     waiting = capped.ledger.remember(b"late", 1, [(b"1", 1, PRICE, of)], "u", 10.0)
     assert waiting is not None
@@ -140,7 +138,7 @@ async def test_what_was_not_answered_does_not_count(capped: Capped) -> None:
     assert await capped.bid(0, of) == "k"
 
 
-async def test_what_is_kept_of_users_has_an_end(capped: Capped, store: Any) -> None:
+async def test_user_records_expire(capped: Capped, store: Any) -> None:
     of = limits(caps=((2, HOUR), (5, 10)))
     for number in range(2):
         assert await capped.bid(number, of) == "k"

@@ -35,7 +35,7 @@ def outboxes(store: Any) -> list[bytes]:
     return [entry for key in keys(store, "{sb*}:o:*") for entry in store.smembers(key)]
 
 
-async def test_a_win_is_counted_once_however_often_it_is_told(capped: Capped, store: Any) -> None:
+async def test_wins_count_once_however_often_delivered(capped: Capped, store: Any) -> None:
     assert [await capped.bid(n, CAP) for n in range(2)] == ["k", "k"]
     assert [await capped.settle(0, kind) for kind in (WIN, WIN, BILLING)] == ["c", "d", "c"]
     assert len(outboxes(store)) == 2
@@ -72,7 +72,7 @@ async def test_entries_may_come_in_any_order_and_again(
     assert not keys(store, f"{ONE}fe:*")
 
 
-async def test_what_is_rolled_back_counts_no_more(capped: Capped, store: Any) -> None:
+async def test_rolled_back_bids_do_not_count(capped: Capped, store: Any) -> None:
     numbers = capped.in_one_shard()
     late, after = next(numbers), next(numbers)
     bids = [(b"1", 1, PRICE, CAP)]
@@ -108,7 +108,7 @@ async def test_without_the_users_shard_capped_campaigns_pause_and_no_others(
     assert await capped.bid(next(auctions), CAP, lost) == "k"
 
 
-async def test_what_cannot_be_delivered_waits(
+async def test_undeliverable_entries_wait(
     capped: Capped, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     users = [next(users_of(shard, SHARDS)) for shard in range(SHARDS)]
@@ -183,7 +183,9 @@ async def test_no_hold_ends_before_its_win_is_delivered(
     await sweeper.close()
 
 
-async def test_nor_before_a_win_in_a_spool_is(fresh_redis: str, tmp_path: Path, store: Any) -> None:
+async def test_no_hold_ends_before_a_spooled_win_is_delivered(
+    fresh_redis: str, tmp_path: Path, store: Any
+) -> None:
     """A process has acknowledged a win that the auction's shard gets after the hold's end, and at
     once says that it has none left.
     """
@@ -207,7 +209,7 @@ async def test_nor_before_a_win_in_a_spool_is(fresh_redis: str, tmp_path: Path, 
     await sweeper.close()
 
 
-async def test_a_look_asks_both_shards(capped: Capped, fresh_redis: str, clock: Clock) -> None:
+async def test_dry_runs_query_both_shards(capped: Capped, fresh_redis: str, clock: Clock) -> None:
     redis = connect(fresh_redis)
     budgets = Budgets(redis, SHARDS, clock, simulated=True)
     poor = limits(2, total=1, caps=((2, HOUR),))

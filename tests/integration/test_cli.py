@@ -130,7 +130,7 @@ def test_who_may_send_as_an_ssp(cli: Cli) -> None:
         ),
     ],
 )
-def test_what_cannot_be_set(cli: Cli, arguments: list[str], mistakes: list[str]) -> None:
+def test_invalid_settings_of_an_ssp(cli: Cli, arguments: list[str], mistakes: list[str]) -> None:
     done(cli("ssp", "add", "acme"))
     assert refused(cli("ssp", "set", "acme", *arguments), 2) == mistakes
     assert done(cli("ssp", "list")) == SSPS + "acme\tacme\t\t\t\n"
@@ -357,14 +357,14 @@ def test_wrong_settings_are_all_named() -> None:
     ]
 
 
-def test_a_warehouse_that_is_unavailable_is_said_in_one_line(tmp_path: Path) -> None:
+def test_an_unavailable_warehouse_is_one_line(tmp_path: Path) -> None:
     environ = {"SNAPBID_DATABASE_URL": f"postgresql:///snapbid?host={tmp_path}&user=snapbid"}
     for command in (["ssp", "list"], ["migrate"], ["campaign", "pause", "x"]):
         (line,) = refused(run(environ, *command))
         assert line.startswith("the warehouse (SNAPBID_DATABASE_URL) failed: ")
 
 
-async def test_a_warehouse_that_is_frozen_is_not_waited_for(monkeypatch: Any) -> None:
+async def test_a_frozen_warehouse_times_out(monkeypatch: Any) -> None:
     """What accepts the connection and says nothing: a stopped process, a firewall."""
     assert unavailable.CONNECT_S <= 10
     monkeypatch.setattr(unavailable, "CONNECT_S", 0.05)

@@ -29,7 +29,7 @@ async def test_the_ledger_closes_while_it_connects(
     await closes_after(turns, ledger)
 
 
-def test_what_is_sent_to_a_closing_connection_ends_it(redis_url: str) -> None:
+def test_sending_on_a_closing_connection_ends_it(redis_url: str) -> None:
     """uvloop, unlike asyncio, raises where something is written to a transport that is closing."""
 
     async def send_late() -> None:

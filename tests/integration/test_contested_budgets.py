@@ -60,7 +60,7 @@ async def test_an_ssp_alone_may_hold_all(ledger: Ledger, clock: Clock) -> None:
         clock.now += HOLD_S + 1
 
 
-async def test_it_is_forgotten_that_others_asked(ledger: Ledger, clock: Clock) -> None:
+async def test_old_contention_is_forgotten(ledger: Ledger, clock: Clock) -> None:
     asking = Asking(ledger)
     await asking.ask(GREEDY, BIDS)
     await asking.ask(OTHER)

@@ -44,7 +44,7 @@ def sizes(stack: Stack, ssp: str) -> set[str]:
     return {size for entry in json.loads(body)["accept"] for size in entry.get("sizes", ())}
 
 
-def test_renewed_when_campaigns_change(stack: Stack) -> None:
+def test_rules_follow_campaign_changes(stack: Stack) -> None:
     """Campaigns for one SSP are no other's business, and a change is told within 60 s."""
     plain = {f"{w}x{h}" for w, h in books.CAMPAIGNS}
     eventually(lambda: sizes(stack, "acme") == plain, "the rules of the campaigns")
@@ -69,7 +69,7 @@ def test_renewed_when_campaigns_change(stack: Stack) -> None:
     assert get(stack, "acme")[1]["etag"] == tag, "equal rules have equal tags"
 
 
-def test_whom_the_rules_are_told(stack: Stack) -> None:
+def test_rules_need_authorisation(stack: Stack) -> None:
     ours = f"Bearer {tokens.issue('acme', JWT_SECRET.encode(), 'snapbid')}"
     assert get(stack, "nova", authorization=ours)[0] == 401
     assert get(stack, "acme", authorization="")[0] == 401
@@ -77,7 +77,7 @@ def test_whom_the_rules_are_told(stack: Stack) -> None:
     assert statuses == [200] * 10 + [429]
 
 
-async def test_prices_are_not_told(stack: Stack) -> None:
+async def test_prices_are_not_disclosed(stack: Stack) -> None:
     floors = [entry["maxFloor"] for entry in json.loads(get(stack, "nova")[2])["accept"]]
     prices = {cpm / 1_000_000 for _, cpm in books.CAMPAIGNS.values()}
     assert min(floors) > 0

@@ -82,7 +82,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("operation", "example"), EXAMPLES)
-def test_examples_do_as_they_say(
+def test_examples_behave_as_described(
     served: Served, operation: dict[str, Any], example: dict[str, Any]
 ) -> None:
     status, headers, body = exchange(served, example)
@@ -163,7 +163,7 @@ PAGES = ["/docs", "/docs/attributes"]
 
 
 @pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/docs/attributes.json", LIBRARY])
-def test_it_is_read_as_a_browser_reads(served: Served, path: str) -> None:
+def test_browsers_get_html(served: Served, path: str) -> None:
     status, headers, plain = ask(served.stack, "GET", path)
     assert status == 200
     assert "max-age" in headers["cache-control"]

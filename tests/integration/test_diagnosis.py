@@ -112,7 +112,7 @@ def figures(seen: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_what_became_of_an_ssps_traffic(stack: Stack) -> None:
+def test_outcomes_of_an_ssps_traffic(stack: Stack) -> None:
     """Every answer and notice is told once, of the last minutes and of the day, and no other's."""
     bids = [send(stack, "acme", request(f"d{number}")) for number in range(3)]
     bids.append(send(stack, "acme-eu", request("d0")))  # another descriptor's: not used again
@@ -180,7 +180,7 @@ def test_what_became_of_an_ssps_traffic(stack: Stack) -> None:
     assert (day["requests"], day["bids"], day["wins"], day["billed"]) == (13, 5, 2, 1)
 
 
-def test_what_an_ssp_did_not_mean(stack: Stack) -> None:
+def test_traffic_that_helps_nobody_is_shown(stack: Stack) -> None:
     """What was answered like anything else, and helped nobody, is shown (contract 11)."""
 
     def look_at_a_sample() -> None:
@@ -265,7 +265,7 @@ async def forget_answers(stack: Stack) -> None:
             await redis.delete(key)
 
 
-def test_nothing_of_another_ssp(stack: Stack) -> None:
+def test_shows_nothing_of_other_ssps(stack: Stack) -> None:
     """A token opens the diagnosis of its own SSP alone, however the path is spelled."""
     send(stack, "nova", request("secret"))
     assert send(stack, "novva-secret", request("stray")) == 404

@@ -160,7 +160,7 @@ async def test_impressions_go_to_the_family_of_their_day(bench: Bench) -> None:
     assert imps == {(DAY, "acme"): (7,), ("2199-12-31", "nova"): (8,)}
 
 
-async def test_unknown_numbers_wait_and_hold_up_nobody(bench: Bench) -> None:
+async def test_unknown_numbers_wait_without_blocking(bench: Bench) -> None:
     await bench.ledger.change(DAY, {"b:5": 3, "B:4": 8})
     await bench.ledger.count(DAY, {"b:1": 5})
     for _ in range(2):
@@ -176,7 +176,7 @@ async def test_unknown_numbers_wait_and_hold_up_nobody(bench: Bench) -> None:
     assert not await bench.ledger.undrained()
 
 
-async def test_what_is_no_counter_holds_up_nobody(bench: Bench) -> None:
+async def test_malformed_counters_block_nothing(bench: Bench) -> None:
     segment = await bench.ledger.segment()
     named = (f"{segment} {rest}" for rest in ("2024-02-30 b:1", f"{DAY} q:1", f"{DAY} b:01"))
     await bench.redis.sadd("{sb0}:d", "", "x", f"{DAY} b:1", b"\xff", *named)
@@ -186,7 +186,7 @@ async def test_what_is_no_counter_holds_up_nobody(bench: Bench) -> None:
     assert not await bench.ledger.undrained()
 
 
-async def test_a_sum_that_no_column_holds_waits_alone(bench: Bench) -> None:
+async def test_overflowing_sums_wait_alone(bench: Bench) -> None:
     most = 2**63 - 1
     await bench.ledger.change(DAY, {"p:1": most}, shard=1)
     await bench.ledger.count(DAY, {"p:1": 1, "b:1": 5, "b:2": 6, "i:4": 1})
@@ -292,7 +292,7 @@ async def test_an_empty_last_batch_has_a_number(
     assert empty
 
 
-async def test_what_was_not_read_is_not_removed(
+async def test_unread_counters_are_not_removed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another run of Redis has its names in other places: what was read before tells nothing."""
@@ -312,7 +312,7 @@ async def test_what_was_not_read_is_not_removed(
     await bench.assert_equal()
 
 
-async def test_what_it_counts_of_itself(bench: Bench, tmp_path: Path) -> None:
+async def test_metrics_of_the_drain(bench: Bench, tmp_path: Path) -> None:
     await bench.ledger.count(DAY, {"b:1": 5, "i:1": 1})
     await bench.drain()
     await bench.drain()
@@ -322,7 +322,7 @@ async def test_what_it_counts_of_itself(bench: Bench, tmp_path: Path) -> None:
     assert sum(n for key, n in values.items() if "lag_seconds_bucket" in key) == 1
 
 
-async def test_a_shard_that_is_unavailable_holds_up_no_other(bench: Bench) -> None:
+async def test_an_unavailable_shard_blocks_no_other(bench: Bench) -> None:
     nowhere = Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0))
     unavailable = ShardCounters(nowhere, 1)
     shards = [*bench.shards(), unavailable]
@@ -341,9 +341,7 @@ async def test_a_shard_that_is_unavailable_holds_up_no_other(bench: Bench) -> No
         await drain_of(nowhere, [unavailable], bench.metrics, bench.clock).round(bench.connection)
 
 
-async def test_what_the_warehouse_cannot_hold_is_logged_once(
-    bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_overflow_is_logged_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """Not with each round, four times a second for ever; the others are carried."""
     await bench.connection.execute(
         "insert into bid_daily (day, descriptor, win_cpm_micros, counted)"

@@ -59,7 +59,7 @@ async def test_a_running_drain_removes_them_too(bench: Bench) -> None:
     assert await bench.absorbed_rows() == 0
 
 
-async def test_what_still_comes_is_added(bench: Bench) -> None:
+async def test_late_counts_are_added(bench: Bench) -> None:
     await count_and_tidy(bench)
     for _ in range(3):
         await bench.ledger.count(DAY, {"b:1": 1, "P:1": 2})
@@ -69,7 +69,7 @@ async def test_what_still_comes_is_added(bench: Bench) -> None:
     assert await bench.connection.fetchval("select spend_micros from campaign_daily") == 2
 
 
-async def test_a_correction_that_still_comes_is_subtracted(bench: Bench) -> None:
+async def test_late_corrections_are_subtracted(bench: Bench) -> None:
     await count_and_tidy(bench)
     await bench.ledger.count(DAY, {"b:1": -2})
     await bench.drain()
@@ -94,7 +94,7 @@ async def test_a_death_between_the_two_steps(bench: Bench) -> None:
     await bench.assert_equal()
 
 
-async def test_what_was_never_named_is_absorbed_first(bench: Bench) -> None:
+async def test_unnamed_counters_are_absorbed_first(bench: Bench) -> None:
     await bench.ledger.count(DAY, {"b:1": 5})
     await bench.drain()
     await bench.ledger.count(DAY, {"b:1": 2, "b:2": 3})
@@ -121,7 +121,7 @@ async def test_a_change_meanwhile_keeps_them(bench: Bench) -> None:
     await bench.assert_equal()
 
 
-async def test_data_lost_long_ago_adds_nothing_should_it_come_back(bench: Bench) -> None:
+async def test_reappearing_old_data_adds_nothing(bench: Bench) -> None:
     await bench.ledger.count(DAY, {"b:1": 5})
     await bench.drain()
     epoch, segment = await bench.redis.get("{sb0}:epoch"), await bench.ledger.segment()

@@ -206,7 +206,9 @@ async def test_servers_left_running_are_taken_down_first(
     assert second.redis.ping()
 
 
-async def test_a_stale_pid_that_is_now_somebody_else(home: Path, own: Callable[..., Owner]) -> None:
+async def test_stale_pids_of_other_processes_are_left_alone(
+    home: Path, own: Callable[..., Owner]
+) -> None:
     first = own(home)
     await store(first)
     first.kill([first.process.pid, *first.pids])
@@ -267,7 +269,7 @@ def test_the_secret_is_made_once(place: Path) -> None:
         assert other.secret() != secret
 
 
-def test_what_stands_in_the_sockets_record_is_not_deleted_blindly(place: Path) -> None:
+def test_the_socket_record_is_not_trusted_blindly(place: Path) -> None:
     precious = place / "precious"
     precious.mkdir()
     (place / "home").mkdir()
@@ -277,7 +279,7 @@ def test_what_stands_in_the_sockets_record_is_not_deleted_blindly(place: Path) -
 
 
 @pytest.mark.parametrize("home", ["file/home", "file"])
-def test_a_home_that_cannot_be(place: Path, home: str) -> None:
+def test_impossible_homes(place: Path, home: str) -> None:
     (place / "file").touch()
     with (
         pytest.raises(EmbeddedError, match=f"SNAPBID_HOME {place}/{home} cannot be used"),

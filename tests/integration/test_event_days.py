@@ -85,7 +85,7 @@ async def test_days_are_dropped(bench: Bench) -> None:
     assert ahead == [(True,)]
 
 
-async def test_what_could_not_be_stored_is_kept_for_as_long(bench: Bench) -> None:
+async def test_dead_letters_are_kept_as_long(bench: Bench) -> None:
     letters = [events.DeadLetter(f"e{days}", "p", None, "why", b"%d" % days) for days in (9, 4, 2)]
     await events.dead_letter(bench.connection, letters)
     await bench.connection.execute(
@@ -109,7 +109,7 @@ async def test_events_kept_for_ever_are_in_months(bench: Bench) -> None:
     assert all(before[1] == after[0] for before, after in pairwise(spans))
 
 
-async def test_what_cannot_be_made_stops_no_event(
+async def test_a_failed_partition_stops_no_event(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     keep(bench, 30)

@@ -154,7 +154,7 @@ def _shown(value: Any) -> str:
     ],
     ids=lambda value: ", ".join(map(_shown, value)),
 )
-async def test_what_does_not_fit(
+async def test_mismatches_are_flagged(
     bench: Bench, documents: list[dict[str, Any]], flags: list[str]
 ) -> None:
     await bench.accept(*documents)

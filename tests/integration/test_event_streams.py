@@ -148,7 +148,7 @@ async def test_one_shard_keeps_the_stream_it_had(bench: Bench) -> None:
     assert await bench.redis.keys("*") == [b"{sb0}:e"]
 
 
-async def test_what_waits_is_bounded_for_all_streams_together(
+async def test_the_backlog_bound_covers_all_streams(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "MAX_WAITING_BYTES", 3000)
@@ -282,7 +282,7 @@ async def test_streams_are_carried_on_after_a_change_of_their_number(bench: Benc
     assert (await ops.waiting(bench.redis, SHARDS, time())).entries == 0
 
 
-async def test_what_is_left_over_is_shared(bench: Bench) -> None:
+async def test_leftover_streams_are_shared(bench: Bench) -> None:
     async with partner(bench, shards=2) as first, partner(bench, shards=2) as second:
         for each in (first, second, first, second):
             await each.round()
@@ -318,7 +318,7 @@ async def proxy(fresh_redis: str) -> AsyncIterator[FaultProxy]:
         yield proxy
 
 
-async def test_a_stream_that_is_unavailable_keeps_no_other(
+async def test_an_unavailable_stream_blocks_no_other(
     bench: Bench, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drain_leases, "GIVEN_UP_S", 0.2)

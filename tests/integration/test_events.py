@@ -133,7 +133,7 @@ def error(reply: Reply) -> tuple[int, str]:
 
 @pytest.mark.parametrize("key", [None, "", "sbk_", "sbk_" + "A" * 43, "\xc3\xa9"])
 @pytest.mark.parametrize("path", [SINGLE, BATCH])
-def test_keys_that_are_none(served: Served, key: str | None, path: str) -> None:
+def test_invalid_keys(served: Served, key: str | None, path: str) -> None:
     reply = served.send(b"no matter what", path, key=key, content_type="text/plain")
     assert error(reply) == (401, "UNAUTHORIZED")
     assert reply.json()["violations"] == []
@@ -148,7 +148,7 @@ def test_methods(served: Served, method: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v3/s2s/events", "/v3/s2s/", "/v3/", "/v3/s2s/event/"])
-def test_paths_below_v3_that_are_none(served: Served, path: str) -> None:
+def test_unknown_paths_below_v3(served: Served, path: str) -> None:
     assert error(served.send(event("login"), path)) == (404, "NOT_FOUND")
 
 

@@ -223,7 +223,7 @@ def test_a_budget_that_is_not_confirmed(cli: Cli, fresh_redis: str) -> None:
          "long_id: id is over 512 bytes, too long for notices"),
     ],
 )  # fmt: skip
-def test_what_is_refused_before_any_campaign(
+def test_requests_refused_before_any_campaign(
     cli: Cli, ssp: str, request_: Any, status: int, reason: str
 ) -> None:
     document = explained(cli, request_, ssp=ssp)
@@ -271,7 +271,7 @@ def test_impressions_that_get_no_bid_whatever_the_campaigns(cli: Cli) -> None:
     assert empty["winner"] is None
 
 
-def test_a_campaign_that_plain_sql_wrote_is_told(cli: Cli, database: str) -> None:
+def test_campaigns_written_by_plain_sql_are_explained(cli: Cli, database: str) -> None:
     sql = "insert into campaign (id, document) values ($1, $2::text::jsonb)"
     asyncio.run(execute(database, sql, "odd", '{"id": "odd", "cpm": 0}'))
     assert explained(cli, bid_request())["unread"] == ["odd"]

@@ -144,7 +144,7 @@ async def test_a_day_closes_at_two(books: Books, hour: int) -> None:
     assert day == date(2026, 5, 30 if hour < 2 else 31)
 
 
-async def test_what_is_removed_or_moved_keeps_its_days(books: Books) -> None:
+async def test_removed_and_moved_variants_keep_their_days(books: Books) -> None:
     await count_all(books, ("acme", "acme-eu"))
     before = await books.all_reported()
     await registry.remove(books.connection, "acme-eu")

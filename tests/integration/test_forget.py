@@ -160,12 +160,12 @@ def assert_no_trace(system: System, receipt: Any) -> None:
         ("2001:db8::1", "IP address"),
     ],
 )
-def test_what_is_no_person_is_refused(system: System, wrong: str, why: str) -> None:
+def test_malformed_persons_are_refused(system: System, wrong: str, why: str) -> None:
     refused = invoke(system.stack.environ, "forget", "--id", "fine", "--id", wrong, "--yes")
     assert (refused.returncode, why in refused.stderr, refused.stdout) == (2, True, "")
 
 
-def test_what_is_asked_wrongly(system: System) -> None:
+def test_wrong_usage(system: System) -> None:
     environ = system.stack.environ
     assert invoke(environ, "forget").returncode == 2
     both = invoke(environ, "forget", "--id", "x", "--everywhere", "--ssp", "acme")
@@ -175,7 +175,7 @@ def test_what_is_asked_wrongly(system: System) -> None:
     assert unknown.stderr == "there is no product shpo\nthere is no ssp acmee\n"
 
 
-def test_several_users_want_consent(system: System) -> None:
+def test_several_users_need_confirmation(system: System) -> None:
     """Nothing is removed, and nothing suppressed, before the operator has said so."""
     shared = str(uuid.uuid4())
     for number, user in enumerate(("p", "q")):

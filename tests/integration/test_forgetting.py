@@ -77,7 +77,7 @@ def blocked(user: str, at: int = AT, **context: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("id", ["USD", "t-1", "visa", "Mozilla/5.0"])
-async def test_what_the_catalog_knows_to_be_no_id_means_nobody(bench: Bench, id: str) -> None:
+async def test_placeholder_ids_mean_nobody(bench: Bench, id: str) -> None:
     paid = event("deposit", "u", payment_method="visa", user_agent="Mozilla/5.0", **MONEY)
     await carry(bench, CASINO, paid)
     done = await forget(bench, id)
@@ -204,7 +204,7 @@ def test_names_of_users_in_caps() -> None:
 # -- self-exclusion -------------------------------------------------------------------------------
 
 
-async def test_who_was_forgotten_can_exclude_himself(bench: Bench) -> None:
+async def test_forgotten_persons_can_self_exclude(bench: Bench) -> None:
     """By every id that his events then show, forgotten ones too; nothing else is kept of them."""
     old, new = str(uuid.uuid4()), str(uuid.uuid4())
     await carry(bench, CASINO, blocked("u", device_id=old))

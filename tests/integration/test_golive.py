@@ -127,7 +127,7 @@ def test_an_ssp_that_goes_live(stack: Stack) -> None:
     assert states(judged(stack, "acme")) == [UNSEEN] * 6
 
 
-def test_what_an_ssp_does_wrong(stack: Stack) -> None:
+def test_mistakes_of_an_ssp(stack: Stack) -> None:
     device = {"ipv6": "2001:db8::1", "geo": {"country": ""}}
     text = {"content-type": "text/plain"}
     assert bid(stack, "acme", request_of(1), text) == 415
@@ -162,7 +162,7 @@ def test_what_an_ssp_does_wrong(stack: Stack) -> None:
     )
 
 
-def test_test_bids_and_their_notices_are_evidence(stack: Stack) -> None:
+def test_test_bids_and_their_notices_count(stack: Stack) -> None:
     """And nothing but evidence: the ledger counts none of it."""
     for number in range(3):
         tested = bid(stack, "acme-eu", request_of(number, test=1))
@@ -177,7 +177,7 @@ def test_test_bids_and_their_notices_are_evidence(stack: Stack) -> None:
     assert document["seen"]["notices"] == {"b": 0, "w": 0, "i": 0, "l": 0, "l:-1": 0}
 
 
-def test_evidence_outlives_the_workers(stack: Stack, start_stack: Callable[..., Stack]) -> None:
+def test_statistics_outlive_the_workers(stack: Stack, start_stack: Callable[..., Stack]) -> None:
     """What was sent just before a SIGTERM is kept, and added to by the next workers."""
     bid(stack, "acme", request_of(1))
     assert stack.stop() == 0
@@ -186,7 +186,7 @@ def test_evidence_outlives_the_workers(stack: Stack, start_stack: Callable[..., 
     eventually(lambda: judged(served, "acme")["seen"]["counts"]["requests"] == 2, "two requests")
 
 
-def test_ids_that_are_not_registered_are_told(stack: Stack) -> None:
+def test_unregistered_ids_are_named(stack: Stack) -> None:
     for id in ("Nova", "{sspId}"):
         assert bid(stack, id.replace("{", "%7B").replace("}", "%7D"), request_of(1)) == 404
     eventually(lambda: len(judged(stack, "nova")["seen"]["strays"]) == 2, "two strays")
@@ -212,7 +212,7 @@ def test_wrong_input(stack: Stack, database: str) -> None:
     assert result.stderr == ("Redis (SNAPBID_REDIS_URL) failed: nothing listens at 127.0.0.1:1\n")
 
 
-def test_a_country_that_is_none_is_not_included(stack: Stack) -> None:
+def test_invalid_countries_are_left_out(stack: Stack) -> None:
     """Seen: `United States` passed, and no campaign that wants the USA bid."""
     for number, country in enumerate(("United States", "XKX", "usa", "US", "")):
         device = {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": country}}

@@ -51,7 +51,7 @@ async def copied_amid_holds(stores: Stores, folder: Path, *, is_older: bool) -> 
 
 
 @pytest.mark.parametrize("is_older", [True, False])
-async def test_they_wait_for_no_process_of_before(
+async def test_holds_wait_for_no_former_process(
     stores: Stores, tmp_path: Path, is_older: bool
 ) -> None:
     """Seen: a budget stood still for 15 minutes. An older copy is noticed; else `adopt` says so."""
@@ -67,7 +67,7 @@ async def test_they_wait_for_no_process_of_before(
                 await asyncio.sleep(0.1)
 
 
-async def test_what_they_wait_for_is_named(stores: Stores, tmp_path: Path) -> None:
+async def test_awaited_processes_are_named(stores: Stores, tmp_path: Path) -> None:
     stores.restore_ledger(await copied_amid_holds(stores, tmp_path / "a", is_older=False))
     client = stores.client()
     assert (await waiting(client, 1, stores.clock.now)).silent == SilentProcesses(0, 0.0)

@@ -75,7 +75,7 @@ def test_keys_are_issued_and_stored_as_hashes(cli: Cli, database: str) -> None:
     ],
     ids=str,
 )
-def test_what_is_not_issued(
+def test_refused_issues(
     cli: Cli, database: str, arguments: list[str], status: int, said: str
 ) -> None:
     result = cli("key", "issue", *arguments)
@@ -219,7 +219,7 @@ async def test_the_minute_rolls_exactly(limited: Limited) -> None:
     assert await limited.at(119.999999) == 0
 
 
-async def test_what_is_refused_is_not_counted(limited: Limited) -> None:
+async def test_refused_requests_are_not_counted(limited: Limited) -> None:
     for second in range(60):
         assert (await limited.at(second) == 0) == (second < 3)
     assert [await limited.at(60), await limited.at(61), await limited.at(62)] == [0, 0, 0]
@@ -339,7 +339,7 @@ def test_every_mistake_of_a_file_of_rates_is_named(cli: Cli, database: str, tmp_
     assert "no rates" in cli("rates", "import", str(empty)).stderr
 
 
-def test_replaying_where_there_is_nothing(cli: Cli) -> None:
+def test_replaying_no_dead_letters(cli: Cli) -> None:
     done = cli("events", "replay")
     assert (done.returncode, done.stdout) == (0, "0 replayed\n")
 

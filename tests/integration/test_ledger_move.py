@@ -257,7 +257,7 @@ async def test_a_move_is_undone_only_before_the_new_ledger_is_used(
         assert await after.settle(WIN, *auctions(10, 12)) == "dc"
 
 
-async def test_what_cannot_be_moved_is_refused(fresh_redis: str, dsn: str, tmp_path: Path) -> None:
+async def test_impossible_moves_are_refused(fresh_redis: str, dsn: str, tmp_path: Path) -> None:
     old, new = places(fresh_redis, 1, 2)
     with pytest.raises(MoveError, match="no ledger to move"):
         await moving.move(old, new, "there", print)

@@ -43,7 +43,7 @@ async def test_a_ledger_on_one_redis_has_one_shard(settings: StoreSettings, stor
     assert store.hget(ShardKeys(0).state, "shards") == b"1"
 
 
-async def test_the_setting_counts_when_the_ledger_is_made_and_never_again(
+async def test_the_setting_applies_only_when_the_ledger_is_made(
     settings: StoreSettings,
 ) -> None:
     assert await started(settings, 3) == 3
@@ -89,7 +89,7 @@ async def test_without_redis_the_warehouse_says_it_and_without_that_the_catalog(
     assert await started(settings, None, **gone) == 4
 
 
-async def test_it_is_waited_for_where_nobody_knows_it(settings: StoreSettings) -> None:
+async def test_startup_waits_for_an_unknown_number(settings: StoreSettings) -> None:
     first, second = free_ports(2)
     redis = f"redis+cluster://127.0.0.1:{first}"
     gone = structs.replace(

@@ -272,7 +272,7 @@ def _first(answers: list[tuple[int, str]]) -> int:
 
 
 @pytest.mark.long
-async def test_workers_hear_that_there_is_room(
+async def test_workers_reactivate_campaigns_with_headroom(
     database: str, fresh_redis: str, start_stack: Callable[..., Stack]
 ) -> None:
     """All of them, also in place of one that was killed."""
@@ -311,7 +311,7 @@ async def test_workers_hear_that_there_is_room(
         eventually(bids_again, "headroom again")
 
 
-async def test_when_a_campaign_came_to_be_is_kept(database: str) -> None:
+async def test_campaign_creation_times_are_kept(database: str) -> None:
     async with connected(database) as connection:
         before = datetime.now(UTC)
         await put(database, campaign("a", 2))

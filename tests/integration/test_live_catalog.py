@@ -161,7 +161,7 @@ def test_large_campaigns_become_a_base(
         assert prices(await_base(path), ["large", "small"]) == {"large": 2, "small": 2}
 
 
-def test_more_changes_than_are_taken_up_at_once(
+def test_more_changes_than_one_round_takes(
     database: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publisher, "MOST", 10)
@@ -188,7 +188,7 @@ def test_the_next_publisher_goes_on_from_the_base(database: str, path: Path) -> 
         assert prices(after, ids) == {**dict.fromkeys(ids, 2), "c0": 7}
 
 
-def test_no_base_of_what_a_restored_backup_lacks_is_used(
+def test_a_base_newer_than_a_restored_backup_is_not_used(
     database: str, path: Path, postgres: Postgres, tmp_path: Path
 ) -> None:
     """Restored as PRODUCTION.md has it, with as many changes before the publisher starts again."""
@@ -224,7 +224,7 @@ def damage(base: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, cut, damage])
-def test_a_base_that_is_not_whole_is_made_again(
+def test_incomplete_bases_are_rebuilt(
     database: str, path: Path, spoil: Callable[[Path], None]
 ) -> None:
     ids = names(8)
@@ -240,7 +240,7 @@ def test_a_base_that_is_not_whole_is_made_again(
         assert prices(after, ids) == dict.fromkeys(ids, 2)
 
 
-def test_a_base_that_is_lost_is_made_again(database: str, path: Path) -> None:
+def test_lost_bases_are_rebuilt(database: str, path: Path) -> None:
     ids = names(8)
     asyncio.run(put(database, *map(document, ids)))
     with publishing(database, path):
@@ -264,7 +264,7 @@ def test_a_base_of_another_warehouse_is_not_used(
         assert prices(catalog, names(80)) == dict.fromkeys(names(30, 50), 2)
 
 
-def test_what_plain_sql_wrote_does_not_bid(
+def test_invalid_documents_from_plain_sql_do_not_bid(
     database: str, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither in the overlay nor in a base, and the log names it."""
@@ -385,7 +385,7 @@ async def change(dsn: str, world: oracle.World, spare: list[Any], rng: random.Ra
                 await campaigns.set_status(connection, campaign["id"], status)
 
 
-def test_explain_takes_the_catalog_where_it_is_up_to_date(
+def test_explain_uses_an_up_to_date_catalog(
     database: str, fresh_redis: str, path: Path, tmp_path: Path
 ) -> None:
     """With hidden campaigns neither counted nor told, and without a look at the other ones."""

@@ -92,7 +92,7 @@ def test_changes_reach_every_worker(database: str, stack: Stack) -> None:
     all_answer(stack, "c9")
 
 
-def test_a_killed_worker_maps_what_is_there(database: str, stack: Stack) -> None:
+def test_a_restarted_worker_maps_the_existing_catalog(database: str, stack: Stack) -> None:
     asyncio.run(put(database, document("c7", 3)))
     all_answer(stack, "c7")
     assert stack.process is not None
@@ -117,7 +117,7 @@ def damage(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [cut, damage])
-def test_a_spoilt_base_ends_no_worker_twice(
+def test_a_damaged_base_ends_a_worker_only_once(
     database: str, stack: Stack, spoil: Callable[[Path], None]
 ) -> None:
     """Nobody can keep a mapped file from being cut short: who touches what is gone is killed. The

@@ -111,7 +111,7 @@ def test_the_others_stop_when_the_first_one_ends(
             assert second.output.endswith(f"\nsnapbid load --join {address}: {address} left\n")
 
 
-def test_what_is_no_generator_is_named_and_left_out(
+def test_unknown_peers_are_named_and_left_out(
     lead: Any, plain: tuple[str, ...], tmp_path: Path
 ) -> None:
     stub = StubBidder(bid)
@@ -125,7 +125,7 @@ def test_what_is_no_generator_is_named_and_left_out(
             assert (ended(first), ended(second)) == (0, 0), first.output
 
 
-def test_a_target_that_is_not_this_machine_needs_every_operator(tmp_path: Path) -> None:
+def test_remote_targets_need_every_operators_consent(tmp_path: Path) -> None:
     """The first one's word does not count for the machine that joins."""
     first = Stack(
         {"SNAPBID_HOME": str(tmp_path / "home")}, "load", "http://192.0.2.1:80", *PATIENT,

@@ -95,7 +95,7 @@ async def test_a_restart_goes_on_from_the_base(bench: Bench) -> None:
     await bench.publishes({50: ([], []), 51: (["one"], []), 200: (["two"], [])})
 
 
-async def test_no_base_of_what_a_restored_warehouse_lacks_is_used(
+async def test_a_base_newer_than_a_restored_warehouse_is_not_used(
     bench: Bench, databases: Databases
 ) -> None:
     """Even if it had as many changes since, before the publisher looked at it."""

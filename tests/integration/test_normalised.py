@@ -104,7 +104,7 @@ async def test_a_broken_rule_is_noticed_where_plain_sql_broke_it(
     assert "'a'" not in caplog.text
 
 
-async def test_a_form_of_other_rules_is_not_used(connection: asyncpg.Connection) -> None:
+async def test_forms_of_other_rule_versions_are_not_used(connection: asyncpg.Connection) -> None:
     await put(connection, DOCUMENT, rules=RULES - 1)
     campaign = await stored(connection)
     assert campaign.normalised is not None
@@ -142,7 +142,7 @@ async def test_copies_hold_what_is_valid(connection: asyncpg.Connection, rules: 
         assert row == (await stored(connection, id)).row(rules or 0)
 
 
-async def test_what_sql_has_written_gives_the_same_catalog_as_its_import(
+async def test_sql_and_import_give_the_same_catalog(
     databases: Databases, database: str, tmp_path: Path
 ) -> None:
     known = {"categories": ["IAB3", "iab-1-6"], "cattax": 1}  # import refuses what is none

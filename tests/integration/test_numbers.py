@@ -47,7 +47,7 @@ async def identity(connection: asyncpg.Connection) -> str:
     return str(await connection.fetchval("select id from warehouse_identity"))
 
 
-async def test_every_way_in_gives_a_number(connection: asyncpg.Connection) -> None:
+async def test_every_insert_path_assigns_a_number(connection: asyncpg.Connection) -> None:
     await registry.add(connection, "acme")
     await registry.add(connection, "acme-eu", "acme")
     await connection.execute("insert into ssp values ('nova', 'nova'), ('nova-tv', 'nova')")

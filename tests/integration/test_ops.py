@@ -97,7 +97,7 @@ def test_the_status_in_a_terminal(served: Stack) -> None:
     )
 
 
-def test_what_waits_for_the_drain(served: Stack, database: str, redis_url: str) -> None:
+def test_drain_backlog(served: Stack, database: str, redis_url: str) -> None:
     eventually(lambda: (data(served)["drain_waiting"] or 0) > 0, "counters that wait")
     assert data(served)["drain_behind_s"] is None  # no drain has ever been here
     assert "snapbid_drain_behind_seconds" not in samples(served)
@@ -165,7 +165,7 @@ def buy_without_a_budget(served: Stack, environ: dict[str, str]) -> None:
     assert "from clicks: 2 registrations, 1 first deposits, 1.50 USD net deposits" in shown
 
 
-def test_whose_the_ledger_is(served: Stack, redis_url: str) -> None:
+def test_ownership_of_the_ledger(served: Stack, redis_url: str) -> None:
     def shards() -> dict[str, float]:
         series = samples(served).get("snapbid_ledger_shards", {})
         return {dict(labels)["state"]: number for labels, number in series.items() if number}

@@ -106,7 +106,7 @@ async def stored_bids(dsn: str, expected: int) -> int:
             await asyncio.sleep(0.05)
 
 
-def test_half_sent_requests_keep_nobody_out(stack: Stack) -> None:
+def test_half_sent_requests_take_no_capacity(stack: Stack) -> None:
     whole = bid_request("acme", "half")
     with ExitStack() as opened:
         for _ in range(FLOOD):

@@ -89,7 +89,7 @@ def test_a_ledger_that_only_a_newer_program_can_read(
     eventually(lambda: "cannot read" not in str(data(stack)["verdict"]), "its end")
 
 
-def test_what_a_warehouse_risks(database: str) -> None:
+def test_risks_of_a_warehouse(database: str) -> None:
     async def risks() -> dict[str, str]:
         async with connected(database) as connection:
             return {risk.name: str(risk) for risk in await fetch_risks(connection)}

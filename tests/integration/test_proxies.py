@@ -195,7 +195,7 @@ def test_limits_of_size_are_snapbids(proxied: Proxied) -> None:
     assert json.loads(answer.body)["code"]
 
 
-def test_who_asks_is_seen_and_cannot_be_made_up(proxied: Proxied) -> None:
+def test_client_addresses_are_forwarded_and_cannot_be_forged(proxied: Proxied) -> None:
     allowed = proxied.bid("nova", source="127.0.0.5")
     assert allowed.status == 200
     assert proxied.bid("nova", source="127.0.0.6").status == 403

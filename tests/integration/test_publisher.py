@@ -84,7 +84,7 @@ def test_changes_are_published(database: str, path: Path) -> None:
     eventually(lambda: Catalog.open(path).index.price(0) == 7_000_000, "the new price")
 
 
-def test_a_document_that_is_no_campaign_is_left_out(database: str, path: Path) -> None:
+def test_invalid_documents_are_left_out(database: str, path: Path) -> None:
     asyncio.run(fill(database, "a"))
     eventually(lambda: path.exists() and ids(path) == ["a"], "the campaign")
     broken = document("a", cpm=-1)
@@ -96,7 +96,7 @@ def test_a_document_that_is_no_campaign_is_left_out(database: str, path: Path) -
     eventually(lambda: ids(path) == ["a", "b"], "that it bids again")
 
 
-def test_a_lost_catalog_is_written_again(database: str, path: Path) -> None:
+def test_lost_catalogs_are_rewritten(database: str, path: Path) -> None:
     asyncio.run(fill(database, "a"))
     eventually(lambda: path.exists() and ids(path) == ["a"], "the campaign")
     path.unlink()
@@ -106,7 +106,7 @@ def test_a_lost_catalog_is_written_again(database: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [cut, scribble])
-def test_a_spoilt_catalog_is_written_again(
+def test_damaged_catalogs_are_rewritten(
     database: str, path: Path, spoil: Callable[[Path], None]
 ) -> None:
     asyncio.run(fill(database, "a"))

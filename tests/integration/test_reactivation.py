@@ -68,7 +68,7 @@ async def test_a_lost_bid_releases(refusing: Refusing) -> None:
     assert await refusing.released() == [], "nobody was refused since"
 
 
-async def test_a_look_that_is_refused_is_released(refusing: Refusing) -> None:
+async def test_refused_dry_runs_are_released(refusing: Refusing) -> None:
     """That of a test bid, after which the worker skips the campaign."""
     of = limits(daily=COST)
     assert await refusing.bid("a", of) == "k"
@@ -179,9 +179,7 @@ async def test_a_release_reaches_all_machines(refusing: Refusing) -> None:
     await redis.aclose()
 
 
-async def test_any_may_have_headroom_once_budgets_are_confirmed(
-    fresh_redis: str, tmp_path: Path
-) -> None:
+async def test_confirmed_budgets_may_all_have_headroom(fresh_redis: str, tmp_path: Path) -> None:
     async with opened(fresh_redis, tmp_path, confirmed=False) as ledger:
         redis = connection.connect(fresh_redis)
         reader = HeadroomReader(redis, 1, lambda: NOON)
@@ -195,9 +193,7 @@ async def test_any_may_have_headroom_once_budgets_are_confirmed(
         await redis.aclose()
 
 
-async def test_a_day_lets_those_bid_that_have_a_daily_budget(
-    fresh_redis: str, tmp_path: Path
-) -> None:
+async def test_a_new_day_reactivates_daily_budgets(fresh_redis: str, tmp_path: Path) -> None:
     environ = {"SNAPBID_HOME": str(tmp_path), "SNAPBID_REDIS_URL": fresh_redis}
     settings = load({**environ, "SNAPBID_LEDGER_SHARDS": "1"})
     settings.runtime_dir.mkdir()

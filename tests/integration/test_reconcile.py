@@ -20,7 +20,7 @@ def environ(database: str, tmp_path: Path) -> dict[str, str]:
     return {"SNAPBID_DATABASE_URL": database, "SNAPBID_HOME": str(tmp_path / "home")}
 
 
-def test_it_names_the_disputes_and_compares_the_report(
+def test_disputes_are_named_and_the_report_compared(
     environ: dict[str, str], database: str, tmp_path: Path
 ) -> None:
     auctions, log, out, page = (tmp_path / name for name in ("a", "log.csv", "out.csv", "x.html"))
@@ -37,9 +37,7 @@ def test_it_names_the_disputes_and_compares_the_report(
     assert "<!doctype html>" in page.read_text()
 
 
-def test_what_agrees_with_the_report_is_status_0(
-    environ: dict[str, str], database: str, tmp_path: Path
-) -> None:
+def test_agreement_is_status_0(environ: dict[str, str], database: str, tmp_path: Path) -> None:
     auctions, log = tmp_path / "a", tmp_path / "log.csv"
     made = make(auctions, 60, 0, seed=4, others=("USD",))
     write_csv(log, made.lines)
@@ -98,7 +96,7 @@ def test_misuse_is_status_2(
     ],
     ids=["guessed", "no prices", "named", "turned off", "no days"],
 )
-def test_what_was_not_compared_is_said(
+def test_omissions_are_named(
     environ: dict[str, str],
     database: str,
     tmp_path: Path,

@@ -75,7 +75,7 @@ async def test_a_loss_beside_a_win_or_billing_rejects_nothing(
     assert traffic.counts() == {"q168:7:3": 2}
 
 
-async def test_whoever_does_not_speak_for_the_ssp_rejects_nothing(traffic: Traffic) -> None:
+async def test_notices_from_others_than_the_ssp_reject_nothing(traffic: Traffic) -> None:
     assert not await traffic.rejected(await traffic.bid(), 203, 1, 3, 33)
     assert not await traffic.rejected(await traffic.bid())
     assert not await traffic.rejected(await traffic.bid(), 203, 3)
@@ -83,7 +83,7 @@ async def test_whoever_does_not_speak_for_the_ssp_rejects_nothing(traffic: Traff
     assert traffic.counts() == {"q168:7:3": 2, "r168.203:7:3": 1}
 
 
-async def test_what_rejects_nothing_at_all(ledger: Ledger, traffic: Traffic) -> None:
+async def test_losses_that_reject_nothing(ledger: Ledger, traffic: Traffic) -> None:
     """No loss, another reason than was settled, a repeat, no mark, an unknown auction."""
     await traffic.rejected(await traffic.bid())
     assert not await ledger.reject(await traffic.bid(), b"1", 203)
@@ -96,7 +96,7 @@ async def test_what_rejects_nothing_at_all(ledger: Ledger, traffic: Traffic) -> 
     assert traffic.counts() == {"q168:7:3": 2, "r168.205:7:3": 1}
 
 
-async def test_what_is_rolled_back_rejects_nothing(ledger: Ledger, traffic: Traffic) -> None:
+async def test_rolled_back_bids_reject_nothing(ledger: Ledger, traffic: Traffic) -> None:
     """The loss was meant for the bid that a late one had replaced."""
     await traffic.rejected(await traffic.bid())
     auction = await traffic.bid()

@@ -46,7 +46,7 @@ class Asker(threading.Thread):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_somebody_listens_all_the_while(start_stack: Callable[..., Stack], workers: int) -> None:
+def test_the_port_listens_throughout(start_stack: Callable[..., Stack], workers: int) -> None:
     """Seen with Granian's own way: for the second that a worker takes to start nobody did."""
     stack = start_stack(SNAPBID_WORKERS=str(workers))
     assert stack.process
@@ -137,7 +137,7 @@ def test_a_worker_that_cannot_be_restarted_stops_no_other(
     assert stack.stop() == 0
 
 
-def test_an_end_of_the_terminal_ends_nothing(start_stack: Callable[..., Stack]) -> None:
+def test_closing_the_terminal_ends_nothing(start_stack: Callable[..., Stack]) -> None:
     """All processes of a session get the signal then."""
     stack = start_stack()
     assert stack.process

@@ -74,7 +74,7 @@ async def test_nothing_differs_without_a_defect(stores: Stores, audit: Audits) -
         assert await audit(2) == []
 
 
-async def test_what_is_under_way_for_long_is_a_difference(stores: Stores, audit: Audits) -> None:
+async def test_counts_in_flight_too_long_are_a_difference(stores: Stores, audit: Audits) -> None:
     """Counters that no drain carries."""
     async with stores.ledger() as ledger:
         await stores.sell(ledger, 1, campaign=2)
@@ -205,7 +205,7 @@ async def test_a_defect_is_found_while_bids_are_won(
     assert {(each.comparison, _field(each)) for each in found} == {(comparison, what)}
 
 
-async def test_what_is_under_way_is_no_difference(stores: Stores, audit: Audits) -> None:
+async def test_counts_in_flight_are_no_difference(stores: Stores, audit: Audits) -> None:
     """In each audit some counts wait, others than the last time."""
     async with stores.ledger() as ledger:
         for _ in range(3):

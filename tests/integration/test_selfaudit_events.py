@@ -145,7 +145,7 @@ async def test_a_drain_that_stops_between_the_stores_makes_no_difference(bench: 
     assert await bench.audit(2) == []
 
 
-async def test_what_still_waits_is_no_difference(bench: Accepting) -> None:
+async def test_waiting_events_are_no_difference(bench: Accepting) -> None:
     await bench.put(*logins(4))
     assert await bench.audit(4) == []
     await bench.put(*logins(4, "v"))

@@ -96,7 +96,7 @@ def write(directory: Path, rows: Iterable[Row], name: str = "a") -> None:
         ([Row(HOUR_MS, "win", "counted", None)], LoggedDay({}, 0, 0)),
     ],
 )  # fmt: skip
-def test_what_certainly_counts_on_a_day(
+def test_entries_that_certainly_count_on_a_day(
     rows: list[Row], expected: LoggedDay, tmp_path: Path
 ) -> None:
     write(tmp_path, rows)
@@ -145,7 +145,7 @@ async def log(fresh_redis: str, tmp_path: Path) -> AsyncIterator[LoggedAuctions]
         yield LoggedAuctions(tmp_path, redis, 1, lambda: (START_MS + DAY_MS / 2) / 1000)
 
 
-async def test_what_the_reports_lack_is_named(
+async def test_figures_missing_from_the_reports_are_named(
     database: str, log: LoggedAuctions, tmp_path: Path
 ) -> None:
     write(tmp_path, [bid(HOUR_MS + number, f"a{number}") for number in range(5)])

@@ -76,7 +76,7 @@ def snapbid(dsn: str, *arguments: str) -> None:
     succeed({"SNAPBID_DATABASE_URL": dsn}, *arguments)
 
 
-def test_what_the_commands_change_reaches_every_worker(
+def test_changes_by_commands_reach_every_worker(
     database: str, start_stack: Callable[..., Stack], tmp_path: Path
 ) -> None:
     stack = start_stack(SNAPBID_WORKERS="2")
@@ -95,16 +95,16 @@ def test_what_the_commands_change_reaches_every_worker(
     all_answer(stack, 200, "acme-eu")
 
 
-def test_plain_sql_reaches_it_too(filled: str, start_stack: Callable[..., Stack]) -> None:
+def test_changes_by_plain_sql_reach_every_worker(
+    filled: str, start_stack: Callable[..., Stack]
+) -> None:
     stack = start_stack()
     all_answer(stack, 200)
     asyncio.run(execute(filled, "delete from campaign where id = 'c1'"))
     all_answer(stack, 204)
 
 
-def test_a_campaign_that_is_none_harms_no_other(
-    filled: str, start_stack: Callable[..., Stack]
-) -> None:
+def test_invalid_campaigns_affect_no_other(filled: str, start_stack: Callable[..., Stack]) -> None:
     stack = start_stack()
     asyncio.run(
         execute(filled, "insert into campaign (id, document) values ('c0', '{\"id\": \"c0\"}')")
@@ -229,7 +229,7 @@ def refused(environ: dict[str, str], status: int = 2) -> list[str]:
     return done.stderr.splitlines()
 
 
-def test_it_does_not_start_with_wrong_settings(tmp_path: Path) -> None:
+def test_refuses_to_start_with_wrong_settings(tmp_path: Path) -> None:
     assert refused({}) == [
         "SNAPBID_REDIS_URL must be set",
         "SNAPBID_DATABASE_URL must be set",
@@ -240,7 +240,7 @@ def test_it_does_not_start_with_wrong_settings(tmp_path: Path) -> None:
         assert any(line.startswith(f"{name} ") for line in said)
 
 
-def test_it_does_not_start_with_a_corrupt_geo_database(
+def test_refuses_to_start_with_a_corrupt_geo_database(
     database: str, redis_url: str, tmp_path: Path
 ) -> None:
     broken = tmp_path / "geo.mmdb"
@@ -258,14 +258,14 @@ def test_it_does_not_start_with_a_corrupt_geo_database(
     assert said.startswith(f"SNAPBID_GEO_DB: geo database {broken}: ")
 
 
-def test_it_does_not_start_on_a_port_that_is_taken(start_stack: Callable[..., Stack]) -> None:
+def test_refuses_to_start_on_a_taken_port(start_stack: Callable[..., Stack]) -> None:
     stack = start_stack()
     (said,) = refused({**stack.environ, "SNAPBID_OPS_PORT": str(stack.ops_port + 1)}, 1)
     assert said.startswith(f"SNAPBID_PORT {stack.port} on 127.0.0.1 cannot be used")
     assert stack.get("/readyz")[0] == 200
 
 
-def test_it_does_not_start_in_a_home_that_cannot_be_made(start_stack: Callable[..., Stack]) -> None:
+def test_refuses_to_start_in_an_impossible_home(start_stack: Callable[..., Stack]) -> None:
     stack = start_stack()
     ports = {"SNAPBID_PORT": str(stack.port + 1), "SNAPBID_OPS_PORT": str(stack.ops_port + 1)}
     (said,) = refused({**stack.environ, **ports, "SNAPBID_HOME": "/proc/none/home"})
@@ -279,7 +279,7 @@ def test_it_does_not_start_in_a_home_that_cannot_be_made(start_stack: Callable[.
     ("host", "reached"),
     [("::1", ["::1"]), ("::", ["::1", "127.0.0.1"]), ("localhost", ["localhost"])],
 )
-def test_it_listens_on_any_address_or_name(
+def test_listens_on_any_address_or_name(
     start_stack: Callable[..., Stack], host: str, reached: list[str]
 ) -> None:
     """With everything that knows the address: notification URLs, the private port, the status."""
@@ -300,7 +300,7 @@ def test_it_listens_on_any_address_or_name(
     assert "server  " in told.stdout, told.stderr
 
 
-def test_a_warehouse_without_schema_is_said_once_and_migrated_meanwhile(
+def test_a_missing_schema_is_logged_once_until_migrated(
     database: str, fresh_redis: str, tmp_path: Path
 ) -> None:
     """By `serve` and by the drain, each with the command to run."""
@@ -326,7 +326,7 @@ def test_a_warehouse_without_schema_is_said_once_and_migrated_meanwhile(
             assert "Traceback" not in process.output
 
 
-def test_where_it_listens_is_said(start_stack: Callable[..., Stack]) -> None:
+def test_listening_address_is_logged(start_stack: Callable[..., Stack]) -> None:
     stack = start_stack(SNAPBID_BASE_URL="https://rtb.example")
     eventually(lambda: "listening on" in stack.output, "word of the port")
     assert (

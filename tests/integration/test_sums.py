@@ -53,9 +53,7 @@ async def test_each_sum_is_kept_by_itself(fresh_redis: str, tmp_path: Path, cost
         assert await store.hmget(key, "s1", "s2") == [b"%d" % DAY_SUM, b"%d" % cost]
 
 
-async def test_what_the_budget_refuses_takes_nothing_of_a_sum(
-    fresh_redis: str, tmp_path: Path
-) -> None:
+async def test_bids_refused_by_the_budget_add_to_no_sum(fresh_redis: str, tmp_path: Path) -> None:
     async with opened(fresh_redis, tmp_path, clock=Clock(NOON)) as ledger:
         own = limits(1, total=PLAIN // 1000 + 1)
         cost = PLAIN + 1

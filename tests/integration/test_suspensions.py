@@ -102,7 +102,7 @@ def test_a_creative_that_an_ssp_rejects_is_suspended(stack: Stack) -> None:
     assert row["until"] - row["since"] == 86_400
 
 
-def test_the_rest_is_shown_and_ended_by_hand(stack: Stack, module_database: str) -> None:
+def test_suspensions_are_listed_and_can_be_lifted(stack: Stack, module_database: str) -> None:
     suspend(module_database, "good")
     suspend(module_database, "bad")
     eventually(lambda: offered(stack, "acme") == {None}, "both are suspended")
@@ -137,14 +137,14 @@ def test_the_rest_is_shown_and_ended_by_hand(stack: Stack, module_database: str)
     assert trail[-1]["actor"] is not None
 
 
-def test_a_rest_ends_by_itself(stack: Stack, module_database: str) -> None:
+def test_suspensions_expire(stack: Stack, module_database: str) -> None:
     suspend(module_database, "bad", "3 seconds")
     eventually(lambda: offered(stack, "acme") == {"good"}, "it is suspended")
     eventually(lambda: offered(stack, "acme") == {"good", "bad"}, "it is tried again")
     assert suspended(stack) == []
 
 
-def test_what_the_ledger_counts_is_of_the_creative_that_was_shown(
+def test_rejections_count_for_the_creative_that_was_shown(
     stack: Stack, module_database: str
 ) -> None:
     """Creatives that come, go and change places in the meantime change nothing."""

@@ -112,7 +112,7 @@ async def test_a_round_trip_that_takes_too_long_has_stalled(
     assert await shared.push(7) == before + 1, "nothing is sent again"
 
 
-async def test_time_in_which_this_process_is_busy_does_not_count_against_redis(
+async def test_own_busy_time_does_not_count_against_redis(
     shared: List, client: sync_redis.Redis
 ) -> None:
     """A flood keeps it from reading the answer."""

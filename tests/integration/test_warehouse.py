@@ -256,7 +256,7 @@ class TestCampaigns:
             ),
         ],
     )
-    async def test_what_changed_since(
+    async def test_changes_since(
         self, connection: asyncpg.Connection, sql: str, changed: list[str], deleted: list[str]
     ) -> None:
         await put(connection, "a", "b", "c")

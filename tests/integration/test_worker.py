@@ -110,7 +110,7 @@ async def test_a_geo_database_that_has_vanished(
     await assert_all_closed(worker, settings, before, clients)
 
 
-async def test_a_step_that_fails_last(make: Make, clients: Callable[[], int]) -> None:
+async def test_failing_last_step(make: Make, clients: Callable[[], int]) -> None:
     """The stores are open by then."""
     settings = make()
     settings.catalog_path.symlink_to(settings.catalog_path)

@@ -128,14 +128,14 @@ def test_a_batch(loop: asyncio.AbstractEventLoop, batch: list[tuple[Any, bool, s
 
 
 @pytest.mark.parametrize("take", [count, join, lambda batch: keep(batch, "k"), unanswered])
-def test_a_batch_is_of_answers(take: Callable[[Any], Any]) -> None:
+def test_a_batch_consists_of_answers(take: Callable[[Any], Any]) -> None:
     for odd in ([None], [b"entries"], (), None):
         with pytest.raises((TypeError, AttributeError)):
             take(odd)
 
 
 @given(answers, st.data())
-def test_what_was_kept_has_no_limits(arguments: Any, data: st.DataObject) -> None:
+def test_kept_entries_have_no_limits(arguments: Any, data: st.DataObject) -> None:
     """What is taken back is packed like the same bids without limits, marked as kept (8)."""
     arguments = (
         *arguments[:2],
@@ -163,7 +163,7 @@ def test_what_was_kept_has_no_limits(arguments: Any, data: st.DataObject) -> Non
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_no_bid_is_refused(changed: dict[int, Any]) -> None:
+def test_malformed_bids_are_refused(changed: dict[int, Any]) -> None:
     arguments: list[Any] = [b"a", 1, [(b"1", 1, 1, None)], None, (0, 0), 1, False]
     native(tuple(arguments))
     for place, value in changed.items():
@@ -201,7 +201,7 @@ def test_odd_limits_are_refused(fields: dict[str, Any]) -> None:
     )
 
 
-def test_nothing_is_kept_alive() -> None:
+def test_no_references_are_kept() -> None:
     """Packing, counting and refusing leave the references to their arguments as they were."""
     limits = Limits(7, 1_000, None, None, ((1, 60),))
     auction, imp, user, odd = b"an auction", b"an impression", "a user", "no price"

@@ -60,7 +60,7 @@ def replaced(path: Path, new: Any) -> dict[str, Any]:
     return dict(request)
 
 
-def test_the_request_with_every_field_has_every_field() -> None:
+def test_full_request_has_every_field() -> None:
     def missing(struct: type[msgspec.Struct], documents: list[Any], path: str) -> Iterator[str]:
         info = msgspec.inspect.type_info(struct)
         assert isinstance(info, msgspec.inspect.StructType)
@@ -90,7 +90,7 @@ def test_the_request_with_every_field_has_every_field() -> None:
     assert list(missing(BidRequest, [everything.REQUEST], "")) == []
 
 
-def test_the_request_with_every_field_is_bid_on(app: LocalApp) -> None:
+def test_full_request_is_bid_on(app: LocalApp) -> None:
     body = json.dumps(everything.REQUEST).encode()
     reply = app.bid(body)
     check_reply(reply, body, BASE_URL)
@@ -175,7 +175,7 @@ def plain(value: Any) -> Any:
 @example(path=("device",), value="null")
 @example(path=("imp", 0, "audio", "rqddurs", 0), value="null")
 @example(path=("imp", 0, "bidfloor"), value=10**30)
-def test_a_deviation_does_not_change_what_is_read_elsewhere(path: Path, value: Any) -> None:
+def test_a_deviation_leaves_other_fields_unchanged(path: Path, value: Any) -> None:
     """The fast reading and the tolerant one agree; the second is asked for by a deviation."""
     document = replaced(path, value)
     fast = {**document, "dooh": {}}

@@ -162,7 +162,7 @@ def test_headers_of_events(headers: list[tuple[bytes, bytes]]) -> None:
 
 
 @given(st.binary(max_size=5000))
-def test_keys_that_nobody_has(given_one: bytes) -> None:
+def test_unknown_keys(given_one: bytes) -> None:
     assert ApiKeys({"00" * 32: ("shop", (), 1, 1024)}).find(given_one) is None
 
 
@@ -197,7 +197,7 @@ def test_files_of_the_spool(tmp_path: Path, whole: bytes, rest: bytes, at: int, 
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 7, b"x" * 100_000])
-def test_a_spool_of_nothing(tmp_path: Path, data: bytes) -> None:
+def test_empty_spool_files(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "left.spool").write_bytes(data)
     (spooled,) = Spool(tmp_path, 1 << 20).abandoned()
     assert spooled.notices() is None
@@ -205,7 +205,7 @@ def test_a_spool_of_nothing(tmp_path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_what_is_fuzzed(name: str) -> None:
+def test_every_decoder_has_a_fuzz_target(name: str) -> None:
     """The targets of `make fuzz`, from their seeds."""
     target = TARGETS[name]
     for seed in target.seeds:
@@ -234,7 +234,7 @@ JSON_VALUES = st.recursive(
 @example(1e308, False)
 @example(2**64, False)
 @example("\ud83d\ude00", True)
-def test_both_decoders_of_the_tolerant_pass_read_the_same(value: object, ascii_only: bool) -> None:
+def test_tolerant_decoders_agree(value: object, ascii_only: bool) -> None:
     """What the quick one refuses, Python's reads (`bidding/tolerance.py`)."""
     with contextlib.suppress(UnicodeEncodeError):
         text = json.dumps(value, ensure_ascii=ascii_only)

@@ -77,11 +77,11 @@ def test_a_campaign_counts_from_before_its_start_to_its_end(
     [(1, 1), (999_999, 1_000_000), (1_000_000, 1_000_000), (1_000_001, 1_250_000),
      (8_000_000, 8_000_000), (8_000_001, 10_000_000)],
 )  # fmt: skip
-def test_a_price_is_shown_as_the_next_step_that_is_not_below_it(micros: int, shown: int) -> None:
+def test_prices_are_rounded_up_to_a_step(micros: int, shown: int) -> None:
     assert ceiling(micros) == shown
 
 
-def test_a_clause_is_left_out_for_one_that_admits_more() -> None:
+def test_redundant_clauses_are_dropped() -> None:
     """By each field: more values admit more, and any value the most."""
     some = frozenset[str | int]({"a"})
     one = Clause("banner", "1x1", some, some, some, some)
@@ -145,7 +145,7 @@ def public() -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("requests", [generated, public], ids=lambda requests: requests.__name__)
-def test_half_of_what_nobody_answers_is_dropped_and_no_bid(requests: Any) -> None:
+def test_half_of_the_unanswered_requests_are_dropped_and_no_bid(requests: Any) -> None:
     """With 1,000 campaigns, and after most of them have gone."""
     documents, ssp = list(campaigns.documents(1000)), "acme"
     asked = [request for request in requests() if read(request) is not None]

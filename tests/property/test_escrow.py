@@ -185,7 +185,7 @@ def test_nothing_is_spent_twice_and_nothing_stays_unspent(
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 8))
-def test_demand_at_one_shard_alone_spends_the_whole_budget(seed: int, shards: int) -> None:
+def test_demand_at_one_shard_spends_the_whole_budget(seed: int, shards: int) -> None:
     """Money that others have for nothing comes back."""
     world = run(seed, shards, 1000 * PRICE, 0.3, 400)
     world.faults = 0.0
@@ -202,7 +202,7 @@ def test_demand_at_one_shard_alone_spends_the_whole_budget(seed: int, shards: in
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 8), st.integers(1, 20), st.integers(1, 4))
-def test_bids_that_come_seldom_spend_the_whole_budget(
+def test_infrequent_bids_spend_the_whole_budget(
     seed: int, shards: int, bids: int, rounds: int
 ) -> None:
     """What a refused bid was granted is there when the next one comes, several rounds later."""
@@ -217,7 +217,7 @@ def test_bids_that_come_seldom_spend_the_whole_budget(
     assert world.limit - world.total < PRICE
 
 
-def test_an_account_that_lost_its_data_learns_before_it_grants() -> None:
+def test_an_account_without_data_grants_only_after_reconciling() -> None:
     allowances = [Allowance(500, 100, 300), Allowance(200, 0, 0)]
     account = learn(opened(2), [allowances[0], None])
     assert grant(account, [0, 50], 1000) == account  # the other may have anything
@@ -228,7 +228,7 @@ def test_an_account_that_lost_its_data_learns_before_it_grants() -> None:
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=5), st.integers(0, 300))
 @example([5, 5, 5], 10)
-def test_no_more_is_granted_than_is_free(wanted: list[int], limit: int) -> None:
+def test_grants_never_exceed_free_money(wanted: list[int], limit: int) -> None:
     """Another allocator may have granted since the plan was made."""
     account = learn(opened(len(wanted)), [Allowance()] * len(wanted))
     after = outstanding(grant(account, wanted, limit))
@@ -236,7 +236,7 @@ def test_no_more_is_granted_than_is_free(wanted: list[int], limit: int) -> None:
     assert after > min(limit, sum(wanted)) - len(wanted)
 
 
-def test_an_allowance_below_zero_is_covered_first() -> None:
+def test_negative_allowances_are_covered_first() -> None:
     allowances = [Allowance(100, 0, 160), Allowance(100, 0, 100)]
     account = learn(opened(2), allowances)
     moves = plan(account, allowances, [IDLE, IDLE], 50, 300, 0.1)
@@ -245,7 +245,7 @@ def test_an_allowance_below_zero_is_covered_first() -> None:
     assert outstanding(after) <= 300
 
 
-def test_a_lower_limit_takes_money_back() -> None:
+def test_lowering_a_limit_reclaims_money() -> None:
     """A budget that was cut: allowances keep no more than what they should hold of it."""
     allowances = [Allowance(10_000, 0, 100), Allowance(10_000, 0, 0)]
     account = learn(opened(2), allowances)
@@ -255,7 +255,7 @@ def test_a_lower_limit_takes_money_back() -> None:
 
 
 @pytest.mark.parametrize("amount", [0, -1, 61, 10**20])
-def test_an_allowance_gives_back_what_it_has_not_used(amount: int) -> None:
+def test_unused_allowance_is_returned(amount: int) -> None:
     allowance = Allowance(100, 0, 40)
     assert give_back(allowance, 0, 60) == Allowance(100, 60, 40)
     assert give_back(allowance, 1, 60) is None

@@ -137,7 +137,7 @@ def encode(document: Any, *, ascii_only: bool = False) -> bytes:
 
 
 @given(st.lists(POOLED))
-def test_what_is_drawn_can_be_changed(values: list[Any]) -> None:
+def test_drawn_events_can_be_changed(values: list[Any]) -> None:
     before = deepcopy(POOL)
     for value in values:
         if isinstance(value, dict):
@@ -149,9 +149,7 @@ def test_what_is_drawn_can_be_changed(values: list[Any]) -> None:
 
 @settings(max_examples=1000)
 @given(nearly_valid() | envelopes(), st.booleans())
-def test_the_fast_path_and_the_examination_agree(
-    envelope: dict[str, Any], ascii_only: bool
-) -> None:
+def test_fast_path_and_examination_agree(envelope: dict[str, Any], ascii_only: bool) -> None:
     body = encode(envelope, ascii_only=ascii_only)
     live = read_single(body, PRODUCT, NOW_MS)
     thorough = read_single(body, PRODUCT, NOW_MS, test=True)
@@ -197,7 +195,7 @@ def test_a_retry_has_the_same_id(name: str, data: st.DataObject) -> None:
 
 
 @given(st.lists(envelopes(), min_size=1, max_size=4))
-def test_a_batch_is_its_events_one_by_one(several: list[dict[str, Any]]) -> None:
+def test_a_batch_equals_its_events_one_by_one(several: list[dict[str, Any]]) -> None:
     singles = [read_single(encode(event), PRODUCT, NOW_MS) for event in several]
     malformed = any(
         isinstance(result, RefusedRequest) and result.violations[0].rule == "malformed_json"
@@ -257,7 +255,7 @@ def test_no_value_is_echoed(name: str, data: st.DataObject) -> None:
 
 
 @given(st.integers(1, 3 * MAX_DEPTH), st.sampled_from(["context", "identity", None]))
-def test_depth_is_judged_the_same_everywhere(depth: int, where: str | None) -> None:
+def test_depth_limits_agree(depth: int, where: str | None) -> None:
     envelope = whole(EVENTS["login"])
     nested: Any = 1
     for _ in range(depth):
@@ -269,7 +267,7 @@ def test_depth_is_judged_the_same_everywhere(depth: int, where: str | None) -> N
 
 
 @pytest.mark.parametrize("kind", ["violations", "warnings"])
-def test_what_the_catalog_does_not_have_is_listed_to_a_bound(kind: str) -> None:
+def test_the_list_of_unknown_events_is_bounded(kind: str) -> None:
     """A small request gets no answer of megabytes: an address may stand in it 100,000 times."""
     event = whole(EVENTS["deposit"])
     known = 0

@@ -96,7 +96,7 @@ def queries(
         pytest.param(600, 1, 20, marks=pytest.mark.long),
     ],
 )
-def test_what_is_named_refuses(campaigns: int, worlds: int, requests: int) -> None:
+def test_named_rules_refuse(campaigns: int, worlds: int, requests: int) -> None:
     named: Counter[Explanation] = Counter()
     for seed in range(worlds):
         world = strategies.random_world(seed, campaigns, AROUND)
@@ -120,7 +120,7 @@ def test_what_is_named_refuses(campaigns: int, worlds: int, requests: int) -> No
         assert {dimension for _, dimension in named} == {-1, FORMAT_DIMENSION, *DIMENSIONS.values()}
 
 
-def test_the_search_is_left_as_it_is() -> None:
+def test_explaining_leaves_the_search_unchanged() -> None:
     for seed in range(30):
         world = strategies.random_world(seed, 60, AROUND)
         ssp, request = strategies.random_request(random.Random(seed), world)
@@ -136,7 +136,7 @@ def test_the_search_is_left_as_it_is() -> None:
         assert again == given
 
 
-def test_what_cannot_be_explained() -> None:
+def test_unexplainable_requests() -> None:
     world = strategies.random_world(1, 4, AROUND)
     made = snapshot_of_world(world)
     request = decode(b'{"id":"a","imp":[{"id":"1"}]}')

@@ -39,7 +39,7 @@ def thorough(headers: list[tuple[bytes, bytes]]) -> int:
 
 
 @given(HEADERS)
-def test_what_is_plain_is_so_at_a_closer_look(headers: list[tuple[bytes, bytes]]) -> None:
+def test_plain_heads_are_plain_to_the_full_parser(headers: list[tuple[bytes, bytes]]) -> None:
     length = plain_length(headers)
     assert length in (-1, thorough(headers))
 
@@ -66,7 +66,7 @@ def test_usual_headers_are_plain(headers: list[tuple[bytes, bytes]]) -> None:
         [*PLAIN, (b"content-encoding", b"identity")],
     ],
 )
-def test_what_is_unusual_wants_a_closer_look(headers: object) -> None:
+def test_unusual_heads_are_not_plain(headers: object) -> None:
     assert plain_length(headers) == -1  # type: ignore[arg-type]
 
 
@@ -74,7 +74,7 @@ def test_the_last_value_counts() -> None:
     assert value_of([(b"a", b"1"), (b"b", b"2"), (b"a", b"3")], b"a") == b"3"
 
 
-def test_no_reference_is_lost_or_kept() -> None:
+def test_references_balance() -> None:
     value = bytes(bytearray(b"application/json"))
     headers = [(b"content-type", value), (b"content-length", b"5")]
     before = sys.getrefcount(value), sys.getrefcount(headers), sys.getrefcount(headers[0])

@@ -120,7 +120,7 @@ def overlaid(rng: random.Random, world: oracle.World) -> CatalogSnapshot:
     return layered_snapshot(world, base, changed, gone)
 
 
-def test_the_ranks_of_two_layers() -> None:
+def test_ranks_of_two_layers() -> None:
     world = strategies.random_world(3, 3, AROUND)
     first, second, third = ({**c, "id": f"c{n}"} for n, c in enumerate(world.campaigns, 1))
     first, second, third = ({**c, "cpm": 4 - n} for n, c in enumerate((first, second, third), 1))
@@ -138,7 +138,7 @@ def test_the_ranks_of_two_layers() -> None:
         Index(bytes(1000), b"")
 
 
-def test_a_hidden_campaign_stays_hidden() -> None:
+def test_hidden_campaigns_stay_hidden() -> None:
     """Whatever is said of its rank in the base, which a budget that has money again names."""
     case = next(case for case in matching_cases.load(AROUND) if case.refused is None)
     campaign = case.world.campaigns[0]
@@ -162,7 +162,7 @@ def test_the_product_agrees_on_the_examples(case: matching_cases.MatchingCase) -
     assert_agrees(case.world, snapshot_of_world(case.world), case.descriptor, case.request)
 
 
-def test_the_search_goes_on_in_the_order_of_price() -> None:
+def test_the_search_continues_in_price_order() -> None:
     """Every eligible campaign is given once: guaranteed deals first, then the dearest."""
     for seed in range(20):
         world = strategies.random_world(seed, 300, AROUND)

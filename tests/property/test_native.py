@@ -41,7 +41,7 @@ def campaign(creative: Document, **changes: object) -> Document:
     return {**plain, **changes}
 
 
-def test_who_fits_and_what_is_answered() -> None:
+def test_oracle_and_product_agree() -> None:
     fitting = unread = 0
     for seed in range(4_000):
         native, creative = drawn(seed)
@@ -83,7 +83,7 @@ def test_markup_is_json_within_json_with_macros_filled_in() -> None:
     assert answer["link"] == {"url": "https://shop.example/?a=a%201"}
 
 
-def test_the_dearest_campaign_that_fits_answers_with_the_creative_that_fits() -> None:
+def test_highest_priced_fitting_campaign_answers_with_its_fitting_creative() -> None:
     def titled(name: str, *titles: str, cpm: int) -> Document:
         creatives = [
             {"id": f"{name}{at}", "media": "native", "native": {**AD, "title": title}}
@@ -103,7 +103,7 @@ def test_the_dearest_campaign_that_fits_answers_with_the_creative_that_fits() ->
     assert markups({"request": REQUEST % 4}, *campaigns) == []
 
 
-def test_a_native_response_in_adm_is_read_as_the_native_object_is() -> None:
+def test_native_response_in_adm_reads_like_the_native_object() -> None:
     response = {
         "ver": "1.1",
         "assets": [
@@ -133,7 +133,7 @@ def test_a_native_response_in_adm_is_read_as_the_native_object_is() -> None:
         assert parse(written) == own
 
 
-def test_requests_are_remembered_by_their_text_and_bounded(
+def test_the_request_cache_is_keyed_by_text_and_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(native_request, "MAX_CACHED", 10)
@@ -151,7 +151,7 @@ def test_requests_are_remembered_by_their_text_and_bounded(
     assert len(requests) <= 10
 
 
-def test_a_template_is_built_once_for_a_request_that_came_before() -> None:
+def test_repeated_requests_share_a_template() -> None:
     snapshot = snapshot_of(
         [campaign({"id": "n", "media": "native", "native": AD})], {}, RATES, Geo()
     )
@@ -174,5 +174,5 @@ def test_a_template_is_built_once_for_a_request_that_came_before() -> None:
         *({"assets": "x"}, {"assets": [5]}, {"assets": [{"id": 2**70}], "x": "\ud800"}),
     ],
 )
-def test_what_cannot_be_read(request_: object) -> None:
+def test_unreadable_requests(request_: object) -> None:
     assert NATIVE_REQUESTS.read(request_, None) is None

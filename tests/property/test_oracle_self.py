@@ -47,7 +47,7 @@ def world_of(*campaigns: Document) -> World:
     return plain
 
 
-def test_highest_cpm_answers() -> None:
+def test_highest_cpm_wins() -> None:
     world = world_of({"id": "low", "cpm": 1}, {"id": "high", "cpm": 1.000001})
 
     assert offers(world, "acme", {"id": "a", "imp": [{"id": "1", **BANNER}]}) == {
@@ -55,14 +55,14 @@ def test_highest_cpm_answers() -> None:
     }
 
 
-def test_a_refused_campaign_leaves_the_next() -> None:
+def test_the_next_campaign_answers_for_a_refused_one() -> None:
     world = world_of({"id": "low", "cpm": 1}, {"id": "high", "cpm": 3, "seat": "blocked"})
     request = {"id": "a", "bseat": ["blocked"], "imp": [{"id": "1", **BANNER}]}
 
     assert offers(world, "acme", request) == {"1": {Offer("low", "k", None, 1_000_000)}}
 
 
-def test_ties_are_all_acceptable_with_each_fitting_creative() -> None:
+def test_every_tie_and_fitting_creative_is_acceptable() -> None:
     creative = {"media": "banner", "adm": "x", "w": 300, "h": 250}
     creatives = [creative | {"id": "x"}, creative | {"id": "y"}, creative | {"id": "z", "w": 1}]
     world = world_of({"id": "a"}, {"id": "b", "creatives": creatives}, {"id": "c", "cpm": 1})
@@ -103,7 +103,7 @@ def test_every_refusing_rule_is_named_and_the_first_is_the_refusal() -> None:
     assert refusal(world, "acme", request, imp, world.campaigns[0]) == "status"
 
 
-def test_a_descriptor_that_is_not_registered() -> None:
+def test_unregistered_descriptors() -> None:
     with pytest.raises(KeyError, match="acme3"):
         offers(world_of({}), "acme3", {"id": "a", "imp": [{"id": "1", **BANNER}]})
 
@@ -120,7 +120,7 @@ def test_a_descriptor_that_is_not_registered() -> None:
         {"site": {"publisher": {"id": True}}},
     ],
 )
-def test_a_type_that_makes_no_sense(request_part: Document) -> None:
+def test_meaningless_types(request_part: Document) -> None:
     with pytest.raises(Malformed):
         offers(world_of({}), "acme", {"id": "a", "imp": [{"id": "1", **BANNER}], **request_part})
 

@@ -74,7 +74,7 @@ def decided(
     return winners, ""
 
 
-def test_the_winner_is_that_of_the_live_decision() -> None:
+def test_the_winner_matches_the_live_decision() -> None:
     outcomes: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     for seed in range(80):
@@ -103,7 +103,7 @@ def test_the_winner_is_that_of_the_live_decision() -> None:
     assert set(reasons) >= {"", "currency", "no_campaign", "floor_currency", "quantity"}, reasons
 
 
-def test_one_without_money_leaves_its_place_to_the_next() -> None:
+def test_the_next_campaign_bids_for_one_without_money() -> None:
     passed = 0
     for seed in range(120):
         world = strategies.random_world(seed, 12, AROUND)
@@ -128,7 +128,7 @@ def test_one_without_money_leaves_its_place_to_the_next() -> None:
     assert passed > 3
 
 
-def test_a_budget_is_asked_for_the_cost_of_all_impressions() -> None:
+def test_budgets_are_charged_for_all_impressions() -> None:
     world = strategies.random_world(1, 1, AROUND)
     plain = {"cpm": 2, "budget": {"total": 1}, "advertiser": "a.test"}
     creative = {"id": "k", "media": "banner", "adm": "-", "w": 1, "h": 1}
@@ -189,7 +189,7 @@ def test_a_deals_floor_is_named_only_above_the_price(floor: float, rule: str) ->
     assert [group.rule for group in imp.refused] == [rule]
 
 
-def test_hidden_campaigns_are_not_told() -> None:
+def test_hidden_campaigns_are_not_named() -> None:
     """A base and an overlay are explained as the one catalog that they make."""
     for seed in range(40):
         world = strategies.random_world(seed, 12, AROUND)
@@ -213,7 +213,7 @@ def test_hidden_campaigns_are_not_told() -> None:
 
 
 @pytest.mark.parametrize("code", ["XKX", "XK", "xkx", "UK", "EUR", "ZZZ", "United States"])
-def test_a_code_that_is_no_country_is_absent_everywhere(code: str) -> None:
+def test_invalid_country_codes_count_as_absent(code: str) -> None:
     """For the bid endpoint, for an explanation and for demand alike (contract 3, `country`)."""
     creative = {"id": "k", "media": "banner", "adm": "-", "w": 300, "h": 250}
     world = strategies.random_world(1, 1, AROUND)

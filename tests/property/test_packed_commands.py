@@ -15,7 +15,7 @@ arguments = st.binary(max_size=1200) | st.text(max_size=300) | numbers
 
 
 @given(st.lists(arguments, min_size=1, max_size=40).map(tuple))
-def test_packed_as_hiredis_does(command: Any) -> None:
+def test_packs_like_hiredis(command: Any) -> None:
     assert pack_command(command) == hiredis.pack_command(command)
 
 
@@ -39,7 +39,7 @@ def test_other_arguments_are_refused(argument: Any) -> None:
         pack_command(("text", argument))
 
 
-def test_no_argument_is_kept_alive() -> None:
+def test_no_references_to_arguments_are_kept() -> None:
     watched, odd = ("a text", b"bytes", 10**15), 1.5
     before = [sys.getrefcount(value) for value in (*watched, odd)]
     for _ in range(50):

@@ -40,7 +40,7 @@ def document(rng: random.Random) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_what_is_written_is_read(seed: int) -> None:
+def test_written_documents_are_read(seed: int) -> None:
     text, media = document(random.Random(f"vast {seed}"))
     wanted = {name: value for name, value in oracle_facts(text).items() if value not in (None, [])}
     if media == "audio":

@@ -55,7 +55,7 @@ def test_networks(text: str, network: str) -> None:
         ("2001:db8::1/32", "has bits set beyond its prefix; did you mean 2001:db8::/32?"),
     ],
 )
-def test_what_is_no_network(text: str, mistake: str) -> None:
+def test_malformed_networks(text: str, mistake: str) -> None:
     with pytest.raises(ValueError, match=f"^{text[:60]!a}: ".replace("[", r"\[")) as refused:
         parse_network(text)
     assert mistake in str(refused.value)
@@ -85,7 +85,7 @@ def test_every_mistake_is_named_and_repeats_are_dropped() -> None:
         ("::/0", "::1", True),
     ],
 )
-def test_what_a_network_contains(network: str, address: str, is_inside: bool) -> None:
+def test_network_membership(network: str, address: str, is_inside: bool) -> None:
     parsed = parse_address(address)
     assert parsed is not None
     assert contains([parse_network(network)], parsed) == is_inside
@@ -122,11 +122,11 @@ PROXIES = parse_networks(["10.0.0.0/8", "::1", "2001:db8::/32"])
         ("", ["198.51.100.1"], None),  # a unix socket
     ],
 )
-def test_where_a_request_comes_from(peer: str, forwarded: list[str], client: str | None) -> None:
+def test_client_address(peer: str, forwarded: list[str], client: str | None) -> None:
     values = [value.encode("latin-1") for value in forwarded]
     expected = None if client is None else ip_address(client)
     assert client_address(peer, values, PROXIES) == expected
 
 
-def test_without_proxies_nothing_is_believed() -> None:
+def test_forwarded_headers_are_ignored_without_proxies() -> None:
     assert str(client_address("10.0.0.1", [b"198.51.100.1"], ())) == "10.0.0.1"

@@ -66,7 +66,7 @@ def test_sentinels() -> None:
         ("redis+unix:///s", "(found the scheme 'redis+unix')"),
     ],
 )
-def test_what_is_none_is_refused(url: str, mistake: str) -> None:
+def test_malformed_urls_are_refused(url: str, mistake: str) -> None:
     with pytest.raises(SettingsError) as refused:
         load({"SNAPBID_REDIS_URL": url})
     text = str(refused.value)
@@ -94,6 +94,8 @@ def test_no_password_is_shown() -> None:
         ("unix:///run/redis.sock?db=1", "redis-cli -s /run/redis.sock"),
     ],
 )
-def test_a_command_reaches_the_same_redis_and_tells_no_password(url: str, command: str) -> None:
+def test_printed_command_reaches_the_same_redis_without_the_password(
+    url: str, command: str
+) -> None:
     assert redis_cli(url) == command
     assert parse(url).url == url

@@ -142,7 +142,7 @@ def test_nothing_is_shed_below_the_capacity(clock: Clock, load: float) -> None:
 
 
 @pytest.mark.parametrize("load", [1.5, 2, 3])
-def test_what_is_beyond_the_capacity_is_shed_in_time(clock: Clock, load: float) -> None:
+def test_excess_load_is_shed_in_time(clock: Clock, load: float) -> None:
     outcome = served(clock, sent("a", load, 0, 2))["a"]
     assert outcome.p99_s < 0.75 * TMAX_S
     spent_s = 2 - outcome.counts["shed"] * SHED_S
@@ -163,7 +163,7 @@ def test_two_floods_have_the_same_share(clock: Clock) -> None:
     assert min(bids) > 0.8 * max(bids)
 
 
-def test_after_a_flood_nothing_more_is_shed(clock: Clock) -> None:
+def test_shedding_ends_with_the_flood(clock: Clock) -> None:
     outcome = served(clock, sent("a", 3, 0, 1), sent("a", 0.8, 1, 2))["a"]
     assert max(outcome.shed_at) < 1 + TMAX_S
 
@@ -173,7 +173,7 @@ def test_a_burst_is_taken_as_a_whole(clock: Clock) -> None:
     assert served(clock, burst)["a"].counts["shed"] == 0
 
 
-def test_after_a_pause_what_waited_is_mostly_shed(clock: Clock) -> None:
+def test_after_a_pause_most_queued_requests_are_shed(clock: Clock) -> None:
     """The worker stood still for so long that most of what waits is late already."""
     arrivals = sent("a", 0.9, 0, 1)
     late = ((1.0 + at, ssp) for at, ssp in sent("a", 0.9, 0, 1))
@@ -195,7 +195,7 @@ def filled(clock: Clock) -> tuple[AdmissionControl, SspShare]:
     return admission, share
 
 
-def test_half_sent_requests_keep_nobody_out(clock: Clock) -> None:
+def test_half_sent_requests_take_no_capacity(clock: Clock) -> None:
     admission, share = filled(clock)
     for under_way in (FIRST_LIMIT, 0, 0):
         clock.now += INTERVAL_S
@@ -205,7 +205,7 @@ def test_half_sent_requests_keep_nobody_out(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("intervals", [0, 1, 2, 3])
-def test_a_body_counts_however_late_it_comes(clock: Clock, intervals: int) -> None:
+def test_late_bodies_are_counted(clock: Clock, intervals: int) -> None:
     admission = AdmissionControl(clock())
     share, other = admission.share("a"), admission.share("b")
     entered = clock.now
@@ -222,7 +222,7 @@ def test_a_body_counts_however_late_it_comes(clock: Clock, intervals: int) -> No
     assert admission.under_way == share.under_way == 0
 
 
-def test_the_limit_is_never_below_the_fewest(clock: Clock) -> None:
+def test_the_limit_has_a_minimum(clock: Clock) -> None:
     admission, share = filled(clock)
     for _ in range(FIRST_LIMIT):
         admission.has_body(share, clock.now, clock.now)

@@ -58,7 +58,7 @@ def test_brands_of_structured_user_agents(browser: str, brands: str) -> None:
 
 
 @given(st.text())
-def test_any_text_has_a_system_and_a_browser_of_the_lists(text: str) -> None:
+def test_any_text_yields_a_listed_system_and_browser(text: str) -> None:
     system, browser = agents.parse(text)
     assert system in agents.SYSTEMS
     assert browser in agents.BROWSERS

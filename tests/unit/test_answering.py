@@ -110,7 +110,7 @@ async def test_the_states_of_a_bid(played: Played) -> None:
         next(call)
 
 
-async def test_it_may_be_sent_to_as_well(played: Played) -> None:
+async def test_coroutines_accept_send(played: Played) -> None:
     coming = played.future()
     call = played.ask(coming, head(UNANSWERED))
     assert call.send(None) is coming
@@ -122,7 +122,7 @@ async def test_it_may_be_sent_to_as_well(played: Played) -> None:
     assert played.under_way == (0, 0)
 
 
-async def test_a_bounded_sample_is_kept_for_a_closer_look(played: Played) -> None:
+async def test_kept_samples_are_bounded(played: Played) -> None:
     """What is long is not: it would be kept for a while, too."""
     long = UNANSWERED[:-1] + b',"x":"' + b"x" * LARGE + b'"}'
 
@@ -186,7 +186,7 @@ async def test_a_ledger_that_is_unavailable(played: Played) -> None:
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-async def test_what_is_refused(
+async def test_refusals(
     played: Played, headers: HeaderList, body: bytes, error: type[Exception]
 ) -> None:
     coming = played.future()
@@ -221,7 +221,7 @@ async def test_a_client_that_hangs_up(played: Played) -> None:
 
 
 @pytest.mark.parametrize("late", [True, False])
-async def test_a_body_that_does_not_come(played: Played, late: bool) -> None:
+async def test_missing_bodies_time_out(played: Played, late: bool) -> None:
     """Its future is cancelled by the deadline, which says so, or by the server."""
     messages = AwaitedMessages()
     played.bidding.body_deadline.current = messages
@@ -240,9 +240,7 @@ async def test_a_body_that_does_not_come(played: Played, late: bool) -> None:
 
 @pytest.mark.parametrize("where", ["before", "body", "ledger"])
 @pytest.mark.parametrize("how", ["close", "throw", "class"])
-async def test_it_leaves_its_lane_wherever_it_is_ended(
-    played: Played, where: str, how: str
-) -> None:
+async def test_ended_requests_release_their_share(played: Played, where: str, how: str) -> None:
     coming, played.ledger.verdicts = played.future(), played.future()
     call = played.ask(coming)
     if where == "ledger":
@@ -264,7 +262,7 @@ async def test_it_leaves_its_lane_wherever_it_is_ended(
     )
 
 
-async def test_an_error_of_what_is_awaited(played: Played) -> None:
+async def test_errors_of_awaited_steps(played: Played) -> None:
     coming, played.ledger.verdicts = played.future(), played.future()
     coming.set_result(message())
     asked = asyncio.create_task(played.ask(coming))
@@ -276,7 +274,7 @@ async def test_an_error_of_what_is_awaited(played: Played) -> None:
     assert dict(played.request_stats.counts.statuses) == {500: 1}
 
 
-async def test_a_request_beyond_the_limit_gets_nothing(played: Played) -> None:
+async def test_requests_beyond_the_limit_get_no_bid(played: Played) -> None:
     admission, now = played.bidding.admission, 0.0
     for _ in range(admission.limit):
         admission.enter(played.share, now)
@@ -288,7 +286,7 @@ async def test_a_request_beyond_the_limit_gets_nothing(played: Played) -> None:
     assert not played.ledger.asked
 
 
-async def test_nothing_is_kept_of_a_request(played: Played) -> None:
+async def test_requests_leave_no_references(played: Played) -> None:
     class Receiving:
         def __init__(self, coming: Any) -> None:
             self.coming = coming
@@ -330,7 +328,7 @@ LIMITED = {
 }
 
 
-async def test_lists_with_an_entry_without_a_meaning_are_counted(played: Played) -> None:
+async def test_lists_with_meaningless_entries_are_counted(played: Played) -> None:
     """Once a request and list, in the first of its currencies or not; never with their values."""
     deal = {"targeting": {"deal": {"include": ["d"]}}}
     played.endpoint.use(
@@ -400,7 +398,7 @@ class Two:
         )
 
 
-async def test_a_fault_is_shown_to_the_ssp_that_sent_it_alone(played: Played) -> None:
+async def test_faults_are_shown_only_to_the_ssp_that_sent_them(played: Played) -> None:
     """Also once a sample of it has been examined, which reads the request again."""
     two = Two(played, {})
     for currency in ("USD", "EUR"):
@@ -411,7 +409,7 @@ async def test_a_fault_is_shown_to_the_ssp_that_sent_it_alone(played: Played) ->
         assert two.broken("two") == []
 
 
-async def test_a_fault_counts_once_though_its_impression_is_read_again(played: Played) -> None:
+async def test_a_fault_counts_once_when_its_impression_is_reread(played: Played) -> None:
     """To find the next best campaigns for two impressions, after the ledger refuses the first."""
     budget = {"budget": {"daily": 1}}
     two = Two(played, budget, budget)
@@ -423,7 +421,7 @@ async def test_a_fault_counts_once_though_its_impression_is_read_again(played: P
     assert two.broken("one") == ["imp[].banner.battr", "imp[].banner.mimes"]
 
 
-async def test_the_faults_of_a_request_that_fails_are_nobody_elses(
+async def test_faults_of_a_failed_request_count_for_no_other(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = Two(played, {})

@@ -64,13 +64,13 @@ def test_every_attribute_of_the_specification_is_in_the_table() -> None:
     assert beyond | {("native", "plcmttype")} == BEYOND
 
 
-def test_every_entry_says_how_or_why_not() -> None:
+def test_every_entry_says_how_or_why() -> None:
     for entry in ATTRIBUTES:
         assert entry.status in STATUSES, entry
         assert entry.note, entry
 
 
-def test_what_is_decoded_is_what_the_table_says_is_honoured() -> None:
+def test_decoded_fields_match_the_table() -> None:
     objects = {owner for owner, _ in fields()}
     honoured = {
         key for key, entry in TABLE.items() if entry.status != "not used" and key[0] in objects
@@ -78,7 +78,7 @@ def test_what_is_decoded_is_what_the_table_says_is_honoured() -> None:
     assert fields() == honoured
 
 
-def test_what_is_honoured_is_read() -> None:
+def test_honoured_fields_are_read() -> None:
     assert fields() - read_by_the_matcher() == READ_IN_PYTHON
 
 
@@ -103,7 +103,7 @@ def test_the_table_is_published() -> None:
         assert "|" not in entry.name + entry.note, "a cell ends there"
 
 
-def test_what_0_means_is_said_of_every_number_that_limits() -> None:
+def test_every_limiting_number_documents_zero() -> None:
     """Senders write 0 for what they do not set; `cases/matching/zero.json` has what it does."""
     numbers = {
         (owner.__name__.lower(), field.encode_name)
@@ -138,5 +138,5 @@ def is_number(annotation: Any) -> bool:
     return kinds in ({int}, {float})
 
 
-def test_nothing_that_is_enforced_is_called_a_limit_that_is_not() -> None:
+def test_no_attribute_is_listed_as_not_yet_enforced() -> None:
     assert not [entry for entry in ATTRIBUTES if "not enforced yet" in entry.note]

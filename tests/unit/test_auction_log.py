@@ -68,7 +68,7 @@ async def write(log: AuctionLog, auctions: int, first: int = 0, at_ms: int = NOO
             await asyncio.sleep(0.001)
 
 
-def test_a_bid_is_read_as_it_was_written(directory: Path, metrics: Metrics) -> None:
+def test_bids_round_trip(directory: Path, metrics: Metrics) -> None:
     async def work() -> None:
         log = AuctionLog(directory, metrics)
         await log.open()
@@ -129,7 +129,7 @@ CONTEXTS: list[tuple[BidRequest, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("request_", "expected"), CONTEXTS)
-def test_a_bid_has_its_requests_context(
+def test_bids_carry_request_context(
     directory: Path, metrics: Metrics, request_: BidRequest, expected: dict[str, Any]
 ) -> None:
     async def work() -> None:
@@ -147,7 +147,7 @@ def test_a_bid_has_its_requests_context(
     assert {name: win[name] for name in (*expected, "hour")} == {**NO_CONTEXT, "hour": None}
 
 
-def test_a_notice_is_read_as_it_was_written(directory: Path, metrics: Metrics) -> None:
+def test_notices_round_trip(directory: Path, metrics: Metrics) -> None:
     digest = bid_digest(b"a", b"1")
 
     async def work() -> None:
@@ -170,7 +170,7 @@ def test_a_notice_is_read_as_it_was_written(directory: Path, metrics: Metrics) -
     assert (loss["auction_id"], loss["notice_key"]) == ("�", None)
 
 
-def test_a_late_notice_from_the_spool_has_the_day_on_which_it_counts(
+def test_spooled_notices_are_logged_on_the_day_they_count(
     directory: Path, metrics: Metrics
 ) -> None:
     digest, began = bid_digest(b"a", b"1"), datetime.now(UTC)
@@ -316,7 +316,7 @@ def killed(directory: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_killed_worker_loses_what_was_in_flight_and_says_so(directory: Path) -> None:
+def test_a_killed_worker_loses_only_what_was_in_flight_and_logs_it(directory: Path) -> None:
     killed(directory)
     convert(directory)
     *rows, gap = read(directory)
@@ -329,7 +329,7 @@ def test_a_killed_worker_loses_what_was_in_flight_and_says_so(directory: Path) -
 
 
 @pytest.mark.parametrize("step", ["publish", "note_converted"])
-def test_an_interrupted_conversion_is_done_again(
+def test_interrupted_conversions_are_repeated(
     directory: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it was interrupted before the files had their names, or before that was noted."""
@@ -349,7 +349,7 @@ def test_an_interrupted_conversion_is_done_again(
     assert not list(directory.rglob("*.tmp"))
 
 
-def test_rows_that_nothing_takes_are_counted(directory: Path, metrics: Metrics) -> None:
+def test_unwritable_rows_are_counted(directory: Path, metrics: Metrics) -> None:
     directory.write_text("not a directory")
 
     async def work() -> None:
@@ -370,7 +370,7 @@ def test_rows_that_nothing_takes_are_counted(directory: Path, metrics: Metrics) 
     assert metrics.counter("snapbid_auction_log_lost_total").value == 25
 
 
-def test_a_crowded_spool_takes_no_more(
+def test_full_spools_refuse_rows(
     directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no writer runs the disk is not filled."""
@@ -404,12 +404,12 @@ def test_only_one_writer_converts(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["snapbid.server.worker", "snapbid.server.serve"])
-def test_what_serves_does_not_import_duckdb(module: str) -> None:
+def test_serving_does_not_import_duckdb(module: str) -> None:
     code = f"import sys, {module}; sys.exit('duckdb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_a_chunk_must_have_room(metrics: Metrics, directory: Path) -> None:
+def test_chunk_sizes_have_a_minimum(metrics: Metrics, directory: Path) -> None:
     small: Callable[[], bytearray] = lambda: bytearray(4_096)  # noqa: E731
     with pytest.raises(ValueError, match="too small"):
         AuctionLog(directory, metrics).rows.offer(small())

@@ -95,7 +95,7 @@ def test_spellings_of_an_advertising_id(spelt: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["adserver.org", "Adserver.Org", "ÄDSERVER.example"])
-def test_the_source_of_an_extended_id_is_in_any_case(source: str) -> None:
+def test_eid_sources_ignore_case(source: str) -> None:
     for spelt in (source.upper(), source.lower(), source.title()):
         assert KEY.member("eid", "Ab", spelt) == KEY.member("eid", "Ab", source)
         (named,) = {name for name in cap_names(f"{spelt} Ab") if name.startswith("eid ")}
@@ -135,7 +135,7 @@ def test_spellings_of_a_uuid_are_ids(spelt: str) -> None:
     assert found == KEY.member("ifa", spelt)
 
 
-def test_a_user_is_one_of_the_family() -> None:
+def test_users_match_by_family() -> None:
     lines = [b"user acme 1", b"user acme-eu 1"]
     assert set(read_members(lines, KEY, FAMILIES)) == {KEY.member("user", "1", "acme")}
 
@@ -165,7 +165,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("line", "rule"), WRONG)
-def test_a_line_that_is_no_id(line: str, rule: str) -> None:
+def test_malformed_lines_are_named(line: str, rule: str) -> None:
     with pytest.raises(MemberError) as caught:
         list(read_members([IFA.encode(), line.encode()], KEY, FAMILIES))
     assert str(caught.value) == f"line 2: {rule}"

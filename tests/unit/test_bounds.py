@@ -36,13 +36,13 @@ def targeting(dimension: str, *values: str) -> dict[str, Any]:
     return {"targeting": {dimension: {"include": list(values)}}}
 
 
-def test_100_impressions_are_looked_at() -> None:
+def test_impressions_are_read_up_to_100() -> None:
     imps = [{"id": str(number), **BANNER} for number in range(5000)]
     assert bid_on({}, {"imp": imps}) == [str(number) for number in range(100)]
 
 
 @pytest.mark.parametrize("tolerant", [False, True])
-def test_what_describes_is_looked_at_so_far(tolerant: bool) -> None:
+def test_descriptive_lists_are_read_to_a_limit(tolerant: bool) -> None:
     more: dict[str, Any] = {"dooh": {"publisher": []}} if tolerant else {}
 
     def bids(campaign: dict[str, Any], request: dict[str, Any]) -> bool:
@@ -78,7 +78,7 @@ def test_what_describes_is_looked_at_so_far(tolerant: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("bcat", "IAB7"), ("badv", "brand.example"), ("bapp", "b"), ("bseat", "s")]
 )
-def test_what_limits_is_read_whole(name: str, value: str, tolerant: bool) -> None:
+def test_limiting_lists_are_read_whole(name: str, value: str, tolerant: bool) -> None:
     more: dict[str, Any] = {"dooh": {"publisher": []}} if tolerant else {}
     campaign = {"categories": ["IAB7-1"], "bundle": "b", "seat": "s"}
     fillers = [*range(9000), *map(str, range(9000)), None, ""]
@@ -104,7 +104,7 @@ def test_the_seats_and_advertisers_of_a_deal_are_read_whole() -> None:
     assert bid_on(targeting("deal", "d"), {"imp": [imp]}) == []
 
 
-def test_texts_count_to_their_limit() -> None:
+def test_overlong_texts_do_not_count() -> None:
     for length, expected in ((512, ["1"]), (513, [])):
         name = "x" * (length - 8) + ".example"
         for dimension in ("city", "carrier", "bundle", "publisher"):
@@ -127,7 +127,7 @@ def test_texts_count_to_their_limit() -> None:
 
 
 @pytest.mark.parametrize(("length", "user"), [(512, True), (513, False)])
-def test_ids_of_users_count_to_their_limit(length: int, user: bool) -> None:
+def test_overlong_user_ids_do_not_count(length: int, user: bool) -> None:
     capped = {"frequency_caps": [{"impressions": 1, "seconds": 60}]}
     for where in (
         {"user": {"id": "uv" * 250 + "w" * (length - 500)}},
@@ -160,7 +160,7 @@ def slow_request(impressions: int = 3) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("left_s", "processor_s"), [(0, inf), (inf, 0)])
-def test_a_search_ends_with_its_time(left_s: float, processor_s: float) -> None:
+def test_a_search_stops_at_its_deadline(left_s: float, processor_s: float) -> None:
     snapshot, request = slow_snapshot(), decode(json.dumps(slow_request()).encode())
     assert isinstance(decide(request, "acme", snapshot, 0), list)
     decision = search(request, "acme", snapshot, 0, left_s, processor_s)
@@ -169,7 +169,7 @@ def test_a_search_ends_with_its_time(left_s: float, processor_s: float) -> None:
     assert proposal == decision
 
 
-def test_what_was_decided_in_time_is_answered() -> None:
+def test_impressions_decided_in_time_are_answered() -> None:
     """The clock is looked at between impressions."""
     snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     request = decode(json.dumps({**slow_request(100), "bcat": []}).encode())
@@ -183,7 +183,7 @@ def test_what_was_decided_in_time_is_answered() -> None:
     assert decision.query.next() is not None
 
 
-def test_bids_end_with_their_time() -> None:
+def test_bidding_stops_at_the_deadline() -> None:
     snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     request = decode(json.dumps({**slow_request(3), "bcat": []}).encode())
     proposal = propose(request, "acme", snapshot, 0, 0)
@@ -191,7 +191,7 @@ def test_bids_end_with_their_time() -> None:
     assert (len(proposal.bids), proposal.undecided) == (1, 2)
 
 
-def test_a_thread_that_waited_for_its_processor_is_not_cut_short() -> None:
+def test_time_off_the_processor_does_not_count() -> None:
     snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
     decision = search(decode(json.dumps(slow_request(1)).encode()), "acme", snapshot, 0)
     assert not isinstance(decision, NoBid)
@@ -200,7 +200,7 @@ def test_a_thread_that_waited_for_its_processor_is_not_cut_short() -> None:
     assert decision.query.has_time()
 
 
-def test_an_overlay_shares_the_time_of_its_base() -> None:
+def test_overlay_and_base_share_one_deadline() -> None:
     world = random_world(1, 1, AROUND)
     blocked = [
         campaign_of({"campaign": {"id": f"{n:04}", "cpm": 5, "categories": ["IAB1"]}})
@@ -215,7 +215,7 @@ def test_an_overlay_shares_the_time_of_its_base() -> None:
         assert search(request, ssp, snapshot, 0, 0) == NoBid(Reason.CUT_SHORT, undecided=3)
 
 
-def test_the_endpoint_counts_and_explain_names_what_is_cut_short(fresh_redis: str) -> None:
+def test_cut_short_searches_are_counted_and_explained(fresh_redis: str) -> None:
     snapshot, body = slow_snapshot(), json.dumps(slow_request(120)).encode()
     with LocalApp(snapshot, fresh_redis, processor_ms=0) as app:
         assert app.bid(body).status == 204
@@ -268,7 +268,7 @@ def test_a_body_with_too_much_to_convert_is_refused() -> None:
                     decode(body)
 
 
-def test_integers_beyond_any_number_of_digits() -> None:
+def test_enormous_integers() -> None:
     large = "9" * 4301
     body = '{"id":"a","imp":[{"id":"1","bidfloor":%s}],"tmax":%s,"bapp":[%s]}'
     assert decode((body % (large, large, "1,2")).encode()).bapp == [1, 2]

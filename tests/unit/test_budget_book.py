@@ -40,7 +40,7 @@ def catalog(folder: Path, *changed: Any, gone: str = "", base: str = "base-1") -
     return Catalog.open(folder / "catalog")
 
 
-def test_budgets_that_are_new_or_have_changed(tmp_path: Path) -> None:
+def test_new_and_changed_budgets(tmp_path: Path) -> None:
     book = BudgetBook()
     assert sorted(book.take_up(catalog(tmp_path))) == [1, 3]  # b has none
     assert book.of(1, NOON) == EscrowedBudget(1, {"t": USD}, 2_000_000)
@@ -54,7 +54,7 @@ def test_budgets_that_are_new_or_have_changed(tmp_path: Path) -> None:
     assert book.take_up(catalog(tmp_path, base="base-2")) == []
 
 
-def test_what_the_overlay_hides_is_gone(tmp_path: Path) -> None:
+def test_budgets_hidden_by_the_overlay_are_gone(tmp_path: Path) -> None:
     book = BudgetBook()
     book.take_up(catalog(tmp_path, gone="a"))
     assert book.of(1, NOON) is None

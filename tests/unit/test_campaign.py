@@ -205,7 +205,7 @@ def test_any_other_bytes_have_named_mistakes(data: bytes, name: str) -> None:
         (b'"\xed\xa0\x80"', "is not UTF-8: invalid continuation byte (byte 2)"),
     ],
 )
-def test_bytes_that_are_no_json(name: str, data: bytes, rule: str) -> None:
+def test_malformed_json(name: str, data: bytes, rule: str) -> None:
     with pytest.raises(CampaignError) as caught:
         read(name, data)
     (mistake,) = caught.value.mistakes
@@ -213,7 +213,7 @@ def test_bytes_that_are_no_json(name: str, data: bytes, rule: str) -> None:
     assert mistake.rule.startswith(rule)
 
 
-def test_text_that_is_not_utf8_costs_one_line() -> None:
+def test_text_that_is_not_utf8_is_one_mistake() -> None:
     good = json.dumps(BASE).encode()
     with pytest.raises(CampaignError) as caught:
         read("a.jsonl", good + b"\n\xff\n{}\n")
@@ -221,7 +221,7 @@ def test_text_that_is_not_utf8_costs_one_line() -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "1e99999999999999999999", "{", "1" * 5_000])
-def test_a_stored_document_that_cannot_be_read(text: str) -> None:
+def test_unreadable_stored_documents(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode(text)
 
@@ -235,13 +235,13 @@ def test_a_normalised_form_is_the_campaign(seed: int) -> None:
         assert load(encode(campaign), is_normalised=True, is_active=is_active) == campaign
 
 
-def test_a_mistake_reads_as_a_line() -> None:
+def test_mistakes_print_as_one_line() -> None:
     assert str(CampaignMistake("cpm", "is required", 3)) == "line 3: cpm: is required"
     assert str(CampaignMistake("cpm", "is required")) == "cpm: is required"
     assert str(CampaignMistake("", "is not JSON", 3)) == "line 3: is not JSON"
 
 
-def test_a_long_value_is_shown_in_part() -> None:
+def test_long_values_are_truncated_in_mistakes() -> None:
     (rule,) = rules(status="x" * 1000)
     assert len(rule) < 150
 

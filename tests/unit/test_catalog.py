@@ -73,7 +73,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert (stored.cid, stored.number, stored.creatives[0].adm) == ("a", 1, "é")
 
 
-def test_rates_that_have_converted_floors_are_written() -> None:
+def test_memoised_floors_are_not_written() -> None:
     """What a process has looked up lately is no part of a catalog."""
     rates = Rates(RATES.usd, RATES.date)
     assert rates.floor_micros(1.5, "JPY") == 10_000
@@ -130,7 +130,7 @@ def test_foreign_and_damaged_files_are_refused(tmp_path: Path, data: bytes) -> N
         Catalog.open(path)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Catalog.open(tmp_path / "catalog")
 
@@ -181,7 +181,7 @@ class Source(bytearray):
     """A buffer whose end can be seen."""
 
 
-def test_an_index_in_a_cycle_lets_go_of_its_buffer() -> None:
+def test_an_index_in_a_cycle_releases_its_buffer() -> None:
     """A traceback makes such a cycle. The collector cleared the memoryview while it was in use."""
     source = Source(Builder().build())
     gone = weakref.ref(source)

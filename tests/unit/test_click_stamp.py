@@ -59,7 +59,7 @@ def test_a_click_id_in_markup_is_read(
     assert read(ids_in(body)[0], {KEY.number: KEY}) == click
 
 
-def test_a_creatives_mark_is_not_in_it() -> None:
+def test_click_ids_leave_out_the_creative_mark() -> None:
     """The ledger's number of a template has the creative's mark above the campaign's number."""
     built = made(2**31 - 1)
     assert built.number >> 32
@@ -76,7 +76,7 @@ def test_without_a_stamp_there_are_dashes() -> None:
     assert len(WRITER.write("a", [bid], click=stamp)) == len(body)
 
 
-def test_what_a_stamp_refuses() -> None:
+def test_stamp_refusals() -> None:
     with pytest.raises(ValueError, match="3 keys"):
         ClickSigner(1, b"short", bytes(16))
     with pytest.raises(ValueError, match="name a campaign and a creative"):
@@ -174,7 +174,7 @@ def clicked(tmp_path: Path) -> Callable[..., Click]:
         ({"user": {"eids": [{"uids": [{"id": "x"}]}]}}, ("eid", "x", "")),
     ],
 )
-def test_a_click_names_the_member_that_audiences_know(
+def test_clicks_name_the_member_known_to_audiences(
     clicked: Callable[..., Click], request_: dict[str, Any], member: tuple[Any, str, str]
 ) -> None:
     found = clicked(request_)
@@ -185,7 +185,7 @@ def test_a_click_names_the_member_that_audiences_know(
 @given(
     id=st.one_of(st.sampled_from(sorted(NOBODY)), st.text(max_size=8), st.from_regex(r"\w{1,6}"))
 )
-def test_a_placeholder_is_nobody(id: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_placeholder_ids_name_nobody(id: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     ids = click_ids(
         {"user": {"id": id}},
         tmp_path_factory.getbasetemp(),
@@ -198,7 +198,7 @@ def test_a_placeholder_is_nobody(id: str, tmp_path_factory: pytest.TempPathFacto
     assert found.person == (PersonKey(SECRET).member("user", id, "acme") if somebody else 0)
 
 
-def test_a_click_without_a_person(clicked: Callable[..., Click]) -> None:
+def test_clicks_without_a_person(clicked: Callable[..., Click]) -> None:
     user = {"user": {"id": "u"}}
     for request in ({}, {"user": {"id": "undefined"}}, {"device": {"ifa": "0000-0000"}}):
         assert clicked(request).person == 0
@@ -215,7 +215,7 @@ def test_a_click_without_a_person(clicked: Callable[..., Click]) -> None:
         ("eid s.example u", {"user": {"eids": [{"source": "S.Example", "uids": [{"id": "u"}]}]}}),
     ],
 )
-def test_who_is_forgotten_has_no_caps_and_may_exclude_himself(
+def test_forgotten_users_have_no_caps_and_can_self_exclude(
     clicked: Callable[..., Click], name: str, request_: dict[str, Any]
 ) -> None:
     """At the SSP at which he was forgotten; a user of that id elsewhere is another person."""
@@ -228,7 +228,7 @@ def test_who_is_forgotten_has_no_caps_and_may_exclude_himself(
 
 
 @pytest.mark.parametrize("limit", ["lmt", "dnt"])
-def test_limited_tracking_hides_nobody_from_his_click(
+def test_limited_ad_tracking_keeps_the_clicks_person(
     clicked: Callable[..., Click], limit: str
 ) -> None:
     """It is for frequency caps alone: who clicked must be able to exclude himself."""
@@ -238,7 +238,7 @@ def test_limited_tracking_hides_nobody_from_his_click(
 
 
 @pytest.mark.parametrize("flag", [1, "1", 1.0, True])
-def test_a_click_on_a_test_counts_for_nothing(flag: Any, tmp_path: Path) -> None:
+def test_clicks_on_test_bids_do_not_count(flag: Any, tmp_path: Path) -> None:
     """Its bid is not counted, so its click would be an unpaid conversion."""
     assert click_ids({"test": flag}, tmp_path, click_key=KEY) == ["-" * 60] * 2
 

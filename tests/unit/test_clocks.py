@@ -43,14 +43,14 @@ def told(**ahead_s: float) -> list[str]:
         ),
     ],
 )
-def test_who_differs(ahead_s: dict[str, float], expected: list[str]) -> None:
+def test_differing_clocks_are_named(ahead_s: dict[str, float], expected: list[str]) -> None:
     found = told(**ahead_s)
     assert len(found) == len(expected)
     for text, beginning in zip(found, expected, strict=True):
         assert text.startswith(beginning)
 
 
-def test_clocks_differ_from_the_limit_on() -> None:
+def test_clocks_differ_at_the_limit() -> None:
     assert find_differences({"Redis": OwnClock(LIMIT_S, 0.0)}) != []
     assert find_differences({"Redis": OwnClock(LIMIT_S - 0.001, 0.0)}) == []
 
@@ -60,7 +60,7 @@ def test_a_slow_answer_proves_nothing() -> None:
     assert find_differences({"Redis": OwnClock.compared(100.0, 95.4, 105.0)}) != []
 
 
-def test_what_lasts_is_named() -> None:
+def test_lasting_differences_are_named() -> None:
     """Until all clocks were read anew, one that was set seems to agree with the wrong ones."""
     watch = ClockWatch()
     off, sound = OwnClock(1200, SURE), OwnClock(0, SURE)

@@ -89,7 +89,7 @@ def looks(keeper: ConnectionKeeper) -> int:
     return asyncio.run(keeper.look())
 
 
-def test_a_request_without_an_answer_ends_and_idle_ones_do_not(
+def test_unanswered_requests_time_out_and_idle_connections_do_not(
     listen: Callable[[], Port], metrics: Metrics
 ) -> None:
     port = listen()
@@ -107,7 +107,7 @@ def test_a_request_without_an_answer_ends_and_idle_ones_do_not(
     assert looks(keeper) == 2
 
 
-def test_a_request_that_comes_with_its_connection(
+def test_a_request_that_arrives_with_its_connection(
     listen: Callable[[], Port], metrics: Metrics
 ) -> None:
     """Within a tick of the kernel's clock, so that its times are the same."""
@@ -120,7 +120,7 @@ def test_a_request_that_comes_with_its_connection(
     assert all(pair.is_ended() for pair in pairs)
 
 
-def test_an_answer_begins_the_time_anew(listen: Callable[[], Port], metrics: Metrics) -> None:
+def test_an_answer_restarts_the_timeout(listen: Callable[[], Port], metrics: Metrics) -> None:
     """A client that has sent a part of its next request whenever somebody looks."""
     port = listen()
     keeper = ConnectionKeeper(port.number, metrics, most=1000, answer_s=0.0)
@@ -132,7 +132,7 @@ def test_an_answer_begins_the_time_anew(listen: Callable[[], Port], metrics: Met
     assert not pair.is_ended()
 
 
-def test_room_is_made_of_what_is_needed_least(
+def test_the_least_needed_connections_are_closed_first(
     listen: Callable[[], Port], metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "YOUNG_S", 0.0)

@@ -18,12 +18,12 @@ def test_lines_are_wrapped_to_the_terminal(width: int) -> None:
     assert all(further.startswith(" " * 8) for further in lines[1:])
 
 
-def test_what_has_no_spaces_is_not_cut() -> None:
+def test_unbroken_text_is_not_cut() -> None:
     url = "http://127.0.0.1:8000/" + "a" * 100
     assert url in wrapped(f"see {url} for more", 40).split()
 
 
-def test_a_day_is_read_in_one_form() -> None:
+def test_days_have_one_format() -> None:
     assert day("2026-01-31") == date(2026, 1, 31)
     for text in ("", "2026-1-31", "20260131", "2026-02-30", "2026-01-31T00:00", "31.01.2026"):
         with pytest.raises(click.BadParameter, match="must be a day like 2026-01-31, found "):

@@ -61,17 +61,17 @@ def test_absent_or_out_of_range(qty: Any) -> None:
         {"dooh": ""},
     ],
 )
-def test_it_counts_on_the_screens_of_dooh_alone(inventory: dict[str, Any]) -> None:
+def test_multipliers_count_for_dooh_only(inventory: dict[str, Any]) -> None:
     assert quantity({"multiplier": 12.5}, **inventory) == 1
 
 
 @pytest.mark.parametrize("written", ["12.5", [12.5], 12.5])
-def test_as_exchanges_write_it(written: Any) -> None:
+def test_quantities_as_exchanges_write_them(written: Any) -> None:
     assert quantity({"multiplier": written}) == 12.5
 
 
 @pytest.mark.parametrize("qty", [{"multiplier": {}}, {"multiplier": "many"}, 3])
-def test_what_makes_no_sense(qty: Any) -> None:
+def test_meaningless_quantities(qty: Any) -> None:
     with pytest.raises(BadRequest, match=r"imp\[0\]\.qty"):
         quantity(qty)
 

@@ -36,7 +36,7 @@ def test_any_case() -> None:
         assert countries.alpha2(spelling) == "US"
 
 
-def test_what_is_no_country_has_no_code() -> None:
+def test_unknown_countries_have_no_code() -> None:
     for code in NO_COUNTRIES:
         assert countries.alpha3(code) is None, code
         assert countries.alpha2(code) is None, code

@@ -38,7 +38,7 @@ def operations() -> Iterator[tuple[str, dict[str, Any]]]:
             yield path, operation
 
 
-def test_it_is_openapi() -> None:
+def test_document_is_valid_openapi() -> None:
     openapi_spec_validator.validate(DOCUMENT)
     assert DOCUMENT["servers"] == [{"url": BASE_URL}]
 
@@ -161,14 +161,14 @@ def test_event_schemas_agree_with_the_validation(path: Path) -> None:
     assert not wrong, "\n".join(wrong[:30])
 
 
-def test_the_library_is_of_the_version_that_is_named() -> None:
+def test_bundled_library_has_its_stated_version() -> None:
     script = gzip.decompress(LIBRARY.read_bytes()).decode()
     assert f"`{LIBRARY_VERSION}`" in script
     attribution = ASSETS.joinpath("ATTRIBUTION.md").read_text(encoding="utf-8")
     assert f"version {LIBRARY_VERSION} " in attribution
 
 
-def test_our_assets_load_nothing_from_elsewhere() -> None:
+def test_assets_load_nothing_external() -> None:
     for name in ("docs.css", "docs.js"):
         text = ASSETS.joinpath(name).read_text(encoding="utf-8")
         assert not re.findall(r"url\(|@import|https?://|\beval\b|innerHTML", text)

@@ -6,7 +6,7 @@ from snapbid.events.values import EMPTY_HASH, read_hash
 from snapbid.reference import calling_codes, currencies, history
 
 
-def test_every_currency_of_the_history_is_one() -> None:
+def test_every_currency_in_the_history_is_valid() -> None:
     shipped = history.load()
     assert {*shipped.currencies, "EUR"} <= currencies.CODES
 
@@ -25,15 +25,15 @@ def test_currencies_in_any_case(spelling: str) -> None:
 
 
 @pytest.mark.parametrize("spelling", ["", "EU", "EURO", "DEM", "BTC", "\u017fek", "\u00dfD"])
-def test_no_currencies(spelling: str) -> None:
+def test_invalid_currencies(spelling: str) -> None:
     assert currencies.code(spelling) is None
 
 
-def test_the_hash_of_nothing() -> None:
+def test_hash_of_empty_text() -> None:
     assert read_hash(EMPTY_HASH)[0] == "empty_hash"
     assert read_hash("0" * 64) == (None, "0" * 64)
 
 
 @pytest.mark.parametrize("text", ["12345", "a@", "@b", "abc", "1" * 30, "2024-05-22T10:00"])
-def test_neither_hash_nor_personal(text: str) -> None:
+def test_personal_data_that_is_no_hash(text: str) -> None:
     assert read_hash(text)[0] == "sha256_hex"

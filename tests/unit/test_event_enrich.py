@@ -70,7 +70,7 @@ def enriched(
     return Enricher(places.place, agents.details, quotes or rates()).enrich(event)
 
 
-def test_absent_parts_are_null(places: geo.GeoDatabase) -> None:
+def test_absent_fields_are_null(places: geo.GeoDatabase) -> None:
     nothing = enriched(places, {})
     assert nothing == Enriched({"geo": None, "user_agent": None, "amounts": None}, [])
 
@@ -129,7 +129,7 @@ def test_amounts(places: geo.GeoDatabase) -> None:
     }
 
 
-def test_no_rate_is_a_warning(places: geo.GeoDatabase) -> None:
+def test_missing_rates_warn(places: geo.GeoDatabase) -> None:
     done = enriched(places, {"amount": 1, "currency": "VND"})
     assert done.document["amounts"]["amount"] == {
         "value": 1, "currency": "VND", "usd": None, "rate": None, "rate_date": None,
@@ -137,7 +137,7 @@ def test_no_rate_is_a_warning(places: geo.GeoDatabase) -> None:
     assert done.warnings == [("context.amount", "rate_missing")]
 
 
-def test_a_crypto_symbol_is_no_currency(places: geo.GeoDatabase) -> None:
+def test_crypto_symbols_are_not_currencies(places: geo.GeoDatabase) -> None:
     crypto = {"amount": 2, "currency": "JPY", "is_crypto": True}
     assert enriched(places, crypto).warnings == [("context.amount", "rate_missing")]
     quotes = rates(JPY=[(date(2024, 1, 1), Decimal("0.5"))])
@@ -174,7 +174,7 @@ def test_a_currency_is_dropped_after_a_week_without_a_quote() -> None:
         assert quote == (None if usd is None else (usd, date(2024, 5, 10)))
 
 
-def test_the_operator_wins() -> None:
+def test_operator_rates_take_precedence() -> None:
     quotes = rates(
         EUR=[(DAY, Decimal("3")), (date(2024, 5, 15), Decimal("2"))],
         VND=[(DAY, Decimal("0.00004"))],
@@ -189,7 +189,7 @@ def test_the_operator_wins() -> None:
         rates(EUR=[(DAY, Decimal(0))])
 
 
-def test_the_table_that_ships() -> None:
+def test_bundled_table() -> None:
     shipped = history.load()
     assert shipped.quote("EUR", date(2024, 5, 22)) == (Fraction("1.083"), date(2024, 5, 22))
     easter = shipped.quote("GBP", date(2024, 4, 1))
@@ -319,7 +319,7 @@ def test_messages_say_what_a_field_must_be(event: Event) -> None:
 
 
 @pytest.mark.parametrize("path", ["event", "context.other_hash", "context.privacy.other_hash"])
-def test_messages_say_the_type_of_what_is_in_no_event_of_the_catalog(path: str) -> None:
+def test_messages_name_the_type_of_unknown_events(path: str) -> None:
     envelope = changed(whole(EVENTS["login"]), path, 5)
     refusal = read_single(json.dumps(envelope).encode(), PRODUCT, NOW_MS)
     assert isinstance(refusal, RefusedRequest)
@@ -387,7 +387,7 @@ def test_a_429_has_no_code_in_its_body() -> None:
     assert (status, counted, list(document)) == (429, "RATE_EXCEEDED", ["error"])
 
 
-def test_warnings_of_an_enrichment_as_partners_see_them() -> None:
+def test_enrichment_warnings_in_answers() -> None:
     findings = findings_of("bet", [("context.amount", "rate_missing")], 3)
     assert json.loads(msgspec.json.encode(findings)) == [
         {"field": "[3].context.amount", "rule": "rate_missing", "event": "bet", "index": 3}

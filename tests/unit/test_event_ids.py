@@ -29,7 +29,7 @@ def test_ids_are_stable_over_releases() -> None:
 
 
 @pytest.mark.parametrize("name", KEYED)
-def test_the_key_and_the_product_make_the_id(name: str) -> None:
+def test_ids_depend_on_key_and_product(name: str) -> None:
     envelope = whole(EVENTS[name])
     first = read(envelope)
     put(envelope, "identity.client_user_id", "another")
@@ -44,7 +44,7 @@ def test_the_key_and_the_product_make_the_id(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_every_value_makes_the_id(name: str) -> None:
+def test_ids_depend_on_every_value(name: str) -> None:
     envelope = whole(EVENTS[name])
     first = read(envelope).event_id
     for path, value in (("timestamp", NOW_MS - 1), ("identity.click_id", "x"),
@@ -55,7 +55,7 @@ def test_every_value_makes_the_id(name: str) -> None:
 
 
 @pytest.mark.parametrize("test", [False, True], ids=["fast", "field by field"])
-def test_a_whole_number_up_to_2_to_the_53rd_has_no_fraction(test: bool) -> None:
+def test_integers_up_to_2_to_the_53_have_no_fraction(test: bool) -> None:
     envelope, leaf = whole(EVENTS["deposit"]), EVENTS["deposit"].value
     for value, kind in ((2.0, int), (2**53, int), (2.0**53, int), (2.0**54, float)):
         put(envelope, f"context.{leaf}", value)
@@ -67,7 +67,7 @@ INTEGERS = (2**53 + 1, 2**53 + 3, 2**63 - 1, 2**63, 2**64 - 1, -(2**53) - 1, -(2
 
 
 @pytest.mark.parametrize("test", [False, True], ids=["live", "test mode"])
-def test_a_whole_number_of_64_bits_is_kept_in_a_field_of_the_partners_own(test: bool) -> None:
+def test_custom_fields_keep_64_bit_integers(test: bool) -> None:
     """It may be an id: two that differ in the last digit are two events."""
     envelope, ids = whole(EVENTS["login"]), set()
     for number in INTEGERS:
@@ -82,13 +82,13 @@ def test_a_whole_number_of_64_bits_is_kept_in_a_field_of_the_partners_own(test: 
 
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30])
-def test_a_longer_whole_number_is_the_nearest_double(number: int) -> None:
+def test_longer_integers_become_the_nearest_double(number: int) -> None:
     envelope = whole(EVENTS["login"])
     put(envelope, "context.order", number)
     assert read(envelope).document["context"]["order"] == float(number)
 
 
-def test_one_key_in_two_events_are_two_events() -> None:
+def test_a_key_shared_by_two_event_types_gives_two_ids() -> None:
     ids = {read(whole(EVENTS[name])).event_id for name in EVENTS}
     assert len(ids) == len(EVENTS)
 

@@ -45,7 +45,7 @@ def test_the_statuses_of_codes_are_right() -> None:
     assert {code: stated.get(code) for code in codes} == codes
 
 
-def test_deduplication_is_told_for_every_event() -> None:
+def test_deduplication_is_described_for_every_event() -> None:
     by_key: dict[str | None, set[str]] = {}
     for name, event in EVENTS.items():
         by_key.setdefault(event.key, set()).add(name)

@@ -87,7 +87,7 @@ def test_expressions_are_promql_over_metrics_that_exist(text: str) -> None:
         assert grouping <= known
 
 
-def test_the_check_of_expressions_can_fail() -> None:
+def test_expression_check_can_fail() -> None:
     for wrong in ("rate(snapbid_nothing_total[5m])", 'snapbid_store_up{ssp="a"}',
                   "sum by (le) (snapbid_bid_seconds)"):  # fmt: skip
         with pytest.raises(AssertionError):
@@ -160,7 +160,7 @@ def test_each_alert_has_its_section_in_the_runbook() -> None:
         assert rule["annotations"]["runbook_url"] == f"{page.as_uri()}#{rule['alert'].lower()}"
 
 
-def test_alerts_lead_to_a_runbook_elsewhere() -> None:
+def test_alerts_can_link_to_another_runbook() -> None:
     status, printed = export("alerts", "--runbook", "https://wiki.example/snapbid")
     assert status == 0
     urls = [rule["annotations"]["runbook_url"] for group in yaml.safe_load(printed)["groups"]
@@ -206,7 +206,7 @@ def export(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("what", [what for what in FILES if what != "examples"])
-def test_without_output_it_prints(what: str) -> None:
+def test_prints_without_an_output_option(what: str) -> None:
     status, printed = export(what, *PROGRAM_OF.get(what, ()))
     assert status == 0
     for name in FILES[what]:
@@ -214,7 +214,7 @@ def test_without_output_it_prints(what: str) -> None:
     assert "@" not in re.sub(r"@(system-service|privileged|postgres/|10\.)", "", printed)
 
 
-def test_with_output_it_writes_and_replaces_nothing(tmp_path: Path) -> None:
+def test_output_is_written_and_overwrites_nothing(tmp_path: Path) -> None:
     target = tmp_path / "snapbid.json"
     assert export("grafana", "--output", str(target)) == (0, f"wrote {target}\n")
     assert target.read_text() == read("snapbid-dashboard.json")
@@ -256,7 +256,7 @@ def compose() -> Any:
     return yaml.safe_load(re.sub(r"\$\{(\w+):\?[^}]*\}", lambda m: values.get(m[1], "p"), text))
 
 
-def test_the_compose_file_names_services_volumes_and_addresses_that_there_are() -> None:
+def test_compose_file_refers_to_what_it_defines() -> None:
     document = compose()
     services = document["services"]
     assert {name.rpartition("-")[0] or name for name in services} == {
@@ -292,7 +292,7 @@ def test_the_settings_of_the_compose_file_are_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["/root/.venv", "/home/jo/snapbid/.venv", "/tmp/x", "/var/tmp/x"])
-def test_units_name_no_program_that_they_do_not_see(place: str, tmp_path: Path) -> None:
+def test_units_name_only_visible_programs(place: str, tmp_path: Path) -> None:
     folder = tmp_path / "units"
     status, said = export("systemd", "--program", f"{place}/bin/snapbid", "--output", str(folder))
     assert (status, said.count("\n"), folder.exists()) == (1, 1, False)
@@ -300,7 +300,7 @@ def test_units_name_no_program_that_they_do_not_see(place: str, tmp_path: Path) 
     assert "--program" in said
 
 
-def test_units_name_no_program_that_is_closed_to_them(
+def test_units_name_only_accessible_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "HIDDEN", ())

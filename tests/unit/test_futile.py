@@ -36,7 +36,7 @@ CAMPAIGN: dict[str, Any] = {
         ({"budget": {"daily": 0.0025, "total": 0.0025}}, None),
     ],
 )
-def test_what_can_never_bid(more: dict[str, Any], why: str | None) -> None:
+def test_campaigns_that_can_never_bid(more: dict[str, Any], why: str | None) -> None:
     done = invoke({}, "campaign", "check", "-", input=json.dumps(CAMPAIGN | more))
     assert done.returncode == 0
     assert done.stderr == ("" if why is None else f"warning: campaign c can never bid: {why}\n")
@@ -52,13 +52,13 @@ def test_what_can_never_bid(more: dict[str, Any], why: str | None) -> None:
         ({"total": 100}, True),
     ],
 )
-def test_a_budget_that_is_not_paced_as_it_says(budget: dict[str, Any], is_paced: bool) -> None:
+def test_budgets_with_ineffective_pacing(budget: dict[str, Any], is_paced: bool) -> None:
     done = invoke({}, "campaign", "check", "-", input=json.dumps(CAMPAIGN | {"budget": budget}))
     assert done.returncode == 0
     assert ("campaign c is not paced: budget.pacing is even" in done.stderr) is not is_paced
 
 
-def test_a_campaign_is_over_at_its_very_end() -> None:
+def test_campaigns_are_over_at_their_end() -> None:
     campaign = parse(CAMPAIGN | {"ends_at": "2026-03-04T12:00:00Z"})
     assert campaign.ends_at_ms is not None
     assert why_never_bids(campaign, campaign.ends_at_ms - 1) is None

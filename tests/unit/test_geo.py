@@ -99,7 +99,7 @@ def shipped() -> GeoDatabase:
         ("fe80::1", None),
     ],
 )
-def test_the_database_that_ships(shipped: GeoDatabase, ip: str, country: str | None) -> None:
+def test_bundled_database(shipped: GeoDatabase, ip: str, country: str | None) -> None:
     assert shipped.country(ip) == country
 
 
@@ -129,12 +129,12 @@ def test_the_database_that_ships(shipped: GeoDatabase, ip: str, country: str | N
         "\ud800:",
     ],
 )
-def test_rubbish_has_no_country(shipped: GeoDatabase, ip: str) -> None:
+def test_malformed_addresses_have_no_country(shipped: GeoDatabase, ip: str) -> None:
     assert shipped.country(ip) is None
 
 
 @given(st.text() | st.ip_addresses().map(str))
-def test_no_text_is_an_error(shipped: GeoDatabase, text: str) -> None:
+def test_any_text_is_accepted(shipped: GeoDatabase, text: str) -> None:
     country = shipped.country(text)
     assert country is None or country in countries.ALPHA3
 
@@ -198,16 +198,14 @@ def damages() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("name", "content"), damages().items(), ids=damages())
-def test_a_corrupt_file_is_found_when_it_is_opened(
-    tmp_path: Path, name: str, content: bytes
-) -> None:
+def test_corrupt_files_are_detected_on_opening(tmp_path: Path, name: str, content: bytes) -> None:
     path = tmp_path / "corrupt.mmdb"
     path.write_bytes(content)
     with pytest.raises(GeoDatabaseError, match=str(path)):
         GeoDatabase(path)
 
 
-def test_damage_that_the_check_does_not_see_is_no_exception(tmp_path: Path) -> None:
+def test_undetected_damage_raises_nothing(tmp_path: Path) -> None:
     path = tmp_path / "patched.mmdb"
     networks = {
         f"{a}.{b}.77.0/24": {"country_code": "SE"} for a, b in product((11, 12), range(3))

@@ -59,19 +59,19 @@ def test_the_latest_answers_decide() -> None:
     assert states(counts={}, answers=[(NOW - 601, 200)])[2] == "not seen yet"
 
 
-def test_our_own_fault_is_not_the_ssps() -> None:
+def test_our_errors_do_not_count_against_the_ssp() -> None:
     item = items(counts={"status:500": 1}, answers=[(NOW, 500)])[2]
     assert (item.state, item.fix[:30]) == ("fail", "a status of 500 or above is th")
 
 
-def test_only_all_is_100_percent() -> None:
+def test_only_complete_shares_show_100_percent() -> None:
     counts = {"requests": 100_000, "country": 99_999, "ua": 100_000, "ip": 100_000}
     item = items(counts=counts)[5]
     assert (item.state, item.fix) == ("fail", "include device.geo.country in every bid request")
     assert item.evidence[0] == "device.geo.country: 99.9% (99,999 of 100,000)"
 
 
-async def test_spans_are_minutes_up_to_an_hour_and_hours_beyond(fresh_redis: str) -> None:
+async def test_spans_use_minutes_up_to_an_hour(fresh_redis: str) -> None:
     async with Redis.from_url(fresh_redis) as redis:
         store = RequestStatsStore(redis)
         for number, ago in enumerate((0, 9, 11, 59, 61, 300), 1):
@@ -86,7 +86,7 @@ async def test_spans_are_minutes_up_to_an_hour_and_hours_beyond(fresh_redis: str
     assert by_span[1].last_at == {"first": NOW, "requests": NOW - 300 * 60}
 
 
-async def test_what_is_kept_is_bounded(fresh_redis: str) -> None:
+async def test_pending_counts_are_bounded(fresh_redis: str) -> None:
     async with Redis.from_url(fresh_redis) as redis:
         store = RequestStatsStore(redis)
         for batch in range(1, 4):
@@ -104,7 +104,7 @@ async def test_what_is_kept_is_bounded(fresh_redis: str) -> None:
     assert sorted(ttl > 0 for ttl in expires) == [False, *[True] * 5]  # `at` stays
 
 
-async def test_what_redis_does_not_take_is_written_later(fresh_redis: str) -> None:
+async def test_refused_writes_are_retried(fresh_redis: str) -> None:
     unavailable, here = Redis.from_url("redis://127.0.0.1:1"), Redis.from_url(fresh_redis)
     async with unavailable, here:
         stats = RequestStatsWriter(RequestStatsStore(unavailable), lambda: NOW)
@@ -148,7 +148,7 @@ async def test_a_batch_whose_answer_was_lost_counts_once(fresh_redis: str) -> No
     assert [status for _, status in seen.answers] == [200, 204, 204]
 
 
-async def test_unknown_notices_are_looked_for_three_times(fresh_redis: str) -> None:
+async def test_unknown_notices_are_looked_up_three_times(fresh_redis: str) -> None:
     """A test bid may be written down by another worker after its notice has come."""
     async with Redis.from_url(fresh_redis) as redis:
         stats = RequestStatsWriter(RequestStatsStore(redis), lambda: NOW)
@@ -185,7 +185,7 @@ class Slow(RequestStatsStore):
         return await super().testers(digests)
 
 
-async def test_what_comes_while_redis_is_written_to_is_kept(fresh_redis: str) -> None:
+async def test_counts_during_a_write_are_kept(fresh_redis: str) -> None:
     async with Redis.from_url(fresh_redis) as redis:
         store = Slow(redis)
         stats = RequestStatsWriter(store, lambda: NOW)

@@ -44,7 +44,7 @@ def test_signatures(function: object, expected: list[str]) -> None:
     assert parameters(function) == expected
 
 
-def test_our_methods_replace_granians_own() -> None:
+def test_overridden_methods_exist_in_granian() -> None:
     own = {name for name in vars(GranianServer) if callable(getattr(GranianServer, name))}
     assert {name for name in own if hasattr(MPServer, name)} == {
         "_spawn_worker",
@@ -107,7 +107,7 @@ def test_one_time_out_is_for_idle_connections_and_heads() -> None:
     )
 
 
-def test_what_a_worker_does_when_it_ends() -> None:
+def test_worker_shutdown_steps() -> None:
     watcher = inspect.getsource(common.AbstractWorker._watcher)
     assert "if not self.interrupt_by_parent:" in watcher
     assert "self.parent.interrupt_children.append(self.idx)" in watcher
@@ -116,7 +116,7 @@ def test_what_a_worker_does_when_it_ends() -> None:
     )
 
 
-def test_what_runs_requests_is_built_by_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_function_builds_the_request_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     """`install` replaces it in a worker; a request's coroutine is `in_task`."""
     original: Any = vars(mp)["_new_cbscheduler"]
     monkeypatch.setattr(mp, "_new_cbscheduler", original)  # put back afterwards
@@ -138,7 +138,7 @@ def test_what_runs_requests_is_built_by_one_function(monkeypatch: pytest.MonkeyP
         loop.close()
 
 
-def test_a_worker_that_has_ended_is_not_killed() -> None:
+def test_ended_workers_are_not_killed() -> None:
     """Though another thread, which has its status, has not noted that yet."""
     process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
     process.start()

@@ -224,11 +224,11 @@ def settled_until(talk: Conversation) -> Any:
     return said
 
 
-async def test_an_idle_process_has_settled_all(talk: Conversation) -> None:
+async def test_an_idle_process_has_settled_everything(talk: Conversation) -> None:
     assert [settled_until(talk) for _ in range(3)] == [5000, 5250, 5500]
 
 
-async def test_a_busy_process_has_settled_what_came_before(talk: Conversation) -> None:
+async def test_a_busy_process_has_settled_earlier_requests(talk: Conversation) -> None:
     talk.notice()
     assert settled_until(talk) == ""
     talk.notice()
@@ -265,7 +265,7 @@ async def test_the_mark_belongs_to_one_connection(talk: Conversation) -> None:
     assert heartbeat[-1] == ""
 
 
-async def test_a_redis_that_is_nearly_full_takes_notices_alone(talk: Conversation) -> None:
+async def test_nearly_full_redis_takes_only_notices(talk: Conversation) -> None:
     for talk.nearly_full in (1, 0):
         settled_until(talk)
         assert (talk.bid(1) is None) == talk.nearly_full

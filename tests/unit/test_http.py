@@ -86,17 +86,17 @@ def test_a_body_in_one_part_and_in_several() -> None:
 
 
 @pytest.mark.parametrize("length", [b"2", b"4", b"0"])
-def test_a_body_of_another_length_than_announced(length: bytes) -> None:
+def test_bodies_of_the_wrong_length(length: bytes) -> None:
     with pytest.raises(BadRequest, match="cut short"):
         read(b"abc", headers={b"content-length": length})
 
 
 @pytest.mark.parametrize("length", [b"x", b"", b"-3", "٣".encode(), b"9" * 5000])
-def test_a_length_that_is_none_is_not_looked_at(length: bytes) -> None:
+def test_malformed_lengths_are_ignored(length: bytes) -> None:
     assert read(b"abc", headers={b"content-length": length}) == b"abc"
 
 
-def test_a_client_that_leaves() -> None:
+def test_client_disconnects() -> None:
     with pytest.raises(Disconnected):
         read(b"a", leaves=True)
     with pytest.raises(Disconnected):
@@ -169,14 +169,14 @@ def test_a_refused_body_is_read_to_its_end(
     assert not closes(problem)
 
 
-def test_a_refused_body_is_not_read_for_ever() -> None:
+def test_reading_a_refused_body_is_bounded_in_size() -> None:
     client = Client(*[b"x" * 65_536] * 200)
     problem = asyncio.run(refuse(client, {}))
     assert not client.is_read
     assert closes(problem)
 
 
-def test_a_refused_body_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_refused_body_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "DRAIN_S", 0.01)
     assert closes(asyncio.run(refuse(Client(b"x", ends=False), {})))
     problem = asyncio.run(http.refused(NotFound("x"), Client(b"x", ends=False).receive))
@@ -216,7 +216,7 @@ def test_any_bytes_inflate_or_are_refused(encoding: str, body: bytes) -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @given(body=st.binary(max_size=40_000), times=st.integers(1, 1_000))
-def test_what_is_compressed_is_read_back(encoding: str, body: bytes, times: int) -> None:
+def test_compression_round_trips(encoding: str, body: bytes, times: int) -> None:
     for whole in (body, body[:100] * times):
         compressed = compress(whole, encoding)
         assert compressed is not None
@@ -224,7 +224,7 @@ def test_what_is_compressed_is_read_back(encoding: str, body: bytes, times: int)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_what_hardly_gets_shorter_is_left_as_it_is(encoding: str) -> None:
+def test_poorly_compressible_bodies_stay_plain(encoding: str) -> None:
     """And the next answer is compressed as if nothing had been begun."""
     noise = random.Random(1).randbytes(262_144)
     for body in (noise, base64.b64encode(noise), noise[:60_000]):
@@ -236,7 +236,7 @@ def test_what_hardly_gets_shorter_is_left_as_it_is(encoding: str) -> None:
 
 @pytest.mark.parametrize("size", [LIMIT, LIMIT + 1, 1_000_000, 50_000_000])
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_what_inflates_over_the_limit(encoding: str, size: int) -> None:
+def test_bodies_inflating_over_the_limit_are_refused(encoding: str, size: int) -> None:
     packed = pack(encoding, b"x" * size)
     if size == LIMIT:
         assert len(inflate(packed, LIMIT, encoding)) == LIMIT
@@ -274,7 +274,7 @@ def test_members_are_counted(encoding: str) -> None:
         (pack(GZIP, b"abc")[:-8] + bytes(8), "not gzip"),
     ],
 )
-def test_what_is_no_gzip(body: bytes, match: str) -> None:
+def test_malformed_gzip(body: bytes, match: str) -> None:
     with pytest.raises(BadRequest, match=match):
         inflate(body, LIMIT)
 
@@ -301,7 +301,7 @@ def of_window(log: int, body: bytes) -> bytes:
         (of_window(24, b"abc"), "more than 8 MiB"),  # memory that nobody has to give (RFC 9659)
     ],
 )
-def test_what_is_no_zstd(body: bytes, match: str) -> None:
+def test_malformed_zstd(body: bytes, match: str) -> None:
     with pytest.raises(BadRequest, match=match):
         inflate(body, LIMIT, ZSTD)
 
@@ -356,7 +356,7 @@ def test_a_compressed_body_is_read(encoding: str) -> None:
         (None, http.LEFT_AFTER_S, True),
     ],
 )
-def test_a_body_is_left_where_it_is_short_and_there(
+def test_short_complete_bodies_are_not_copied(
     length: bytes | None, waited_s: float, is_read: bool
 ) -> None:
     client = Client(b"{", b"}")
@@ -388,7 +388,7 @@ async def ticks(deadline: BodyDeadline, number: int) -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [0.01, 0.3, 1, 2.5, 2.6, 2.7, 5, 5.2, 7.8, 10, 30, 60, 3600])
-def test_a_body_has_its_time_in_ticks_of_the_process(timeout_s: float) -> None:
+def test_body_deadlines_use_the_process_clock(timeout_s: float) -> None:
     every_s, number = http.ticks(timeout_s)
     assert timeout_s - 1e-9 <= every_s * number < timeout_s + every_s
     assert number >= http.TICKS
@@ -436,7 +436,7 @@ def test_a_part_that_comes_with_the_deadline_does_not_extend_it() -> None:
     asyncio.run(run())
 
 
-def test_who_cancels_a_request_sees_it_cancelled() -> None:
+def test_cancelling_a_request_propagates() -> None:
     async def run() -> None:
         reading = asyncio.ensure_future(read_whole(SlowClient()))
         await asyncio.sleep(0)
@@ -447,7 +447,7 @@ def test_who_cancels_a_request_sees_it_cancelled() -> None:
     asyncio.run(run())
 
 
-def test_nothing_is_kept_of_bodies_that_came() -> None:
+def test_received_bodies_leave_no_references() -> None:
     deadline = BodyDeadline()
     assert asyncio.run(read_whole(Client(b"a", b"b"), deadline=deadline)) == b"ab"
     assert not deadline.current

@@ -7,11 +7,11 @@ from snapbid.ledger.bids.clock import LedgerClock
 SERVER_MS = 1_907_755_200_123
 
 
-def test_before_the_first_reading_it_is_the_machines_clock() -> None:
+def test_starts_as_the_machine_clock() -> None:
     assert abs(LedgerClock().now_ms(monotonic()) / 1000 - time()) < 5
 
 
-def test_it_continues_from_the_last_reading() -> None:
+def test_continues_from_the_last_reading() -> None:
     clock = LedgerClock()
     clock.adjust(SERVER_MS, 50.0, 50.01)
     assert abs(clock.now_ms(50.005) - SERVER_MS) <= 1
@@ -19,7 +19,7 @@ def test_it_continues_from_the_last_reading() -> None:
     assert abs(clock.now_ms(3650.005) - SERVER_MS - 3_600_000) <= 1
 
 
-def test_it_knows_how_far_its_machine_is_behind() -> None:
+def test_reports_the_machine_clocks_offset() -> None:
     clock = LedgerClock()
     assert (clock.is_known, clock.behind_ms) == (False, 0)
     now_s = monotonic()

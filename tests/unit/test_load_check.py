@@ -189,7 +189,7 @@ GOOD: list[tuple[Document, Document]] = [
 
 
 @pytest.mark.parametrize(("rule", "asked", "changes"), SPOILED)
-def test_a_spoiled_answer_breaks_its_rule(rule: str, asked: Document, changes: Document) -> None:
+def test_spoiled_answers_break_their_rule(rule: str, asked: Document, changes: Document) -> None:
     broken = judge(request(**asked), **changes)
     assert broken is not None
     assert broken.rule == rule, broken
@@ -204,7 +204,7 @@ OURS_ALONE = {"adm", "nurl", "burl", "lurl"}
 
 
 @pytest.mark.parametrize(("rule", "asked", "changes"), SPOILED)
-def test_any_bidder_keeps_the_rules_that_are_not_ours_alone(
+def test_other_bidders_are_held_to_common_rules(
     rule: str, asked: Document, changes: Document
 ) -> None:
     broken = judge(request(**asked), ours=False, **changes)
@@ -213,7 +213,7 @@ def test_any_bidder_keeps_the_rules_that_are_not_ours_alone(
 
 
 @pytest.mark.parametrize(("asked", "changes"), GOOD)
-def test_what_passes_of_ours_passes_of_any_bidder(asked: Document, changes: Document) -> None:
+def test_answers_we_may_give_any_bidder_may_give(asked: Document, changes: Document) -> None:
     assert judge(request(**asked), ours=False, **changes) is None
 
 
@@ -230,7 +230,7 @@ def other(asked: Document, **bid: Any) -> BrokenRule | None:
     return check(answer, "auction-1", limits, ours=False)
 
 
-def test_another_bidder_may_leave_out_what_it_has_no_choice_of() -> None:
+def test_other_bidders_may_omit_fixed_fields() -> None:
     one = {"banner": {"w": 300, "h": 250}}
     two = {"banner": {"w": 300, "h": 250, "format": [{"w": 320, "h": 50}]}}
     assert other(request(imp=one), adm="<p>") is None

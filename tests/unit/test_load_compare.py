@@ -70,7 +70,7 @@ def test_a_page_has_both_runs(compare: Any, tmp_path: Path) -> None:
         (result(phase("load", 1.0, measured=False)), "has no measured phase"),
     ],
 )
-def test_what_is_no_result_is_refused(compare: Any, b: dict[str, Any], words: str) -> None:
+def test_malformed_results_are_refused(compare: Any, b: dict[str, Any], words: str) -> None:
     status, text = compare(result(phase("load", 1.0)), b)
     assert status == 2
     assert words in text

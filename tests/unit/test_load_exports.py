@@ -50,7 +50,7 @@ def outcomes(element: ElementTree.Element) -> dict[str, tuple[str, str]]:
     return found
 
 
-def test_a_suite_of_a_run_that_failed() -> None:
+def test_suite_of_a_failed_run() -> None:
     element = suite(
         objectives=[MISSED, MET], notices=NOTICES, events=EVENTS, reconciliation=DIFFERENT,
         verdict=FAILED,
@@ -91,7 +91,7 @@ def test_a_suite_fails_if_the_run_did(more: dict[str, Any]) -> None:
     assert failed == (element.get("failures") != "0")
 
 
-def test_what_a_search_for_the_capacity_may_miss_is_skipped() -> None:
+def test_objectives_a_capacity_search_may_miss_are_skipped() -> None:
     element = suite(objectives=[MISSED], capacity=800.0)
     assert outcomes(element)["load: p99=5ms"] == ("skipped", "found 9.5")
     assert outcomes(element)["run: verdict"] == ("passed", "")

@@ -130,7 +130,7 @@ def test_the_search_ends() -> None:
     assert min(search(0, 100)) >= 1
 
 
-def test_the_search_ends_where_the_client_is_the_limit() -> None:
+def test_the_search_ends_when_the_client_is_the_bottleneck() -> None:
     plan = capacity(0, 0, 100, 1000, 1)
     phase = next(plan)
     with pytest.raises(StopIteration):
@@ -156,7 +156,7 @@ def test_a_schedule_has_its_rate(even: bool, rate_from: float | None) -> None:
     assert second_half == pytest.approx(0.5 if rate_from is None else 0.75, abs=0.02)
 
 
-def test_the_scenario_of_the_page_is_one(tmp_path: Path) -> None:
+def test_the_documented_scenario_is_valid(tmp_path: Path) -> None:
     text = files("snapbid.loadtest").joinpath("README.md").read_text(encoding="utf-8")
     file = tmp_path / "scenario.toml"
     file.write_text(text.partition("```toml\n")[2].partition("```")[0])

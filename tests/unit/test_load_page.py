@@ -34,7 +34,7 @@ def test_a_rounded_number_carries_the_exact_one(value: float) -> None:
     assert float(exact[1] if exact else number(value).replace(",", "")) == value
 
 
-def test_a_plot_tells_the_values_of_all_lines_at_a_place() -> None:
+def test_plots_show_the_values_of_all_lines_at_a_point() -> None:
     lines = [Line("p99", "s1", [(0, 1.5), (1, 20.25)]), Line("p<50", "s2", [(1, 7.0)])]
     x, y = plots.linear(1, "s"), plots.linear(30, "ms")
     spots = re.findall(r'<g class="spot">(.*?)</g>', plots.plot("t", x, y, lines))
@@ -42,7 +42,7 @@ def test_a_plot_tells_the_values_of_all_lines_at_a_place() -> None:
     assert told == [["0", "p99: 1.5"], ["1", "p99: 20.25", "p&lt;50: 7"]]
 
 
-def test_a_long_plot_has_few_places_to_point_at() -> None:
+def test_long_plots_have_few_hover_points() -> None:
     line = Line("p99", "s1", [(at, 1.0) for at in range(3600)])
     drawn = plots.plot("t", plots.linear(3600, "s"), plots.linear(1, "ms"), [line])
     assert 100 < drawn.count('class="spot"') <= plots.MAX_SPOTS

@@ -15,7 +15,7 @@ def statuses(
     return outcome.status, [row.what for row in outcome.rows if not row.agrees]
 
 
-def test_equal_is_exact() -> None:
+def test_equal_figures_are_exact() -> None:
     account = Account(bids=5, wins=2, imps=1, cpm_micros=2_500_000)
     after = SspTotals(105, 12, 10, Decimal("14845.6"))
     assert statuses(account, after) == ("exact", [])

@@ -40,7 +40,7 @@ class Deciding:
 
 
 @pytest.mark.parametrize("verdicts", ["kkk", ""])
-async def test_every_bid_of_an_answer_is_on_its_way(tmp_path: Path, verdicts: str) -> None:
+async def test_every_bid_of_an_answer_is_logged(tmp_path: Path, verdicts: str) -> None:
     metrics, ledger = Metrics(tmp_path / "metrics"), Deciding()
     log = AuctionLog(tmp_path / "log", metrics)
     await log.open()

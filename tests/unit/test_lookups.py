@@ -148,7 +148,7 @@ GEO = {"country": "us", "region": "CA", "city": "Oakland", "zip": 94601, "lat": 
         ),
     ],
 )  # fmt: skip
-def test_where_values_are_read_from(document: Document, expected: Document) -> None:
+def test_sources_of_values(document: Document, expected: Document) -> None:
     values = carried(document)
     assert {name: values[name] for name in expected} == expected
 
@@ -166,7 +166,7 @@ def test_where_values_are_read_from(document: Document, expected: Document) -> N
         ({}, None),
     ],
 )
-def test_where_the_request_is(geo: Document, expected: tuple[float, float] | None) -> None:
+def test_request_location(geo: Document, expected: tuple[float, float] | None) -> None:
     assert query({"device": {"geo": geo}}).point == expected
 
 
@@ -368,7 +368,7 @@ def test_memos_keep_short_texts_and_are_bounded() -> None:
     assert len(memo) == 2
 
 
-def test_objects_of_other_classes_are_refused() -> None:
+def test_foreign_classes_are_refused() -> None:
     lookups = Lookups(Addresses(), RATES)
     request = BidRequest(id="a", imp=[])
     request.device = Imp()  # type: ignore[assignment]

@@ -24,7 +24,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("goal", ["", "run", "check", "test", "wheel"])
-def test_an_old_python_is_named_with_the_command_to_give(checkout: Path, goal: str) -> None:
+def test_an_old_python_is_refused_with_the_command_to_use(checkout: Path, goal: str) -> None:
     outer = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "PYTHON=./python3.9", *goal.split()]
     done = subprocess.run(command, cwd=checkout, env=outer, capture_output=True, text=True)

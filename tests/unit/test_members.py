@@ -66,7 +66,7 @@ def test_any_members_are_found(seed: int) -> None:
         assert found.look_up(member, NOW) == expected(over, base, member), member
 
 
-def test_an_end_is_exact() -> None:
+def test_ends_are_exact() -> None:
     found = opened({(7, 1): LATER})
     ends = int(datetime(2026, 6, 2, tzinfo=UTC).timestamp() * 1000)
     assert found.look_up(7, ends - 1) == (["one"], [])
@@ -86,7 +86,7 @@ def test_entries_ascend(rows: list[tuple[int, int]]) -> None:
         starts_of(b"".join(ENTRY.pack(*at, 1) for at in rows))
 
 
-def test_what_is_no_section_is_refused() -> None:
+def test_malformed_sections_are_refused() -> None:
     whole = section({(1, 1): 1})
     for data, count in ((whole[:-1], 1), (whole, 0), (whole, 2), (b"\0" * len(whole), 1), (b"", 0)):
         with pytest.raises(ValueError, match="not a valid section"):

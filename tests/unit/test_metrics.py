@@ -199,7 +199,7 @@ LABELS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
 @given(st.dictionaries(LABELS, st.integers(1, 1000), max_size=5))
-def test_any_label_text_comes_out_as_it_went_in(
+def test_label_text_round_trips(
     tmp_path_factory: pytest.TempPathFactory, counts: dict[str, int]
 ) -> None:
     directory = tmp_path_factory.mktemp("metrics")
@@ -217,7 +217,7 @@ def test_any_label_text_comes_out_as_it_went_in(
     "content",
     [b"x", b"not a slot" * 100, b"SNAPMET1" + b"\xff" * 100, b"\0" * 7, b"SNAPMET1" * 9000],
 )
-def test_a_slot_that_makes_no_sense_is_started_afresh(tmp_path: Path, content: bytes) -> None:
+def test_corrupt_slots_are_reset(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "worker-0.metrics").write_bytes(content)
     assert metrics.read(tmp_path) == {}
     opened = Metrics(tmp_path)
@@ -279,7 +279,7 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         Metrics(tmp_path / "file")
 
 
-def test_closed_counters_are_of_no_use(tmp_path: Path) -> None:
+def test_closed_counters_raise(tmp_path: Path) -> None:
     opened = Metrics(tmp_path)
     counter = opened.counter(OUTCOMES, outcome="bid")
     opened.close()
@@ -310,7 +310,7 @@ def test_a_cell_is_eight_writable_bytes(cell: Any) -> None:
         Counter(cell)
 
 
-def test_a_histogram_has_one_bucket_more_than_bounds() -> None:
+def test_histograms_have_one_bucket_more_than_bounds() -> None:
     def counter() -> Counter:
         return Counter(memoryview(bytearray(8)).cast("q"))
 

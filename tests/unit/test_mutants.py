@@ -29,7 +29,7 @@ def test_mutants_are_in_the_file_of_their_room_under_a_name_of_their_own() -> No
     ] == []
 
 
-def test_a_text_that_occurs_twice_or_never_is_an_error_that_names_the_mutant() -> None:
+def test_ambiguous_or_missing_text_names_the_mutant() -> None:
     for old in ("def ", "no such text"):
         mutant = Mutant("a name", "report/window.py", old, "", ())
         with pytest.raises(

@@ -18,7 +18,7 @@ def test_a_creative_without_data_has_none() -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [("mimes", ["video/mp4"]), ("duration", 5)])
-def test_what_follows_from_the_video_is_no_field_of_a_document(field: str, value: object) -> None:
+def test_derived_video_facts_are_not_document_fields(field: str, value: object) -> None:
     native = {"title": "Shoes", "link": {"url": "https://shop.example/"}, field: value}
     creative = {"id": "k", "media": "native", "native": native}
     document = {"id": "c", "advertiser": "b.example", "cpm": 1, "creatives": [creative]}

@@ -105,7 +105,7 @@ def test_any_bytes_come_back_as_they_were(auction: bytes, imp: bytes) -> None:
         tuple
     ),
 )
-def test_any_query_is_read_as_plainly(text: bytes, names: tuple[bytes, ...]) -> None:
+def test_queries_are_read_as_by_the_plain_parser(text: bytes, names: tuple[bytes, ...]) -> None:
     assert first_values(text, names) == plain_query.first_values(text, names)
 
 
@@ -138,7 +138,7 @@ def test_a_loss_reason_is_up_to_four_digits(digits: str) -> None:
         "1_0",
     ],
 )
-def test_anything_else_is_no_reason(text: str) -> None:
+def test_malformed_reasons_are_ignored(text: str) -> None:
     assert loss_reason(text.encode()) == NO_REASON
 
 
@@ -219,7 +219,7 @@ def test_only_a_loss_has_a_reason(metrics: Metrics) -> None:
     assert [reason for *_, reason in settled.calls] == [0, 0, 102, -1, -1, 1, -1]
 
 
-def test_a_notice_that_cannot_be_kept_is_not_acknowledged(metrics: Metrics) -> None:
+def test_unstorable_notices_are_not_acknowledged(metrics: Metrics) -> None:
     endpoint = NoticeEndpoint(WIN, Settled(error=SpoolFullError("the spool is full")), metrics)
     with pytest.raises(Unavailable) as raised:
         fire(endpoint, b"id=a&impId=1")
@@ -251,7 +251,7 @@ def test_a_loss_whose_reason_alone_is_escaped_has_it(metrics: Metrics) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_unknown_as_it_came_is_settled_for_its_ids_decoded_once_more(
+def test_unknown_notices_are_settled_for_their_ids_decoded_again(
     metrics: Metrics, kind: int
 ) -> None:
     settled, unknown = Settled("u"), []
@@ -266,7 +266,7 @@ def test_what_is_unknown_as_it_came_is_settled_for_its_ids_decoded_once_more(
 
 
 @pytest.mark.parametrize("letter", "clds")
-def test_what_is_known_as_it_came_is_left_alone(metrics: Metrics, letter: str) -> None:
+def test_known_notices_are_not_decoded_again(metrics: Metrics, letter: str) -> None:
     """What goes to a spool is known later: there, its other reading stands beside it."""
     settled = Settled(letter)
     fire(NoticeEndpoint(WIN, settled, metrics), b"id=%252B&impId=1")
@@ -354,7 +354,7 @@ def test_losses_that_were_settled_may_reject(
     assert noted.calls == ([(b"a", b"1", 203)] if is_noted else [])
 
 
-async def test_every_reason_that_filters_a_creative_rejects_it() -> None:
+async def test_every_filtering_reason_rejects_the_creative() -> None:
     """OpenRTB 2.5, 5.25: 200 to 213."""
     rejected: list[int] = []
 

@@ -18,7 +18,7 @@ def response(**bid: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "good", [RESPONSE, response(ext={"dsa": DSA, "own": {}}), response(mtype=1, w=300, dur=15)]
 )
-def test_what_is_defined_passes(good: Any) -> None:
+def test_valid_answers_pass(good: Any) -> None:
     assert [*violations(good)] == []
 
 
@@ -40,7 +40,7 @@ def test_what_is_defined_passes(good: Any) -> None:
         (response(ext={"dsa": DSA | {"other": 1}}), "dsa.other is unknown"),
     ],
 )
-def test_what_is_not_does_not(wrong: Any, why: str) -> None:
+def test_invalid_answers_fail(wrong: Any, why: str) -> None:
     assert why in " ".join(violations(wrong))
 
 

@@ -35,7 +35,7 @@ def test_quantiles(buckets: list[tuple[float, int]], wanted: float, expected: fl
     assert quantile(buckets, wanted) == expected
 
 
-def test_a_window_of_what_was_counted() -> None:
+def test_windows_of_counts() -> None:
     history = CountHistory()
     assert history.window() is None
     history.add(100.0, {BID: 5, UP_TO_1: 5, UP_TO_2: 0, BEYOND: 0})
@@ -71,7 +71,7 @@ def test_counters_that_fall_have_not_grown() -> None:
     assert window.total("snapbid_bid_requests_total") == 0
 
 
-def test_totals_begin_at_nothing_and_go_on_over_midnight() -> None:
+def test_totals_start_at_zero_and_continue_over_midnight() -> None:
     totals = RunningTotals()
     assert totals.add({DAY: {1: Traffic(100, 10, 10, 9)}}) == {1: NOTHING}
     assert totals.add({DAY: {1: Traffic(105, 11, 12, 9)}}) == {1: Traffic(5, 1, 2, 0)}
@@ -86,7 +86,7 @@ def test_totals_do_not_fall_where_redis_has_lost_its_data() -> None:
     assert totals.add({DAY: {1: Traffic(3, 1, 1, 0), 2: NOTHING}})[1] == Traffic(3, 1, 1, 0)
 
 
-async def test_of_a_shard_that_is_unavailable_the_traffic_is_what_was_known_last(
+async def test_an_unavailable_shard_shows_its_last_known_traffic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted: dict[int, Traffic | None] = {0: Traffic(5, 0, 0, 0), 1: Traffic(3, 0, 0, 0)}

@@ -27,7 +27,7 @@ def parts(metrics: Metrics, status: int) -> tuple[Any, ...]:
     )
 
 
-def test_an_admitted_request_leaves_its_lane_and_is_counted_and_timed(metrics: Metrics) -> None:
+def test_admitted_requests_are_released_counted_and_timed(metrics: Metrics) -> None:
     counter, request_stats, _, admission, share, _ = made = parts(metrics, 200)
     outcome = Outcome(*made)
     admission.enter(share, 0.0)
@@ -40,7 +40,7 @@ def test_an_admitted_request_leaves_its_lane_and_is_counted_and_timed(metrics: M
     assert counts['snapbid_bid_seconds_bucket{le="0.01"}'] == 0
 
 
-def test_a_request_that_was_not_admitted_is_counted_alone(metrics: Metrics) -> None:
+def test_refused_requests_are_only_counted(metrics: Metrics) -> None:
     counter, request_stats, _, admission, share, _ = made = parts(metrics, 204)
     Outcome(*made).count()
     assert (admission.under_way, share.under_way, counter.value) == (0, 0, 1)
@@ -48,7 +48,7 @@ def test_a_request_that_was_not_admitted_is_counted_alone(metrics: Metrics) -> N
     assert read(metrics.path.parent)['snapbid_bid_seconds_bucket{le="0.1"}'] == 0
 
 
-def test_a_part_that_is_none_or_of_another_kind_is_refused(metrics: Metrics) -> None:
+def test_invalid_parts_are_refused(metrics: Metrics) -> None:
     made = parts(metrics, 200)
     for place in (0, 1, 3, 4, 5):
         for wrong in (None, "x"):
@@ -61,7 +61,7 @@ def test_a_part_that_is_none_or_of_another_kind_is_refused(metrics: Metrics) -> 
             use()
 
 
-def test_the_parts_are_let_go(metrics: Metrics) -> None:
+def test_parts_are_released(metrics: Metrics) -> None:
     made = parts(metrics, 200)
     before = [sys.getrefcount(part) for part in made]
     outcome = Outcome(*made)

@@ -13,7 +13,7 @@ from snapbid.server.app import HEALTH_PATHS, Application
 from snapbid.server.pace import PER_STEP, QUIET_PER_STEP, QUIET_STEPS, Pace
 
 
-async def test_so_many_begin_at_once_and_the_others_in_order() -> None:
+async def test_a_few_start_at_once_and_the_others_in_order() -> None:
     own, begun = Pace(), []
 
     async def begin(number: int) -> None:
@@ -27,7 +27,7 @@ async def test_so_many_begin_at_once_and_the_others_in_order() -> None:
     assert begun == list(range(3 * PER_STEP))
 
 
-async def test_each_step_lets_in_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_step_admits_the_same_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "STEP_S", 3600)
     own = Pace()
     tasks = [asyncio.create_task(own.turn()) for _ in range(3 * PER_STEP)]
@@ -38,7 +38,7 @@ async def test_each_step_lets_in_as_many(monkeypatch: pytest.MonkeyPatch) -> Non
         own._step()
 
 
-async def test_who_gave_up_takes_nobodys_turn_away() -> None:
+async def test_abandoned_waits_take_no_slot() -> None:
     own = Pace()
     tasks = [asyncio.create_task(own.turn()) for _ in range(2 * PER_STEP)]
     await asyncio.sleep(0)
@@ -47,7 +47,7 @@ async def test_who_gave_up_takes_nobodys_turn_away() -> None:
     assert done[:-1] == [None] * (2 * PER_STEP - 1)
 
 
-async def test_after_a_quiet_time_as_many_begin_at_once() -> None:
+async def test_a_quiet_period_restores_the_burst() -> None:
     own = Pace()
     for _ in range(2):
         tasks = [asyncio.create_task(own.turn()) for _ in range(PER_STEP)]
@@ -58,7 +58,7 @@ async def test_after_a_quiet_time_as_many_begin_at_once() -> None:
             await asyncio.sleep(pace.STEP_S)
 
 
-async def test_more_begin_when_no_bid_has_come_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_start_without_recent_bids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "STEP_S", 3600)
     own = Pace()
     flood = QUIET_STEPS * PER_STEP + 3 * QUIET_PER_STEP
@@ -104,9 +104,7 @@ async def test_a_bid_request_keeps_the_others_few() -> None:
 
 
 @pytest.mark.parametrize("path", HEALTH_PATHS)
-async def test_who_asks_whether_it_is_well_waits_for_nobody(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_health_checks_never_wait(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "STEP_S", 3600)
 
     async def nothing_missing() -> list[str]:

@@ -196,7 +196,7 @@ def test_no_page_names_a_metric_that_does_not_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", LINKED, ids=identify)
-def test_links_and_anchors_hold(page: Path) -> None:
+def test_links_and_anchors_resolve(page: Path) -> None:
     broken = []
     for target in links(page):
         path, _, anchor = target.partition("#")

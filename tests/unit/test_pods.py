@@ -28,7 +28,7 @@ def snapshot(*advertisers: str) -> CatalogSnapshot:
     return snapshot_of(campaigns, {"acme": "acme"}, RATES, Geo())
 
 
-def test_without_two_impressions_of_one_there_are_no_pods() -> None:
+def test_a_pod_needs_two_impressions() -> None:
     alone: tuple[dict[str, Any], ...] = (
         {},
         {"video": {"podid": ""}},
@@ -83,7 +83,7 @@ def test_ten_impressions_get_ten_advertisers() -> None:
     assert bids(snapshot(*names), *pod) == [*names[:5], *names[40:]]
 
 
-def test_an_impression_that_cannot_be_notified_takes_nothing() -> None:
+def test_impressions_without_notices_take_no_advertiser() -> None:
     long, short = ({"id": id, "video": {"podid": "p"}} for id in ("x" * 513, "1"))
     assert bids(snapshot("a.example"), long, short) == ["a.example"]
 

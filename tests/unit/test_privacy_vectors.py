@@ -76,7 +76,7 @@ def may_use(vector: Vector) -> bool:
     return may_use_user_data(signals, vector["vendor"])
 
 
-def test_no_opt_out_is_passed_over_and_nothing_withheld_without_a_reason() -> None:
+def test_opt_outs_are_honoured_and_consent_is_not_withheld() -> None:
     whole = [vector for vector in vectors() if not vector.get("broken")]
     assert len(whole) == 20_000
     wrong = [vector for vector in whole if may_use(vector) != expected(vector)]
@@ -85,7 +85,7 @@ def test_no_opt_out_is_passed_over_and_nothing_withheld_without_a_reason() -> No
     assert 4_000 < allowed < 12_000
 
 
-def test_no_damaged_string_allows_what_the_library_reads_as_an_opt_out() -> None:
+def test_damaged_strings_never_override_an_opt_out() -> None:
     damaged = [vector for vector in vectors() if vector.get("broken")]
     assert len(damaged) == 5_000
     assert [vector for vector in damaged if may_use(vector) and not expected(vector)] == []

@@ -80,7 +80,7 @@ def test_queries_at_the_same_time_do_not_disturb_each_other(index: Index) -> Non
     assert interleaved == alone
 
 
-def test_a_query_that_is_over_keeps_nothing_of_its_request(index: Index) -> None:
+def test_finished_queries_keep_nothing_of_their_request(index: Index) -> None:
     lookups, request, ssp = Lookups(Geo(), RATES), decode(RICH), "-".join("acme")
     kept = [lookups, request, request.imp[0], ssp]  # type: ignore[index]
     kept += [request.device, request.device.geo]  # type: ignore[union-attr]

@@ -25,7 +25,7 @@ def table() -> Rates:
     return rates.parse_table(TABLE)
 
 
-def test_the_newest_day_alone_counts(table: Rates) -> None:
+def test_only_the_newest_day_counts(table: Rates) -> None:
     assert table.date == date(2024, 5, 3)
     assert table.usd == {
         "USD": 1,
@@ -130,7 +130,7 @@ def test_floors(table: Rates, amount: float, currency: str, micros: int | None) 
 
 @pytest.mark.parametrize("amount", [-1, -0.001, math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("currency", ["USD", "EUR", "XXX"])
-def test_amounts_that_are_no_floor(table: Rates, amount: float, currency: str) -> None:
+def test_invalid_floors(table: Rates, amount: float, currency: str) -> None:
     with pytest.raises(ValueError, match="a floor must be a finite number"):
         table.floor_micros(amount, currency)
 

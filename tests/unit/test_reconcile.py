@@ -81,7 +81,7 @@ def write_parquet(path: Path, lines: list[list[str]]) -> None:
     ],
     ids=["csv", "tsv", "json", "parquet"],
 )
-def test_all_discrepancies_are_named_and_none_besides(
+def test_exactly_the_discrepancies_are_named(
     made: tuple[Path, Made],
     tmp_path: Path,
     name: str,
@@ -122,7 +122,7 @@ def test_a_days_window_leaves_the_other_lines_out(made: tuple[Path, Made], tmp_p
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_sql_tells_the_same_as_one_by_one(tmp_path: Path, seed: int) -> None:
+def test_sql_agrees_with_the_plain_comparison(tmp_path: Path, seed: int) -> None:
     directory, log = tmp_path / "auctions", tmp_path / "log.csv"
     rows, heads, lines = mix(directory, 400, seed)
     with log.open("w", newline="") as file:
@@ -178,7 +178,7 @@ def test_times_are_read_in_any_unit(tmp_path: Path, text: str, time_ms: int | No
     ["2026-01-01 13:00:00 PM", "2026-13-01 12:00:00", "1 Foo 2026 12:00:00", "Jan 32, 2026",
      "01/01/2026 12:00:00", "noon", "12:00:00"],
 )  # fmt: skip
-def test_what_is_no_time_is_none(tmp_path: Path, text: str) -> None:
+def test_malformed_times_are_unread(tmp_path: Path, text: str) -> None:
     times = claims_of_times(tmp_path, ["2026-01-01T12:00:00Z", text])
     assert times == [START_MS, None]
 
@@ -291,13 +291,13 @@ def zipped(name: str) -> bytes:
         "gzip with another checksum",
     ],
 )
-def test_what_is_no_text_is_named_with_what_to_do(tmp_path: Path, log: bytes, says: str) -> None:
+def test_unreadable_encodings_are_named_with_the_fix(tmp_path: Path, log: bytes, says: str) -> None:
     (tmp_path / "log").write_bytes(log)
     with pytest.raises(LogError, match=says):
         claims_of(tmp_path / "log")
 
 
-def test_names_of_columns_do_nothing_to_a_terminal(tmp_path: Path) -> None:
+def test_column_names_cannot_control_a_terminal(tmp_path: Path) -> None:
     """Neither control characters nor a thousand names."""
     with pytest.raises(LogError) as refused:
         read(tmp_path, "\x1b]0;title\x07,\u202eprice," + ",".join(f"c{n}" for n in range(900)))
@@ -354,7 +354,7 @@ def claims_of(path: Path, form: Any = None) -> list[Claim]:
         return [Claim(*row) for row in database.execute(sql).fetchall()]
 
 
-def test_a_bid_is_the_ssps_on_the_days_of_its_family(tmp_path: Path) -> None:
+def test_bids_belong_to_the_family_of_their_day(tmp_path: Path) -> None:
     """An endpoint that has joined another family, and one that came from another."""
     first, last = (date(2026, 1, day) for day in (1, 2))
     moments = [datetime(2026, 1, at.day, hour, 59, 59, tzinfo=UTC) for at in (first, last)
@@ -397,7 +397,7 @@ def test_a_bid_is_the_ssps_on_the_days_of_its_family(tmp_path: Path) -> None:
     ],
     ids=["line", "first line", "line of JSON", "columns", "columns of JSON", "size"],
 )
-def test_what_is_read_is_bounded(
+def test_input_size_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, text: str, says: str
 ) -> None:
     monkeypatch.setattr(exports, bound, 4_096)
@@ -407,7 +407,9 @@ def test_what_is_read_is_bounded(
             claims_of(tmp_path / "log")
 
 
-def test_a_bomb_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompression_bombs_are_not_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a line without an end, inflated, no more is held than a line may have."""
     packed = zlib.compressobj(9, zlib.DEFLATED, 31)
     with (tmp_path / "log").open("wb") as file:

@@ -69,7 +69,7 @@ def test_nothing_personal_is_left() -> None:
     assert not leaked, text
 
 
-def test_what_a_bidder_decides_by_stays() -> None:
+def test_fields_that_decide_bids_stay() -> None:
     kept = scrubbed(PERSONAL)
     decode(json.dumps(kept).encode())
     assert kept["user"]["data"] == [{"segment": [{"id": "seg1"}]}]
@@ -83,7 +83,7 @@ def test_what_a_bidder_decides_by_stays() -> None:
     assert len(kept["device"]["ifa"]) == 36
 
 
-def test_one_user_stays_one_user_and_depends_on_the_key() -> None:
+def test_pseudonyms_are_stable_per_key() -> None:
     assert scrubbed(PERSONAL) == scrubbed(PERSONAL)
     other = Scrubber(b"another key").scrub(PERSONAL)
     mine = scrubbed(PERSONAL)
@@ -283,7 +283,7 @@ async def test_a_request_is_passed_on_and_recorded(tmp_path: Path) -> None:
     assert "ann-" not in (tmp_path / "r").read_text()
 
 
-async def test_what_is_no_request_is_left_out(tmp_path: Path) -> None:
+async def test_malformed_requests_are_left_out(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "r", 1.0, 1 << 20, b"secret")
     for body in (b"{", b"[]", b"\xff" * 20, b'{"id":"' + b"x" * MAX_BODY + b'"}', b"[" * 5000):
         await send(recorder, body)

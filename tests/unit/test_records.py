@@ -11,7 +11,7 @@ from snapbid.ledger.bids.records import DIGEST_SIZE, NOTICE, bid_digest
 HOSTILE = [b"", b"\0", b"a", b"ab", b"bc", b"c", b"abc", b"a\0", b"\0a", b"\xff" * 512, b"a" * 512]
 
 
-def test_a_pair_is_not_its_concatenation() -> None:
+def test_pair_digests_are_unambiguous() -> None:
     assert bid_digest(b"a", b"bc") != bid_digest(b"ab", b"c")
     assert bid_digest(b"", b"abc") != bid_digest(b"abc", b"")
     pairs = [(auction, imp) for auction in HOSTILE for imp in HOSTILE]

@@ -202,7 +202,7 @@ def test_every_rule_has_a_meaning() -> None:
     assert {rule for rule in RULES - set(MEANINGS) if " " in rule} == set()
 
 
-def test_of_several_impressions_the_one_that_came_furthest_tells() -> None:
+def test_the_impression_that_got_furthest_decides() -> None:
     small: dict[str, Any] = {"banner": {"w": 1, "h": 1}}
     dear: dict[str, Any] = {"banner": {"w": 300, "h": 250}, "bidfloor": 9}
     for imps in ([small, dear], [dear, small]):
@@ -212,7 +212,7 @@ def test_of_several_impressions_the_one_that_came_furthest_tells() -> None:
         assert rule(snapshot({}), request={"imp": numbered}) == "floor"
 
 
-def test_a_campaign_without_budget_is_told_of_only_where_it_would_bid() -> None:
+def test_spent_campaigns_are_named_only_where_they_would_bid() -> None:
     """And goes on without: looking lets nothing bid."""
     spent = snapshot({"campaign": {"budget": {"daily": 1}}}, {"creative": {"w": 9, "h": 9}})
     rank = spent.catalog.index.rank("c0")
@@ -223,6 +223,6 @@ def test_a_campaign_without_budget_is_told_of_only_where_it_would_bid() -> None:
     assert rule(spent) == "budget"
 
 
-def test_of_many_campaigns_some_of_each_price_are_looked_at() -> None:
+def test_many_campaigns_are_sampled_across_prices() -> None:
     many = [{"campaign": {"cpm": 1 + n / 10}, **GERMAN} for n in range(2 * MOST_CAMPAIGNS + 1)]
     assert rule(snapshot(*many), **AMERICAN) == "country"

@@ -40,7 +40,7 @@ def test_around_the_ring(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "known"), [(SLOTS, True), (SLOTS + 1, False)])
-def test_a_worker_a_whole_ring_behind_gets_none(path: Path, number: int, known: bool) -> None:
+def test_a_worker_a_full_ring_behind_gets_none(path: Path, number: int, known: bool) -> None:
     writer, reader = ReleaseWriter(path), ReleaseReader(path)
     writer.publish(Release(each, 0) for each in range(number))
     assert (reader.read() is not None) is known

@@ -111,7 +111,7 @@ def test_nothing_is_remembered_after_the_last_attempt() -> None:
     assert none.asked == [2] * (ATTEMPTS - 1)
 
 
-def test_what_replaces_a_bid_has_to_have_room_in_the_answer() -> None:
+def test_replacements_must_fit_in_the_answer() -> None:
     long, short = "x" * 60_000, "x"
     snapshot = priced(short, long)
     kept = replaced(snapshot, Ledger(snapshot, "c1"), 10)
@@ -124,14 +124,14 @@ def test_what_replaces_a_bid_has_to_have_room_in_the_answer() -> None:
     )  # as proposed
 
 
-def test_a_refused_bid_leaves_its_room_in_the_answer() -> None:
+def test_refused_bids_free_their_space_in_the_answer() -> None:
     long = "x" * 60_000
     snapshot = priced(long, long)
     assert cids(replaced(snapshot, Ledger(snapshot, "c1"), 10), snapshot) == ["c1"] * 4
 
 
 @pytest.mark.parametrize(("more", "fit"), [(0, 4), (1, 3)])
-def test_replacements_may_make_an_answer_of_exactly_the_largest_size(more: int, fit: int) -> None:
+def test_replacements_may_fill_the_answer_exactly(more: int, fit: int) -> None:
     snapshot = priced("x", "x")
     plain = replaced(snapshot, Ledger(snapshot, "c1"), 4)
     assert isinstance(plain, list)

@@ -62,14 +62,14 @@ class Shard:
         raise AssertionError(command)
 
 
-def test_without_a_demand_nothing_is_asked() -> None:
+def test_replicas_are_not_queried_without_a_demand() -> None:
     shard = Shard(ReplicaDemand(0, GRACE_S))
     assert shard.connect(0.0)
     assert shard.of.ask(1.0) == ()
     assert not shard.of.is_due(99.0)
 
 
-def test_a_number_is_demanded_for_ever() -> None:
+def test_a_demanded_number_is_required_for_ever() -> None:
     shard = Shard(ReplicaDemand(1))
     assert shard.connect(0.0)
     assert shard.write(1.0)
@@ -90,7 +90,7 @@ def test_nothing_is_acknowledged_within_the_grace_and_everything_after_it() -> N
     assert all(shard.write(70.0 + n / 10) for n in range(100))
 
 
-def test_a_replica_that_is_back_is_waited_for_once_it_has_everything() -> None:
+def test_a_returning_replica_counts_once_it_is_in_sync() -> None:
     shard = Shard()
     shard.replicas = 0
     assert not shard.connect(0.0)
@@ -114,7 +114,7 @@ def test_a_replica_that_is_back_is_waited_for_once_it_has_everything() -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_process_that_starts_goes_on_at_once_if_others_have(is_known: bool) -> None:
+def test_a_starting_process_follows_others_that_went_on_without(is_known: bool) -> None:
     shard = Shard()
     shard.replicas, shard.is_known = 0, is_known
     assert shard.connect(7.0) == is_known
@@ -122,7 +122,7 @@ def test_a_process_that_starts_goes_on_at_once_if_others_have(is_known: bool) ->
     assert shard.connect(7.0 + GRACE_S)
 
 
-def test_a_shard_that_goes_on_waits_for_a_replica_at_the_next_connection_that_finds_one() -> None:
+def test_the_next_connection_with_a_replica_waits_for_it_again() -> None:
     shard = Shard()
     shard.replicas, shard.is_known = 0, True
     assert shard.connect(0.0)

@@ -61,7 +61,7 @@ def do(of: Any, name: str, *arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=str)
-def test_state_is_that_of_a_future(run: Any, change: tuple[Any, ...]) -> None:
+def test_state_matches_a_future(run: Any, change: tuple[Any, ...]) -> None:
     async def compare() -> None:
         reply, future = both()
         assert do(reply, *change) == do(future, *change)
@@ -90,7 +90,7 @@ async def _awaited(reply: Any) -> Any:
     return await reply
 
 
-def test_awaiting_one_that_fails(run: Any) -> None:
+def test_awaiting_a_failed_reply(run: Any) -> None:
     async def wait() -> None:
         for end in (("set_exception", ERROR), ("cancel",)):
             reply, _ = both()
@@ -183,7 +183,7 @@ def in_a_callback(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> 
     return done
 
 
-def test_replies_set_in_a_turn_wake_at_its_end(run: Any) -> None:
+def test_replies_wake_at_the_end_of_the_iteration(run: Any) -> None:
     async def turn() -> None:
         loop = asyncio.get_running_loop()
         own = Turn(loop)
@@ -212,7 +212,7 @@ def test_replies_set_in_a_turn_wake_at_its_end(run: Any) -> None:
     run(turn())
 
 
-def test_within_a_task_they_wake_later(run: Any) -> None:
+def test_waiters_inside_a_task_wake_later(run: Any) -> None:
     async def turn() -> None:
         own = Turn(asyncio.get_running_loop())
         reply, woken = own.reply(), asyncio.Event()
@@ -232,7 +232,7 @@ def test_within_a_task_they_wake_later(run: Any) -> None:
     run(turn())
 
 
-def test_an_error_of_a_callback_keeps_no_other_from_waking(run: Any) -> None:
+def test_a_failing_callback_does_not_stop_others(run: Any) -> None:
     async def turn() -> None:
         loop = asyncio.get_running_loop()
         own = Turn(loop)
@@ -262,7 +262,7 @@ def test_an_error_of_a_callback_keeps_no_other_from_waking(run: Any) -> None:
     run(turn())
 
 
-def test_a_context_that_is_entered_already_is_waited_for(run: Any) -> None:
+def test_an_entered_context_delays_its_waiter(run: Any) -> None:
     async def turn() -> None:
         loop = asyncio.get_running_loop()
         own, inside = Turn(loop), contextvars.Context()
@@ -286,7 +286,7 @@ def test_a_context_that_is_entered_already_is_waited_for(run: Any) -> None:
 def _take(*_: Any) -> None: ...
 
 
-def test_nothing_is_kept(run: Any) -> None:
+def test_no_references_are_kept(run: Any) -> None:
     class Kept:
         pass
 

@@ -48,7 +48,7 @@ def test_every_list_has_its_file() -> None:
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_what_is_asked_for_is_pinned(name: str) -> None:
+def test_every_requirement_is_pinned(name: str) -> None:
     for text in LISTS[name]:
         asked = Requirement(text)
         known = PINNED[name].get(canonicalize_name(asked.name))

@@ -91,7 +91,7 @@ def future(after: Callable[[Any], None]) -> Any:
     return made
 
 
-def test_what_a_request_may_await(run: Any) -> None:
+def test_awaitable_kinds(run: Any) -> None:
     async def nothing() -> None:
         assert asyncio.current_task() is None
 
@@ -145,7 +145,7 @@ def test_what_a_request_may_await(run: Any) -> None:
     run(all_of_it())
 
 
-def test_what_goes_wrong(run: Any) -> None:
+def test_failures(run: Any) -> None:
     """An error of what is awaited is raised there; the request's own is told, once."""
     error = OSError("gone")
 
@@ -208,7 +208,7 @@ def test_any_other_request_runs_in_a_task(run: Any) -> None:
     run(all_of_it())
 
 
-def test_they_start_in_their_order_from_any_thread(run: Any) -> None:
+def test_requests_start_in_order_from_any_thread(run: Any) -> None:
     started: list[str] = []
 
     async def all_of_it() -> None:
@@ -238,7 +238,7 @@ def test_they_start_in_their_order_from_any_thread(run: Any) -> None:
     run(all_of_it())
 
 
-def test_nothing_is_kept_of_a_request(run: Any) -> None:
+def test_requests_leave_no_references(run: Any) -> None:
     async def works() -> None:
         await future(lambda it: it.set_result(None))
 
@@ -255,7 +255,7 @@ def test_nothing_is_kept_of_a_request(run: Any) -> None:
     run(all_of_it())
 
 
-def test_the_others_take_turns_behind(run: Any) -> None:
+def test_waiting_requests_take_turns(run: Any) -> None:
     """What comes later and waits for nobody is first; so many of the others are under way."""
     started: list[str] = []
     behind = [f"behind{number}" for number in range(3 * MOST_BEHIND)]
@@ -303,7 +303,7 @@ def test_the_others_take_turns_behind(run: Any) -> None:
     run(all_of_it())
 
 
-def test_one_that_fails_gives_its_place_to_others(run: Any) -> None:
+def test_a_failed_request_frees_its_slot(run: Any) -> None:
     async def fails() -> None:
         raise OSError("gone")
 

@@ -154,7 +154,7 @@ return one() .. rest(ARGV[1])
     )
 
 
-def test_what_nothing_uses_is_dropped() -> None:
+def test_unused_functions_are_dropped() -> None:
     text = """\
 local function deeper()
 end
@@ -180,7 +180,7 @@ def test_a_compacted_script_still_has_what_it_uses(
     assert used(compact(text, SELDOM_CALLED)) == set()
 
 
-def test_functions_move_into_those_that_are_seldom_called() -> None:
+def test_functions_move_into_their_rare_callers() -> None:
     text = """\
 local function inner(x)
   return x
@@ -204,7 +204,7 @@ return outer(1)
 
 
 @pytest.mark.long
-def test_functions_that_are_seldom_called_have_others_of_their_own() -> None:
+def test_rare_functions_have_private_copies() -> None:
     forms = [constants(False, shards, limited) for shards in (1, 3) for limited in (False, True)]
     texts = [
         assemble(LEDGER, path.stem, form)
@@ -217,14 +217,14 @@ def test_functions_that_are_seldom_called_have_others_of_their_own() -> None:
         assert [compact(text, SELDOM_CALLED - {name}) for text in texts] != best, name
 
 
-def test_what_several_shards_need_one_does_not_have() -> None:
+def test_single_shard_scripts_omit_multi_shard_code() -> None:
     one, several = "".join(of_worker(False, 1).values()), "".join(of_worker(False, 2).values())
     for function in ("request_refill", "grants", "post"):
         assert f"local function {function}(" in several
         assert f"local function {function}(" not in one
 
 
-def test_a_batch_without_limits_has_no_part_in_budgets() -> None:
+def test_batches_without_limits_omit_budget_code() -> None:
     texts = of_worker(False, 1)
     assert "admit" in texts["remember_limited"]
     for word in ("admit(", "allowance", "within_caps", "contested"):

@@ -108,7 +108,7 @@ def test_replicas_are_a_number_or_auto() -> None:
         )
 
 
-def test_every_setting_survives_the_way_back(tmp_path: Path) -> None:
+def test_settings_round_trip(tmp_path: Path) -> None:
     (tmp_path / "geo.mmdb").touch()
     environ = {
         "SNAPBID_HOST": "0.0.0.0",
@@ -212,7 +212,7 @@ def test_wrong_value_is_named(variable: str, value: str) -> None:
     assert "must" in mistake
 
 
-def test_what_is_wrong_with_a_path_is_said() -> None:
+def test_path_problems_are_named() -> None:
     (long,) = mistakes({"SNAPBID_HOME": "x" * 5000})
     assert long.startswith("SNAPBID_HOME cannot be used: File name too long (found ")
     with closed_directory() as closed:
@@ -248,7 +248,7 @@ def test_every_mistake_at_once() -> None:
     assert "SNAPBID_BID_TLT is not a setting: did you mean SNAPBID_BID_TTL?" in lines
 
 
-def test_variables_of_others_are_no_mistakes() -> None:
+def test_unrelated_variables_are_ignored() -> None:
     load({"SNAPBID_DEBUG": "1", "SNAPBID_CORPUS": "/x", "SNAPBIDDER": "1", "PORT": "x"})
 
 

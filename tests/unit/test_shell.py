@@ -71,7 +71,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("length", [2, 60, 90])
-def test_a_table_on_a_terminal_cuts_nothing(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_on_a_terminal_are_not_cut(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     out = Terminal()
     monkeypatch.setattr(sys, "stdout", out)
@@ -95,7 +95,7 @@ def test_a_cell_without_a_value_is_empty(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "day\tbids\n\t0\n"
 
 
-def test_numbers_have_their_noun() -> None:
+def test_numbers_agree_with_their_noun() -> None:
     assert [console.counted(number, "bid") for number in (0, 1, 2, 1000)] == [
         "0 bids", "1 bid", "2 bids", "1,000 bids",
     ]  # fmt: skip
@@ -163,7 +163,7 @@ def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
     assert done.stdout.split() == ["list"], done.stderr
 
 
-def test_completion_says_what_it_lacks() -> None:
+def test_completion_names_missing_support() -> None:
     done = invoke({"SHELL": "/bin/tcsh"}, "export", "completion")
     assert (done.returncode, done.stderr) == (2, "which shell? Give --shell: bash, zsh, fish\n")
     assert invoke({}, "export", "alerts", "--shell", "zsh").returncode == 2

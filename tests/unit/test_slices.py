@@ -34,15 +34,15 @@ async def turns_during(slice_s: float, monkeypatch: pytest.MonkeyPatch) -> int:
     return turns
 
 
-async def test_others_have_their_turn_after_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_tasks_run_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await turns_during(0, monkeypatch) >= 100
 
 
-async def test_nobody_is_let_in_before_a_slice_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slices_are_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await turns_during(3600, monkeypatch) == 0
 
 
-async def test_what_the_work_raises_is_raised() -> None:
+async def test_errors_propagate() -> None:
     def work() -> Generator[None, None, int]:
         yield
         raise ZeroDivisionError

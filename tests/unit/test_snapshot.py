@@ -99,7 +99,7 @@ def test_refused_campaigns_stay_refused(tmp_path: Path, base: str) -> None:
         (document("a", budget={"total": 1}, name="new"), {"a", "b"}),
     ],
 )
-def test_other_terms_are_tried(tmp_path: Path, changed: Any, left: set[str]) -> None:
+def test_changed_terms_are_retried(tmp_path: Path, changed: Any, left: set[str]) -> None:
     first = snapshot(tmp_path)
     first.refuse(rank(first, "a"), 0, PRICE)
     first.refuse(rank(first, "b"), 0, PRICE)
@@ -169,7 +169,7 @@ def test_a_paused_campaign_does_not_bid_when_it_is_released(tmp_path: Path, base
     assert rank(third, "a") in bids_of(third)
 
 
-def test_what_is_waited_for_can_be_much(tmp_path: Path) -> None:
+def test_many_refusals_can_be_waited_for(tmp_path: Path) -> None:
     """More than is carried over at once."""
     many = [document(f"m{number}", budget={"total": 1}) for number in range(120)]
     first = snapshot(tmp_path, *many)
@@ -197,7 +197,7 @@ def test_a_release_lets_a_campaign_bid_in_its_shard_alone(tmp_path: Path) -> Non
     assert not made.refused
 
 
-def test_refusals_are_those_of_a_snapshot_alone(tmp_path: Path) -> None:
+def test_refusals_belong_to_one_snapshot(tmp_path: Path) -> None:
     """The index decides as before, and for another worker's snapshot of it."""
     made = snapshot(tmp_path)
     made.refuse(rank(made, "a"), 0, PRICE)

@@ -148,7 +148,7 @@ async def test_a_damaged_entry_is_ignored(tmp_path: Path) -> None:
     assert abandoned(tmp_path) == [listed(range(3))[0], listed(range(3))[2]]
 
 
-async def test_a_process_id_that_comes_again_hides_nothing(tmp_path: Path) -> None:
+async def test_reused_process_ids_hide_no_files(tmp_path: Path) -> None:
     """In a container ids repeat: an earlier worker of our number may have died in a write."""
     spool = Spool(tmp_path, PLENTY)
     await spool.write(0, notice(0))
@@ -223,7 +223,7 @@ async def test_a_full_disk_refuses_and_damages_nothing(tmp_path: Path) -> None:
     assert abandoned(tmp_path) == listed(range(6))
 
 
-async def test_a_sync_that_fails_refuses_all_who_wait(
+async def test_a_failed_sync_refuses_all_waiters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = Spool(tmp_path, PLENTY)
@@ -253,7 +253,7 @@ async def test_a_path_that_is_not_a_directory_is_refused(tmp_path: Path) -> None
             await spool.write(0, notice(0))
 
 
-async def test_setting_aside_between_writes_leaves_nobody_waiting(
+async def test_setting_aside_between_writes_strands_no_waiter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write that comes at the very moment when the sync that it waits for has ended."""
@@ -374,7 +374,7 @@ async def test_ended_processes_and_their_files_are_found(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
-async def test_a_time_by_the_machines_own_clock_becomes_that_of_redis(tmp_path: Path) -> None:
+async def test_local_times_become_redis_times(tmp_path: Path) -> None:
     """However far the two differ; the others are as they were."""
     spool = Spool(tmp_path, PLENTY)
     loop = asyncio.get_running_loop()

@@ -36,7 +36,7 @@ def test_a_bad_minute_alarms_and_a_worse_one_is_remembered_for_a_quarter() -> No
     assert list(levels) == [0, 2, 0, 2, 2, 0, 0]
 
 
-def test_the_windows_have_what_was_counted_in_them() -> None:
+def test_windows_hold_their_own_counts() -> None:
     guard = Guard()
     list(play(guard, (1800, 1), (60, 5)))
     (standing,) = guard.standings
@@ -47,7 +47,7 @@ def test_the_windows_have_what_was_counted_in_them() -> None:
     assert quarter.late == pytest.approx(150 + (quarter.requests - 300) / 10, abs=1)
 
 
-def test_what_counts_as_failed() -> None:
+def test_failing_statuses() -> None:
     """Failures of ours; no bid for want of a campaign, or a rate that was agreed on, is none."""
     key = 'snapbid_bid_requests_total{outcome="%s",ssp="acme"}'
     outcomes = ("bid", "late", "overload", "store_down", "internal", "no_campaign", "rate",
@@ -77,7 +77,7 @@ def test_levels(answers: Answers, level: int) -> None:
     assert [each.level for each in guard.standings] == [level]
 
 
-def test_what_was_counted_before_and_counters_that_begin_anew_are_no_failures() -> None:
+def test_earlier_and_reset_counters_are_not_failures() -> None:
     guard = Guard()
     guard.add(START, counts(1000, late=1000))
     assert [each.level for each in guard.standings] == [0]
@@ -85,7 +85,7 @@ def test_what_was_counted_before_and_counters_that_begin_anew_are_no_failures() 
     assert [each.answers["15m"] for each in guard.standings] == [Answers(0, 0, 0)]
 
 
-def test_each_ssp_stands_alone() -> None:
+def test_ssps_are_judged_separately() -> None:
     guard = Guard()
     guard.add(START, {})
     guard.add(START + 10, counts(100, late=50) | counts(100, ssp="nova"))

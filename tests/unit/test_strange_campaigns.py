@@ -73,7 +73,7 @@ def test_spellings_of_one_value_are_one_entry() -> None:
     assert index(["us", "USA", "US", "usa", "uSa"]) == index(["USA"])
 
 
-def test_all_creatives_and_circles_that_there_may_be() -> None:
+def test_maximum_creatives_and_circles() -> None:
     creatives = [{**CREATIVE, "id": f"k{number}", "w": number + 1} for number in range(1000)]
     circles = [{"lat": 10, "lon": number / 10, "km": 1} for number in range(1000)]
     made = snapshot(document("a", creatives=creatives, targeting={"geo_radius": circles}))
@@ -107,12 +107,12 @@ def test_empty_lists_are_no_lists() -> None:
         ({str(number): 1 for number in range(10_000)}, "is not a known field"),
     ],
 )
-def test_what_is_refused(members: dict[str, Any], rule: str) -> None:
+def test_refusals(members: dict[str, Any], rule: str) -> None:
     with pytest.raises(ValueError, match=rule.replace(".", r"\.")):
         put(Builder(), parse_json(document("a", **members)), 1)
 
 
-def test_a_campaign_that_is_refused_leaves_the_others_as_they_are() -> None:
+def test_refused_campaigns_do_not_affect_others() -> None:
     builder = Builder()
     put(builder, parse_json(document("a", targeting={"os": {"include": ["ios"]}})), 1)
     before = builder.build()

@@ -9,7 +9,7 @@ import pytest
 from snapbid.base.tasks import LoopThread, run_until
 
 
-async def test_it_stops_however_often_the_cancellation_is_swallowed() -> None:
+async def test_stops_though_cancellation_is_swallowed() -> None:
     """As by `asyncio.wait_for` of Python 3.11, where what is awaited happens at that moment."""
     stopping, swallowed = asyncio.Event(), 0
 
@@ -29,7 +29,7 @@ async def test_it_stops_however_often_the_cancellation_is_swallowed() -> None:
     assert swallowed == 2
 
 
-async def test_what_it_raises_is_raised() -> None:
+async def test_errors_propagate() -> None:
     async def work() -> None:
         raise OSError(28, "full")
 
@@ -37,7 +37,7 @@ async def test_what_it_raises_is_raised() -> None:
         await run_until(asyncio.Event(), work())
 
 
-async def test_it_may_end_by_itself() -> None:
+async def test_may_end_on_its_own() -> None:
     await run_until(asyncio.Event(), asyncio.sleep(0))
 
 

@@ -28,7 +28,7 @@ def test_spellings(written: str) -> None:
     assert taxonomies.normal(1, written) == "IAB3-1"
 
 
-def test_flags_say_what_cannot_be_mapped() -> None:
+def test_flags_mark_unmappable_categories() -> None:
     """Of a category or of one below it: neither may be served where it is blocked."""
     flags = array.array("H", taxonomies.first_flags())
     assert sum(each != 0 for each in flags) == 392
@@ -61,7 +61,7 @@ def test_the_table_of_the_readme() -> None:
     assert rows == wanted
 
 
-def test_what_the_request_lists_is_mapped_where_the_campaign_cannot_be() -> None:
+def test_request_categories_are_mapped_if_the_campaigns_cannot_be() -> None:
     assert taxonomies.counts()[1, 2] == (377, 0, 392)
     assert taxonomies.counts()[1, 7] == (367, 0, 392)
     found = taxonomies.categories_of(2, ("1",))
@@ -81,7 +81,7 @@ def test_vendors_and_unknown_categories_are_in_no_family_of_a_request() -> None:
     assert {taxonomies.OF_VENDORS, taxonomies.UNKNOWN}.isdisjoint(taxonomies.FAMILIES.values())
 
 
-def test_import_names_all_categories_that_are_none() -> None:
+def test_import_names_all_unknown_categories() -> None:
     mistakes = Mistakes()
     document = {
         "id": "c",

@@ -34,11 +34,11 @@ def test_inline(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_wrapper_says_little(version: str) -> None:
+def test_wrappers_state_little(version: str) -> None:
     assert read(wrapper(version)) == Vast(version, True, (VERSIONS[version][1],))
 
 
-def test_the_schema_of_2_0_is_that_of_2_0_1() -> None:
+def test_version_2_0_uses_the_2_0_1_schema() -> None:
     assert read(inline("2.0", FILE).replace("2.0", "2.0.1", 1)).version == "2.0"
 
 
@@ -71,7 +71,7 @@ def test_durations_as_some_write_them(written: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "written", ["00:15", "00:00:61", "00:00:1x", "00:00:-1", "", "[DURATION]", "9" * 30]
 )
-def test_what_is_no_duration(written: str) -> None:
+def test_malformed_durations(written: str) -> None:
     said = f'must have a <Duration> such as 00:00:15, found "{written}", line 1 of the text'
     vast = read(inline("3.0", FILE, duration=written))
     assert (vast.seconds, vast.untimed) == (None, said)
@@ -123,7 +123,7 @@ def test_media_files(attributes: dict[str, Any], file: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_an_api_is_needed_where_no_file_does_without(
+def test_an_api_is_required_if_every_file_needs_one(
     files: str, apis: tuple[int, ...], skippable: bool | None
 ) -> None:
     vast = read(inline("3.0", files))
@@ -140,7 +140,7 @@ def test_overlays_are_not_linear() -> None:
     assert (vast.linear, vast.skippable, vast.seconds, vast.apis) == (False, None, None, (2,))
 
 
-def test_a_pod_is_played_one_after_the_other_and_of_others_the_first() -> None:
+def test_pods_play_in_sequence_and_other_ads_first_only() -> None:
     one = inline("3.0", FILE)
     ad = one[one.index("<Ad ") : one.index("</VAST>")]
     pod = ad.replace("<Ad ", '<Ad sequence="1" ')
@@ -180,7 +180,7 @@ NONE = "must be VAST 2.0 to 4.3 or the URL of a VAST document"
          f"{NONE}: it is not XML (not well-formed (invalid token))"),
     ],
 )  # fmt: skip
-def test_what_is_no_vast(text: str, rule: str) -> None:
+def test_not_vast(text: str, rule: str) -> None:
     assert refused(text) == f"{rule}, line 1 of the text"
 
 
@@ -295,13 +295,13 @@ def test_size_is_bounded() -> None:
     ],
     ids=range(9),
 )
-def test_nothing_takes_long(text: str) -> None:
+def test_parsing_time_is_bounded(text: str) -> None:
     began = time.process_time()
     refused(text)
     assert time.process_time() - began < 1  # it takes some milliseconds
 
 
-def test_what_has_been_read_is_no_garbage() -> None:
+def test_parsing_leaves_no_garbage() -> None:
     gc.collect()
     gc.disable()
     try:

@@ -84,7 +84,7 @@ def test_derived(adm: str, media: str, fields: dict[str, Any]) -> None:
     assert derived(imported(document(adm, media=media))) == fields
 
 
-def test_what_is_stated_counts() -> None:
+def test_stated_facts_count() -> None:
     stated = {"mimes": ["Video/MP4"], "duration": 14, "bitrate": 800, "delivery": [2, 3], "w": 640}
     creative = imported(document(inline("3.0", LADDER, duration="00:00:14.600"), **stated))
     assert derived(creative) == {
@@ -162,7 +162,7 @@ def test_contradictions(adm: str, stated: dict[str, Any], mistake: str) -> None:
         ("https://ads.example/", {"protocols": [9], "mimes": ["a/b"], "duration": 3}),
     ],
 )  # fmt: skip
-def test_what_does_not_contradict(adm: str, stated: dict[str, Any]) -> None:
+def test_compatible_statements(adm: str, stated: dict[str, Any]) -> None:
     creative = imported(document(adm, **stated))
     for name, value in stated.items():
         got = getattr(creative, name)
@@ -203,7 +203,7 @@ def test_the_demo_can_be_imported() -> None:
     "change",
     [{"adm": "<DAAST/>"}, {"protocols": [2, 3, 7, 8]}, {"duration": 30}],
 )
-def test_what_was_stored_before_bids_all_the_same(change: dict[str, Any]) -> None:
+def test_campaigns_stored_earlier_still_bid(change: dict[str, Any]) -> None:
     written = document(**{"adm": inline("3.0", LADDER)} | change)
     assert mistakes(written)
     creative = parse(written).creatives[0]

@@ -148,7 +148,7 @@ def test_states(change: dict[str, Any], state: str, keys: list[str]) -> None:
         (Answers(100, store_down=2, internal=7), "check the log of serve"),
     ],
 )
-def test_what_is_to_be_done_fits_what_happens(answers: Answers, remedy: str) -> None:
+def test_advice_fits_the_cause(answers: Answers, remedy: str) -> None:
     standing = SspStanding("acme", {"1m": answers, "15m": answers})
     (cause,) = Judge().judge(1.0, replace(GOOD, standings=[standing])).causes
     assert remedy in cause.remedy
@@ -166,14 +166,14 @@ def test_an_outage_that_is_over_is_a_note() -> None:
     )
 
 
-def test_why_a_store_does_not_answer_is_told() -> None:
+def test_the_reason_a_store_is_unavailable_is_named() -> None:
     facts = replace(GOOD, redis=False, redis_why="LOADING", warehouse=False, warehouse_why="full")
     redis, warehouse = Judge().judge(1.0, facts).causes
     assert redis.text.startswith("Redis does not answer (LOADING): ")
     assert warehouse.text.startswith("PostgreSQL does not answer (full): ")
 
 
-def test_a_closed_ledger_is_told_and_not_taken_for_a_redis_that_is_away() -> None:
+def test_a_closed_ledger_is_not_reported_as_unavailable_redis() -> None:
     facts = replace(GOOD, redis=False, redis_why="WRONGTYPE", closed="moved to 10.0.0.7 (3 shards)")
     verdict = Judge().judge(1.0, facts)
     assert verdict.state == "not bidding"
@@ -214,7 +214,7 @@ def test_since_when() -> None:
     assert judge.judge(151.0, replace(GOOD, window=window())).note is not None
 
 
-def test_what_a_drain_says_comes_after_its_cause() -> None:
+def test_drain_messages_follow_their_cause() -> None:
     judge = Judge()
     judge.judge(100.0, replace(GOOD, drains=[drain("it waits")]))
     read_only = risks("warehouse", "read_only", "readonly")

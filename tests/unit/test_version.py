@@ -34,7 +34,7 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_commit_is_a_version(checkout: Path) -> None:
+def test_versions_name_their_commit(checkout: Path) -> None:
     first = of_sources(checkout)
     assert first
     assert first.startswith(f"{RELEASE}+")
@@ -70,7 +70,7 @@ def test_a_source_distribution_has_its_version(tmp_path: Path) -> None:
     assert of_sources(tmp_path) == "1.2.3"
 
 
-def test_a_repository_around_it_is_not_its_own(checkout: Path) -> None:
+def test_an_enclosing_repository_is_ignored(checkout: Path) -> None:
     inner = checkout / "vendor" / "snapbid"
     inner.mkdir(parents=True)
     assert of_sources(inner) is None
@@ -82,5 +82,5 @@ def test_the_newest_release_of_the_changelog_is_this_one() -> None:
     assert releases[0] == RELEASE
 
 
-def test_it_is_shown() -> None:
+def test_version_is_shown() -> None:
     assert succeed({}, "--version") == f"snapbid, version {version()}\n"

@@ -163,12 +163,12 @@ def test_normal_form(dimension: str, value: object, normal: str | int) -> None:
 
 
 @pytest.mark.parametrize(("dimension", "value"), INVALID)
-def test_no_valid_value(dimension: str, value: object) -> None:
+def test_invalid_values(dimension: str, value: object) -> None:
     assert vocabulary.NORMALISE[dimension](value) is None
 
 
 @pytest.mark.parametrize("dimension", [d.name for d in vocabulary.DIMENSIONS if d.kind == "text"])
-def test_text_that_no_dimension_takes(dimension: str) -> None:
+def test_text_refused_by_every_dimension(dimension: str) -> None:
     values: list[object] = ["", "a\0b", "a\ud800b", "é\udfffb", None, 3, 1.5, True, [], {}, b"USA"]
     for value in values:
         assert vocabulary.NORMALISE[dimension](value) is None, value
@@ -204,7 +204,7 @@ def test_host(url: str, host: str | None) -> None:
 
 @example("category", "¼")
 @given(st.sampled_from(NAMES), st.one_of(st.text(), st.integers(), st.floats(), st.booleans()))
-def test_the_normal_form_is_its_own_normal_form(dimension: str, value: object) -> None:
+def test_normalisation_is_idempotent(dimension: str, value: object) -> None:
     normal = vocabulary.NORMALISE[dimension](value)
     if normal is not None:
         assert vocabulary.NORMALISE[dimension](normal) == normal

@@ -65,7 +65,7 @@ def test_any_query(query: bytes) -> None:
 
 
 @given(st.integers(-(10**30), 10**30))
-def test_usd_is_the_nearest(cpm_micros: int) -> None:
+def test_usd_is_rounded_to_nearest(cpm_micros: int) -> None:
     """Compared as integers: 1 USD is 10**9 of these."""
     text = usd(cpm_micros)
     whole, _, decimals = text.lstrip("-").partition(".")

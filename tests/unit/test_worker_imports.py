@@ -22,7 +22,7 @@ NEVER: Final = {
 
 
 @pytest.mark.parametrize("modules", IMPORTED.values(), ids=IMPORTED)
-def test_a_worker_does_not_import_what_it_never_needs(modules: str) -> None:
+def test_workers_import_only_what_they_need(modules: str) -> None:
     code = f"import sys, {modules}; print(*{NEVER!r} & sys.modules.keys())"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == []
