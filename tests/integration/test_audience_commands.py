@@ -58,7 +58,7 @@ def test_an_audience_that_campaigns_name_is_removed_with_consent(environ: dict[s
         succeed(environ, "campaign", "import", "-", input=json.dumps(document))
     refused = invoke(environ, "audience", "remove", "own")
     assert refused.returncode == 1
-    assert "the audience own is named by 2 campaigns (a, b)" in refused.stderr
+    assert "the audience own is used by 2 campaigns (a, b)" in refused.stderr
     assert members(environ) == 1
     assert succeed(environ, "audience", "remove", "own", "--yes") == "own: removed\n"
     refused = invoke(environ, "audience", "remove", "own", "--yes")
@@ -74,6 +74,6 @@ def test_replaced_audiences_are_named(environ: dict[str, str]) -> None:
     def added(**more: int) -> str:
         return succeed(environ, "audience", "add", "-", input=json.dumps(BUYERS | more))
 
-    assert added() == "own: added, in place of a list of 1 member\n"
+    assert added() == "own: replaced a list of 1 member\n"
     assert added() == "own: unchanged\n"
-    assert added(within_days=7) == "own: added, in place of one of casino's deposit events\n"
+    assert added(within_days=7) == "own: replaced an audience of casino's deposit events\n"

@@ -74,8 +74,8 @@ def test_ssp(cli: Cli) -> None:
     changed = done(cli("ssp", "add", "acme-eu"))
     assert changed in [
         "acme-eu: updated (canonical acme-eu, was acme)\n"
-        f"acme-eu is reported for acme until the end of {day} (UTC); "
-        "--open-days changes the open days, too\n"
+        f"acme-eu is reported under acme until the end of {day} (UTC); "
+        "--open-days changes open days as well\n"
         for day in (today, today + timedelta(1))
     ]
     changed = done(cli("ssp", "add", "acme-eu", "--open-days"))
@@ -191,7 +191,7 @@ def test_the_performance_of_campaigns(cli: Cli, database: str, tmp_path: Path) -
     assert done(cli("campaign", "performance")) == head + row
     other = cli("campaign", "performance", "c1", "other")
     assert (other.returncode, other.stdout) == (0, head + row)
-    assert other.stderr == "warning: there are no figures of 'other'\n"
+    assert other.stderr == "warning: there are no figures for 'other'\n"
     assert head + row in done(cli("campaign", "show", "c1"))
     days = ("--from", "2026-11-01", "--to", "2026-11-01")
     (listed,) = json.loads(done(cli("campaign", "performance", "c1", *days, "--json")))
@@ -211,7 +211,8 @@ def test_the_performance_of_campaigns(cli: Cli, database: str, tmp_path: Path) -
     for style in ((), ("--json",), ("--csv",)):
         warned = cli("campaign", "performance", *style).stderr
         assert warned == (
-            "warning: 2 amounts count as 0 USD, without an exchange rate: see `snapbid rates`\n"
+            "warning: 2 amounts without an exchange rate counted as 0 USD: add rates with `snapbid"
+            " rates import`\n"
         )
 
 
@@ -343,7 +344,9 @@ def test_the_embedded_instance_is_found(database: str, tmp_path: Path) -> None:
         assert done(run(environ, "ssp", "add", "acme")) == "acme: added (canonical acme)\n"
     assert "snapbid up" in refused(run(environ, "env"))[0]
     (rule,) = refused(run(environ, "ssp", "list"), 2)
-    assert rule.startswith("SNAPBID_DATABASE_URL is not set and no embedded instance runs in ")
+    assert rule.startswith(
+        "SNAPBID_DATABASE_URL is not set and no embedded instance is running in "
+    )
 
 
 def test_wrong_settings_are_all_named() -> None:
@@ -407,7 +410,7 @@ def test_delete_and_export(cli: Cli, tmp_path: Path) -> None:
         back = done(cli("campaign", "import", target))
         assert back == "2 campaigns imported: 0 added, 0 changed, 2 unchanged\n"
         (said,) = refused(cli("campaign", "export", "--output", target))
-        assert said == f"{target} already exists; not overwriting it"
+        assert said == f"{target} already exists: choose another file or remove it"
     assert refused(cli("campaign", "export", "c1", "c4")) == [
         "there is no campaign with the id 'c4'"
     ]
@@ -473,8 +476,8 @@ def test_a_product_that_does_not_exist_is_named(cli: Cli, tmp_path: Path, misspe
     added = cli("audience", "add", write(tmp_path / "audience.json", definition))
     assert added.returncode == 0
     assert added.stderr == (
-        f"warning: the product {misspelt!r} does not exist (letter case matters): nobody is in an"
-        " audience of its events\n"
+        f"warning: the product {misspelt!r} does not exist (letter case matters): audiences of"
+        " its events have no members\n"
     )
 
 
@@ -498,7 +501,7 @@ def test_an_import_warns_of_markup_and_strictly_refuses_it(cli: Cli, tmp_path: P
     said = [f"warning: line 2: {warning}" for warning in warnings]
     before = done(cli("campaign", "list"))
     assert refused(cli("campaign", "import", "--strict", file)) == [
-        "nothing was imported, because of warnings (--strict)", *said,
+        "nothing was imported: --strict treats warnings as mistakes", *said,
     ]  # fmt: skip
     assert done(cli("campaign", "list")) == before
     result = cli("campaign", "import", file)

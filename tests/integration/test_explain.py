@@ -276,7 +276,7 @@ def test_campaigns_written_by_plain_sql_are_explained(cli: Cli, database: str) -
     asyncio.run(execute(database, sql, "odd", '{"id": "odd", "cpm": 0}'))
     assert explained(cli, bid_request())["unread"] == ["odd"]
     assert cli("acme", bid_request()).stdout.splitlines()[-1] == (
-        "campaign odd never bids, because its document is invalid: --campaign shows why"
+        "campaign odd never bids: its document is invalid (--campaign shows why)"
     )
     result = cli("acme", bid_request(), "--campaign", "odd")
     assert (result.returncode, result.stdout) == (1, "")

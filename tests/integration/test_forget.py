@@ -169,7 +169,7 @@ def test_wrong_usage(system: System) -> None:
     environ = system.stack.environ
     assert invoke(environ, "forget").returncode == 2
     both = invoke(environ, "forget", "--id", "x", "--everywhere", "--ssp", "acme")
-    assert (both.returncode, "excludes" in both.stderr) == (2, True)
+    assert (both.returncode, "cannot be combined" in both.stderr) == (2, True)
     unknown = invoke(environ, "forget", "--id", "x", "--product", "shpo", "--ssp", "acmee")
     assert unknown.returncode == 1
     assert unknown.stderr == "there is no product shpo\nthere is no ssp acmee\n"

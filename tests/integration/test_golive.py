@@ -97,7 +97,7 @@ def test_an_ssp_that_goes_live(stack: Stack) -> None:
         f"     no request to {url}",
         f"     To do: send bid requests with POST to {url}",
     ]
-    assert lines[-1] == "0 of 6 pass"
+    assert lines[-1] == "0 of 6 items pass"
 
     assert bid(stack, "nova", request_of(0, imp=[{"id": "1"}])) == 204
     bids = [bid(stack, "nova", request_of(number)) for number in range(1, 4)]
@@ -123,7 +123,7 @@ def test_an_ssp_that_goes_live(stack: Stack) -> None:
     assert "1 loss notice (optional), 1 of them without a reason: replace ${" in evidence[3]
     assert evidence[4].startswith("1 for 3 answers with a bid in the last 3 days (UTC), the")
     assert "device.geo.country: 100.0% (4 of 4)" in evidence[5]
-    assert golive(stack, "nova").stdout.endswith("\n6 of 6 pass\n")
+    assert golive(stack, "nova").stdout.endswith("\n6 of 6 items pass\n")
     assert states(judged(stack, "acme")) == [UNSEEN] * 6
 
 

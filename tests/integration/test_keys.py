@@ -341,7 +341,7 @@ def test_every_mistake_of_a_file_of_rates_is_named(cli: Cli, database: str, tmp_
 
 def test_replaying_no_dead_letters(cli: Cli) -> None:
     done = cli("events", "replay")
-    assert (done.returncode, done.stdout) == (0, "0 replayed\n")
+    assert (done.returncode, done.stdout) == (0, "0 events replayed\n")
 
 
 def test_a_schema_that_is_too_old_is_told(cli: Cli, database: str) -> None:

@@ -365,7 +365,7 @@ async def test_the_command_is_killed_and_run_again(
             assert f"(4 shards): {records} records of bids, 2 allowances" in done.stdout
         assert done.stdout.endswith("SNAPBID_REDIS_URL, without SNAPBID_LEDGER_SHARDS\n")
         done = await run(*command)
-        assert done.stdout.startswith("the ledger was already moved there\n")
+        assert done.stdout.startswith("the ledger has already been moved there\n")
         done = await run(*command, "--undo")
         assert done.stdout == "the old ledger is open again\n"
         await until(lambda: before.ledger.connected)

@@ -332,7 +332,7 @@ def test_a_list_without_redis(database: str) -> None:
     result = run({"SNAPBID_DATABASE_URL": database}, "campaign", "list", "--budgets")
     assert result.returncode == 2
     assert result.stderr.startswith(
-        "SNAPBID_REDIS_URL is not set and no embedded instance runs in "
+        "SNAPBID_REDIS_URL is not set and no embedded instance is running in "
     )
 
 

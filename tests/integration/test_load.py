@@ -136,7 +136,7 @@ def test_a_corpus_that_cannot_be_sent(load: Any, tmp_path: Path) -> None:
     (corpus / "a.json").write_text("{")
     assert f"{corpus / 'a.json'}: is not JSON" in refused("--corpus", str(corpus))
     both = ("--corpus", str(corpus), "--replay", str(file))
-    assert "--corpus and --replay exclude each other" in refused(*both)
+    assert "--corpus and --replay cannot be combined" in refused(*both)
     assert "--target-path must be a path" in refused("--target-path", "openrtb")
 
 
@@ -404,7 +404,7 @@ def test_a_bidder_that_sheds_load_has_no_capacity_for_it(load: Any, plain: tuple
         (["--abort-on", "errors"], "--abort-on must be p50"),
         (
             ["--generators", "2"],
-            "--generators 2 or more needs --listen, and --listen needs --generators",
+            "--generators 2 or more requires --listen, and --listen requires --generators",
         ),
         (["--listen", "127.0.0.1:0"], "--listen needs --generators"),
         (["--generators", "2", "--listen", "9700"], "--listen must be HOST:PORT"),

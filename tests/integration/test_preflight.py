@@ -81,7 +81,7 @@ def test_a_ledger_that_only_a_newer_program_can_read(
         done = run(environ, command)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert done.stderr.startswith(
-            f"Redis (SNAPBID_REDIS_URL) has the ledger of 7.0, which this program ({RELEASE}"
+            f"Redis (SNAPBID_REDIS_URL) has a ledger written by 7.0, which this program ({RELEASE}"
         )
         assert done.stderr.endswith("cannot read: install 7.0\n")
     eventually(lambda: "cannot read" in str(data(stack)["verdict"]), "word of it where one runs")

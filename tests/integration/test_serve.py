@@ -270,8 +270,8 @@ def test_refuses_to_start_in_an_impossible_home(start_stack: Callable[..., Stack
     ports = {"SNAPBID_PORT": str(stack.port + 1), "SNAPBID_OPS_PORT": str(stack.ops_port + 1)}
     (said,) = refused({**stack.environ, **ports, "SNAPBID_HOME": "/proc/none/home"})
     assert said == (
-        "SNAPBID_HOME /proc/none/home cannot be used: No such file or directory; give it to the "
-        "user that runs this, or choose another directory"
+        "SNAPBID_HOME /proc/none/home cannot be used: No such file or directory: set it to a "
+        "directory that you can write to"
     )
 
 

@@ -137,7 +137,7 @@ def test_a_stopped_instance_is_explained_by_every_command(tmp_path: Path) -> Non
     ):  # fmt: skip
         done = invoke(environ, *command)
         assert (done.returncode, done.stdout) == (2, ""), command
-        assert "no embedded instance runs in " in done.stderr, command
+        assert "no embedded instance is running in " in done.stderr, command
         assert "snapbid up" in done.stderr
 
 
@@ -165,5 +165,8 @@ def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
 
 def test_completion_names_missing_support() -> None:
     done = invoke({"SHELL": "/bin/tcsh"}, "export", "completion")
-    assert (done.returncode, done.stderr) == (2, "which shell? Give --shell: bash, zsh, fish\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "the shell is unknown: give --shell bash or zsh or fish\n",
+    )
     assert invoke({}, "export", "alerts", "--shell", "zsh").returncode == 2

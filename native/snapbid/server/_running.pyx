@@ -27,10 +27,10 @@ MOST_BEHIND, SLICE = _MOST_BEHIND, _SLICE
 
 @cython.final
 cdef class _Running(Waiter):
-    """A request's coroutine; as a callback, it resumes with the awaited result."""
+    """A request's coroutine; as a callback of what it awaits, it resumes the coroutine."""
 
     cdef object _coroutine, _watcher
-    cdef RequestRunner _runner  # set if it counts as a queued (BEHIND) request
+    cdef RequestRunner _runner  # set for a BEHIND request
 
     def __call__(self, awaited):
         if self._coroutine is None:
@@ -70,7 +70,7 @@ cdef class _Running(Waiter):
         return self.wait_for(awaited)
 
     cdef int wait_for(self, awaited) except -1:
-        """Register as a callback of the future that the coroutine yielded (PEP 3156)."""
+        """Register as a callback of the future that the coroutine awaits (PEP 3156)."""
         try:
             if type(awaited) is Reply:
                 (<Reply>awaited).is_blocking = False
@@ -109,7 +109,7 @@ cdef class RequestRunner:
     cdef object _loop, _application, _kind_of, _in_task
     cdef list _waiting
     cdef object _behind, _tasks  # (watcher, scope) each
-    cdef int _running  # queued (BEHIND) requests that have begun
+    cdef int _running  # BEHIND requests in progress
     cdef bint _is_scheduled
 
     def __init__(self, loop, application, kind_of, in_task):
@@ -147,7 +147,7 @@ cdef class RequestRunner:
         self.start_next()
 
     cdef int start_next(self) except -1:
-        """Start a slice of the queued requests and tasks, and schedule the next slice."""
+        """Start a slice of the queued requests and tasks, and schedule the next one."""
         cdef int begun = 0
         while self._behind and self._running < _MOST_BEHIND and begun < _SLICE:
             begun += 1

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from snapbid.warehouse.audiences import Listed
 
 
-SHOWN: Final = 10  # campaigns that name an audience
+SHOWN: Final = 10  # campaigns listed in a refusal
 
 
 @click.group(cls=ShellGroup)
 def audience() -> None:
-    """Audiences, which campaigns target: who has done what, or a list of ids."""
+    """Audiences that campaigns target, defined by server events or by lists of ids."""
 
 
 @audience.command(
@@ -27,9 +27,9 @@ def audience() -> None:
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 def audience_add(file: str) -> None:
-    """Add the audiences of a JSON file, an object or an array; an existing id is replaced.
+    """Add the audiences in a JSON file, an object or an array; an existing id is replaced.
 
-    All stored server events count, if the person who caused them is known.
+    All stored server events count whose person is known.
     """
     from snapbid.drain import audiences
     from snapbid.warehouse import products
@@ -41,8 +41,8 @@ def audience_add(file: str) -> None:
         known = await products.fetch_names(connection)
         for name in sorted({each.product for each in added}.difference(known)):
             click.echo(
-                f"warning: the product {name!r} does not exist (letter case matters): nobody is in"
-                " an audience of its events",
+                f"warning: the product {name!r} does not exist (letter case matters): audiences of"
+                " its events have no members",
                 err=True,
             )
         before = {each.id: each for each in await fetch_listed(connection)}
@@ -58,11 +58,11 @@ def audience_add(file: str) -> None:
 @audience.command("import", examples=["snapbid audience import newsletter ids.txt"])
 @click.argument("audience_id", metavar="ID")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--empty", "may_be_empty", is_flag=True, help="Let the audience have no members.")
+@click.option("--empty", "may_be_empty", is_flag=True, help="Accept a file without ids.")
 def audience_import(audience_id: str, file: str, may_be_empty: bool) -> None:
-    """Create an audience from a file of ids, replacing the one with this ID.
+    """Create an audience from a file of ids, replacing any with the same ID.
 
-    FILE has an id per line: an advertising id that is a UUID (device.ifa), or `ifa ID`,
+    FILE has one id per line: an advertising id that is a UUID (device.ifa), or `ifa ID`,
     `buyeruid ID`, `user SSP ID`, `eid SOURCE ID`, or `hash DIGITS` from `snapbid audience hash`.
     Only keyed hashes of the ids are stored.
     """
@@ -77,8 +77,8 @@ def audience_import(audience_id: str, file: str, may_be_empty: bool) -> None:
         members = sorted(set(await _hashes(connection, file)))
         if not members and not may_be_empty:
             raise console.Refused(
-                f"{file} has no ids: campaigns that exclude the audience would be shown to"
-                " everybody; --empty allows it"
+                f"{file} has no ids, so campaigns that exclude the audience would be shown to"
+                " everybody: give --empty to accept that"
             )
         return await audiences.add_list(connection, audience_id, members)
 
@@ -101,7 +101,7 @@ def audience_hash(file: str) -> None:
 @audience.command("list", examples=["snapbid audience list", "snapbid audience list --json"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def audience_list(as_json: bool) -> None:
-    """List the audiences with their numbers of members, which are ids in bid requests."""
+    """List the audiences with their number of members (ids in bid requests)."""
     from snapbid.warehouse import audiences
 
     listed = console.in_warehouse(audiences.fetch_listed)
@@ -113,12 +113,12 @@ def audience_list(as_json: bool) -> None:
 
 @audience.command("remove", examples=["snapbid audience remove depositors-30d"])
 @click.argument("audience_id", metavar="ID")
-@click.option("--yes", is_flag=True, help="Remove it even if campaigns name it.")
+@click.option("--yes", is_flag=True, help="Remove it even if campaigns use it.")
 def audience_remove(audience_id: str, yes: bool) -> None:
     """Remove an audience; campaigns that include it no longer bid.
 
-    An audience that campaigns name is only removed with --yes, since its members would then be
-    shown the campaigns that exclude it.
+    An audience that campaigns use is only removed with --yes, since campaigns that exclude it would
+    then be shown to its members.
     """
     from snapbid.drain import audiences
     from snapbid.warehouse import campaigns
@@ -129,9 +129,9 @@ def audience_remove(audience_id: str, yes: bool) -> None:
             more = len(naming) - SHOWN
             listed = ", ".join(naming[:SHOWN]) + (f" and {more:,} more" if more > 0 else "")
             raise console.Refused(
-                f"the audience {audience_id} is named by {console.counted(len(naming), 'campaign')}"
+                f"the audience {audience_id} is used by {console.counted(len(naming), 'campaign')}"
                 f" ({listed}): those that include it would no longer bid, those that exclude it"
-                " would be shown to everybody; --yes removes it"
+                " would be shown to everybody; give --yes to remove it anyway"
             )
         return await audiences.remove(connection, audience_id)
 
@@ -146,12 +146,12 @@ def _added(before: "Listed | None", *, is_new: bool) -> str:
     if before is None:
         return "added"
     if before.event is not None:
-        return f"added, in place of one of {before.product}'s {before.event} events"
-    return f"added, in place of a list of {console.counted(before.members, 'member')}"
+        return f"replaced an audience of {before.product}'s {before.event} events"
+    return f"replaced a list of {console.counted(before.members, 'member')}"
 
 
 def _read(file: str) -> "tuple[Audience, ...]":
-    """Read a file of definitions. Raises Refused with every mistake."""
+    """Read a file of audiences. Raises Refused with every mistake."""
     import json
     from decimal import Decimal
 
@@ -170,7 +170,7 @@ def _read(file: str) -> "tuple[Audience, ...]":
 
 
 async def _hashes(connection: "asyncpg.Connection", file: str) -> list[int]:
-    """Read a file of ids. Raises Refused, naming the lines that are not ids."""
+    """Read and hash a file of ids. Raises Refused, naming each invalid line."""
     from snapbid.campaigns.member_file import MemberError, read_members
     from snapbid.campaigns.persons import PersonKey
     from snapbid.warehouse import persons, registry

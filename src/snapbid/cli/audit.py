@@ -1,4 +1,4 @@
-"""`snapbid audit`: who changed which SSP, campaign, product, key or token, and when."""
+"""`snapbid audit`: list changes of SSPs, campaigns, products, keys and tokens."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> date
 @click.option("--since", callback=_time, metavar="TIME", help="From this time on (UTC).")
 @click.option("--until", callback=_time, metavar="TIME", help="Before this time (UTC).")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=1000, metavar="N",
-              help="The newest N entries (default: 1000).")  # fmt: skip
+              help="Only the newest N entries (default: 1000).")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def audit(
     object: str | None,
@@ -48,7 +48,7 @@ def audit(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List who changed what, oldest first: time, kind, object, action, user, details.
+    """List changes, oldest first, with time, kind, object, action, user and details.
 
     ID is the id of an SSP, a campaign, a product or a key (as in `key list`).
     """
@@ -71,7 +71,7 @@ def _row(entry: "AuditEntry") -> tuple[object, ...]:
 
 
 def _user(entry: "AuditEntry") -> str:
-    """Return the user of a change: the system user of a command, or the PostgreSQL role."""
+    """Return who made a change: the system user of a command, or a PostgreSQL role."""
     if entry.actor is not None:
         return entry.actor
     address = "" if entry.address is None else f"@{entry.address}"
@@ -84,7 +84,7 @@ def _details(detail: dict[str, Any] | None) -> str:
 
 
 def _change(values: list[Any] | None) -> str:
-    if values is None:  # they are long
+    if values is None:  # too long to store
         return ""
     before, after = map(_text, values)
     return f" {before} -> {after}"

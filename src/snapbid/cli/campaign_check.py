@@ -1,4 +1,4 @@
-"""`snapbid campaign check`: a dry run of `campaign import` that lists what the markup declares."""
+"""`snapbid campaign check`: a dry run of `campaign import` that lists the creatives."""
 
 import contextlib
 import re
@@ -33,14 +33,14 @@ _CREATIVE: Final = re.compile(r"(?:\[\d+\]\.)?creatives\[(\d+)\]")
     "--json", "as_json", is_flag=True, help="Print an object: creatives, warnings and mistakes."
 )
 @click.option("--strict", is_flag=True, help="Treat warnings as mistakes.")
-@click.option("--preview", "folder", metavar="DIR", help="Write a page that shows the creatives.",
+@click.option("--preview", "folder", metavar="DIR", help="Write a page that renders the creatives.",
               type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
 def check_campaigns(file: str, as_json: bool, strict: bool, folder: Path | None) -> None:
     """Check campaigns as `campaign import` does, without storing them, and list their creatives.
 
-    One line per creative: campaign, creative, media, kind of markup, and the fields derived from
-    it. Mistakes and warnings go to stderr, one per line. Campaigns that can never bid get a
-    warning, and so do unknown audiences and products, if a warehouse is set or an embedded one is
+    Prints one line per creative: campaign, creative, media, kind of markup, and fields derived from
+    the markup. Mistakes and warnings go to stderr, one per line. Campaigns that can never bid get a
+    warning; so do unknown audiences and products, if a warehouse is set or an embedded one is
     running. The exit status is 1 if there is a mistake.
     """
     from time import time
@@ -56,7 +56,7 @@ def check_campaigns(file: str, as_json: bool, strict: bool, folder: Path | None)
     if folder is not None:
         click.echo(f"wrote the preview to {folder / 'index.html'}", err=True)
     if check.mistakes or (strict and check.warned):
-        why = [*map(str, check.mistakes)] or ["warnings are mistakes (--strict)"]
+        why = [*map(str, check.mistakes)] or ["--strict treats the warnings above as mistakes"]
         raise console.Refused("\n".join(why))
 
 
@@ -118,7 +118,7 @@ class _Check:
 
     @staticmethod
     def _by_creative(warnings: "list[CampaignMistake]") -> "dict[int, list[CampaignMistake]]":
-        """Group a campaign's warnings by the index of the creative, and clear the list."""
+        """Group a campaign's warnings by index of the creative, and clear the list."""
         found: dict[int, list[CampaignMistake]] = {}
         for warning in warnings:
             index = _CREATIVE.match(warning.field)

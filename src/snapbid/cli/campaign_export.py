@@ -1,4 +1,4 @@
-"""`snapbid campaign export`: stored campaigns as a file for `campaign import`."""
+"""`snapbid campaign export`: write stored campaigns to a file for `campaign import`."""
 
 import contextlib
 import sys
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--output", "path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-              help="Write to this file; an existing one is not overwritten.")  # fmt: skip
+              help="Write to this file, which must not exist.")  # fmt: skip
 def export_campaigns(ids: tuple[str, ...], path: Path | None) -> None:
-    """Export all campaigns, or the named ones, in the format of `campaign import`.
+    """Export all campaigns, or those with the given ids, for `campaign import`.
 
-    The format is JSON Lines, or an array if FILE ends in .json. Each campaign has its current
+    The format is JSON Lines, or an array if FILE ends in .json. Campaigns have their current
     status.
     """
     from snapbid.warehouse import campaigns
@@ -64,13 +64,13 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
         with path.open("x", encoding="utf-8") as out:
             yield out
     except FileExistsError as error:
-        raise console.Refused(f"{path} already exists; not overwriting it") from error
+        raise console.Refused(f"{path} already exists: choose another file or remove it") from error
     except OSError as error:
         raise console.Refused(f"{path} cannot be written: {error.strerror}") from error
 
 
 async def _write(campaigns: AsyncIterator["StoredCampaign"], out: TextIO, *, as_array: bool) -> int:
-    """Write documents one by one, since there may be millions; return how many."""
+    """Write documents one by one, since there may be millions; return their number."""
     count = 0
     async for stored in campaigns:
         if as_array:

@@ -1,4 +1,4 @@
-"""`snapbid campaign import`: import the campaigns of a file, all or none."""
+"""`snapbid campaign import`: import the campaigns in a file, all or none."""
 
 import sys
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 REPORT_EVERY_S: Final = 5.0
 MOST_WARNINGS: Final = 1_000
-MANY: Final = 10_000  # campaigns that take a while to store
+MANY: Final = 10_000  # campaigns, which take a while to store
 
 
 class _MistakesError(Exception):
-    """Why nothing is imported; without details, since PostgreSQL logs it as the COPY's error."""
+    """Nothing is imported. The message has no details, since PostgreSQL logs it for the COPY."""
 
 
 @click.command(
@@ -38,11 +38,11 @@ class _MistakesError(Exception):
 def import_campaigns(file: str, strict: bool) -> None:
     """Import campaigns, all or none; an existing id is replaced.
 
-    FILE: .json holds an array or one object, anything else (and - for stdin) is JSON Lines, which
-    may have millions of lines. Each mistake names its line, field and rule. So does each warning,
-    which does not prevent the import: markup that deviates from its standard or serves badly, or a
-    campaign that can never bid, for instance because it has ended, or names an audience or a
-    product that does not exist.
+    A FILE named .json has an array or one object; any other, and - for stdin, is JSON Lines, with
+    up to millions of lines. Mistakes name line, field and rule. So do warnings, which do not
+    prevent the import: of markup that deviates from its standard or serves badly, and of campaigns
+    that can never bid, for instance because they have ended, or name an audience or product that
+    does not exist.
     """
     import gc
 
@@ -76,14 +76,14 @@ def import_campaigns(file: str, strict: bool) -> None:
 def _lines(warnings: list[str]) -> list[str]:
     lines = [f"warning: {console.one_line(warning)}" for warning in warnings[:MOST_WARNINGS]]
     if more := len(warnings) - len(lines):
-        lines.append(f"and {more:,} more warnings: snapbid campaign check lists all")
+        lines.append(f"and {more:,} more warnings: snapbid campaign check lists them all")
     return lines
 
 
 def _read(
     file: str, source: BinaryIO, warnings: list[str], known: "Known", *, strict: bool
 ) -> Iterator[tuple[str, str, bytes]]:
-    """Yield id, document and normalised form of each campaign; print progress to stderr."""
+    """Yield id, document and normalised form of each campaign; report progress on stderr."""
     from time import monotonic, time
 
     from snapbid.campaigns.campaign import CampaignError
@@ -109,6 +109,6 @@ def _read(
         warnings += map(str, error.warnings)
         raise _MistakesError("the file has mistakes") from error
     if strict and warnings:
-        raise _MistakesError("nothing was imported, because of warnings (--strict)")
+        raise _MistakesError("nothing was imported: --strict treats warnings as mistakes")
     if count >= MANY:
-        print(f"{count:,} campaigns read, now they are stored", file=sys.stderr, flush=True)
+        print(f"{count:,} campaigns read; storing them", file=sys.stderr, flush=True)

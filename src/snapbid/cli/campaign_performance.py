@@ -1,4 +1,4 @@
-"""`snapbid campaign performance`: what campaigns cost, and what their clicks brought in."""
+"""`snapbid campaign performance`: the cost of campaigns, and conversions from their clicks."""
 
 import csv
 import sys
@@ -30,8 +30,8 @@ NARROW = (
     ],
 )
 @click.argument("campaign_ids", metavar="[ID]...", nargs=-1)
-@click.option("--from", "first", type=console.day, help="The first UTC day; by default all.")
-@click.option("--to", "last", type=console.day, help="The last UTC day; by default all.")
+@click.option("--from", "first", type=console.day, help="The first day (UTC); default: all.")
+@click.option("--to", "last", type=console.day, help="The last day (UTC); default: all.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def campaign_performance(
@@ -41,16 +41,16 @@ def campaign_performance(
     as_csv: bool,
     as_json: bool,
 ) -> None:
-    """Show what campaigns cost and what their clicks brought in, in USD; most expensive first.
+    """Show campaigns' costs and their clicks' conversions, in USD; most expensive first.
 
     Registrations, first deposits, net deposits (less withdrawals) and gross revenue (stakes less
-    winnings) come from events that count for a click; JSON and CSV have all the figures. Unvalued
-    are those whose amount counts as 0, since its currency has no exchange rate.
+    winnings) come from events that count for a click; JSON and CSV have all the figures. Amounts in
+    a currency without an exchange rate are unvalued and count as 0.
     """
     from snapbid.warehouse import conversions
 
     if as_csv and as_json:
-        raise console.WrongInput("--csv and --json exclude each other")
+        raise console.WrongInput("--csv and --json cannot be combined")
     days = (first or date.min, last or date.max)
     if days[0] > days[1]:
         raise console.WrongInput("--to must not be before --from")
@@ -64,7 +64,7 @@ def campaign_performance(
     else:
         print_performance(rows, NARROW)
     for campaign_id in sorted(set(campaign_ids) - {row.campaign for row in rows}):
-        click.echo(f"warning: there are no figures of {campaign_id[:60]!a}", err=True)
+        click.echo(f"warning: there are no figures for {campaign_id[:60]!a}", err=True)
     _warn_of_unvalued(rows)
 
 
@@ -78,8 +78,8 @@ def print_performance(rows: "Sequence[Performance]", narrow: Sequence[str] = ())
 def _warn_of_unvalued(rows: "Sequence[Performance]") -> None:
     if unvalued := sum(row.unvalued for row in rows):
         click.echo(
-            f"warning: {console.counted(unvalued, 'amount')} count as 0 USD, without an exchange"
-            " rate: see `snapbid rates`",
+            f"warning: {console.counted(unvalued, 'amount')} without an exchange rate counted as"
+            " 0 USD: add rates with `snapbid rates import`",
             err=True,
         )
 

@@ -1,4 +1,4 @@
-"""`snapbid campaign`: list, show, pause, resume, delete; other commands have their own modules."""
+"""`snapbid campaign`: list, show, pause, resume and delete; other commands have own modules."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -39,15 +39,15 @@ campaign.add_command(campaign_performance)
     ],
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of the documents.")
-@click.option("--budgets", is_flag=True, help="Only budgeted campaigns; in JSON, their money.")
-@click.option("--wide", is_flag=True, help="All columns, also on a terminal.")
+@click.option("--budgets", is_flag=True, help="Only budgeted campaigns; with --json, their money.")
+@click.option("--wide", is_flag=True, help="Show all columns on a terminal, too.")
 def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
     """List the campaigns with their spend and remaining budgets.
 
     Money is in USD: spent in total and today, held by bids, left today (as pacing allows) and in
-    total. Without Redis these columns are empty. `suspended` names the creatives suspended at an
+    total. These columns are empty without Redis. `suspended` names the creatives suspended at an
     SSP (see `creative list`). --json without --budgets prints the documents in the format of
-    `campaign import`. In a pipe the list has all columns, separated by tabs.
+    `campaign import`. Piped output has all columns, separated by tabs.
     """
     from snapbid.warehouse import campaigns, suspensions
 
@@ -80,11 +80,11 @@ def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
 
 @campaign.command("show", examples=["snapbid campaign show spring"])
 @click.argument("campaign_id", metavar="ID")
-@click.option("--json", "as_json", is_flag=True, help="Print an object: document and macros.")
+@click.option("--json", "as_json", is_flag=True, help="Print document and macros as JSON.")
 def campaign_show(campaign_id: str, as_json: bool) -> None:
-    """Show a campaign's stored document, its performance, and where each of its macros occurs.
+    """Show a campaign's stored document, its performance and its macros.
 
-    One line per macro: creative, field, line in the field's text, macro, place.
+    Each macro has a line: creative, field, line in the field's text, macro, place.
     """
     import msgspec
 
@@ -141,7 +141,7 @@ def campaign_pause(campaign_id: str) -> None:
 @campaign.command("resume", examples=["snapbid campaign resume spring"])
 @click.argument("campaign_id", metavar="ID")
 def campaign_resume(campaign_id: str) -> None:
-    """Let a paused campaign bid again."""
+    """Have a paused campaign bid again."""
     _set_status(campaign_id, "active")
 
 
@@ -150,7 +150,7 @@ def campaign_resume(campaign_id: str) -> None:
 def campaign_delete(campaign_id: str) -> None:
     """Delete a campaign; its counts and spend stay in the warehouse.
 
-    A campaign imported later under the same id continues with its spend and frequency caps.
+    A campaign imported later with the same id continues its spend and frequency caps.
     """
     from snapbid.warehouse import campaigns
 
@@ -178,7 +178,7 @@ def _laid_out(text: str) -> str:
 
 
 def _campaign_row(stored: Any) -> tuple[object, ...]:
-    """Return the columns of a campaign; SQL may have written any JSON as its document."""
+    """Return the columns of a campaign, whose document may be any JSON if written by SQL."""
     from snapbid.campaigns.document import decode
 
     try:

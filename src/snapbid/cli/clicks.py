@@ -20,11 +20,10 @@ def clicks() -> None:
 @clicks.command("show", examples=["snapbid click show EQAAAAdhYmNkAAAACWVT8QBhdWN0aW9uLs…"])
 @click.argument("click_id", metavar="ID")
 def click_show(click_id: str) -> None:
-    """Show the contents of a click id as JSON: campaign, creative, SSP, time, and until when it
-    counts.
+    """Show the contents of a click id as JSON: campaign, creative, SSP, time, and when it expires.
 
-    `auction`: the beginning of the digest of auction and impression; null if the request's privacy
-    signals did not permit it. For the person, only whether the request named one.
+    `auction` is the beginning of the digest of auction and impression; null if the request's
+    privacy signals did not permit it. `person` only says whether the request identified one.
     """
     from snapbid.campaigns.click_id import NO_AUCTION, Click, read
     from snapbid.warehouse import conversions
@@ -40,7 +39,7 @@ def click_show(click_id: str) -> None:
     result = console.in_warehouse(work)
     if result is None:
         raise console.Refused(
-            "this is not a click id of this warehouse: altered, foreign, from a test bid, or"
+            "this is not a click id of this warehouse: it is altered, foreign, from a test bid, or"
             " signed with a key that is no longer valid"
         )
     found, bought = result
@@ -60,9 +59,9 @@ def click_show(click_id: str) -> None:
 def click_rotate() -> None:
     """Sign click ids with a new key from now on.
 
-    The current key stays valid until the next rotation, so do not rotate sooner than after the
-    longest window in which clicks count. Back up the warehouse afterwards, since the keys are in
-    it.
+    The current key stays valid until the next rotation, so wait for at least the longest window in
+    which clicks count before you rotate again. The keys are in the warehouse: back it up
+    afterwards.
     """
     from snapbid.warehouse import conversions
 

@@ -1,6 +1,6 @@
-"""What the commands share: one-line errors, access to the stores, tables and JSON.
+"""Helpers shared by the commands: one-line errors, access to the stores, tables and JSON.
 
-Commands import their dependencies when they run, so that `snapbid --help` is quick.
+Commands import their dependencies only when they run, to keep `snapbid --help` quick.
 """
 
 import contextlib
@@ -36,14 +36,14 @@ P = ParamSpec("P")
 
 
 class Refused(click.ClickException):
-    """A refused operation; its message goes to stderr as it is."""
+    """A refused operation; its message goes to stderr unchanged."""
 
     def show(self, file: Any = None) -> None:
         click.echo(self.message, err=True)
 
 
 class WrongSettings(Refused):
-    """The settings do not allow the command to run."""
+    """Settings with which the command cannot run."""
 
     exit_code = 2
 
@@ -56,7 +56,7 @@ class WrongInput(Refused):
 
 @contextlib.contextmanager
 def refusing(*errors: type[Exception]) -> Iterator[None]:
-    """Raise Refused, with the same message, in place of these errors."""
+    """Turn these errors into Refused, with the same message."""
     try:
         yield
     except errors as error:
@@ -65,7 +65,7 @@ def refusing(*errors: type[Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened(file: str) -> Iterator[BinaryIO]:
-    """Open a file to read, stdin if it is `-`. Raises Refused, also if reading fails."""
+    """Open a file, or stdin for `-`. Raises Refused if opening or reading it fails."""
     try:
         with click.open_file(file, "rb") as source:
             yield cast("BinaryIO", source)
@@ -74,9 +74,9 @@ def opened(file: str) -> Iterator[BinaryIO]:
 
 
 def day(text: str) -> date:
-    """Read an option like 2026-01-31: a type of click's."""
+    """Parse a day like 2026-01-31; a click parameter type."""
     try:
-        if len(text) != 10:  # Python reads other forms, too
+        if len(text) != 10:  # Python accepts other forms, too
             raise ValueError
         return date.fromisoformat(text)
     except ValueError:
@@ -84,7 +84,7 @@ def day(text: str) -> date:
 
 
 def running(settings: Settings) -> dict[str, str] | None:
-    """Return the settings of the embedded instance running in our home, or None."""
+    """Return the settings of the embedded instance running in the home; None if none is."""
     from snapbid.embedded.home import running_env
     from snapbid.embedded.process import EmbeddedError
 
@@ -93,7 +93,7 @@ def running(settings: Settings) -> dict[str, str] | None:
 
 
 def database_url(settings: Settings) -> str:
-    """Return the warehouse's URL, from the settings or else from the running embedded instance."""
+    """Return the warehouse's URL from the settings, or else from the running embedded instance."""
     if settings.database_url is not None:
         return settings.database_url
     return instance(settings, "database_url")["SNAPBID_DATABASE_URL"]
@@ -107,7 +107,7 @@ def with_redis(settings: Settings) -> Settings:
 
 
 def instance(settings: Settings, *fields: str) -> dict[str, str]:
-    """Return the settings of the running embedded instance, since `fields` are not set.
+    """Return the settings of the running embedded instance, for `fields` that are unset.
 
     Raises WrongSettings, naming `fields`, if none is running.
     """
@@ -116,14 +116,14 @@ def instance(settings: Settings, *fields: str) -> dict[str, str]:
         names = " and ".join(VARIABLES[field] for field in fields)
         (are, them) = ("is", "it") if len(fields) == 1 else ("are", "them")
         raise WrongSettings(
-            f"{names} {are} not set and no embedded instance runs in {settings.home}: "
-            f"set {them}, start one with snapbid up, or name its directory in SNAPBID_HOME"
+            f"{names} {are} not set and no embedded instance is running in {settings.home}: "
+            f"set {them}, start one with snapbid up, or set SNAPBID_HOME to its directory"
         )
     return env
 
 
 def signing(settings: Settings) -> tuple[bytes, str]:
-    """Return the key and issuer of tokens, from the settings or else from the embedded instance."""
+    """Return key and issuer for tokens from the settings, or else from the embedded instance."""
     from snapbid.report import tokens
 
     if settings.jwt_secret is None:
@@ -147,7 +147,7 @@ def with_stores(settings: Settings) -> StoreSettings:
 
 
 def with_shards(settings: S) -> S:
-    """Return the settings with the ledger's number of shards.
+    """Add the ledger's number of shards to the settings.
 
     Raises Refused if SNAPBID_LEDGER_SHARDS differs from it, or no store that knows it answers.
     """
@@ -158,14 +158,14 @@ def with_shards(settings: S) -> S:
     with refusing(preflight.VolatileStoreError):
         shards = asyncio.run(preflight.find_shards(settings))
     if shards is None:
-        raise Refused("no node of the cluster answers (SNAPBID_REDIS_URL)")
+        raise Refused("no node of the cluster (SNAPBID_REDIS_URL) answers")
     return preflight.with_shards(settings, shards)
 
 
 def check_ledger(settings: StoreSettings) -> StoreSettings:
-    """Return the settings with the ledger's number of shards, if the ledger is the warehouse's own.
+    """Add the ledger's number of shards to the settings.
 
-    Raises Refused.
+    Raises Refused also if the ledger belongs to another warehouse.
     """
     import asyncio
 
@@ -182,7 +182,7 @@ def in_warehouse(
     *args: P.args,
     **more: P.kwargs,
 ) -> T:
-    """Run `work` on a connection to the warehouse; its changes are audited under this command."""
+    """Run `work` on a connection to the warehouse; the audit names this command for changes."""
     dsn = database_url(load(os.environ))
     context = click.get_current_context()
 
@@ -199,7 +199,7 @@ def in_warehouse(
 
 
 async def known_names(connection: "asyncpg.Connection") -> "Known":
-    """Return the names of audiences and products that campaigns may use."""
+    """Fetch the names of audiences and products that campaigns may use."""
     from snapbid.campaigns.review import Known
     from snapbid.warehouse import audiences, products
 
@@ -208,13 +208,13 @@ async def known_names(connection: "asyncpg.Connection") -> "Known":
 
 
 def has_warehouse() -> bool:
-    """Return whether a warehouse is set, or an embedded one is running."""
+    """Whether a warehouse is set, or an embedded one is running."""
     settings = load(os.environ)
     return settings.database_url is not None or running(settings) is not None
 
 
 def _full_name(context: click.Context) -> str:
-    """Return the command as typed: `snapbid ssp add`."""
+    """Return the full name of a command: `snapbid ssp add`."""
     names = []
     while context.parent is not None:
         names.append(context.info_name or "")
@@ -223,8 +223,7 @@ def _full_name(context: click.Context) -> str:
 
 
 def finish(work: Awaitable[T], dsn: str) -> T:
-    """Run a coroutine to its end. Raises Refused, in one line, if PostgreSQL or its connection
-    fails."""
+    """Run a coroutine. Raises Refused, with a one-line message, if the warehouse fails."""
     import asyncio
 
     from snapbid.warehouse.unavailable import NO_SCHEMA, OUTDATED, UNAVAILABLE
@@ -242,7 +241,7 @@ def finish(work: Awaitable[T], dsn: str) -> T:
 
 
 def redis_failed(error: Exception, url: str) -> Refused:
-    """Return the one-line error for a failure of Redis or of the connection to it."""
+    """Return a one-line error for a failure of Redis or its connection."""
     return Refused(f"Redis (SNAPBID_REDIS_URL) failed: {reason(error, url)}")
 
 
@@ -251,9 +250,9 @@ MONEY: Final = ("pacing", "spent", "spent today", "held", "left today", "left")
 
 
 def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str, Spending]":
-    """Return the spending of budgeted campaigns; empty without Redis, unless `required`.
+    """Fetch the spending of budgeted campaigns; empty without Redis, unless `required`.
 
-    Warns on stderr about unavailable shards of the ledger.
+    Warns on stderr of unavailable shards of the ledger.
     """
     import asyncio
 
@@ -272,12 +271,14 @@ def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str
     except (RedisError, OSError) as error:
         raise redis_failed(error, settings.redis_url) from error
     if unavailable:
-        click.echo(f"{names(unavailable)} of the ledger: unavailable, not in these sums", err=True)
+        click.echo(
+            f"{names(unavailable)} of the ledger: unavailable, not included in these sums", err=True
+        )
     return campaigns
 
 
 def money_row(spending: "Spending | None") -> tuple[object, ...]:
-    """Return the MONEY columns; an empty cell means unlimited or no budget."""
+    """Return the MONEY columns; an empty cell means no budget, or no limit."""
     if spending is None:
         return ("",) * len(MONEY)
     amounts = (
@@ -305,7 +306,7 @@ def print_object(value: object) -> None:
 
 
 def print_raw_json(texts: Iterable[str]) -> None:
-    """Print a JSON array of texts that are already JSON."""
+    """Print JSON texts as an array."""
     body = ",\n".join(texts)
     click.echo(f"[\n{body}\n]" if body else "[]")
 
@@ -315,8 +316,8 @@ def print_table(
 ) -> None:
     """Print a table with a heading: tab-separated, or in aligned columns on a terminal.
 
-    `narrow`: the columns to show on a terminal. None is an empty cell. Nothing is truncated: a
-    first cell too wide for the others to fit gets its own line.
+    `narrow`: the columns to show on a terminal. None prints as an empty cell. Nothing is truncated:
+    a first cell that is too wide gets a line of its own.
     """
     if not sys.stdout.isatty():
         click.echo("\t".join(columns))
@@ -347,12 +348,12 @@ def no_campaign(campaign_id: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as `1 campaign` or `2 campaigns`."""
+    """Format a number with its noun, such as `1 campaign` or `2 campaigns`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def say(line: str) -> None:
-    """Print a line without terminal control characters, wrapped to the terminal's width."""
+    """Print a line, wrapped to the terminal's width, with control characters escaped."""
     text = one_line(line)
     if sys.stdout.isatty():
         text = wrapped(text, shutil.get_terminal_size().columns)
@@ -360,7 +361,7 @@ def say(line: str) -> None:
 
 
 def wrapped(line: str, width: int) -> str:
-    """Wrap a line to a width with a hanging indent, without breaking words."""
+    """Wrap a line with a hanging indent, without breaking words."""
     import textwrap
 
     indent = " " * (len(line) - len(line.lstrip()) + 4)
@@ -370,5 +371,5 @@ def wrapped(line: str, width: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Replace line breaks and terminal control characters in a text."""
+    """Escape line breaks and control characters."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

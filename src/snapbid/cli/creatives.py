@@ -16,10 +16,10 @@ def creative() -> None:
 
 
 @creative.command("list", examples=["snapbid creative list", "snapbid creative list --ssp acme"])
-@click.option("--ssp", metavar="SSP", help="Only suspensions at this SSP (canonical id).")
+@click.option("--ssp", metavar="SSP", help="Only at this SSP (canonical id).")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def creative_list(ssp: str | None, as_json: bool) -> None:
-    """List the suspended creatives: SSP, reason, number of losses, and end of the suspension.
+    """List suspended creatives with SSP, reason, number of losses and end of the suspension.
 
     Losses with reasons 200 to 213 suspend a creative at the SSP that reports them; see
     SNAPBID_SUSPEND_LOSSES and SNAPBID_SUSPEND_S.
@@ -52,7 +52,7 @@ def creative_list(ssp: str | None, as_json: bool) -> None:
 @click.argument("creative_id", metavar="[CREATIVE]", required=False)
 @click.option("--ssp", metavar="SSP", help="Only at this SSP (canonical id).")
 def creative_resume(campaign_id: str, creative_id: str | None, ssp: str | None) -> None:
-    """Resume one or all suspended creatives of a campaign; their losses count from zero again."""
+    """Resume one or all suspended creatives of a campaign, and reset their count of losses."""
     from snapbid.warehouse import suspensions
 
     resumed = console.in_warehouse(suspensions.resume, campaign_id, creative_id, ssp)

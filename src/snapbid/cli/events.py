@@ -17,7 +17,7 @@ def events() -> None:
 
 @events.command("replay", examples=["snapbid events replay"])
 def events_replay() -> None:
-    """Replay dead-lettered events: queue them for the drain again."""
+    """Replay dead-lettered events by queueing them for the drain again."""
     from redis.exceptions import RedisError
 
     from snapbid.drain.replay import replay
@@ -27,7 +27,7 @@ def events_replay() -> None:
         count = console.finish(replay(settings), settings.database_url)
     except RedisError as error:
         raise console.redis_failed(error, settings.redis_url) from error
-    click.echo(f"{count} replayed")
+    click.echo(f"{console.counted(count, 'event')} replayed")
 
 
 @click.group(cls=ShellGroup)
@@ -38,9 +38,9 @@ def rates() -> None:
 @rates.command("import", examples=["snapbid rates import rates.json"])
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 def rates_import(file: str) -> None:
-    """Import rates, all or none; an existing rate of the same currency and date is replaced.
+    """Import rates, all or none; an existing rate for the same currency and date is replaced.
 
-    FILE: .json holds an array or one object, anything else (and - for stdin) is JSON Lines.
+    A FILE named .json has an array or one object; any other, and - for stdin, is JSON Lines.
     """
     from snapbid.warehouse import rates as table
 
@@ -56,10 +56,9 @@ def rates_import(file: str) -> None:
 @rates.command("list", examples=["snapbid rates list", "snapbid rates list --json"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def rates_list(as_json: bool) -> None:
-    """List your own rates; each applies from its date until the currency's next one.
+    """List your own rates; each applies from its date until the currency's next rate, if any.
 
-    A currency's last rate applies to every later day. JSON has the entries in the format of
-    `import`.
+    JSON has the entries in the format of `import`.
     """
     from snapbid.warehouse import rates as table
 
@@ -78,9 +77,9 @@ def rates_list(as_json: bool) -> None:
 @click.argument("currency")
 @click.option("--date", "day", type=console.day, help="Only the rate of this day.")
 def rates_remove(currency: str, day: date | None) -> None:
-    """Remove your own rates of a currency, all or one.
+    """Remove your own rates for a currency, all or one.
 
-    Stored amounts stay as they are. Without a rate of yours, the European Central Bank's applies.
+    Stored amounts stay as they are. Without your own rate, the European Central Bank's applies.
     """
     from snapbid.warehouse import rates as table
 

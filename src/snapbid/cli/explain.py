@@ -1,4 +1,4 @@
-"""`snapbid explain SSP FILE`: why a request gets the answer it gets (contract 1, "Commands")."""
+"""`snapbid explain SSP FILE`: explain the answer to a bid request (contract 1, "Commands")."""
 
 import os
 import sys
@@ -28,15 +28,15 @@ Rows = dict[str, "list[RuleCheck]"]  # by impression
 )
 @click.argument("ssp", metavar="SSP")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--campaign", metavar="ID", help="Every rule of this campaign, one by one.")
+@click.option("--campaign", metavar="ID", help="Check every rule of this campaign, one by one.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
     """Explain the answer to a bid request.
 
-    Per impression: the winner, the runner-up, and the refused campaigns by rule, with the
-    equivalent OpenRTB code if there is one. FILE: a bid request's JSON, - for stdin. The request is
-    decided as a live one would be now, but nothing is counted or spent. Exit status: 0, or 1 for a
-    request that is refused with an error.
+    FILE has the JSON of a bid request; - is stdin. For each impression, prints the winner, the
+    runner-up, and the refused campaigns by rule, with the equivalent OpenRTB code if there is one.
+    The request is decided as a live one would be now, but nothing is counted or spent. Exit status:
+    0, or 1 if the request is refused with an error.
     """
     settings = console.with_shards(console.with_stores(load(os.environ)))
     with console.opened(file) as source:
@@ -62,14 +62,15 @@ def _print_answer(answer: "Explanation", rows: Rows) -> None:
         _print_impression(impression, rows.get(impression.id))
     if answer.left_out:
         click.echo()
-        console.say(f"only the first 100 impressions are considered, {answer.left_out} are not")
+        console.say(
+            f"only the first 100 impressions are considered, not the other {answer.left_out}"
+        )
     if answer.unavailable:
         console.say(
             f"unavailable in the ledger: {names(answer.unavailable)}; auctions there get a 204"
         )
     for id in answer.unread:
-        wrong = "because its document is invalid: --campaign shows why"
-        console.say(f"campaign {id} never bids, {wrong}")
+        console.say(f"campaign {id} never bids: its document is invalid (--campaign shows why)")
 
 
 async def _explain(
@@ -117,9 +118,7 @@ async def _examine(stores: "Stores", asked: "MatchableRequest", campaign: str) -
         rows = await stores.examine(campaign, asked)
     except ValueError as error:
         name = f"campaign {campaign[:60]!a}"
-        raise console.Refused(
-            f"{name} never bids, because its document is invalid: {error}"
-        ) from error
+        raise console.Refused(f"{name} never bids: its document is invalid: {error}") from error
     if rows is None:
         raise console.Refused(console.no_campaign(campaign))
     return rows

@@ -1,4 +1,4 @@
-"""`snapbid export`: dashboard, alerts, units, container file, examples …"""
+"""`snapbid export`: print files for operators, such as dashboards, alerts and units."""
 
 import os
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ SHELLS: Final = ("bash", "zsh", "fish")
 )
 @click.argument("what", metavar="WHAT", type=click.Choice([*FILES, COMPLETION]))
 @click.option("--output", "path", metavar="PATH", type=click.Path(path_type=Path),
-              help="Write to this file (systemd, examples: into this directory).")  # fmt: skip
+              help="Write to this file (or directory, if there are several).")  # fmt: skip
 @click.option("--program", metavar="PATH", type=click.Path(path_type=Path),
-              help="systemd: the snapbid that units start (default: this one).")  # fmt: skip
-@click.option("--runbook", metavar="URL", help="alerts: where the runbook is.")
-@click.option("--shell", type=click.Choice(SHELLS), help="completion: the shell (default: $SHELL).")
+              help="For systemd: the snapbid that units start (default: this one).")  # fmt: skip
+@click.option("--runbook", metavar="URL", help="For alerts: the URL of the runbook.")
+@click.option("--shell", type=click.Choice(SHELLS), help="For completion (default: $SHELL).")
 def export(
     what: str,
     path: Path | None,
@@ -43,18 +43,18 @@ def export(
 
     WHAT is grafana, alerts, systemd, container, compose, nginx, caddy, examples or completion.
 
-    grafana is for Grafana, alerts for Prometheus. Units start this snapbid, or --program; alerts
-    link to the runbook of this installation, or to --runbook.
+    grafana is a dashboard for Grafana, alerts are for Prometheus. systemd units start this snapbid,
+    or --program; alerts link to this installation's runbook, or to --runbook.
 
-    compose has servers, drains, a Redis Cluster and PostgreSQL in containers; examples has
+    compose runs servers, drains, a Redis Cluster and PostgreSQL in containers; examples has
     campaigns of each kind, a request for each, and a page about them; completion is for your shell.
 
-    With --output, files are written to disk; existing files are not overwritten.
+    --output writes to disk, without overwriting existing files.
     """
     for name, of, given in (("program", "systemd", program), ("runbook", "alerts", runbook),
                             ("shell", COMPLETION, shell)):  # fmt: skip
         if given is not None and what != of:
-            raise console.WrongInput(f"--{name} is for {of} only")
+            raise console.WrongInput(f"--{name} can only be given with {of}")
     try:
         if what == COMPLETION:
             _export({COMPLETION: _completion(shell or _own_shell())}, path)
@@ -63,15 +63,15 @@ def export(
             _export(texts, path)
     except UnreachableError as error:
         raise console.Refused(
-            f"{error}: install snapbid in a directory such as /opt/snapbid and export with that"
-            " one, or name it with --program"
+            f"{error}: install snapbid in a directory such as /opt/snapbid, and run the export"
+            " there or give its path with --program"
         ) from error
 
 
 def _own_shell() -> str:
     name = Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:
-        raise console.WrongInput(f"which shell? Give --shell: {', '.join(SHELLS)}")
+        raise console.WrongInput(f"the shell is unknown: give --shell {' or '.join(SHELLS)}")
     return name
 
 
@@ -92,7 +92,9 @@ def _export(files: Mapping[str, str], path: Path | None) -> None:
     targets = {path / name if len(files) > 1 else path: name for name in files}
     taken = [str(target) for target in targets if target.exists()]
     if taken:
-        raise console.Refused(f"{', '.join(taken)}: already exists; not overwriting it")
+        raise console.Refused(
+            f"{', '.join(taken)}: already exists: choose another path or remove it"
+        )
     try:
         if len(files) > 1:
             path.mkdir(parents=True, exist_ok=True)

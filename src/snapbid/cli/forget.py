@@ -1,4 +1,4 @@
-"""`snapbid forget`: remove a person's data, and accept no more of it."""
+"""`snapbid forget`: remove a person's data, and store none of it in future."""
 
 import os
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from snapbid.drain.forgetting import Forgotten
     from snapbid.ledger.bids.persons import ErasedUsers
 
-TAKEN_UP_S = 3.0  # until all workers know the suppressed ids
+TAKEN_UP_S = 3.0  # for all workers to learn the suppressed ids
 
 
 @click.command(
@@ -27,13 +27,13 @@ TAKEN_UP_S = 3.0  # until all workers know the suppressed ids
     ],
 )
 @click.option("--id", "ids", multiple=True, required=True, metavar="ID",
-              help="A user, device or click id, a hashed address or number, or `SOURCE ID` of an "
-              "eid; repeatable.")  # fmt: skip
+              help="A user, device or click id, a hashed email address or phone number, or an eid "
+              "as `SOURCE ID`; repeatable.")  # fmt: skip
 @click.option("--product", "products", multiple=True, metavar="PRODUCT",
-              help="A product whose users have these ids; repeatable.")  # fmt: skip
+              help="A product that has these ids as user ids; repeatable.")  # fmt: skip
 @click.option("--ssp", "ssps", multiple=True, metavar="SSP",
               help="An SSP that sends these ids as user.id; repeatable.")  # fmt: skip
-@click.option("--everywhere", is_flag=True, help="The ids identify the same person at all products "
+@click.option("--everywhere", is_flag=True, help="The ids mean the same person at all products "
               "and SSPs.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
 @click.option("--yes", is_flag=True, help="Proceed even if events of several users are affected, "
@@ -46,15 +46,15 @@ def forget(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Forget a person: remove all data stored under any of the ids, and accept no more of it.
+    """Forget a person: remove all data stored under any of the ids, and store no more of it.
 
-    Server events are emptied but still count; conflicting payloads, the last click, memberships of
-    audiences, frequency caps and the user of open bids are removed. Keyed hashes of the ids are
-    kept: later events of this person are stored empty, and frequency caps do not recognise the
+    Server events are emptied but still count; conflicting payloads, the last click, audience
+    memberships, frequency caps and the user of open bids are removed. Keyed hashes of the ids are
+    kept, to store later events of this person empty and keep frequency caps from recognising the
     user. Prints a receipt as JSON.
 
-    A user's id identifies a person only within a product or at an SSP: where it is known, or where
-    --product or --ssp say. Ids of devices and clicks, and hashes, are forgotten everywhere.
+    A user id identifies a person only within a product or at an SSP: those that know the id, and
+    those given with --product or --ssp. Device and click ids, and hashes, are forgotten everywhere.
     """
     import asyncio
     import secrets
@@ -67,7 +67,7 @@ def forget(
     from snapbid.warehouse import audit
 
     if everywhere and (products or ssps):
-        raise console.WrongInput("--everywhere excludes --product and --ssp")
+        raise console.WrongInput("--everywhere cannot be combined with --product or --ssp")
     try:
         forgetting.check(ids)
     except forgetting.ForgetError as error:
@@ -105,15 +105,15 @@ def forget(
     try:
         done = console.in_warehouse(work)
     except forgetting.ConsentError as error:
-        raise console.Refused(f"{error}\nNothing was removed; --yes removes it anyway.") from error
+        raise console.Refused(f"{error}\nNothing was removed: give --yes to proceed.") from error
     except forgetting.ForgetError as error:
         raise console.Refused(str(error)) from error
     except (RedisError, OSError) as error:
         raise console.redis_failed(error, redis_url) from error
     if not done.places:
         click.echo(
-            "no id belongs to a known user: all are forgotten as ids of devices, clicks and bid"
-            " requests, and as user ids only with --product or --ssp",
+            "no id belongs to a known user: they are forgotten as ids of devices, clicks and bid"
+            " requests, but as user ids only with --product or --ssp",
             err=True,
         )
     receipt |= {"ids": len(ids), "dryRun": dry_run, "suppressed": not dry_run}

@@ -32,13 +32,13 @@ def _minutes(ctx: click.Context, param: click.Parameter, value: str) -> int:
 @click.command(cls=ShellCommand, examples=["snapbid golive acme", "snapbid golive acme --last 10m"])
 @click.argument("ssp", metavar="SSP")
 @click.option("--last", "minutes", callback=_minutes, default="24h", metavar="SPAN",
-              help="Period to judge, like 10m (after a fix) or 7d (default: 24h).")  # fmt: skip
+              help="Period to check, such as 10m (after a fix) or 7d (default: 24h).")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def golive(ssp: str, minutes: int, as_json: bool) -> None:
     """Check an SSP's actual traffic against document 2's go-live checklist.
 
-    Exit status: 0 if every item passes, otherwise 1. SSP is a descriptor; its variants do not
-    count.
+    SSP is a descriptor; traffic of its variants does not count. Exit status: 0 if every item
+    passes, otherwise 1.
     """
     from snapbid.operations.golive.checklist import judge
     from snapbid.warehouse import registry
@@ -97,4 +97,4 @@ def _print(ssp: str, seen: "SspRequestStats", items: "list[Item]") -> None:
         if item.fix:
             click.echo(f"     To do: {console.one_line(item.fix)}")
     passing = sum(item.state == "pass" for item in items)
-    click.echo(f"\n{passing} of {len(items)} pass")
+    click.echo(f"\n{passing} of {len(items)} items pass")

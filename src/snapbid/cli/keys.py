@@ -25,13 +25,13 @@ def key() -> None:
 )
 @click.argument("product", metavar="PRODUCT")
 @click.option("--preset", "presets", multiple=True, type=click.Choice(["igaming"]),
-              help="Subscribe the product to it.")  # fmt: skip
+              help="Subscribe the product to this preset.")  # fmt: skip
 @click.option("--rate", metavar="N", type=int, help="Requests per minute (default: 6000).")
 @click.option("--events", metavar="N", type=int, help="Events per minute (default: 60000).")
 def key_issue(product: str, presets: tuple[str, ...], rate: int | None, events: int | None) -> None:
     """Print a new API key for a product; it is shown only once.
 
-    A product that does not exist is created, and stderr says so.
+    If the product does not exist, it is created, with a message on stderr.
     """
     from snapbid.warehouse import products
 
@@ -54,7 +54,7 @@ def key_issue(product: str, presets: tuple[str, ...], rate: int | None, events: 
 @key.command("list", examples=["snapbid key list"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def list_keys(as_json: bool) -> None:
-    """List the ids of the keys; the keys themselves are not stored."""
+    """List the ids of all keys; the keys themselves are not stored."""
     from snapbid.warehouse import products
 
     keys = console.in_warehouse(products.fetch_issued)
@@ -68,7 +68,7 @@ def list_keys(as_json: bool) -> None:
 @key.command(examples=["snapbid key revoke 2f6a91c0d4e8"])
 @click.argument("key_or_id", metavar="KEY_OR_ID")
 def revoke(key_or_id: str) -> None:
-    """Revoke a key, given the key or its id in `key list`; takes 2 s to reach every worker."""
+    """Revoke a key, named by itself or its id in `key list`; takes 2 s to reach every worker."""
     from snapbid.warehouse import products
 
     with console.refusing(products.ProductError):

@@ -16,12 +16,12 @@ def ledger() -> None:
 
 @ledger.command("adopt", examples=["snapbid ledger adopt"])
 def ledger_adopt() -> None:
-    """Assign the ledger in Redis to this warehouse: after a restore, or to return to it.
+    """Assign the ledger in Redis to this warehouse, after a restore or a return to this ledger.
 
-    An earlier ledger of this warehouse keeps its data, and spend recorded since then with another
-    ledger stays spent. Its holds no longer wait for earlier processes, so stop serve and the drain
-    first. The ledger of another warehouse is emptied: its bids are forgotten, and their notices no
-    longer count.
+    A ledger that this warehouse has used before keeps its data, and spend recorded since with
+    another ledger stays spent. Its holds no longer wait for earlier processes, so stop serve and
+    the drain first. The ledger of another warehouse is emptied: its bids are forgotten, and their
+    notices no longer count.
     """
     from redis.exceptions import RedisError
 
@@ -34,8 +34,8 @@ def ledger_adopt() -> None:
         raise console.redis_failed(error, settings.redis_url) from error
     if done.is_returned:
         click.echo(
-            "the ledger belongs to this warehouse again; the drain adds to its budgets what was"
-            " spent with another one, whose open bids are now unknown"
+            "the ledger belongs to this warehouse again; the drain will add the spend of the ledger"
+            " used in between, whose open bids are now unknown, to its budgets"
         )
         return
     if not done.shards:
@@ -43,7 +43,7 @@ def ledger_adopt() -> None:
         return
     click.echo(
         "the ledger belongs to this warehouse now;"
-        f" {console.counted(done.dropped, 'changed counter')} dropped, not drained to the other one"
+        f" {console.counted(done.dropped, 'counter')} of the other warehouse dropped undrained"
     )
 
 
@@ -59,16 +59,14 @@ def ledger_adopt() -> None:
 @click.option(
     "--shards",
     type=click.IntRange(1, 1024),
-    help="The new number of shards (default: one per primary there, and at least as many as now).",
+    help="New number of shards (default: one per primary there, but no fewer than now).",
 )
 @click.option(
     "--leave-unknown",
     is_flag=True,
     help="Skip counters of campaigns and SSPs that the warehouse does not know.",
 )
-@click.option(
-    "--undo", is_flag=True, help="Reopen the old ledger, and delete the data of the new one."
-)
+@click.option("--undo", is_flag=True, help="Reopen the old ledger, and delete the new one's data.")
 def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool) -> None:
     """Move the ledger to another Redis, or to a different number of shards.
 
@@ -104,9 +102,9 @@ def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool
     except moving.MoveError as error:
         raise console.Refused(str(error)) from error
     except (RedisError, OSError) as error:
-        raise console.Refused(f"the move stopped: {error}; run it again, or with --undo") from error
+        raise console.Refused(f"the move stopped: {error}: run it again, or with --undo") from error
     if moved is None:
-        click.echo("the ledger was already moved there")
+        click.echo("the ledger has already been moved there")
     else:
         click.echo(
             f"moved to {name}: {console.counted(moved.records, 'record')} of bids,"

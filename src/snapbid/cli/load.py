@@ -35,9 +35,9 @@ Given = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.argument("b", type=Given)
 @click.option("--html", "html_file", type=Out, metavar="FILE", help="Write a page with plots.")
 def compare(a: Path, b: Path, html_file: Path | None) -> None:
-    """Compare two results A and B of `snapbid load --json`.
+    """Compare two results of `snapbid load --json`, A and B.
 
-    Figures more than 5% worse in B are marked.
+    Figures that are more than 5% worse in B are marked.
     """
     from snapbid.loadtest import compare
 
@@ -86,11 +86,13 @@ class LoadCommand(ShellCommand):
               help="Search for the highest rate that meets the objectives.")  # fmt: skip
 @click.option("--max-rate", default=20_000.0, show_default=True, help="Upper end of the search.")
 @click.option(
-    "--duration", default="30s", show_default=True, help="Of the load, or each step or trial."
+    "--duration", default="30s", show_default=True, help="Length of the load, or of each step."
 )
-@click.option("--warmup", default="5s", show_default=True, help="Shown but not measured.")
 @click.option(
-    "--ramp", default="0s", show_default=True, help="Rise from 0 to the rate; not measured."
+    "--warmup", default="5s", show_default=True, help="Length of the warm-up; unmeasured."
+)
+@click.option(
+    "--ramp", default="0s", show_default=True, help="Length of the rise from 0; unmeasured."
 )
 @click.option("--arrivals", type=click.Choice(["random", "even"]), default="random",
               show_default=True, help="Gaps between requests.")  # fmt: skip
@@ -98,21 +100,21 @@ class LoadCommand(ShellCommand):
     "--connections", default=64, show_default=True, help="Keep-alive connections for bids."
 )
 @click.option(
-    "--timeout", default="1s", show_default=True, help="For an answer, and for a free connection."
+    "--timeout", default="1s", show_default=True, help="Wait for an answer, or a free connection."
 )
 @click.option("--objective", "objectives", multiple=True, metavar="NAME=BOUND",
               help="p99=50ms, errors=0.1%, bid-rate=20%; repeatable. "
               "Default: p99=100ms, errors=0.1%.")  # fmt: skip
 @click.option("--abort-on", "abort_on", multiple=True, metavar="NAME=BOUND",
-              help="End the run as failed as soon as this is missed; repeatable.")  # fmt: skip
+              help="End the run as failed once this objective is missed; repeatable.")  # fmt: skip
 @click.option("--scenario", type=Given, metavar="FILE",
               help="TOML file of phases, instead of --rate, --warmup and --ramp.")  # fmt: skip
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              metavar="FILE", help="Send the requests that `serve --record` wrote.")  # fmt: skip
+              metavar="FILE", help="Send the requests recorded by `serve --record`.")  # fmt: skip
 @click.option("--corpus", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              metavar="DIRECTORY", help="Send the bid requests in its files *.json.")  # fmt: skip
+              metavar="DIRECTORY", help="Send the bid requests in its *.json files.")  # fmt: skip
 @click.option("--target-path", metavar="PATH",
-              help="Path of another bidder's endpoint; implies --no-reconcile.")  # fmt: skip
+              help="Endpoint of another bidder; implies --no-reconcile.")  # fmt: skip
 @click.option("--requests", default=5000, show_default=True, help="Distinct requests to generate.")
 @click.option("--win-rate", default=0.1, show_default=True, help="Share of bids that win.")
 @click.option("--bill-rate", default=0.95, show_default=True, help="Share of wins that are billed.")
@@ -120,13 +122,13 @@ class LoadCommand(ShellCommand):
     "--loss-rate",
     default=0.2,
     show_default=True,
-    help="Share of the other bids with a loss notice.",
+    help="Share of the other bids that get a loss notice.",
 )
 @click.option("--win-delay", default="20ms-200ms", show_default=True, help="Time after the bid.")
 @click.option("--bill-delay", default="200ms-2s", show_default=True, help="Time after the win.")
 @click.option("--loss-delay", default="20ms-200ms", show_default=True, help="Time after the bid.")
 @click.option(
-    "--events", default=0.0, metavar="RATE", help="Event batches per second, beside the bids."
+    "--events", default=0.0, metavar="RATE", help="Event batches per second, along with bids."
 )
 @click.option("--batch", default=100, show_default=True, help="Events in a batch.")
 @click.option("--api-key", envvar="SNAPBID_API_KEY", metavar="KEY",
@@ -135,10 +137,10 @@ class LoadCommand(ShellCommand):
               metavar="TOKEN", help="One per canonical SSP. Default: issue them.")  # fmt: skip
 @click.option("--no-reconcile", is_flag=True, help="Do not compare the counts with the report.")
 @click.option("--generators", default=1, show_default=True, metavar="N",
-              help="Share the load among N generators that count as one.")  # fmt: skip
-@click.option("--listen", metavar="HOST:PORT", help="Where the other generators join.")
+              help="Divide the load among N generators, measured as one.")  # fmt: skip
+@click.option("--listen", metavar="HOST:PORT", help="Address at which other generators join.")
 @click.option("--join", metavar="HOST:PORT",
-              help="Be one of the generators of the run that listens there.")  # fmt: skip
+              help="Join the run that listens at this address.")  # fmt: skip
 @click.option("--seed", default=1, show_default=True, help="Seed of all random choices.")
 @click.option("--json", "json_file", type=Out, metavar="FILE", help="Write the result as JSON.")
 @click.option(
@@ -153,8 +155,9 @@ class LoadCommand(ShellCommand):
 def load(target: str | None, **raw: Any) -> None:
     """Load-test the bidder at TARGET (http://127.0.0.1:8000) and compare with its report.
 
-    Requests are sent on schedule, however slow the answers are, and latency counts from the
-    scheduled time. Exit status: 0 passed; 1 missed an objective or the report differs; 2 refused.
+    Requests are sent on schedule, however slow the answers, and latency counts from the scheduled
+    time. Exit status: 0 if passed, 1 if an objective was missed or the report differs, 2 if
+    refused.
     """
     from snapbid.loadtest.auctions import ReplayError
     from snapbid.loadtest.options import OptionError, refuse_misuse
@@ -194,10 +197,10 @@ def _options(target: str | None, raw: dict[str, Any]) -> "Options":
     delays = [options.delay(f"--{kind}-delay", raw[f"{kind}_delay"])
               for kind in ("win", "bill", "loss")]  # fmt: skip
     if raw["corpus"] and raw["replay"]:
-        raise options.OptionError("--corpus and --replay exclude each other")
+        raise options.OptionError("--corpus and --replay cannot be combined")
     if (raw["generators"] > 1) != (raw["listen"] is not None):
         raise options.OptionError(
-            "--generators 2 or more needs --listen, and --listen needs --generators"
+            "--generators 2 or more requires --listen, and --listen requires --generators"
         )
     mix = options.Mix(weights, raw["corpus"] or raw["replay"])
     phases: list[Phase] = []
@@ -277,7 +280,7 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
 
 
 def _join(address: str, owned: bool) -> None:
-    """Send for another generator's run, with its options, on a new event loop."""
+    """Join another generator's run, with its options, on a new event loop."""
     import asyncio
 
     import uvloop
@@ -316,7 +319,7 @@ def _refuse_others(*names: str) -> None:
         source = context.get_parameter_source(str(parameter.name))
         if parameter.name not in names and source is ParameterSource.COMMANDLINE:
             raise OptionError(
-                f"--join takes the options of the run that it joins: leave out {parameter.opts[0]}"
+                f"--join uses the options of the run it joins: leave out {parameter.opts[0]}"
             )
 
 
@@ -349,8 +352,8 @@ def _access(
             known = console.in_warehouse(registry.fetch_all)
         except console.WrongSettings as error:
             raise OptionError(
-                "to compare with the report give --report-token for each canonical SSP, or the "
-                f"bidder's settings ({error.message}); or give --no-reconcile"
+                "comparing with the report requires --report-token for each canonical SSP, or the "
+                f"bidder's settings ({error.message}): give either, or --no-reconcile"
             ) from error
         unknown = sorted(descriptors - known.keys())
         if unknown:
@@ -362,13 +365,14 @@ def _access(
     missing = sorted(set(canonical.values()) - set(by_ssp))
     if missing:
         raise OptionError(
-            f"no --report-token for {', '.join(missing)}; for a variant, give --ssp ID/CANONICAL"
+            f"--report-token is missing for {', '.join(missing)}; name a variant as "
+            "--ssp ID/CANONICAL"
         )
     return canonical, {ssp: by_ssp[ssp] for ssp in canonical.values()}
 
 
 def _with_subject(token: str) -> tuple[str, str]:
-    """Return the SSP of a token, and the token; the target checks its signature."""
+    """Return a token with its SSP; the target checks the signature."""
     import jwt
 
     from snapbid.loadtest.options import OptionError
@@ -380,19 +384,19 @@ def _with_subject(token: str) -> tuple[str, str]:
 
 
 def _issue_key() -> str:
-    """Issue a key of the product `load-test`, and wait until every worker knows it."""
+    """Issue a key for the product `load-test`, and wait until every worker knows it."""
     import time
 
     from snapbid.warehouse import products
 
     key = console.in_warehouse(products.issue, "load-test", ("igaming",), products.MAX_RATE)
-    click.echo("issued a key of product load-test")
+    click.echo("issued a key for product load-test")
     time.sleep(2.5)  # a new key reaches every worker within 2 s (contract 1)
     return key
 
 
 def _check_files(*files: Path | None) -> None:
-    """Raise OptionError if a file could not be written after a long run."""
+    """Raise OptionError if a file's directory is missing, before a long run fails to write it."""
     from snapbid.loadtest.options import OptionError
 
     for file in files:
@@ -401,7 +405,7 @@ def _check_files(*files: Path | None) -> None:
 
 
 def _write(result: "LoadResult", files: dict[str, Path | None]) -> None:
-    """Write the result to the named files; the keys are `OUTPUTS`."""
+    """Write the result to the given files, by the names in `OUTPUTS`."""
     import msgspec
 
     from snapbid.loadtest import exports

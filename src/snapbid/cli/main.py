@@ -1,7 +1,8 @@
 """The command line: a thin shell over the rooms (contract 1, "Commands").
 
-Exit status: 0 success; 1 refused or failed, with a line per mistake on stderr; 2 wrong usage or
-settings. Commands import their dependencies when they run, so that `snapbid --help` is quick.
+Exit status: 0 for success; 1 if refused or failed, with a line per mistake on stderr; 2 for wrong
+usage or settings. Commands import their dependencies only when they run, to keep `snapbid --help`
+quick.
 """
 
 from typing import Any
@@ -55,10 +56,10 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Snapbid: an OpenRTB bidder with its reports.
+    """Snapbid: an OpenRTB bidder with reports.
 
-    Exit status of every command: 0 success; 1 refused or failed, with the reason on stderr; 2 wrong
-    usage or settings.
+    Exit status of every command: 0 for success; 1 if refused or failed, with the reason on stderr;
+    2 for wrong usage or settings.
     """
 
 

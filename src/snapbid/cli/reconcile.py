@@ -35,7 +35,9 @@ def _columns(
     named = [value.partition("=")[::2] for value in values]
     twice = [field for field, number in Counter(field for field, _ in named).items() if number > 1]
     if twice:
-        raise click.BadParameter(f"a field has one column, found several of {', '.join(twice)}")
+        raise click.BadParameter(
+            f"must name one column per field, found several for {', '.join(twice)}"
+        )
     return dict(named)
 
 
@@ -46,7 +48,7 @@ def _currency(context: click.Context, option: click.Parameter, value: str) -> st
 
 
 def _tolerance(context: click.Context, option: click.Parameter, value: float) -> int:
-    """Return it in micros."""
+    """Convert to micros."""
     if not 0 <= value <= MOST_TOLERANCE:
         raise click.BadParameter(f"must be from 0 to {MOST_TOLERANCE:,}, found {value}")
     return round(value * 1_000_000)
@@ -76,34 +78,35 @@ def _zone(context: click.Context, option: click.Parameter, value: str) -> tzinfo
 @click.option("--from", "first", type=console.day, help="The first day (UTC).")
 @click.option("--to", "last", type=console.day, help="The last day (UTC).")
 @click.option("--column", "columns", multiple=True, callback=_columns, metavar="FIELD=NAME",
-              help="Name of a field's column in LOG; common names are recognised, and an "
-              "empty NAME ignores the column.")  # fmt: skip
+              help="Column of a field in LOG. Common names are recognised; an empty NAME ignores "
+              "the field.")  # fmt: skip
 @click.option("--timezone", "zone", callback=_zone, default="UTC", show_default=True,
               help="Time zone of times without one.")  # fmt: skip
 @click.option(
     "--day-order",
     type=click.Choice(["dmy", "mdy"]),
-    help="Whether 05/06/2026 is in June or in May (default: as other lines show).",
+    help="Whether 05/06/2026 is in June or May (default: inferred from other lines).",
 )
 @click.option("--no-prices", is_flag=True, help="Do not compare prices.")
 @click.option("--no-times", is_flag=True, help="Do not compare times or days.")
 @click.option("--kind", type=click.Choice(["win", "billing", "loss", "bid"]), default="win",
-              show_default=True, help="Kind of lines that do not state it.")  # fmt: skip
+              show_default=True, help="Kind of lines that do not state one.")  # fmt: skip
 @click.option("--currency", default="USD", show_default=True, callback=_currency,
-              help="Currency of prices that do not state it.")  # fmt: skip
+              help="Currency of prices that do not state one.")  # fmt: skip
 @click.option("--price-in", type=click.Choice(["cpm", "impression", "micros"]), default="cpm",
-              show_default=True, help="CPM, price of one impression, or CPM micros.")  # fmt: skip
+              show_default=True, help="CPM, price per impression, or CPM micros.")  # fmt: skip
 @click.option("--tolerance", type=float, default=0.005, show_default=True, callback=_tolerance,
-              help="Largest difference of CPMs that agree.")  # fmt: skip
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="CSV of all disputes.")
+              help="Largest difference at which CPMs agree.")  # fmt: skip
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path),
+              help="Write all disputes as CSV.")  # fmt: skip
 @click.option("--page", "page", type=click.Path(dir_okay=False, path_type=Path),
-              help="HTML page of the result.")  # fmt: skip
+              help="Write the result as an HTML page.")  # fmt: skip
 def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> None:
     """Compare an SSP's own log with the auction log and the report.
 
-    LOG is CSV, JSON Lines or Parquet, optionally gzipped, with one line per win (or per --kind).
-    Each disputed auction is listed with its cause. Exit status: 0 if all agree, 1 if anything
-    differs or could not be compared, 2 for wrong usage. SSP is a canonical id.
+    SSP is a canonical id. LOG is CSV, JSON Lines or Parquet, optionally gzipped, with one line per
+    win (or other --kind). Each disputed auction is listed with its cause. Exit status: 0 if
+    everything agrees, 1 if anything differs or could not be compared, 2 for wrong usage.
     """
     from snapbid.operations.reconcile import claims, result
     from snapbid.operations.reconcile.compare import Comparison
@@ -111,13 +114,15 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     settings = load(os.environ)
     auctions = options["auctions"] or settings.auction_log
     if auctions is None or not auctions.is_dir():
-        raise console.WrongInput("no auction log: give --auctions or set SNAPBID_AUCTION_LOG")
+        raise console.WrongInput(
+            "there is no auction log: give --auctions or set SNAPBID_AUCTION_LOG"
+        )
     day, first, last = options["day"], options["first"], options["last"]
     if day and (first or last):
-        raise console.WrongInput("--date excludes --from and --to")
+        raise console.WrongInput("--date cannot be combined with --from or --to")
     first, last = day or first, day or last
     if first and last and last < first:
-        raise console.WrongInput("--to is before --from")
+        raise console.WrongInput("--to must not be before --from")
     scale = claims.SCALES[options["price_in"]]
     wanted = {"prices": not options["no_prices"], "times": not options["no_times"]}
     off = {} if wanted["prices"] else {"price": ""}
@@ -148,7 +153,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
 
 @contextmanager
 def _naming_files(log: Path) -> Iterator[None]:
-    """Raise WrongInput for a log that cannot be read, and for a file that cannot be written."""
+    """Raise WrongInput, naming the file, if the log cannot be read or a file cannot be written."""
     from snapbid.operations.reconcile.exports import LogError
 
     try:
@@ -178,7 +183,7 @@ def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "
 
 
 def _reported(ssp: str, comparison: "Comparison") -> "Reported | None":
-    """Return the report's figures for the kinds and days compared; None if there are no days."""
+    """Fetch the report's figures for the kinds and days compared; None if there are no days."""
     from snapbid.operations.reconcile.result import ReportedDay
     from snapbid.warehouse import reports
 
@@ -209,7 +214,7 @@ def _print(
     from snapbid.operations.reconcile.compare import CAUSES
     from snapbid.operations.reconcile.result import COLUMNS, cells
 
-    click.echo(f"{console.counted(comparison.lines, 'line')}, {comparison.outside} of other days")
+    click.echo(f"{console.counted(comparison.lines, 'line')}, {comparison.outside} on other days")
     for line in covered.lines():
         click.echo(line)
     click.echo()
@@ -229,4 +234,4 @@ def _print(
     click.echo()
     console.print_table(COLUMNS, [cells(dispute) for dispute in shown[:SHOWN]])
     if (total := comparison.causes.total()) > SHOWN:
-        click.echo(f"… and {total - SHOWN} more: --out FILE has all of them")
+        click.echo(f"… and {total - SHOWN} more: --out FILE writes all of them")

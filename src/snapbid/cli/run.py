@@ -1,4 +1,4 @@
-"""`snapbid up`, `serve`, `drain`, `migrate` and `env`: start the processes, show settings."""
+"""`snapbid up`, `serve`, `drain`, `migrate` and `env`: run the processes, print settings."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ def up() -> None:
     cls=ShellCommand,
     examples=["snapbid serve", "snapbid serve --record requests.jsonl --sample 0.001"],
 )
-@click.option("--record", metavar="FILE", help="Record a sample of bid requests, for replay.")
+@click.option("--record", metavar="FILE", help="Record a sample of bid requests for replay.")
 @click.option("--sample", metavar="SHARE", help="Share of bid requests to record (default: 0.01).")
 def serve(record: str | None, sample: str | None) -> None:
     """Run the HTTP workers against SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL."""
@@ -67,12 +67,12 @@ def migrate() -> None:
 
 @click.command(cls=ShellCommand, examples=["export $(snapbid env)"])
 def env() -> None:
-    """Print the settings of the running embedded instance, for `export $(snapbid env)`."""
+    """Print the running embedded instance's settings, for `export $(snapbid env)`."""
     settings = load(os.environ)
     running = console.running(settings)
     if running is None:
         raise console.Refused(
-            f"no embedded instance runs in {settings.home}: start it with snapbid up"
+            f"no embedded instance is running in {settings.home}: start it with snapbid up"
         )
     for name, value in running.items():
         click.echo(f"{name}={value}")

@@ -1,11 +1,11 @@
-"""Command classes whose help has full summaries, and examples."""
+"""Command classes whose help shows full summaries, and examples."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-WHOLE = 1_000  # characters of a summary, which click would truncate to the terminal's width
+WHOLE = 1_000  # characters of a summary; click would cut it to the terminal's width
 
 
 class ShellCommand(click.Command):

@@ -24,12 +24,11 @@ def ssp() -> None:
 
 @ssp.command("add", examples=["snapbid ssp add acme", "snapbid ssp add acme-eu --canonical acme"])
 @click.argument("descriptor", metavar="ID")
-@click.option("--canonical", metavar="ID", help="The registered id it counts under (default: ID).")
+@click.option("--canonical", metavar="ID", help="Registered id to report it under (default: ID).")
 @click.option(
     "--open-days",
     is_flag=True,
-    help="Report open days (UTC; a day closes at 02:00 of the next) for the canonical id, too, not "
-    "only future days.",
+    help="Apply the new canonical id to open days as well (a UTC day closes at 02:00 of the next).",
 )
 def ssp_add(descriptor: str, canonical: str | None, open_days: bool) -> None:
     """Register an SSP, or change a registered one's canonical id from the next day on."""
@@ -41,8 +40,8 @@ def ssp_add(descriptor: str, canonical: str | None, open_days: bool) -> None:
     click.echo(f"{done.descriptor}: {done.outcome} (canonical {done.canonical}{change})")
     if done.until is not None:
         click.echo(
-            f"{done.descriptor} is reported for {done.family} until the end of {done.until} (UTC)"
-            + ("" if open_days else "; --open-days changes the open days, too")
+            f"{done.descriptor} is reported under {done.family} until the end of {done.until} (UTC)"
+            + ("" if open_days else "; --open-days changes open days as well")
         )
 
 
@@ -60,25 +59,25 @@ def ssp_add(descriptor: str, canonical: str | None, open_days: bool) -> None:
     "networks",
     metavar="CIDR",
     multiple=True,
-    help="Accept requests only from this address or network; repeatable, replaces the earlier "
-    "list. `any` removes the restriction.",
+    help="Accept requests only from this address or network; repeatable, replaces the previous "
+    "list. `any` lifts the restriction.",
 )
 @click.option(
     "--qps",
     "rate",
     metavar="N",
-    help="Limit of requests per second, over all workers; `any` removes it.",
+    help="Limit on requests per second, across all workers; `any` removes it.",
 )
 @click.option(
     "--signed-notices/--plain-notices",
     "signed",
     default=None,
-    help="Whether its notification URLs carry a token, without which a notice does not count.",
+    help="Whether its notification URLs carry a token, and notices without one do not count.",
 )
 def ssp_set(
     descriptor: str, networks: tuple[str, ...], rate: str | None, signed: bool | None
 ) -> None:
-    """Restrict the sources and rate of an SSP's bid requests; sign its notices."""
+    """Restrict the sources and rate of an SSP's bid requests, or sign its notices."""
     from snapbid.warehouse import registry
 
     if not networks and rate is None and signed is None:
@@ -99,7 +98,7 @@ def ssp_set(
 def _access(
     networks: tuple[str, ...], rate: str | None
 ) -> tuple[tuple[Network, ...] | None, int | Literal["any"] | None, list[str]]:
-    """Parse --allow and --qps: the values to set (None if unchanged), and the mistakes."""
+    """Parse --allow and --qps into the values to set, None if unchanged, and the mistakes."""
     mistakes: list[str] = []
     allow: tuple[Network, ...] | None = None
     if networks == (ANY,):
@@ -125,7 +124,7 @@ def _access(
 @ssp.command("remove", examples=["snapbid ssp remove acme-eu"])
 @click.argument("descriptor", metavar="ID")
 def ssp_remove(descriptor: str) -> None:
-    """Remove an SSP: its bid requests get a 404. Its figures stay with its canonical id."""
+    """Remove an SSP: its bid requests get a 404. Its figures remain under its canonical id."""
     from snapbid.warehouse import registry
 
     with console.refusing(registry.RegistryError):
@@ -136,7 +135,7 @@ def ssp_remove(descriptor: str) -> None:
 @ssp.command("list", examples=["snapbid ssp list", "snapbid ssp list --json"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def ssp_list(as_json: bool) -> None:
-    """List the descriptors, their canonical ids and restrictions."""
+    """List the descriptors with their canonical ids and restrictions."""
     from snapbid.warehouse import registry
 
     async def work(
@@ -177,7 +176,7 @@ def token_issue(ssp_id: str) -> None:
     async def work(connection: "asyncpg.Connection") -> str | None:
         canonical = (await registry.fetch_all(connection)).get(ssp_id)
         if canonical is not None and ssp_id in await registry.fetch_former(connection):
-            canonical = ssp_id  # it may read the report of the days it had by itself
+            canonical = ssp_id  # it may read the report of days under its own id
         if canonical == ssp_id:
             await audit.record(connection, "token", ssp_id, "issued", {"jti": [None, jti]})
         return canonical

@@ -1,4 +1,4 @@
-"""`snapbid status`: the state of the running server on one screen, from its private port."""
+"""`snapbid status`: the running server's state on one screen, from its private port."""
 
 import os
 import sys
@@ -20,8 +20,8 @@ PATIENCE_S = 5.0
 def status(as_json: bool) -> None:
     """Show whether this machine's server bids and, if it has problems, why and what to do.
 
-    After the verdict: stores, versions, current rates and today's figures. Exit status: 0 if it
-    bids, 1 if it is degraded, does not bid or is not running.
+    Also shows stores, versions, current rates and today's figures. Exit status: 0 if it bids, 1 if
+    it is degraded, does not bid or is not running.
     """
     import msgspec
 
@@ -53,7 +53,8 @@ def _ask(settings: Settings) -> bytes:
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
         raise console.Refused(
-            f"the private port at {url} answered {error.code}: is SNAPBID_OPS_TOKEN the server's?"
+            f"the private port at {url} answered {error.code}: check that SNAPBID_OPS_TOKEN is the "
+            "server's"
         ) from error
     except (OSError, http.client.HTTPException) as error:
         why = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -162,7 +163,7 @@ def _today(data: dict[str, Any]) -> str:
 
 
 def _converted(data: dict[str, Any]) -> str:
-    """Describe what the clicks of the listed campaigns brought in; empty if nothing."""
+    """Describe the conversions from clicks on the listed campaigns; empty if there are none."""
     if not data["converted"]:
         return ""
     sums = {

@@ -8,13 +8,13 @@ IN_TASK: Final[int]
 AT_ONCE: Final[int]
 BEHIND: Final[int]
 MOST_BEHIND: Final[int]
-"""The most queued (BEHIND) requests in progress at a time."""
+"""Limit on BEHIND requests in progress."""
 SLICE: Final[int]
-"""How many queued requests, and how many tasks, may begin in one iteration of the loop."""
+"""Limit on BEHIND requests, and on tasks, that begin in one iteration of the loop."""
 
 @type_check_only
 class GranianWatcher(Protocol):
-    """A request as handed over by Granian; either `done` or `err` ends it."""
+    """A request from Granian; either `done` or `err` ends it."""
 
     @property
     def scope(self) -> dict[str, Any]: ...
@@ -26,15 +26,15 @@ class GranianWatcher(Protocol):
 
 @final
 class RequestRunner:
-    """Runs the requests of a worker on its event loop, each kind of path in its own way.
+    """Runs the requests of a worker on its event loop, each in a way that depends on its path.
 
     AT_ONCE   without a task, which would cost more than most requests themselves, and before all
-              other kinds. It may await only futures of the loop and `asyncio.sleep(0)`, which
-              resume it; anything else, such as a timeout, must be awaited in a task.
-    BEHIND    likewise, but queued behind the others: a flood waits here, in order of arrival.
-    IN_TASK   in a task, created by `in_task`.
+              others. Such a request may await only futures of the loop and `asyncio.sleep(0)`;
+              anything else, such as a timeout, must be awaited in a task.
+    BEHIND    likewise, but queued behind AT_ONCE requests: a flood waits here, in order of arrival.
+    IN_TASK   in a task, from the coroutine that `in_task` returns.
 
-    `kind_of` returns the kind of a path.
+    `kind_of` returns one of these for a path.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class RequestRunner:
         in_task: Callable[[GranianWatcher], Coroutine[Any, Any, None]],
     ) -> None: ...
     def schedule(self, watcher: GranianWatcher) -> None:
-        """Schedule a request for the loop's next iteration; may be called from any thread."""
+        """Schedule a request for the loop's next iteration. Thread-safe."""
 
     def start(self) -> None:
         """Run the scheduled AT_ONCE requests, and queue the others."""

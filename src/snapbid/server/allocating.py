@@ -4,8 +4,8 @@ With several shards, also move budget to the shards that request a refill (the a
 ledger/budgets/escrow.py), and deliver cap updates from notices to the users' shards
 (ledger/caps/outbox.py).
 
-This is a thread of the `serve` process, so that it outlives workers. The threads of several
-machines work at once; each refill request of a shard is answered by one of them.
+All this runs in a thread of the `serve` process, which outlives workers. The threads of several
+machines work at the same time; each refill request is answered by one of them.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ from snapbid.server.budget_book import BudgetBook
 
 ROUND_S: Final = 0.1
 MOST: Final = 1000  # campaigns in one round
-FRESH: Final = 200  # of these, new or changed ones without a refill request yet
-AGAIN_S: Final = 1.0  # before a fresh one is retried
-GONE_S: Final = 5.0  # grace for a campaign that the catalog does not have yet
+FRESH: Final = 200  # of these, new or changed ones that no shard has requested yet
+AGAIN_S: Final = 1.0  # before such a campaign is retried
+GONE_S: Final = 5.0  # after which a requested campaign missing from the catalog counts as gone
 
 logger = logging.getLogger(__name__)
 
 
 class AllocatorThread:
-    """The allocator's thread. Raises OSError if the workers' file cannot be written."""
+    """The allocator's thread. Raises OSError if it cannot write the file for the workers."""
 
     def __init__(self, settings: Settings) -> None:
         assert settings.redis_url is not None
@@ -54,14 +54,14 @@ class AllocatorThread:
         self._fresh: dict[int, float] = {}  # campaign -> when it is due (monotonic)
         self._unknown: dict[int, float] = {}  # campaign -> its first refill request (monotonic)
         self._unavailable: set[int] = set()  # shards
-        self._ahead_s = 0.0  # how far the ledger's clock, whose days count, is ahead of ours
+        self._ahead_s = 0.0  # by which the ledger's clock, whose days count, is ahead of ours
         self._thread = LoopThread("allocator", self._work)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop; other machines, or the next start, complete interrupted work."""
+        """Stop; another machine, or the next start, completes interrupted work."""
         self._thread.stop()
         self._writer.close()
 
@@ -118,7 +118,7 @@ class AllocatorThread:
                 today = headroom.at // DAY_S
                 if headroom.is_behind:
                     released = [ALL]
-                elif today != before and self._shards == 1:  # else an allocator grants the day
+                elif today != before and self._shards == 1:  # else allocators grant the new day
                     released = [*released, DAILY]
                 self._writer.publish(Release(campaign, shard) for campaign in released)
             await asyncio.sleep(ROUND_S)
@@ -161,7 +161,7 @@ class AllocatorThread:
             fresh = set()
 
     def _due(self) -> Iterator[int]:
-        """Yield campaigns that are new, or whose budget has changed, once each."""
+        """Yield new campaigns, and those with a changed budget, that are due; forget them."""
         now = monotonic()
         for campaign, due in list(islice(self._fresh.items(), MOST)):
             if due <= now:
@@ -176,4 +176,4 @@ class AllocatorThread:
                 yield budget
             elif monotonic() - self._unknown.setdefault(campaign, monotonic()) > GONE_S:
                 del self._unknown[campaign]
-                yield EscrowedBudget(campaign, {}, 1)  # stops its refill requests
+                yield EscrowedBudget(campaign, {}, 1)  # ends its refill requests

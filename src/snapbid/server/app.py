@@ -1,4 +1,4 @@
-"""The ASGI application: routes, answers, and statuses for errors, without a framework.
+"""The ASGI application, without a framework: dispatch, answers, and statuses for errors.
 
 A bid request finds its handler with one lookup of its path; every other request has a `Route`.
 """
@@ -44,7 +44,7 @@ class Resources(Protocol):
     async def close(self) -> None: ...
 
     async def missing(self) -> list[str]:
-        """Name what keeps the worker from serving; empty when it is ready."""
+        """Name what the worker lacks to serve; empty once it is ready."""
         ...
 
     def unavailable(self) -> list[str]:
@@ -52,12 +52,12 @@ class Resources(Protocol):
         ...
 
     def unreplicated(self) -> list[str]:
-        """Name the shards whose writes are acknowledged without a replica."""
+        """Name the shards that acknowledge writes without a replica."""
         ...
 
     @property
     def bid_endpoints(self) -> Mapping[str, RequestHandler]:
-        """Handlers of POST requests to bid paths, by path."""
+        """Handlers for POST requests to bid paths, by path."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class Resources(Protocol):
 
 
 class Application:
-    """The application on its resources; `started` runs once startup is complete."""
+    """The application; `started` runs once startup is complete."""
 
     def __init__(
         self, resources: Resources, started: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -85,7 +85,7 @@ class Application:
         }
 
     def kind_of(self, path: str) -> int:
-        """Return how requests to this path run: bids at once, notices queued behind them."""
+        """Choose how requests to this path run: bids at once, notices queued behind them."""
         if path in self._resources.bid_endpoints or path in HEALTH_PATHS:
             return AT_ONCE
         if path in NOTICE_ROUTES or path.startswith(SIGNED_PREFIX):

@@ -1,4 +1,4 @@
-"""Bid endpoints of the registered SSPs by path, and the answer to unregistered ones."""
+"""Bid endpoints of registered SSPs by path, and the answer to unregistered ones."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -22,10 +22,9 @@ _NOT_FOUND: Final = Route(BID_ROUTE, not_found, methods=())
 class BidEndpoints:
     """One endpoint for each SSP of the current snapshot.
 
-    `handlers` is updated in place, so that the application need not fetch it again. It holds the
-    SSPs without network or rate limits; requests of other SSPs go through `resolve`. `permits`
-    makes the rate limiter of an SSP, given its number and limit. `signs_all`: sign the notices of
-    every SSP, not only of those configured for it.
+    `handlers`, updated in place, has the SSPs without network or rate limits; requests of other
+    SSPs go through `resolve`. `permits` creates the rate limiter of an SSP from its number and
+    limit. `signs_all`: sign the notices of every SSP, not only of those configured for it.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class BidEndpoints:
         self._unregistered = Route(BID_ROUTE, self._answer_unregistered, methods=("POST",))
 
     def set_snapshot(self, snapshot: CatalogSnapshot, before: CatalogSnapshot | None) -> None:
-        """Bid from this snapshot from now on; keep the endpoints if the SSPs are unchanged."""
+        """Bid from this snapshot; keep the endpoints if the SSPs are unchanged."""
         catalog = snapshot.catalog
         if (
             before is None
@@ -72,7 +71,7 @@ class BidEndpoints:
         self._has_snapshot = True
 
     def resolve(self, path: str) -> Route | None:
-        """Return the route of a bid path without a handler, or of a method other than POST."""
+        """Return the route of a bid request that is not for `handlers`: by its path or method."""
         if not path.startswith(BID_PREFIX):
             return None
         guarded = self._guarded.get(path)
@@ -92,7 +91,7 @@ class BidEndpoints:
         endpoint = BidEndpoint(ssp, snapshot, bidding, request_stats)
         self._endpoints.append(endpoint)
         recorder = self._recorder
-        # The bound method: calling an object with `__call__` costs as much as ten lines of it.
+        # The bound method: calling the object itself would cost as much as ten lines of it.
         handler = endpoint.__call__
         return endpoint, handler if recorder is None else recorder.watch(ssp, handler)
 

@@ -1,4 +1,4 @@
-"""Budgets of the catalog's campaigns, by their number in the ledger."""
+"""Budgets of the catalog's campaigns, by campaign number."""
 
 from array import array
 from bisect import bisect_left
@@ -21,7 +21,7 @@ class BudgetTerms(NamedTuple):
 
 
 class _Payload(msgspec.Struct, frozen=True, array_like=True):
-    """The fields of a CampaignPayload that matter here; the others are not decoded."""
+    """A CampaignPayload of which only the fields needed here are decoded."""
 
     cid: str
     number: int
@@ -50,7 +50,7 @@ class BudgetBook:
     def take_up(self, catalog: Catalog) -> list[int]:
         """Switch to a catalog; return the campaigns with new or changed budgets.
 
-        The first base counts as new; a later one does not, since its changes came in overlays.
+        Campaigns in the first base count as new; changes in later bases came in overlays before.
         """
         index, base, news = catalog.index, catalog.base, list[int]()
         overlaid = 0 if base is None else base.campaigns
@@ -84,13 +84,13 @@ class BudgetBook:
         return rank
 
     def of(self, number: int, now: float) -> EscrowedBudget | None:
-        """Return a campaign's budget as of now (epoch s); None if it has none or is gone."""
+        """Return a campaign's budget at `now` (epoch s); None if it has none or is gone."""
         rank = self._rank(number)
         if self._catalog is None or rank is None:
             return None
         index = self._catalog.index
         payload = _decoder.decode(index.payload(rank))
-        if index.rank(payload.cid) != rank:  # the overlay replaces or removes it
+        if index.rank(payload.cid) != rank:  # the overlay has replaced or removed it
             return None
         budget, price = payload.budget, index.price(rank)
         is_even = budget.pacing == "even"

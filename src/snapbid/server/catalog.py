@@ -1,5 +1,4 @@
-"""Follows the files that a worker bids from, as they are replaced: the catalog and audience
-members."""
+"""Follow the files that a worker bids from as they are replaced: catalog and audience members."""
 
 import asyncio
 import logging
@@ -15,15 +14,15 @@ from snapbid.catalog.catalog import Catalog, CatalogError, Stamp, stamp_of
 from snapbid.catalog.members import MEMBERS, OpenMembers, open_members
 from snapbid.metrics import Counters, Metrics
 
-LOOK_EVERY_S: Final = BEAT_S / 2  # so that a change bids within 250 ms
+LOOK_EVERY_S: Final = BEAT_S / 2  # for changes to take effect within 250 ms
 
 logger = logging.getLogger(__name__)
 
 
 class MemberFollower:
-    """Maps the members at `path` whenever the file is replaced, and puts them into `book`.
+    """Maps the file of members whenever it is replaced, and puts them into `book`.
 
-    An invalid file is logged once, and the current members stay in use.
+    An invalid file is logged once; the current members stay in use.
     """
 
     def __init__(self, path: Path, book: MemberBook) -> None:
@@ -39,7 +38,7 @@ class MemberFollower:
             if version in (None, self._seen):
                 return
             opened = await asyncio.to_thread(open_members, self._path, self._open)
-        except FileNotFoundError:  # or its base is gone: a newer file has replaced it
+        except FileNotFoundError:  # also if its base is gone: then a newer file has replaced it
             return
         except CatalogError as error:
             logger.error(
@@ -55,10 +54,10 @@ class MemberFollower:
 class CatalogFollower:
     """Maps the catalog at `path` whenever the file is replaced.
 
-    `build` makes a snapshot of it, given the one that it replaces; `use` puts it into service
-    atomically. If the file is invalid, this is logged once and the current snapshot stays in
-    service. It also stays while campaigns depend on persons and `members` have not been published:
-    nobody who has opted out may get an advertisement meanwhile.
+    `build` makes a snapshot of it, given the previous one; `use` puts the snapshot into service
+    atomically. An invalid file is logged once, and the current snapshot stays in service. It also
+    stays if the new campaigns depend on persons and `members` are not yet published: meanwhile,
+    nobody who has opted out may get an advertisement.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class CatalogFollower:
             await end(self._task)
 
     async def look(self) -> None:
-        """Put the file's catalog into service unless it already is."""
+        """Put the file's catalog into service, unless it already is."""
         await self._member_follower.look()
         try:
             version = stamp_of(self._path)
@@ -103,7 +102,7 @@ class CatalogFollower:
             if version == self._refused:
                 return
             catalog = await asyncio.to_thread(self._map)
-        except FileNotFoundError:  # or its base is gone: a newer catalog has replaced it
+        except FileNotFoundError:  # also if its base is gone: then a newer catalog has replaced it
             return
         except CatalogError as error:
             logger.error(
@@ -120,7 +119,7 @@ class CatalogFollower:
         self._current = version
 
     def _map(self) -> Catalog:
-        """Map the file and unmap retired ones; slow, so run it in a thread."""
+        """Map the file and unmap retired ones. Slow: run it in a thread."""
         self._retired.clear()
         return Catalog.open(self._path, self.snapshot.catalog if self.snapshot else None)
 

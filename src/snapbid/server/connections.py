@@ -1,18 +1,17 @@
-"""Ends connections that occupy a slot of a worker without using it.
+"""End connections that occupy a slot of a worker without using it.
 
 Granian accepts a limited number of connections at a time; the rest wait in the kernel's queue. It
-has a single timeout for both idle connections and incomplete request heads, which exchanges need to
-be long. So the rest is done here, from the kernel's figures for each connection:
+has one timeout for both idle connections and incomplete request heads, which has to be long for
+exchanges. So this module does the rest, from the kernel's figures on each connection:
 
 - A connection whose request has not been answered within `ANSWER_S` is ended: its head is
   incomplete, or the client does not read the answer. (`http.BodyDeadline` ends incomplete bodies.)
-- Once three quarters of all slots are in use, connections are ended until fewer are: first those
+- Once more than three quarters of all slots are in use, surplus connections are ended: first those
   that never had an answer, then those whose last answer is the oldest.
-- Bytes of requests that go unanswered for `HELD_AFTER_S` stay in memory, at most a head of
-  `MAX_HEAD_BYTES` and a body each. Above `MAX_HELD_BYTES` in total, the connections that have sent
-  the most are ended.
-- A stopping worker waits for requests in flight, incomplete heads included: once its port is
-  closed, connections without an answer are ended after `STOPPING_S`.
+- Requests that go unanswered for `HELD_AFTER_S` hold memory, each up to a head of `MAX_HEAD_BYTES`
+  and a body. Above `MAX_HELD_BYTES` in total, the connections that have sent the most are ended.
+- A stopping worker waits for requests in flight, even incomplete heads: once its port is closed,
+  connections without an answer are ended after `STOPPING_S`.
 """
 
 import asyncio
@@ -28,16 +27,16 @@ from typing import Any, Final, NamedTuple
 from snapbid.base.beat import BEAT_S, beat
 from snapbid.metrics import Counters, Metrics
 
-MOST: Final = 16_384  # connections of a worker at a time
+MOST: Final = 16_384  # connections to a worker at a time
 EVERY_S: Final = 8 * BEAT_S
 HURRIED_EVERY_S: Final = 0.1
 ANSWER_S: Final = 20.0  # longer than any answer takes
 STOPPING_S: Final = 5.0  # the same, while the worker stops
-YOUNG_S: Final = 1.0  # in which a new connection may get its first answer
+YOUNG_S: Final = 1.0  # for a new connection to get its first answer
 MAX_HEAD_BYTES: Final = 64 << 10  # a request's line and headers
 MAX_HELD_BYTES: Final = 64 << 20
 HELD_AFTER_S: Final = 1.0
-LARGEST: Final = 4 << 20  # bytes of a request
+LARGEST: Final = 4 << 20  # bytes counted of one request, at most
 SLICE: Final = 256  # sockets inspected before other tasks run
 
 _FOLDER: Final = "/proc/self/fd"
@@ -48,19 +47,18 @@ _INFO: Final = struct.Struct("=B43xI4xI72xQ16xII")  # tcp_info: state, ms since 
 
 
 class Connection(NamedTuple):
-    """A client's connection; `quiet_s` counts from its last answer, or from its start if it had
-    none."""
+    """A client's connection."""
 
     fd: int
-    peer: Any  # its address
-    quiet_s: float
-    asks: bool  # has sent something since then
+    peer: Any  # the client's address
+    quiet_s: float  # since its last answer, or since its start if it had none
+    asks: bool  # whether it has sent something since then
     answers: int  # data segments sent: grows with each answer
     received: int  # bytes in total
 
 
 class ConnectionKeeper:
-    """Ends connections to a TCP port of this process that occupy a slot without using it."""
+    """Ends unused connections to a TCP port of this process."""
 
     def __init__(
         self, port: int, metrics: Metrics, *, most: int, answer_s: float = ANSWER_S
@@ -80,7 +78,7 @@ class ConnectionKeeper:
             await (asyncio.sleep(HURRIED_EVERY_S) if hurries else beat(EVERY_S))
 
     async def look(self) -> int:
-        """End the connections that are due; return how many were open."""
+        """End the connections that are due; return the number that were open."""
         now, before, self._asking = monotonic(), self._asking, {}
         connections, holding = [], []
         answer_s = STOPPING_S if self._is_stopping else self._answer_s
@@ -110,8 +108,7 @@ class ConnectionKeeper:
         return len(connections)
 
     def _end_largest(self, holding: list[Connection]) -> None:
-        """End the connections that have sent the most, until the total is within
-        `MAX_HELD_BYTES`."""
+        """End those that have sent the most, until the rest is within `MAX_HELD_BYTES`."""
         held = sum(map(_held, holding))
         for connection in sorted(holding, key=_held, reverse=True):
             if held <= MAX_HELD_BYTES:
@@ -134,7 +131,7 @@ def _usefulness(connection: Connection) -> tuple[bool, float]:
 
 
 class _Sockets:
-    """This process' sockets, which Granian's own thread opens and closes at any moment."""
+    """The sockets of this process, which Granian's own thread opens and closes at any time."""
 
     def __init__(self, port: int) -> None:
         self.listens = False  # set when an inspected socket is the listening port
@@ -168,9 +165,9 @@ class _Sockets:
         return Connection(own.fileno(), own.getpeername(), sent_ms / 1000, asks, answers, received)
 
     def end(self, connection: Connection) -> bool:
-        """Shut a connection down, so that Granian closes it; False if it is gone."""
+        """Shut a connection down, for Granian to close it; return False if it is gone."""
         with contextlib.suppress(OSError):
-            copy = os.dup(connection.fd)  # a copy cannot be reused for another connection meanwhile
+            copy = os.dup(connection.fd)  # unlike the copy, the original may be reused meanwhile
             with _socket_of(copy) as own:
                 if own.getpeername() == connection.peer:
                     own.shutdown(socket.SHUT_RDWR)
@@ -179,15 +176,15 @@ class _Sockets:
 
 
 def _socket_of(fd: int) -> socket.socket:
-    """Return the socket of a file descriptor. Raises OSError for any other file.
+    """Return the socket behind a file descriptor. Raises OSError for any other file.
 
-    AF_INET6 has the longer addresses, so IPv4's fit as well.
+    AF_INET6 has longer addresses, so IPv4's fit as well.
     """
     return socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fd)
 
 
 def prepare() -> None:
-    """Raise the limit on open files so that `MOST` connections fit, as far as the system allows."""
+    """Raise the limit on open files for `MOST` connections, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * MOST
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -196,6 +193,6 @@ def prepare() -> None:
 
 
 def most() -> int:
-    """Return how many connections a worker may accept, given its limit of open files."""
+    """Return the number of connections that a worker may accept, given its limit on open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if soft == resource.RLIM_INFINITY else min(MOST, soft * 3 // 4)

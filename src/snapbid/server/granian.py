@@ -1,13 +1,13 @@
 """All our changes to Granian 2.8, through private parts that no other module uses.
 
-Each could become one of Granian's own (README.md, "What we change in Granian"):
+Granian could adopt each of them (README.md, "What we change in Granian"):
 
 - `GranianServer` keeps a worker until its replacement listens, restarts workers however often they
   crash, and waits for a worker's exit through a pipe that closes with the process.
 - `install` hands a worker's requests to `RequestRunner`, which runs most of them without a task.
 
-`unit/test_granian.py` fails when a release changes what this relies on, and pyproject.toml excludes
-the next minor version.
+`unit/test_granian.py` fails if a release changes those parts, and pyproject.toml excludes the next
+minor version.
 """
 
 import logging
@@ -28,7 +28,7 @@ from snapbid.base.http import Receive, Scope, Send
 from snapbid.server._running import RequestRunner
 
 POLL_S: Final = 0.05
-SHORT_LIFE_S: Final = 5.0  # a worker that lived no longer is restarted after a pause
+SHORT_LIFE_S: Final = 5.0  # a worker that crashes sooner is restarted after a pause
 PAUSE_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
@@ -37,9 +37,8 @@ logger = logging.getLogger(__name__)
 class GranianServer(MPServer):
     """Runs worker processes until SIGTERM or SIGINT.
 
-    The `target_loader` given to `serve` is called in each worker with the sending end of a pipe, to
-    which the worker writes once it listens. `respawn_interval`: how long a replacement may take
-    (s).
+    Each worker calls the `target_loader` given to `serve` with the sending end of a pipe, and
+    writes to it once it listens. `respawn_interval`: time a replacement may take to listen (s).
     """
 
     def signal_handler_interrupt(self, *_: object) -> None:
@@ -53,8 +52,8 @@ class GranianServer(MPServer):
     def _wake(self) -> None:
         """Wake the main loop from a thread.
 
-        A signal may interrupt that loop while it holds the event's own lock, for which its handler
-        would wait for ever.
+        A signal may interrupt that loop while it holds the event's own lock, and the handler would
+        wait for that lock forever.
         """
         start_new_thread(self.main_loop_interrupt.set, ())
 
@@ -86,13 +85,13 @@ class GranianServer(MPServer):
         self._look_again()
 
     def _look_again(self) -> None:
-        """Wake the main loop if a signal came in between, since Granian then clears the event."""
+        """Wake the main loop if a signal arrived meanwhile: Granian clears the event afterwards."""
         if self.interrupt_signal or self.reload_signal:
             self.main_loop_interrupt.set()
 
     def _restart(self, idx: int, spawn_target: Any, target_loader: Any) -> None:
         crashed: Any = self.wrks[idx]
-        if crashed.is_alive():  # crashed during its replacement: this is the new one
+        if crashed.is_alive():  # this is the replacement of the worker that crashed
             return
         if time.monotonic() - crashed.birth < SHORT_LIFE_S:
             time.sleep(PAUSE_S)
@@ -101,7 +100,7 @@ class GranianServer(MPServer):
             worker.start()
 
     def _replace(self, idx: int, spawn_target: Any, target_loader: Any, timeout_s: float) -> bool:
-        """Replace a worker; False if it is kept."""
+        """Replace a worker; return False if it is kept."""
         old, new = self.wrks[idx], self._spawn_worker(idx, spawn_target, target_loader)
         new.interrupt_by_parent = True  # until it takes over, only we handle its exit
         new.start()
@@ -159,9 +158,9 @@ AsgiApplication: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any
 
 
 def install(application: AsgiApplication, kind_of: Callable[[str], int]) -> None:
-    """Make the server about to run this application in this process use the runner.
+    """Have the server that is about to start in this process run requests by a RequestRunner.
 
-    `kind_of` maps a path to how its requests run (`RequestRunner`).
+    `kind_of`: see RequestRunner.
     """
 
     class Scheduler(CallbackScheduler):

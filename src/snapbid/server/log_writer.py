@@ -1,4 +1,4 @@
-"""The auction log's writer process, run beside the workers (`python -m snapbid.auctionlog`)."""
+"""The auction log's writer process, which runs beside the workers."""
 
 import os
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ STOP_S: Final = 60.0  # to convert the remaining rows
 
 
 def problem_of(directory: Path) -> str | None:
-    """Return why the auction log cannot be kept in a directory; None if it can."""
+    """Describe what prevents an auction log in a directory; None if nothing does."""
     if find_spec("duckdb") is None:
         return "needs duckdb: pip install 'snapbid[parquet]'"
     try:
@@ -22,7 +22,7 @@ def problem_of(directory: Path) -> str | None:
 
 
 def writer_of(directory: Path, rotate_s: int) -> ChildProcess:
-    """Return the writer process for a directory; `rotate_s`: how long rows may wait."""
+    """Return the writer process for a directory, which converts rows after `rotate_s`."""
     return ChildProcess(
         "auction log writer", "snapbid.auctionlog", str(directory), str(rotate_s), stop_s=STOP_S
     )

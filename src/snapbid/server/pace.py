@@ -1,22 +1,22 @@
-"""A rate limit for all requests but bids, so that a flood of them leaves a worker time to bid."""
+"""A rate limit on all requests but bids, which leaves a worker time to bid in a flood of them."""
 
 import asyncio
 from collections import deque
 from typing import Final
 
 STEP_S: Final = 0.001
-PER_STEP: Final = 8  # requests started in one step while bids come
-QUIET_STEPS: Final = 16  # without a bid, after which QUIET_PER_STEP applies
+PER_STEP: Final = 8  # requests started in one step while bid requests arrive
+QUIET_STEPS: Final = 16  # steps without a bid request after which QUIET_PER_STEP applies
 QUIET_PER_STEP: Final = 64
 
 
 class Pace:
     """Starts a limited number of requests in each step; the others queue.
 
-    The limit is low while bid requests arrive, which the caller signals by setting `bidding`, and
+    The limit is low while bid requests arrive, which the caller signals by setting `bidding`. It is
     higher when there have been none for a while, since a queued request costs a worker more than
-    one started at once. None is refused: a client waiting for an answer sends nothing more on its
-    connection, so a flood slows itself down.
+    one started at once. No request is refused: a client waiting for an answer sends nothing more on
+    its connection, so a flood slows itself down.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""Protects a serving process' files, and its memory in a crash.
+"""Protect the files of a process, and its memory in case it crashes.
 
-All its children (workers, drain, embedded stores) inherit the limits and the umask.
+Child processes (workers, drain, embedded stores) inherit the limits and the umask.
 """
 
 import os

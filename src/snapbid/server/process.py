@@ -1,4 +1,4 @@
-"""A worker process: Granian's entry point, the signal that it listens, and its shutdown."""
+"""A worker process: its entry point for Granian, and the message that it listens."""
 
 import asyncio
 import ctypes
@@ -26,7 +26,7 @@ POLL_S: Final = 0.01
 
 
 def create(listening: Connection) -> "Application":
-    """Build the application of this worker; write to `listening` once its port is open."""
+    """Build this worker's application, which writes to `listening` once its port is open."""
     from snapbid.server.app import Application  # not imported by the process that starts workers
     from snapbid.server.granian import install
     from snapbid.server.worker import Worker
@@ -35,8 +35,8 @@ def create(listening: Connection) -> "Application":
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     _end_with_parent()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # all processes get it when a terminal closes
-    # A signal before Granian's handlers are in place would be lost: keep it pending until then.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # every process gets it when a terminal closes
+    # Granian would miss a signal that arrives before its handlers are set: keep it pending.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     application = Application(
         Worker(require_serving(load(os.environ))), started=partial(_announce, listening)
@@ -46,9 +46,9 @@ def create(listening: Connection) -> "Application":
 
 
 async def _announce(listening: Connection) -> None:
-    """Unblock the signals and notify the parent, once requests are accepted.
+    """Unblock the signals and notify the parent, once the port is open.
 
-    Granian opens the worker's port in a thread, a few milliseconds after the application's startup.
+    Granian opens it in a thread, a few milliseconds after the application's startup.
     """
     while not _is_listening():
         await asyncio.sleep(POLL_S)
@@ -58,9 +58,9 @@ async def _announce(listening: Connection) -> None:
 
 
 def _is_listening() -> bool:
-    """Return whether any socket of this process listens."""
+    """Whether any socket of this process listens."""
     for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # closed meanwhile
+        with suppress(OSError):  # the file was closed meanwhile
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 with socket.socket(fileno=os.dup(int(name))) as own:
                     if own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
@@ -69,5 +69,5 @@ def _is_listening() -> bool:
 
 
 def _end_with_parent() -> None:
-    """Die with a killed parent, so as not to keep the port."""
+    """Exit when the parent is killed, so as not to keep the port."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Routes of all requests but bids: a table of fixed paths, then the rooms' resolvers."""
+"""Routes of all requests but bids: a table of fixed paths, then resolvers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -10,10 +10,10 @@ Handler: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
 
 
 class Route(NamedTuple):
-    """A handler and how to call it; `name` is the label `route` in its metrics.
+    """A handler and how to call it; `name` is the label `route` in metrics.
 
     Methods other than `methods` get a 405; if `methods` is empty, the handler checks the method
-    itself. `paced` requests may queue, so that a flood of them leaves time for bids.
+    itself. `paced` requests may have to queue, to leave time for bids.
     """
 
     name: str
@@ -23,11 +23,11 @@ class Route(NamedTuple):
 
 
 Resolver: TypeAlias = Callable[[str], Route | None]
-"""Returns the route of a path with parameters; None for paths of other rooms."""
+"""Returns the route of a path with parameters; None for a path it does not know."""
 
 
 async def not_found(_scope: Scope, receive: Receive) -> Answer:
-    """Raise NotFound, whatever the method."""
+    """Raise NotFound for any method."""
     raise await refused(NotFound("there is nothing at this path"), receive)
 
 
@@ -35,7 +35,7 @@ UNKNOWN: Final = Route("other", not_found, methods=())
 
 
 class Routes:
-    """The table of fixed paths and the resolvers, which are tried in order."""
+    """A table of fixed paths, and resolvers to try in order."""
 
     def __init__(self, fixed: Mapping[str, Route], resolvers: Sequence[Resolver] = ()) -> None:
         self._fixed = fixed

@@ -1,7 +1,7 @@
 """`snapbid serve`: the process that starts the HTTP workers and publishes their catalog.
 
-Its main thread supervises Granian's workers, which serve partners. One thread publishes the
-catalog, one serves the private port, and one allocates budgets and reactivates campaigns.
+Its main thread supervises Granian's workers, which serve partners. Other threads publish the
+catalog, serve the private port, and allocate budgets and reactivate campaigns.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 class ServeError(RuntimeError):
     """The server cannot start; the message says what to change."""
 
-    status = 2  # exit status of a wrong setting
+    status = 2  # exit status for a wrong setting
 
 
 class PortError(ServeError):
@@ -139,8 +139,8 @@ def _make_directory(settings: ServingSettings) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise ServeError(
-            f"SNAPBID_HOME {settings.home} cannot be used: {error.strerror}; give it to the user "
-            "that runs this, or choose another directory"
+            f"SNAPBID_HOME {settings.home} cannot be used: {error.strerror}: set it to a directory "
+            "that you can write to"
         ) from error
 
 
@@ -150,7 +150,7 @@ def _open_ops(settings: ServingSettings, watch: Watch) -> OpsServer:
     except ValueError as error:
         raise ServeError(
             f"SNAPBID_OPS_TOKEN must be set, since SNAPBID_OPS_HOST {settings.ops_host} is not a "
-            "loopback address: make one with openssl rand -hex 32"
+            "loopback address: generate one with openssl rand -hex 32"
         ) from error
     except OSError as error:
         raise PortError(
@@ -181,8 +181,8 @@ def _announce(settings: ServingSettings) -> None:
 def schedule_as_batch() -> None:
     """Schedule this process and its children as SCHED_BATCH, where that exists.
 
-    Otherwise the two threads of a worker, one reading requests and one answering them, preempt
-    each other at every request: a third of its processor time (bench/README.md).
+    Otherwise a worker's two threads, which read and answer requests, preempt each other at every
+    request, which takes a third of its processor time (bench/README.md).
     """
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may forbid it
@@ -193,12 +193,12 @@ def _run_workers(settings: ServingSettings) -> None:
     """Run Granian until a signal."""
     schedule_as_batch()
     connections.prepare()
-    with suppress(SystemExit):  # Granian raises it if a worker crashed while it stopped
+    with suppress(SystemExit):  # raised by Granian if a worker crashed while it stopped
         _server(settings).serve(target_loader=create, wrap_loader=False)
 
 
 def _server(settings: Settings) -> GranianServer:
-    """Configure Granian as measured best for small requests (bench/README.md)."""
+    """Configure Granian with what was fastest for small requests (bench/README.md)."""
     return GranianServer(
         "snapbid.server.process:create",  # for Granian's log; `serve` is given the function
         address=bound(settings.host, settings.port)[1][0],

@@ -1,4 +1,4 @@
-"""The composition root of a worker: settings -> stores -> rooms -> application."""
+"""The composition root of a worker: builds stores and endpoints from the settings."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +72,7 @@ class Worker:
         self._stack = AsyncExitStack()
 
     async def open(self) -> None:
-        """Open everything; if a step fails, close what is already open."""
+        """Open everything; if a step fails, close whatever is open."""
         async with AsyncExitStack() as stack:
             await self._open(stack)
             self._stack = stack.pop_all()
@@ -234,7 +234,7 @@ class Worker:
     async def _settle(self, ledger: Ledger) -> None:
         """Wait up to SETTLE_S for a catalog and the ledger, which may just be starting.
 
-        A worker that opened sooner would answer 204 where others bid.
+        Without them, this worker would answer 204 while others bid.
         """
         deadline = monotonic() + SETTLE_S
         while not (self._follower.snapshot and ledger.connected) and monotonic() < deadline:
@@ -243,7 +243,7 @@ class Worker:
 
 
 class _OwnEvents:
-    """Accepts events only while the ledger belongs to this warehouse, whose drain carries them."""
+    """Accepts events only while the ledger is this warehouse's, whose drain will carry them."""
 
     def __init__(self, ledger: Ledger, queues: EventQueues) -> None:
         self._ledger = ledger
@@ -252,7 +252,7 @@ class _OwnEvents:
     async def put(
         self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]
     ) -> bool:
-        """As `EventQueue.put`."""
+        """Like `EventQueue.put`."""
         return not self._ledger.is_foreign and await self._sink.put(received_at_ms, product, events)
 
 
@@ -324,7 +324,7 @@ def _bidding(
 
 
 def _signed_resolver(notices: Mapping[str, NoticeEndpoint]) -> Resolver:
-    """Return the resolver of signed notice paths, which begin with a token."""
+    """Return a resolver for signed notice paths, which begin with a token."""
 
     def resolve(path: str) -> Route | None:
         if not path.startswith(SIGNED_PREFIX):
@@ -339,13 +339,13 @@ def _signed_resolver(notices: Mapping[str, NoticeEndpoint]) -> Resolver:
 
 
 def _event_resolver(events: EventEndpoints) -> Resolver:
-    """Return the resolver that gives unknown event paths the events API's own 404."""
+    """Return a resolver that gives unknown event paths the 404 of the events API."""
     other = Route("other", events, methods=())
     return lambda path: other if is_event_path(path) else None
 
 
 def _partner_resolver(endpoints: Mapping[str, Handler]) -> Resolver:
-    """Return the resolver of an SSP's documents, by their route, which is the path's end, too."""
+    """Return a resolver for what partners read; each route's name also ends its path."""
     routes = {f"/{name}": Route(name, endpoint) for name, endpoint in endpoints.items()}
     other = Route(REPORT_ROUTE, not_found, methods=())
 

@@ -22,7 +22,7 @@ cdef enum:
     SIZE_AT = DIGEST_AT + DIGEST_SIZE
     RECORD_AT = SIZE_AT + 1
     CAMPAIGN_AT = RECORD_AT + 4
-    HEAD_SIZE = 19  # of a record: what precedes the price
+    HEAD_SIZE = 19  # of the part of a record before the price
     USER_SIZE = DIGEST_SIZE + 4
     DAY_S = 86400
     ANSWER_BITS = 24  # of an identity; the creative's mark is above them
@@ -70,7 +70,7 @@ def user_digest(str user not None):
 
 
 cdef bytes digits_of(object number):
-    """Return a number as decimal text; up to 18 digits, which is all real ones, without Python."""
+    """Return a number as decimal text; natively if it fits into 63 bits, as all real ones do."""
     cdef int overflow = 0
     cdef long long value = PyLong_AsLongLongAndOverflow(number, &overflow)
     cdef char text[20]
@@ -191,7 +191,7 @@ def keep(list answers not None, str kept not None):
 
 
 cdef int tally(AnswerBids answer, dict ssps, dict campaigns) except -1:
-    """Add an answer's counts to those of its day."""
+    """Add an answer's bids to the counts of its day."""
     cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(answer.entries)
     cdef const uint8_t *end = at + PyBytes_GET_SIZE(answer.entries)
     cdef object number

@@ -11,7 +11,7 @@ from snapbid.base.redis_keys import AUDIT, ShardKeys
 from snapbid.ledger.bids.records import bid_digest
 from snapbid.ledger.scripts import script
 
-SHOWN: Final = 20  # differences with their figures
+SHOWN: Final = 20  # differences reported with their figures
 STALE_S: Final = 300.0  # without a complete audit
 NO_RECORD: Final = -1
 
@@ -19,7 +19,7 @@ NO_RECORD: Final = -1
 class Difference(msgspec.Struct, frozen=True):
     """Two figures that should match but differed in two successive audits.
 
-    `comparison`: what was compared (drain/audit.py, COMPARISONS).
+    `comparison`: a name in COMPARISONS (drain/audit.py).
     """
 
     comparison: str
@@ -29,7 +29,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True):
-    """A completed audit; `at`: when, by the clock of Redis (epoch s).
+    """A completed audit; `at` is its time by the clock of Redis (epoch s).
 
     `counts`: the number of differences by comparison; `shown`: the first few.
     """

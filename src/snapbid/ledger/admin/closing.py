@@ -1,9 +1,9 @@
 """Close and reopen shards while a ledger is moved from or into them.
 
-To workers a closed ledger is unavailable: bids get a 204, notices are spooled, events get a 503.
+To workers, a closed ledger is unavailable: bids get a 204, notices are spooled, events get a 503.
 The drain continues. Scripts need no check: closing renames the registry of time buckets and the
 event stream, and puts strings in their place, so every script that would remember, settle or roll
-back something fails before it writes anything, and so does each XADD.
+back something fails before it writes, and so does each XADD.
 
     {sbN}:closed     the reason: `being moved to …`, `filling from …`
     {sbN}:closed:r   the registry of time buckets
@@ -37,16 +37,16 @@ def events_key(keys: ShardKeys) -> str:
 
 
 async def close(redis: Redis, keys: ShardKeys, why: str) -> None:
-    """Close a shard; if it is closed already, replace the reason."""
+    """Close a shard; if it is already closed, replace the reason."""
     await redis.eval(script("close"), 2, *keys.script_keys, why)
 
 
 async def reopen(redis: Redis, keys: ShardKeys) -> None:
-    """Reopen a shard; an open one is left alone."""
+    """Reopen a shard; does nothing if it is open."""
     await redis.eval(script("reopen"), 2, *keys.script_keys)
 
 
 async def closed(redis: Redis, keys: ShardKeys) -> str:
-    """Return why a shard is closed; "" if it is open."""
+    """Fetch the reason for which a shard is closed; "" if it is open."""
     why: Any = await redis.get(f"{keys.prefix}closed")
     return (why or b"").decode()

@@ -1,7 +1,7 @@
 """Copy a closed ledger into an empty closed one, possibly with a different number of shards.
 
 A shard moves as a whole, to its number modulo the new number of shards, so records stay with the
-money held for them, and a batch of bids can still be rolled back. Impressions move to the shards of
+money held for them, and batches of bids can still be rolled back. Impressions move to the shards of
 their users. Counters and grants are not copied: the drain has already carried the counters, and
 allocators grant again what allowances have used.
 """
@@ -21,7 +21,7 @@ from snapbid.queues.queues import stream_of
 
 AT_ONCE: Final = 500  # keys read, or commands written, in one round trip
 ENTRIES: Final = 100  # of an event stream, in one round trip
-OVER_S: Final = 600  # all records of a time bucket that expires so soon are over
+OVER_S: Final = 600  # a time bucket that expires this soon has no live records
 
 
 class CopyError(RedisError):
@@ -29,15 +29,14 @@ class CopyError(RedisError):
 
 
 class ShardClocks(NamedTuple):
-    """A shard's hold clock (ms): the time now and, per process, its last heartbeat and the time up
-    to which its notices are settled."""
+    """A shard's hold clock, and what processes have reported by it (ms)."""
 
     now: int
-    processes: Mapping[bytes, tuple[int, int]]  # token: settled, seen
+    processes: Mapping[bytes, tuple[int, int]]  # token: notices settled up to, last heartbeat
 
 
 class Moved(NamedTuple):
-    """How many bid records, allowances, cap entries and event requests were copied."""
+    """Numbers of bid records, allowances, cap entries and event requests copied."""
 
     records: int
     allowances: int
@@ -57,7 +56,7 @@ class Copy:
         self._records: Counter[int] = Counter()  # by shard of the target
         self._spent: Counter[tuple[int, bytes]] = Counter()  # by shard of the target, campaign
         self._impressions = self._events = 0
-        self.expires = 0  # epoch s, of the time bucket that expires last
+        self.expires = 0  # when the last time bucket expires (epoch s)
 
     async def shard(self, number: int, clocks: Sequence[ShardClocks], now: int) -> None:
         """Copy a shard. `clocks`: the clocks of all source shards; `now`: epoch s."""
@@ -83,10 +82,10 @@ class Copy:
     async def _copy_time_buckets(
         self, number: int, keys: ShardKeys, now: int
     ) -> dict[bytes, tuple[int, int]]:
-        """Copy a shard's registry; return each bucket's number in the target and its expiry (epoch
-        s).
+        """Copy a shard's registry; return each time bucket's number in the target, and its expiry
+        (epoch s).
 
-        If time buckets of several shards merge into one shard, they keep their order.
+        Time buckets of several shards that merge into one keep their order.
         """
         known: Any = await self._source.hgetall(closing.time_buckets_key(keys))
         to, index = number % self._shards, number // self._shards
@@ -148,7 +147,7 @@ class Copy:
     async def _copy_users(
         self, keys: ShardKeys, names: Sequence[bytes], shifts: Sequence[int]
     ) -> None:
-        """Copy users' holds or impressions, with their times shifted by `shifts` of their shard."""
+        """Copy users' holds or impressions, shifting their times by their target shard's shift."""
         reads = [part for n in names for part in (("ZRANGE", n, 0, -1, "WITHSCORES"), ("PTTL", n))]
         values = await self._read(reads)
         for name, members, left_ms in zip(names, values[::2], values[1::2], strict=True):
@@ -265,7 +264,7 @@ def _with(command: tuple[Any, ...], key: bytes) -> tuple[Any, ...]:
 
 
 def _parts(value: Any) -> list[Any]:
-    """Convert the value of a key to the arguments of the command that writes it."""
+    """Convert a key's value to arguments for the command that writes it."""
     if isinstance(value, bytes):
         return [value]
     if isinstance(value, dict):
@@ -282,7 +281,7 @@ def _flat(mapping: Mapping[Any, Any]) -> list[Any]:
 
 
 async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
-    """Yield the keys with a prefix; record and money keys only once, even though scans repeat."""
+    """Yield the keys with a prefix in batches; record and money keys once, though scans repeat."""
     batch, given = list[bytes](), set[bytes]()
     async for key in redis.scan_iter(match=f"{prefix}*", count=AT_ONCE):
         if key[len(prefix) :].startswith((b"r:", b"m:")):
@@ -300,8 +299,8 @@ async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
 def merged_clocks(clocks: Sequence[ShardClocks], shards: int) -> list[ShardClocks]:
     """Compute the initial hold clocks of the new ledger's shards.
 
-    Of merged shards the slowest clock counts, so that no hold ends too soon. Holds in each shard
-    keep waiting for every process that may have spooled notices.
+    Among merged shards the slowest clock counts, so no hold ends too soon. Holds in each shard keep
+    waiting for every process that may have spooled notices.
     """
     behind: dict[bytes, tuple[int, int]] = {}
     for clock in clocks:

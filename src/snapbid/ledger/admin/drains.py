@@ -1,6 +1,6 @@
 """Reports that each drain writes every few seconds: its version, its clock and its problems.
 
-`serve` shows them to operators, so the drains may run on other machines.
+`serve` reads them from Redis to show operators, so drains may run on other machines.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ KEPT_S: Final = 3600.0  # after which an old report is removed
 
 
 class DrainReport(msgspec.Struct, frozen=True):
-    """A drain's report. `at`: by the clock of Redis (epoch s); `ahead_s`: how far the drain's clock
-    is ahead of it."""
+    """A drain's report. `at`: when it was made, by the clock of Redis (epoch s); `ahead_s`: lead of
+    the drain's own clock."""
 
     host: str
     version: str
@@ -36,9 +36,9 @@ class DrainReport(msgspec.Struct, frozen=True):
 
 
 async def report(redis: Redis, troubles: Mapping[Any, str]) -> None:
-    """Report until cancelled; `troubles` holds what blocks each duty, and may change meanwhile.
+    """Report until cancelled; `troubles` has the current problem of each duty, and may change.
 
-    While Redis is unavailable there is no report; other processes notice that themselves.
+    Does not report while Redis is unavailable, which other processes notice by themselves.
     """
     name = f"{platform.node()} {os.getpid()}"
     try:
@@ -62,7 +62,7 @@ async def _report(redis: Redis, name: str, troubles: Collection[str]) -> None:
 
 
 async def fetch_reports(redis: Redis, now: float) -> list[DrainReport]:
-    """Fetch recent reports; `now` is by the clock of Redis (epoch s). Raises RedisError."""
+    """Fetch the recent reports; `now` is the time of Redis (epoch s). Raises RedisError."""
     reports = (await _fetch_all(redis)).values()
     return [report for report in reports if abs(now - report.at) <= FRESH_S]
 

@@ -1,4 +1,4 @@
-"""The format number of a ledger, stored in it together with the version that raised it."""
+"""The format number of a ledger, stored in it with the version that raised it."""
 
 from typing import Any, Final
 
@@ -13,18 +13,18 @@ FORMAT: Final = 1
 
 
 async def fetch_risks(redis: Redis, server: str) -> list[Risk]:
-    """Report a ledger whose format number is higher than this program's. Raises RedisError."""
+    """Report a ledger whose format is newer than this program's. Raises RedisError."""
     fields: Any = await redis.hmget(LEDGER_FORMAT, "number", "version")
     number, reader = fields
     if int(number or 0) <= FORMAT:
         return []
     name = reader.decode()
-    text = f"{server} has the ledger of {name}, which this program ({version()}) cannot read"
+    text = f"{server} has a ledger written by {name}, which this program ({version()}) cannot read"
     return [Risk("redis", "format", "unsupported", text, f"install {name}")]
 
 
 async def note(redis: Redis) -> None:
-    """Record that a program of this format uses the ledger. Raises RedisError."""
+    """Raise the ledger's format number to this program's. Raises RedisError."""
     number: Any = await redis.hget(LEDGER_FORMAT, "number")
     if int(number or 0) < FORMAT:
         await redis.hset(LEDGER_FORMAT, mapping={"number": FORMAT, "version": version()})

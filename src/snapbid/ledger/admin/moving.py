@@ -2,9 +2,9 @@
 
 The old ledger is closed: workers treat it as unavailable, and spool notices. It is copied into the
 new one (copying.py), which stays closed until the copy has been compared. Then `serve` and `drain`
-are restarted with the new settings, and settle the spooled notices. Each shard of the new ledger is
-first `filling`, then `filled`, then open; the move is done once shard 0 is `filled`. If the command
-is killed before that, running it again starts over; after that, it finishes the rest.
+are restarted with the new settings, and settle the spooled notices. The shards of the new ledger
+are `filling` and then open; shard 0 is `filled` in between, from when on the move counts as done.
+If the command is killed before that, running it again starts over; after that, it finishes.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from snapbid.ledger.scripts import script
 from snapbid.queues.queues import fetch_leftovers
 from snapbid.redisclient.connection import Connections
 
-CARRIED_S: Final = 60.0  # without progress, waiting for the drain is given up
+CARRIED_S: Final = 60.0  # without progress, after which waiting is given up
 LOOK_S: Final = 0.1
 GONE: Final = 1000  # keys removed in one command
 
@@ -36,7 +36,7 @@ class MoveError(RedisError):
 
 
 class LedgerPlace(NamedTuple):
-    """Where a ledger is, and how many shards it has; `replicas`: see Connections."""
+    """A ledger's location and number of shards; `replicas`: see Connections."""
 
     url: str
     shards: int
@@ -48,7 +48,7 @@ class LedgerPlace(NamedTuple):
 
 
 class LedgerSide:
-    """The old or the new ledger of a move."""
+    """One of the two ledgers in a move."""
 
     def __init__(self, place: LedgerPlace) -> None:
         self.connections = Connections(place.url, place.replicas)
@@ -70,16 +70,16 @@ class LedgerSide:
             await closing.close(self.redis, keys, why)
 
     async def reopen(self) -> None:
-        """Open the shards; shard 0 comes last, since its state is that of the move."""
+        """Open the shards; shard 0 last, since its state is the state of the move."""
         for keys in reversed(self.keys):
             await closing.reopen(self.redis, keys)
 
     async def states(self) -> list[ShardState]:
-        """Fetch the states of the shards; like a drain's look, this may begin a run."""
+        """Fetch the states of the shards. As when a drain does so, this may begin a run."""
         return [ShardState.parse(await self._begin(keys=keys.script_keys)) for keys in self.keys]
 
     async def begin(self, keys: ShardKeys, warehouse: str) -> ShardState:
-        """Begin a run in a closed shard that is being filled."""
+        """Begin a run in a shard that is being filled."""
         answer = await self._begin(keys=keys.script_keys, args=[warehouse, self.shards, "fills"])
         return ShardState.parse(answer)
 
@@ -107,8 +107,7 @@ class LedgerSide:
 async def count_shards(url: str, least: int) -> int:
     """Return the number of shards of the ledger at `url`.
 
-    Where there is none yet, a new ledger gets one shard per primary, and at least `least`. Raises
-    RedisError or OSError.
+    A new ledger gets one shard per primary, and at least `least`. Raises RedisError or OSError.
     """
     connections = Connections(url)
     redis = connections.client()
@@ -125,11 +124,11 @@ Tell = Callable[[str], None]
 async def move(
     old: LedgerPlace, new: LedgerPlace, name: str, tell: Tell, *, leave_unknown: bool = False
 ) -> Moved | None:
-    """Move the ledger; return None if it was moved before.
+    """Move the ledger; return None if it has already been moved.
 
-    `name`: what messages call the new place; `tell`: receives progress messages; `leave_unknown`:
-    leave behind counters that the drain cannot carry because the warehouse does not know their
-    campaign or SSP. Raises MoveError, and errors of the stores.
+    `name`: the new place in messages; `tell`: receives progress messages; `leave_unknown`: leave
+    behind counters that the drain cannot carry because the warehouse does not know their campaign
+    or SSP. Raises MoveError, and errors of the stores.
     """
     source, target = LedgerSide(old), LedgerSide(new)
     try:
@@ -148,9 +147,12 @@ async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
             await target.close(f"{closing.FILLED}from {epoch}")
             if await _is_in_use(target):
                 await target.reopen()
-                raise MoveError("the new ledger is in use: bids or notices were counted there")
+                raise MoveError(
+                    "the new ledger is in use, with bids or notices counted: the move can no longer"
+                    " be undone"
+                )
         elif await target.epoch() and not await _is_filled_from(target, epoch):
-            raise MoveError("the ledger there was not moved from this one")
+            raise MoveError("the ledger there was not moved from this one: check --to")
         await target.close(f"{closing.FILLING}from {epoch}")
         await target.wipe()
         await source.reopen()
@@ -166,15 +168,18 @@ async def _move(
     if not epoch:
         raise MoveError("no ledger to move: set SNAPBID_REDIS_URL to the Redis that has it")
     if await target.epoch() == epoch:
-        raise MoveError("the ledger is already there: name another Redis, or another database")
+        raise MoveError("the ledger is already there: choose another Redis or database")
     why, origin = await target.closed(), await _origin(target)
     if why.startswith(closing.FILLED) or (not why and origin == epoch):
         if origin != epoch:
-            raise MoveError("another ledger is being moved there")
+            raise MoveError("another ledger is being moved there: choose another Redis or database")
         await _finish(source, target, name)
         return None
     if (why or await target.epoch()) and not await _is_filled_from(target, epoch):
-        raise MoveError(f"another ledger is already there{f', {why}' if why else ''}")
+        raise MoveError(
+            f"another ledger is already there{f' ({why})' if why else ''}: choose another Redis or"
+            " database"
+        )
     states = await source.states()
     _check_source(source, states)
     if why:
@@ -200,8 +205,8 @@ def _check_source(source: LedgerSide, states: Iterable[ShardState]) -> None:
     for number, state in enumerate(states):
         if not state.is_confirmed:
             raise MoveError(
-                f"shard {number} waits for the drain to restore its budgets: is snapbid drain"
-                " running?"
+                f"shard {number} waits for the drain to restore its budgets: make sure that snapbid"
+                " drain is running"
             )
 
 
@@ -238,7 +243,7 @@ async def _fill(
 
 
 async def _finish(source: LedgerSide, target: LedgerSide, name: str) -> None:
-    """Open the new ledger, and record in the old one where it has moved."""
+    """Open the new ledger, and record in the old one that it has moved."""
     await source.close(f"moved to {name}")
     await target.reopen()
 
@@ -247,18 +252,18 @@ async def _finish(source: LedgerSide, target: LedgerSide, name: str) -> None:
 
 
 async def _origin(ledger: LedgerSide) -> str:
-    """Fetch the epoch of the ledger from which this one was moved; "" if it was not moved."""
+    """Fetch the epoch of the ledger that this one was moved from; "" if there was none."""
     origin: Any = await ledger.redis.hget(ledger.keys[0].state, "moved_from")
     return (origin or b"").decode()
 
 
 async def _is_filled_from(ledger: LedgerSide, epoch: str) -> bool:
-    """Whether a move from that ledger has begun and not finished, or was undone."""
+    """Whether a move from the ledger `epoch` is unfinished, or was undone."""
     return await ledger.closed() == f"{closing.FILLING}from {epoch}"
 
 
 async def _is_in_use(ledger: LedgerSide) -> bool:
-    """Return whether bids or notices were counted in a closed ledger."""
+    """Whether bids or notices have been counted in a closed ledger."""
     for keys in ledger.keys:
         if await ledger.redis.hexists(closing.time_buckets_key(keys), "current"):
             return True
@@ -270,7 +275,7 @@ async def _is_in_use(ledger: LedgerSide) -> bool:
 
 
 async def _began(source: LedgerSide) -> str:
-    """Fetch when the last run of Redis began, or the ledger was adopted (epoch s).
+    """Fetch the start of the last run of Redis or the last adoption (epoch s), whichever is later.
 
     Earlier notices are not meant for bids made from now on.
     """
@@ -290,7 +295,7 @@ async def _clocks(redis: Redis, keys: ShardKeys) -> ShardClocks:
 
 
 async def _set_clocks(target: LedgerSide, keys: ShardKeys, clocks: ShardClocks) -> None:
-    """Set the hold clock (clock.lua), and make holds wait for spools and outboxes."""
+    """Set the hold clock (clock.lua), and have holds wait for spools and outboxes."""
     redis = target.redis
     settled = min([clocks.now, *(settled for settled, _ in clocks.processes.values())])
     names = ("h", "spools", "outboxes", "delivered")
@@ -342,24 +347,26 @@ async def _await_drain(source: LedgerSide, tell: Tell) -> None:
         tell("waiting for the drain to carry all counters")
     await _until_none(
         left,
-        "counters have not been drained: is snapbid drain running on the old ledger?"
-        " --leave-unknown leaves behind those whose campaign or SSP is unknown to the warehouse",
+        "counters have not been drained: make sure that snapbid drain runs on the old ledger, or"
+        " give --leave-unknown to skip those whose campaign or SSP is unknown to the warehouse",
     )
 
 
 async def _await_rounds(source: LedgerSide) -> None:
-    """Wait for two rounds of the drain in each shard; the second one began after this call."""
+    """Wait for two rounds of the drain in each shard; the second one begins after this call."""
     for _ in range(2):
         before = {keys: await source.redis.get(keys.drained_at) for keys in source.keys}
 
         async def left(before: Mapping[ShardKeys, object] = before) -> int:
             return sum([await source.redis.get(k.drained_at) == at for k, at in before.items()])
 
-        await _until_none(left, "shards have not been drained: is snapbid drain running?")
+        await _until_none(
+            left, "shards have not been drained: make sure that snapbid drain is running"
+        )
 
 
 async def _changed(redis: Redis, keys: ShardKeys) -> int:
-    """Count the counters that wait for the drain in one step, since it moves them around."""
+    """Count the counters that wait for the drain, in one step since it moves them around."""
     count: Any = await redis.eval(script("changed"), 2, keys.changed, keys.taken)
     return int(count)
 

@@ -1,4 +1,4 @@
-"""The ledger's number of shards, and queries to all shards when some may be unavailable."""
+"""The ledger's number of shards, and queries to all shards, of which some may be unavailable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def of_each(shards: int, ask: Callable[[int], Awaitable[T]]) -> list[T | None]:
-    """Return each shard's answer by number; None for an unavailable one.
+    """Query all shards; return their answers in order, None for an unavailable shard.
 
     Raises RedisError or OSError if all are unavailable.
     """
@@ -52,7 +52,7 @@ async def fetch_count(redis: Redis) -> int:
 
 
 async def record_count(redis: Redis, shards: int) -> int:
-    """Record the number of shards of a new ledger; return the number recorded first.
+    """Record a new ledger's number of shards, unless one is recorded; return the recorded number.
 
     Raises RedisError.
     """
@@ -61,7 +61,7 @@ async def record_count(redis: Redis, shards: int) -> int:
 
 
 def name(shard: int) -> str:
-    """Name a shard in messages for operators."""
+    """Name a shard for operators: `shard 1`."""
     return f"shard {shard}"
 
 

@@ -7,8 +7,8 @@ from snapbid.redisclient.trips import Pending
 def bid_digest(auction_id: bytes, imp_id: bytes) -> bytes:
     """Return the 16-byte key of the bid on an auction's impression.
 
-    The length in front keeps different pairs apart; 128 bits make collisions infeasible, even for
-    hostile ids. The first two bytes select a bucket, the others the record in it.
+    The auction id's length is hashed, too, to tell pairs apart; 128 bits make collisions infeasible
+    even for hostile ids. The first two bytes select a bucket, the others the record in it.
     """
 
 def user_digest(user: str) -> bytes:
@@ -19,8 +19,8 @@ class AnswerBids:
     """The bids of one 200 answer, waiting to be remembered.
 
     `now` is in epoch s and ms; `answer` is the answer's identity (24 bits); `counted`: an earlier
-    batch counted it. `user` is required if limits have caps. Raises OverflowError for values that
-    do not fit the layout, TypeError and AttributeError for malformed bids.
+    batch has counted the answer. `user` is required if limits have caps. Raises OverflowError for
+    values that do not fit the layout, TypeError and AttributeError for malformed bids.
     """
 
     def __new__(
@@ -51,7 +51,7 @@ class AnswerBids:
 
     @property
     def is_counted(self) -> bool:
-        """Whether this batch counts the answer, rather than an earlier one."""
+        """Whether this batch counts the answer, and no earlier one did."""
 
     @property
     def is_limited(self) -> bool: ...
@@ -68,10 +68,10 @@ class AnswerBids:
         """Resolve the answer with "": its bids were not remembered."""
 
 def join(answers: list[AnswerBids]) -> tuple[bytes, bool]:
-    """Join the entries of all bids; return them, and whether any has limits."""
+    """Join the entries of all bids; also return whether any bid has limits."""
 
 def keep(answers: list[AnswerBids], kept: str) -> list[AnswerBids]:
     """Resolve all answers with the same verdict for each bid; return those no longer pending."""
 
 def count(answers: list[AnswerBids]) -> list[tuple[int, list[bytes], list[int]]]:
-    """Return, by day, the counters that answers raise if all bids are kept, and the increments."""
+    """List (day, counters, increments): the counters that the bids raise if all are kept."""

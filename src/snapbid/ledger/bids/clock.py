@@ -1,4 +1,4 @@
-"""The ledger's clock, which follows that of Redis so that machines agree on the time."""
+"""The ledger's clock, which follows the clock of Redis: machines must agree on the time."""
 
 from collections.abc import Callable
 from time import monotonic, time
@@ -11,7 +11,7 @@ from snapbid.ledger.scripts import script
 
 
 class OwnClock(NamedTuple):
-    """How far this machine's clock is ahead of another, to within `doubt_s`."""
+    """The lead of this machine's clock over another, to within `doubt_s`."""
 
     ahead_s: float
     doubt_s: float
@@ -32,9 +32,9 @@ async def compare(redis: Redis, shard: int) -> OwnClock:
 class LedgerClock:
     """Epoch milliseconds by the clock of Redis, extrapolated with this machine's monotonic clock.
 
-    Until Redis has first been read, this machine's clock stands in. `simulated`, if given, returns
-    epoch seconds and replaces both clocks. `run`: the start of the Redis run last reached (epoch s,
-    ms); zeros before the first.
+    Until the clock of Redis is first read, this machine's is used. `simulated`, if given, returns
+    epoch seconds and replaces both. `run`: the start of the Redis run last reached (epoch s, ms);
+    zeros before the first.
     """
 
     def __init__(self, simulated: Callable[[], float] | None = None) -> None:
@@ -51,12 +51,12 @@ class LedgerClock:
 
     @property
     def behind_ms(self) -> int:
-        """How far this machine's clock is behind that of Redis."""
+        """The lag of this machine's clock behind that of Redis."""
         return 0 if self._simulated else round((self._ahead_s - self._own_ahead_s) * 1000)
 
     def now(self, loop_s: float) -> tuple[int, int]:
         """Convert event loop time to epoch s and ms."""
-        if self._last[0] == loop_s and self._simulated is None:  # loop time advances by the ms
+        if self._last[0] == loop_s and self._simulated is None:  # loop time advances in ms
             return self._last[1]
         now = divmod(self.now_ms(loop_s), 1000)
         self._last = (loop_s, now)
@@ -72,8 +72,8 @@ class LedgerClock:
         """Apply a reading of Redis' time, made between two times of the event loop.
 
         The offset changes only if it lies outside the interval that the reading allows, so a slow
-        reading, on a busy machine for instance, never spoils a faster one. The order of a bid and
-        its notice depends on two workers' estimates of the time of Redis.
+        reading, as on a busy machine, never spoils a faster one. Precision matters: the order of a
+        bid and its notice depends on two workers' estimates of the time of Redis.
         """
         least, most = server_ms / 1000 - answered_s, (server_ms + 1) / 1000 - asked_s
         if not self._known or not least <= self._ahead_s <= most:

@@ -31,7 +31,7 @@ from snapbid.ledger.scripts import script
 from snapbid.redisclient.connection import Connections
 from snapbid.redisclient.trips import Pending
 
-LOOK_S: Final = 4 * BEAT_S  # between scans for files left by other processes
+LOOK_S: Final = 4 * BEAT_S  # between scans for other processes' files
 REPLAY_BATCH: Final = 500
 STOP_S: Final = 3.0  # for rolling back unconfirmed batches on close
 HOLD_S: Final = 60
@@ -42,12 +42,12 @@ logger = logging.getLogger(__name__)
 
 
 class Ledger:
-    """One worker's interface to the ledger.
+    """A worker's interface to the ledger.
 
     `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held; `spool`: a
     directory; `replicas`: see Connections. `replayed` is called with each notice settled from the
-    spool and its verdict. `clock`, if given, returns epoch seconds and simulates all time,
-    including that of Redis.
+    spool and its verdict. `clock`, if given, returns epoch seconds and replaces all clocks, that of
+    Redis included.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Ledger:
         done: "Pending[str | None]",
         otherwise: tuple[int, bytes] | None,
     ) -> None:
-        """Spool a notice, with its alternative reading if it has one."""
+        """Spool a notice, followed by its alternative reading if there is one."""
         own_time = not self._clocks[number].is_known
         notices = [(number, _spooled(packed))]
         if otherwise is not None:
@@ -119,7 +119,11 @@ class Ledger:
         try:
             self._spool.join()
         except OSError as error:
-            logger.error("cannot use the spool directory: %(reason)s", {"reason": error.strerror})
+            logger.error(
+                "cannot use the spool directory: %(reason)s; notices are lost while Redis is"
+                " unavailable",
+                {"reason": error.strerror},
+            )
         else:
             for core in self._cores:
                 core.token = self._spool.token
@@ -177,11 +181,11 @@ class Ledger:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the ledger is not the warehouse's own; no bid is remembered then."""
+        """Whether the ledger is not the warehouse's own, so that no bid is remembered."""
         return any(shard.is_foreign for shard in self._shards)
 
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
-        """Accept only the ledger of this warehouse (given by id), or any while none is known.
+        """Accept only the ledger of this warehouse (an id); any ledger while the id is "".
 
         `epochs`: the data set of each shard of the warehouse's ledger, "" for a shard without one;
         empty if the warehouse has no ledger yet.
@@ -190,9 +194,9 @@ class Ledger:
             shard.belong_to(warehouse, epochs)
 
     def use_families(self, families: Mapping[int, int]) -> None:
-        """Group SSPs into families, from a map of variants' numbers to family numbers.
+        """Group SSPs into families by a map of variants' numbers to family numbers.
 
-        Every other SSP is its own family. A family never replaces another's bids.
+        Any other SSP is a family by itself. A family never replaces another's bids.
         """
         packed = " ".join(f"{variant}={family}" for variant, family in sorted(families.items()))
         for core in self._cores:
@@ -210,8 +214,8 @@ class Ledger:
         """Remember the bids of one answer; each is kept, or refused by its limits.
 
         The future resolves to a BidVerdict for each bid once Redis has decided, or to "" after
-        `within_s`; bids that were kept are then rolled back. Returns None if Redis is unavailable.
-        `user` is required if limits have caps. `counted`: an earlier bid of this answer was kept.
+        `within_s`, when any bids kept are rolled back. Returns None if Redis is unavailable. `user`
+        is required if limits have caps. `counted`: an earlier bid of this answer was kept.
         """
         shard = self._shards[shard_of(auction_id, len(self._shards))]
         if self._capping is not None and self._capping.concerns(bids):
@@ -221,8 +225,7 @@ class Ledger:
     async def look(
         self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None, within_s: float
     ) -> Verdicts:
-        """Return the verdicts that `remember` would give now; "" if Redis is unavailable or too
-        slow."""
+        """Return the verdicts that `remember` would give now; "" if Redis gives none in time."""
         return await self._loop.create_task(self._look(auction_id, bids, user, within_s))
 
     async def _look(
@@ -235,7 +238,7 @@ class Ledger:
             return ""
 
     def shard_of(self, auction_id: bytes) -> int:
-        """Return the shard of an auction, whose allowances its bids spend."""
+        """Return the shard of an auction, from whose allowances its bids are paid."""
         return shard_of(auction_id, len(self._shards))
 
     async def settle(
@@ -249,10 +252,10 @@ class Ledger:
     ) -> str:
         """Settle a notice, or spool it if Redis is unavailable; return a NoticeVerdict.
 
-        `reason`: why a bid was lost. `kind` includes ALTERED if the URL was altered in transit.
-        `otherwise`: the ids to settle a spooled notice for if its bid turns out to be unknown.
-        Signed bids of a family are kept apart, as if their auction ids began with `family`. Raises
-        SpoolFullError if the notice can be neither settled nor spooled.
+        `reason`: the loss reason. `kind` includes ALTERED if the URL was altered in transit.
+        `otherwise`: auction and impression id to try if a spooled notice's bid turns out to be
+        unknown. Signed bids of a family are kept apart, as if their auction ids began with
+        `family`. Raises SpoolFullError if the notice can be neither settled nor spooled.
         """
         auction_id = family + auction_id
         number = shard_of(auction_id, len(self._shards))
@@ -290,7 +293,7 @@ class Ledger:
     ) -> bool:
         """Count a settled loss as a rejection of the bid's creative; return whether it counts.
 
-        `excluded`: numbers of the SSPs whose bids do not count. Raises RedisError.
+        `excluded`: numbers of SSPs whose bids the sender may not reject. Raises RedisError.
         """
         number = shard_of(auction_id, len(self._shards))
         return bool(
@@ -306,14 +309,13 @@ class Ledger:
         )
 
     def _moved_to(self, auction_id: bytes, own: int) -> Iterator[int]:
-        """Yield the other shards that may have an auction's bids since the ledger was moved."""
+        """Yield the other shards to which moves of the ledger may have taken an auction's bids."""
         now = self._now_s()
         former = [of.shards for of in self._shards[own].former if of.until > now]
         return (n for n in moved_to(auction_id, former, len(self._shards)) if n != own)
 
     def when_certain(self, then: Callable[[], object]) -> None:
-        """Call `then` once the outcome of all bids sent so far is known and late ones are rolled
-        back."""
+        """Call `then` once the outcome of all bids sent is known, and late ones are rolled back."""
         self._uncertain.append(([core.last_batch for core in self._cores], then))
 
     async def _watch_certain(self) -> None:
@@ -386,9 +388,9 @@ class Ledger:
         return self._shards[shard % len(self._shards)].settle(packed, from_spool=True)
 
     async def _settle_moved(self, packed: bytes, own: int) -> str | None:
-        """Settle a spooled notice in any other shard, after a move of the ledger.
+        """Settle a spooled notice in another shard, if the ledger has been moved.
 
-        The spool does not record the auction, so each shard is tried. None if one is unavailable.
+        The spool does not record the auction, so every shard is tried. None if one is unavailable.
         """
         if self._shards[own].former:
             for shard in self._shards:
@@ -410,9 +412,9 @@ class Ledger:
         return not self._spool.has_notices_of(token) and await self._sign_off(token)
 
     async def _sign_off(self, token: str) -> bool:
-        """Release the holds that wait for a process' notices; return whether that is replicated.
+        """Sign a process off, for which holds no longer wait; return whether that is replicated.
 
-        Otherwise, after a failover, holds would wait for a process that nobody signs off.
+        If it were not, holds would wait after a failover for a process that nobody signs off.
         """
         try:
             for number, clock in enumerate(self._clocks):
@@ -430,7 +432,7 @@ def _spooled(packed: bytes) -> bytes:
 
 
 async def _finish(file: SpoolFile, work: Callable[[SpoolFile], Awaitable[bool]]) -> None:
-    """Remove the file if the work succeeds, otherwise leave it for the next attempt."""
+    """Remove the file if the work succeeds; otherwise leave it for the next attempt."""
     finished = False
     try:
         finished = await work(file)

@@ -13,11 +13,11 @@ from snapbid.ledger.scripts import script
 from snapbid.redisclient.connection import Connections
 
 BATCH: Final = 1000  # keys in one step of a scan
-UNDER_WAY_S: Final = 2.0  # within which a sweeper delivers what it has read
+UNDER_WAY_S: Final = 2.0  # for sweepers to deliver the entries they have read
 
 
 class ErasedUsers(NamedTuple):
-    """How many campaign caps were removed, and how many open bids no longer name the user."""
+    """Numbers of campaign caps removed, and of open bids from which the user was removed."""
 
     caps: int
     open_bids: int
@@ -28,7 +28,7 @@ async def erase(
 ) -> ErasedUsers:
     """Remove users, named as in bidding/identity.py, from all shards; a dry run only counts.
 
-    Scans every key of caps and bids, and waits until replicas have removed them too. Raises
+    Scans all keys of caps and bids, and waits until replicas have removed the users, too. Raises
     RedisError.
     """
     redis = connections.client()
@@ -47,7 +47,7 @@ async def _erase(redis: Redis, shards: int, users: Iterable[str], *, dry_run: bo
     caps = bids = 0
     prefixes = [ShardKeys(number).prefix for number in range(shards)]
     key: Any
-    for prefix in prefixes:  # open bids first: notices would create the caps again from them
+    for prefix in prefixes:  # open bids first: their notices would create the caps again
         async for key in redis.scan_iter(match=f"{prefix}r:*", count=BATCH):
             bids += int(await erase(keys=[key], args=[int(not dry_run), *digests]))
     if shards > 1 and not dry_run:
@@ -64,7 +64,7 @@ async def _erase(redis: Redis, shards: int, users: Iterable[str], *, dry_run: bo
 
 
 async def _erase_entries(redis: Redis, prefix: str, digests: set[bytes]) -> None:
-    """Remove the users' entries from outboxes."""
+    """Remove the users' entries from a shard's outboxes."""
     async for outbox in redis.scan_iter(match=f"{prefix}o:*", count=BATCH):
         entries: Any = redis.sscan_iter(outbox, count=BATCH)
         async for entry in entries:

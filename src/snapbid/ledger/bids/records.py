@@ -18,7 +18,7 @@ from snapbid.ledger.bids._records import join as join
 from snapbid.ledger.bids._records import keep as keep
 from snapbid.ledger.bids._records import user_digest as user_digest
 
-if TYPE_CHECKING:  # which needs the bits of a record
+if TYPE_CHECKING:  # limits.py imports this module
     from snapbid.ledger.budgets.limits import Limits
 
 DAY_S: Final = 86_400
@@ -26,27 +26,27 @@ DAY_S: Final = 86_400
 WIN: Final = 1
 BILLING: Final = 2
 LOSS: Final = 4
-HELD: Final = 8  # beside the kinds of a record: the cost of the bid is held
-CAPPED: Final = 16  # beside the kinds of a record: the user is capped, and follows the price
+HELD: Final = 8  # flag of a record: the cost of the bid is held
+CAPPED: Final = 16  # flag of a record: the user is capped, and follows the price
 NOTICE_KINDS: Final = WIN | BILLING | LOSS
-ALTERED: Final = 32  # beside the kind of a notice: its URL was altered (bidding/notice.py)
-OTHERWISE: Final = 64  # in a spool: alternative reading, used if the notice before it is unknown
-SPOOLED: Final = 128  # beside the kind of a notice: it comes from a spool
+ALTERED: Final = 32  # flag of a notice: its URL was altered (bidding/notice.py)
+OTHERWISE: Final = 64  # flag of a spooled notice: an alternative reading of the one before it
+SPOOLED: Final = 128  # flag of a notice: it comes from a spool
 
 DIGEST_SIZE: Final = 16
-# Kind, loss reason, digest, time of arrival, start of the run of Redis that was last reached (both
-# times epoch s, ms; zeros: unknown).
+# Kind, loss reason, digest, time of arrival, start of the Redis run last reached; times are epoch s
+# and ms, zeros if unknown.
 NOTICE: Final = Struct("<Bh16sIHIH")
 
 
 class BidVerdict(StrEnum):
     """The outcome of remembering a bid.
 
-    `UNCONFIRMED`, from `look` only: Redis started or lost its data, and budgets are not restored
-    yet; a bid gets `OVER_BUDGET` instead. `CAPS_UNAVAILABLE`: the shard with the user's impressions
-    is unavailable. `OVER_SHARE`: several SSPs compete for the budget, and this one holds its share.
-    `TAKEN`: another family of SSPs has a bid on this impression. `OVER_SUM`: the cost would
-    overflow the day's sums (remember.lua).
+    `UNCONFIRMED`, from `look` only: Redis has started or lost its data, and budgets are not yet
+    restored; `remember` gives `OVER_BUDGET` then. `CAPS_UNAVAILABLE`: the shard with the user's
+    impressions is unavailable. `OVER_SHARE`: several SSPs compete for the budget, and this one
+    holds its share. `TAKEN`: another family of SSPs has a bid on this impression. `OVER_SUM`: the
+    cost would overflow the day's sums (remember.lua).
     """
 
     KEPT = "k"
@@ -70,12 +70,12 @@ class NoticeVerdict(StrEnum):
 
 
 def marked(campaign: int, mark: int) -> int:
-    """Combine a campaign's number (32 bits) with a creative's mark (0 to 255) in the bits above."""
+    """Combine a campaign's number (32 bits) with a creative's mark (0 to 255) above it."""
     return mark << 32 | campaign
 
 
 def identity(marked: int, answer: int) -> int:
-    """Return what identifies a bid within an answer (records.lua)."""
+    """Return a bid's identity: its creative's mark above its answer's 24 bits (records.lua)."""
     return marked >> 32 << 24 | answer
 
 
@@ -87,8 +87,8 @@ def user_shard(digest: bytes, shards: int) -> int:
 def moved_to(auction_id: bytes, former: Sequence[int], shards: int) -> list[int]:
     """List the shards that hold an auction's bids from before moves of the ledger, newest first.
 
-    `former`: the shard counts before each move, in order; a move took shard N to N modulo the next
-    count.
+    `former`: the shard counts before each move, in order. Each move took shard N to N modulo the
+    next count.
     """
     found = list[int]()
     for at in reversed(range(len(former))):
@@ -102,8 +102,7 @@ def moved_to(auction_id: bytes, former: Sequence[int], shards: int) -> list[int]
 
 # -- batches of bids ------------------------------------------------------------------------------
 
-# impression id, number of the campaign with the creative's mark (records.marked), cost in nano-USD
-# (a plain bid's CPM in micro-USD), limits
+# Impression id, `marked` campaign, cost in nano-USD (a plain bid's CPM in micro-USD), limits.
 LedgerBid: TypeAlias = "tuple[bytes, int, int, Limits | None]"
 
 _FIRST: Final = 1  # the first bid of its answer
@@ -113,11 +112,11 @@ _KEPT: Final = 8  # in a rollback: the ledger kept the bid
 _RECORD_AT: Final = 18  # offset of the record in an entry; the byte before it is its size
 
 KEPT: Final = BidVerdict.KEPT.value
-Verdicts = str  # a BidVerdict for each bid; empty where they were not remembered in time
+Verdicts = str  # a BidVerdict for each bid; empty if they were not remembered in time
 
 
 class BidBatch(NamedTuple):
-    """A batch of bids as sent, with everything needed to roll it back."""
+    """A batch of bids as sent: all that is needed to roll it back."""
 
     writer: str
     number: int
@@ -125,7 +124,7 @@ class BidBatch(NamedTuple):
 
 
 def counters(answers: list[AnswerBids]) -> list[str | bytes | int]:
-    """List, by day, the counters that the bids raise if all are kept, and the increments."""
+    """Encode the counters that the bids raise if all are kept, by day, for remember.lua."""
     parts: list[str | bytes | int] = []
     for day, names, increments in count(answers):
         parts += (_date(day), len(names), *names, *increments)

@@ -12,13 +12,10 @@ from snapbid.base.redis_keys import ShardKeys
 
 
 class FormerLedger(NamedTuple):
-    """The shard count of a ledger before a move, and when its last bids expire here (epoch s).
-
-    Bids of its shard N are now in shard N modulo the next ledger's count.
-    """
+    """A ledger before a move; bids of its shard N are now in shard N modulo the next count."""
 
     shards: int
-    until: int
+    until: int  # when its last bids expire here (epoch s)
 
 
 def parse_former(text: str) -> list[FormerLedger]:
@@ -29,9 +26,9 @@ def parse_former(text: str) -> list[FormerLedger]:
 class ShardState(NamedTuple):
     """The reply of begin.lua.
 
-    `warehouse`: the one whose numbers the ledger uses, "" until a drain or worker has set it.
+    `warehouse`: the warehouse whose numbers the ledger uses; "" until a drain or worker has set it.
     `former`: the ledgers that this one was moved from, oldest first; `moved_from`: the epoch of the
-    last of them. `shards`: the shard count, 0 until a drain has set it.
+    last. `shards`: the shard count; 0 until a drain or worker has set it.
     """
 
     epoch: str
@@ -68,7 +65,7 @@ class ShardState(NamedTuple):
 
 
 def parse_time(text: str) -> tuple[int, int]:
-    """Parse `1766000000.123` into epoch s and ms; zeros for an empty text."""
+    """Parse `1766000000.123` into epoch s and ms; zeros if empty."""
     seconds, _, ms = text.partition(".")
     return int(seconds or 0), int(ms or 0)
 

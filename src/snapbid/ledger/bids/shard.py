@@ -1,15 +1,15 @@
-"""One shard of the ledger: what its round trips carry, and the connection over which they go.
+"""One shard of the ledger: its batches of bids and notices, and its connection.
 
 Bids and notices of concurrent requests share a batch: one script call for the bids and one for the
-notices. `GroupCommit` decides, without I/O, what the next batch has, receives the replies, and
-resolves the requests' futures; the engine of round trips (redisclient/trips.py) decides when, and
-does the I/O. `LedgerShard` stands between the two: it loads the scripts, and checks which ledger it
-is. An idle connection gets heartbeats, so that its loss is noticed before a bid needs it.
+notices. `GroupCommit` decides, without I/O, what goes into the next batch, receives the replies,
+and resolves the requests' futures; the engine of round trips (redisclient/trips.py) decides when to
+send, and does the I/O. `LedgerShard` connects the two: it loads the scripts, and checks that the
+ledger is the right one. Heartbeats on an idle connection reveal its loss before a bid needs it.
 
 A batch without an acknowledgement is unconfirmed: it may have been applied, or may yet be. Its
 requests were answered without a bid, so it is rolled back before anything else is sent, which also
-keeps Redis from applying it later (forget.lua). The same goes for bids of an acknowledged batch
-whose requests had timed out by then.
+keeps Redis from applying it later (forget.lua). Bids of an acknowledged batch whose requests had
+timed out by then are rolled back as well.
 """
 
 import asyncio
@@ -52,9 +52,9 @@ from snapbid.redisclient.trips import (
 
 STALL_S: Final = 1.0  # without a reply, the connection is closed
 NOTICE_S: Final = 0.25  # without a reply, notices go to the spool
-HEARTBEAT_S: Final = 0.25  # less than a beat (base/beat.py): one heartbeat is due at each beat
-MAX_WAITING: Final = 20_000  # requests; more are refused
-MAX_BATCH: Final = 2_000  # answers or notices in one script call: bounds how long Redis is busy
+HEARTBEAT_S: Final = 0.25  # less than a beat (base/beat.py): a heartbeat is due at each beat
+MAX_WAITING: Final = 20_000  # requests; further ones are refused
+MAX_BATCH: Final = 2_000  # answers or notices in a script call, so as not to block Redis for long
 
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2000)
 _SECONDS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 
 def observer_of(metrics: Metrics) -> Observe:
-    """Return the observer of round trips.
+    """Return an observer of round trips.
 
     It is called with the number of answers with bids, the number of notices, and the duration (s).
     """
@@ -88,15 +88,14 @@ def unobserved(bids: int, notices: int, seconds: float) -> None:
     """Ignore a round trip, for callers without metrics."""
 
 
-# -- what a round trip carries --------------------------------------------------------------------
+# -- batches --------------------------------------------------------------------------------------
 
 
 class PendingNotice(msgspec.Struct, frozen=True):
     """A notice waiting to be settled.
 
     `done` becomes a NoticeVerdict, or None if a spooled notice could not be settled. `otherwise`:
-    shard and encoding of the notice if its URL is read in the other way (Ledger.settle); both
-    readings are spooled.
+    shard and encoding of the URL's alternative reading (Ledger.settle), to be spooled as well.
     """
 
     packed: bytes
@@ -106,10 +105,10 @@ class PendingNotice(msgspec.Struct, frozen=True):
 
 
 class PendingHold(msgspec.Struct, frozen=True):
-    """A request to hold an impression of a capped user, or to end such a hold (hold.lua).
+    """A request to hold an impression of a capped user or, with `ends`, to end a hold (hold.lua).
 
-    `done` becomes a BidVerdict, or "" if it timed out. With `ends`, the request waits while Redis
-    is unavailable.
+    `done` becomes a BidVerdict, or "" on a timeout. Requests to end a hold wait while Redis is
+    unavailable.
     """
 
     packed: bytes
@@ -119,22 +118,21 @@ class PendingHold(msgspec.Struct, frozen=True):
 
 
 class Rollback(msgspec.Struct, frozen=True):
-    """A batch to roll back; `done` becomes True once that is done, False if the connection ends
-    first."""
+    """A batch to roll back; `done` becomes whether that succeeded before the connection ended."""
 
     batch: BidBatch
     done: "asyncio.Future[bool] | None" = None
 
 
 class GroupCommit:
-    """What one shard's round trips carry; all times are event loop times.
+    """Forms batches for a shard and handles the replies; all times are event loop times.
 
-    A command is the name of a script and its arguments.
+    A command is the name of a script with its arguments.
 
     `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held. `to_spool` takes a
     notice that Redis has not settled in time; `is_spool_empty` returns whether all spooled notices
-    are settled. `token`, if set, identifies this process among those whose notices holds wait for
-    (clock.lua).
+    are settled. `token`, if set, identifies this process to the ledger, where holds wait for its
+    notices (clock.lua).
     """
 
     def __init__(
@@ -158,32 +156,32 @@ class GroupCommit:
         self._notices = Requests[PendingNotice]()
         self._holds = Requests[PendingHold]()
         self._sent: list[Command] = []
-        self._is_slow = False  # Redis is slow: notices go to the spool
+        self._is_slow = False  # Redis is slow, so notices go to the spool
         self._unconfirmed: BidBatch | None = None
         self._to_roll_back: list[Rollback] = []
         self._heartbeat_at = 0.0
         self._hold_clock: int | None = None  # from the last heartbeat
         self._sent_hold_clock: int | None = None  # the same, when the last batch was sent
         self._sent_all = False  # whether that batch took all waiting notices
-        self._settled_until: int | None = None  # by the hold clock: all notices until then
-        self.is_nearly_full = False  # Redis is nearly out of memory: it takes no bids
+        self._settled_until: int | None = None  # hold clock: all earlier notices are settled
+        self.is_nearly_full = False  # Redis is nearly out of memory, so bids are refused
         self.batches = 0
         self.token = ""
         self.families = ""  # of SSPs, as remember.lua reads them
         self.epoch = ""  # of the data, from the last heartbeat
-        self.given_up: list[str] = []  # tokens of processes for which Redis no longer waits
+        self.given_up: list[str] = []  # tokens of processes that holds no longer wait for
 
     # -- requests ---------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
-        """The number of requests and rollbacks waiting to be sent."""
+        """Number of requests and rollbacks waiting to be sent."""
         requests = len(self._answers.waiting) + len(self._notices.waiting)
         return requests + len(self._holds.waiting) + len(self._to_roll_back)
 
     @property
     def unconfirmed(self) -> list[BidBatch]:
-        """Our batches that may have been applied and have not been rolled back yet."""
+        """Our batches that may have been applied and are not yet rolled back."""
         doubtful = [entry.batch for entry in self._to_roll_back if entry.done is None]
         return doubtful if self._unconfirmed is None else [*doubtful, self._unconfirmed]
 
@@ -193,11 +191,11 @@ class GroupCommit:
         return self._batches
 
     def is_certain(self, batch: int) -> bool:
-        """Whether the outcome of this batch, and of all earlier ones, is known."""
+        """Whether the outcome of a batch, and of all earlier ones, is known."""
         return all(doubtful.number > batch for doubtful in self.unconfirmed)
 
-    # Each of these returns how many requests of its kind are queued now, or 0 if it was refused:
-    # Redis is nearly full or slow, or too many wait already.
+    # The next three return the number of requests now queued, or 0 if the request is refused: Redis
+    # is nearly full or slow, or too many are waiting.
 
     def remember(self, answer: AnswerBids) -> int:
         """Queue an answer's bids."""
@@ -216,7 +214,7 @@ class GroupCommit:
         return len(waiting)
 
     def hold(self, hold: PendingHold) -> int:
-        """Queue a hold, or the end of one; the latter may wait while Redis is unavailable."""
+        """Queue a hold, or the end of one, which may wait while Redis is unavailable."""
         waiting = self._holds.waiting
         if len(waiting) >= MAX_WAITING:
             return 0
@@ -260,8 +258,7 @@ class GroupCommit:
     # -- round trips ------------------------------------------------------------------------------
 
     def connect(self, now: float) -> list[Command]:
-        """Return the commands that a new connection must have acknowledged before it takes
-        requests."""
+        """Return the commands to send over a new connection before it takes requests."""
         return [self._heartbeat(now), *self._forget(now)]
 
     def begin(self, replies: list[Any], asked_at: float, now: float) -> None:
@@ -271,7 +268,7 @@ class GroupCommit:
         self._forgotten()
 
     def next_batch(self, now: float) -> list[Command]:
-        """Return the commands of the next round trip; a heartbeat if nothing is waiting."""
+        """Return the commands of the next round trip: a heartbeat if nothing is waiting."""
         self._sent = self._forget(now) if self._to_roll_back else self._requests(now)
         return self._sent
 
@@ -308,7 +305,7 @@ class GroupCommit:
         return (*head, entries, self.families, *counters(answers))
 
     def _note_settled(self, until: int | None) -> None:
-        """Note that all notices received until then are settled, unless any are spooled."""
+        """Note that notices received until then are settled, unless any are spooled."""
         if until is not None and self._is_spool_empty():
             self._settled_until = until
 
@@ -322,7 +319,7 @@ class GroupCommit:
         return ("heartbeat", self._clock.now_ms(now), self._ttl_s, self.token, until)
 
     def receive(self, replies: list[Any], asked_at: float, now: float) -> None:
-        """Handle the replies to the last round trip. Any exception ends the connection."""
+        """Handle the replies to the last round trip. An exception ends the connection."""
         sent, self._sent, self._is_slow = self._sent, [], False
         bids, notices = len(self._answers.sent), len(self._notices.sent)
         for command, reply in zip(sent, replies, strict=True):
@@ -347,7 +344,7 @@ class GroupCommit:
                 self._note_settled(self._sent_hold_clock)
 
     def _accept(self, reply: Any) -> None:
-        """Handle the verdicts on a batch of bids, which confirm the batch."""
+        """Handle the verdicts on a batch of bids, which is confirmed now."""
         batch, answers = self._unconfirmed, self._answers.sent
         assert batch is not None
         self._unconfirmed = None
@@ -384,7 +381,7 @@ class GroupCommit:
         self.given_up += [token.decode() for token in given_up]
 
     def disconnect(self) -> None:
-        """Release all requests waiting on a lost connection, except those that end holds."""
+        """Fail all requests of a lost connection, except those that end holds."""
         if self._unconfirmed is not None:
             self._to_roll_back.append(Rollback(self._unconfirmed))
             self._unconfirmed = None
@@ -414,15 +411,11 @@ def _refuse(hold: PendingHold) -> None:
 
 
 class LedgerName(NamedTuple):
-    """The warehouse whose numbers a shard uses, the shard's data set, and the one it was moved
-    from.
+    """Identifies the ledger that a shard belongs to; "" or 0 where unknown."""
 
-    Unknown parts are "". `shards`: the ledger's number of shards, 0 if unknown.
-    """
-
-    warehouse: str = ""
-    epoch: str = ""
-    moved_from: str = ""
+    warehouse: str = ""  # whose numbers it uses
+    epoch: str = ""  # the shard's data set
+    moved_from: str = ""  # the data set that it was moved from
     shards: int = 0
 
 
@@ -431,17 +424,20 @@ class ForeignLedgerError(RedisError):
 
     def __init__(self, name: LedgerName, warehouse: str, shards: int) -> None:
         if name.warehouse not in ("", warehouse):
-            text = f"the ledger belongs to the warehouse {name.warehouse}, and this one is"
-            super().__init__(f"{text} {warehouse}")
+            super().__init__(
+                f"the ledger belongs to the warehouse {name.warehouse}, not to this one"
+                f" ({warehouse})"
+            )
         elif name.shards not in (0, shards):
-            text = f"the ledger has {name.shards} shards, and this process {shards}: restart it"
-            super().__init__(text)
+            super().__init__(
+                f"the ledger has {name.shards} shards, this process {shards}: restart it"
+            )
         else:
             super().__init__(f"the ledger ({name.epoch}) is not the warehouse's own")
 
 
 class LedgerShard:
-    """One worker's connection to a shard; `core` decides what is sent."""
+    """A worker's connection to a shard; `core` decides what is sent."""
 
     def __init__(
         self,
@@ -472,27 +468,26 @@ class LedgerShard:
 
     @property
     def is_unreplicated(self) -> bool:
-        """Whether it acknowledges writes without its required replica."""
+        """Whether the shard acknowledges writes without its required replica."""
         return self.trips.replication.is_unreplicated
 
     @property
     def batches(self) -> int:
-        """How many round trips have carried bids or notices."""
+        """Number of round trips with bids or notices so far."""
         return self._core.batches
 
     @property
     def unconfirmed(self) -> list[BidBatch]:
-        """How many batches may have been applied and have not been rolled back yet."""
+        """Batches that may have been applied and are not yet rolled back."""
         return self._core.unconfirmed
 
     def open(self) -> None:
-        """Start connecting; needs a running loop."""
+        """Start connecting; requires a running loop."""
         self._loop = asyncio.get_running_loop()
         self.trips.open()
 
     async def close(self, until: float) -> None:
-        """Send queued requests if connected, and roll back unconfirmed batches, until `until` (loop
-        time)."""
+        """Send queued requests if connected, and roll back unconfirmed batches until `until`."""
         await self.trips.flush()
         while self._core.unconfirmed and self._loop.time() < until:
             await asyncio.sleep(0.005)
@@ -510,7 +505,10 @@ class LedgerShard:
         counted: bool,
         answer: int | None = None,
     ) -> "Reply[Verdicts] | None":
-        """See `Ledger.remember`. `answer`: the identity of the answer, if already assigned."""
+        """Remember the bids of an answer; see `Ledger.remember`.
+
+        `answer`: the answer's identity, if already assigned.
+        """
         trips = self.trips
         if not trips.connected:
             return None
@@ -533,7 +531,7 @@ class LedgerShard:
         return answer
 
     def hold(self, packed: bytes, within_s: float, *, ends: bool = False) -> "Reply[str] | None":
-        """Hold an impression of a capped user, or end a hold (PendingHold); None if unavailable."""
+        """Hold a capped user's impression, or end a hold (PendingHold); None if unavailable."""
         if not (self.connected or ends):
             return None
         done: Reply[str] = self.trips.reply()
@@ -563,7 +561,7 @@ class LedgerShard:
         return done
 
     def roll_back(self, batch: BidBatch) -> "asyncio.Future[bool] | None":
-        """Roll back an unconfirmed batch of another process; None if Redis is unavailable."""
+        """Roll back another process' unconfirmed batch; None if Redis is unavailable."""
         if not self.connected:
             return None
         done: asyncio.Future[bool] = self._loop.create_future()
@@ -573,8 +571,7 @@ class LedgerShard:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the shard belongs to another warehouse, or to a ledger that is not the
-        warehouse's own."""
+        """Whether the shard's ledger is another warehouse's, or not the warehouse's current one."""
         name, own = self._name, self._own
         if name.warehouse and self._warehouse not in ("", name.warehouse):
             return True
@@ -585,7 +582,7 @@ class LedgerShard:
         return len(own) != self._shards or own[self._number] not in ("", name.epoch)
 
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
-        """Accept only this warehouse's own ledger; see Ledger."""
+        """Accept only this warehouse's ledger; see `Ledger.belong_to`."""
         self._warehouse, self._own = warehouse, epochs
         self._end_foreign()
 
@@ -648,8 +645,8 @@ class LedgerShard:
     def _report_given_up(self) -> None:
         for token in self._core.given_up:
             logger.warning(
-                "gave up on process %(process)s: no heartbeat; holds no longer wait for its"
-                " notices",
+                "gave up on process %(process)s, which sends no heartbeats: holds no longer wait"
+                " for its notices",
                 {"process": token},
             )
         self._core.given_up.clear()

@@ -1,12 +1,12 @@
-"""The spool: notices that Redis did not settle in time, on disk until they are settled.
+"""The spool: notices that Redis did not settle in time, kept on disk until they are settled.
 
 Each worker appends to its own file and syncs it before the notice is answered (several share one
 sync). Once Redis is back, the file is set aside and its notices are settled; a notice settled
-before is a duplicate, so replaying twice does no harm. Files of workers that have ended are
-recognised by their released lock and taken over.
+before is a duplicate, so replaying twice does no harm. The files of ended workers are recognised by
+their released locks, and taken over.
 
 A hold does not end while a notice of its bid may still be spooled (clock.lua). So each process
-registers in the ledger by a token, and keeps a locked file that shows it is alive. A process that
+registers in the ledger with a token, and keeps a locked file that shows it is alive. A process that
 ends leaves its unconfirmed batches (shard.py) in the same directory.
 """
 
@@ -25,9 +25,9 @@ import msgspec
 from snapbid.ledger.bids.records import NOTICE, BidBatch, NoticeVerdict
 from snapbid.redisclient.trips import Pending
 
-MAGIC: Final = b"snapbid\x01"  # at the start of a file; the last byte is the number of the format
+MAGIC: Final = b"snapbid\x01"  # at the start of a file; the last byte is the format number
 _ENTRY: Final = Struct(f"<HI{NOTICE.size}s")  # shard, checksum, notice
-_OWN_TIME: Final = 1 << 15  # beside the shard: the time is this machine's, not that of Redis
+_OWN_TIME: Final = 1 << 15  # flag beside the shard: times are by this machine's clock, not Redis'
 _SUFFIX: Final = ".spool"
 _PROCESS: Final = ".process"
 _BATCHES: Final = ".doubt"
@@ -35,14 +35,14 @@ _UNLOCKED: Final = ".new"  # being created; ignored by readers
 
 
 class SpoolFullError(Exception):
-    """The spool cannot take the notice."""
+    """The spool cannot take another notice."""
 
 
 class Spool:
-    """One worker's spool in a directory shared by the workers of a server.
+    """A worker's spool in a directory shared by the workers of a server.
 
-    `max_bytes` bounds its own files plus the abandoned ones in the directory. `token` identifies
-    this process.
+    `max_bytes` limits its own files together with abandoned ones in the directory. `token`
+    identifies this process.
     """
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
@@ -60,7 +60,7 @@ class Spool:
 
     @property
     def holds_own(self) -> bool:
-        """Whether this worker has a file that has not been set aside yet."""
+        """Whether this worker has a file that is not set aside yet."""
         return self._file is not None
 
     @property
@@ -88,7 +88,7 @@ class Spool:
         """Append notices, each with its shard; `done` becomes SPOOLED once they are synced.
 
         `done` raises SpoolFullError if they cannot be written. `own_time`: their times are by this
-        machine's clock, not by that of Redis.
+        machine's clock instead of Redis'.
         """
         marks = _OWN_TIME if own_time else 0
         try:
@@ -145,7 +145,7 @@ class Spool:
                         if not done.done():
                             done.set_exception(failure)
                     self._unsynced = []
-                    self._close()  # a later sync of this file might report success wrongly
+                    self._close()  # a later sync of this file might falsely report success
                 else:
                     for done in waiting:
                         if not done.done():
@@ -154,7 +154,7 @@ class Spool:
             self._syncing = None
 
     async def set_aside(self) -> None:
-        """Close this worker's file, so that `abandoned` yields it."""
+        """Close this worker's file, for `abandoned` to yield it."""
         while self._syncing is not None:
             await asyncio.shield(self._syncing)
         self._close()
@@ -175,7 +175,7 @@ class Spool:
     # -- files of ended processes -----------------------------------------------------------------
 
     def look(self) -> list[str]:
-        """List the files in the directory, except the one that marks this process as alive."""
+        """List the files in the directory, except this process' own mark."""
         try:
             names = sorted(os.listdir(self._directory))
         except FileNotFoundError:
@@ -184,12 +184,11 @@ class Spool:
         return [name for name in names if name != own]
 
     def abandoned(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over abandoned notice files one by one. `names`: a listing of the directory, if
-        there is one."""
+        """Take over abandoned files of notices one by one; `names`: a listing to use, if any."""
         return self._take_over(names, _SUFFIX)
 
     def abandoned_batches(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over the unconfirmed batches of ended processes."""
+        """Take over files with unconfirmed batches of ended processes, one by one."""
         return self._take_over(names, _BATCHES)
 
     def leave_unconfirmed(self, batches: Sequence[tuple[int, BidBatch]]) -> None:
@@ -205,17 +204,17 @@ class Spool:
         self._process = SpoolFile(path, _create(path, b""))
 
     def leave(self) -> None:
-        """Remove this process' mark, once Redis knows that it has no notices left."""
+        """Remove this process' mark, after it has been signed off from the ledger."""
         if self._process is not None:
             self._process.done()
             self._process = None
 
     def gone(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over the files that mark ended processes, one by one."""
+        """Take over the marks of ended processes, one by one."""
         return self._take_over(names, _PROCESS)
 
     def has_notices_of(self, token: str) -> bool:
-        """Whether a process has spooled notices that are not settled."""
+        """Whether a process has spooled notices that are not yet settled."""
         return any(self._directory.glob(f"{token}-*{_SUFFIX}"))
 
     def _take_over(self, names: Sequence[str] | None, suffix: str) -> Iterator["SpoolFile"]:
@@ -232,7 +231,7 @@ class Spool:
             except BlockingIOError:
                 os.close(file)
                 continue
-            if os.fstat(file).st_nlink == 0:  # another process has finished it meanwhile
+            if os.fstat(file).st_nlink == 0:  # another process finished and removed it meanwhile
                 os.close(file)
                 continue
             yield SpoolFile(path, file)
@@ -255,10 +254,10 @@ class SpoolFile:
         return self._path.stem
 
     def notices(self, behind_ms: int = 0) -> list[tuple[int, bytes]] | None:
-        """Read (shard, notice) pairs; a truncated entry is skipped, since it was never answered.
+        """Read (shard, notice) pairs, skipping a truncated entry, which was never answered.
 
-        Times by this machine's clock, which is `behind_ms` behind that of Redis, are converted.
-        Returns None for a file in another format, which is left to the release that wrote it.
+        Converts times by this machine's clock, which is `behind_ms` behind Redis'. Returns None for
+        a file in another format, which is left to the release that wrote it.
         """
         data = self._path.read_bytes()
         if not data.startswith(MAGIC):
@@ -276,7 +275,7 @@ class SpoolFile:
             return []
 
     def done(self) -> None:
-        """Remove the file: everything in it is settled."""
+        """Remove the file, which is fully processed."""
         self._path.unlink(missing_ok=True)
         os.close(self._file)
 
@@ -302,7 +301,7 @@ def _later(packed: bytes, by_ms: int) -> bytes:
 
 
 def _create(path: Path, content: bytes) -> int:
-    """Create a file that others see only once it is locked and its content is synced."""
+    """Create a file that others see only once it is locked and synced."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unlocked = path.with_suffix(_UNLOCKED)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
@@ -323,7 +322,7 @@ def _create(path: Path, content: bytes) -> int:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Sync a directory, so that the names of its files survive a crash."""
+    """Sync a directory, to have the names of its files survive a crash."""
     file = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)

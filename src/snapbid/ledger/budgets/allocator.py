@@ -36,9 +36,9 @@ from snapbid.redisclient.connection import Connections
 KEPT_S: Final = 90 * 86_400  # expiry of an unused account
 DAY_MS: Final = 86_400_000
 SOON_MS: Final = 100  # until the next refill request, while money for a bid is left somewhere
-GROWING_MS: Final = 1000  # the same, while pacing raises the limit
-SPENT_MS: Final = 10_000  # the same, if the limit is used up
-MOST_LOOKS: Final = 100_000  # campaigns whose last use is remembered
+GROWING_MS: Final = 1000  # the same, while pacing still raises the limit
+SPENT_MS: Final = 10_000  # the same, once the limit is used up
+MOST_LOOKS: Final = 100_000  # campaigns whose last use is remembered, at most
 
 Accounts = dict[str, Account]  # by period
 
@@ -46,15 +46,14 @@ T = TypeVar("T")
 
 
 class UnconfirmedError(RedisError):
-    """A shard's budgets have not been restored by the drain yet."""
+    """The drain has not yet restored a shard's budgets."""
 
 
 class EscrowedBudget(NamedTuple):
     """A campaign's current limits.
 
     `limits`: nano-USD by period ("t" for the total, or a day's number); empty for a deleted
-    campaign. `price`: the cost of one bid; `grows`: a limit rises in the course of
-    the day, since it is paced.
+    campaign. `price`: the cost of one bid; `grows`: pacing raises a limit in the course of the day.
     """
 
     campaign: int
@@ -64,18 +63,16 @@ class EscrowedBudget(NamedTuple):
 
 
 class AllowanceReport(NamedTuple):
-    """A shard's report on a campaign. `refused`: the lowest refused cost, or 0; `is_low`: it
-    requests a refill; `allowances` and `least`, by period: the allowance, and the level for refill
-    requests."""
+    """A shard's report on a campaign."""
 
-    refused: int
-    is_low: bool
-    allowances: Mapping[str, Allowance]
-    least: Mapping[str, int]
+    refused: int  # the lowest refused cost, or 0
+    is_low: bool  # whether it requests a refill
+    allowances: Mapping[str, Allowance]  # by period
+    least: Mapping[str, int]  # by period: below this level it requests a refill
 
 
 class _Stored(NamedTuple):
-    """The account of a campaign, as stored in Redis and as parsed."""
+    """A campaign's account, as stored in Redis and as parsed."""
 
     state: bytes
     segment: str
@@ -83,7 +80,7 @@ class _Stored(NamedTuple):
 
 
 class _State(msgspec.Struct, array_like=True):
-    segment: str  # of the account's shard at the time of writing
+    segment: str  # current in the account's shard when this was written
     accounts: Mapping[str, tuple[tuple[int, int, bool], ...]]
 
 
@@ -98,7 +95,7 @@ class _Message(NamedTuple):
 
 
 class Allocator:
-    """Moves money between shards; any number of allocators may work at once.
+    """Moves money between shards; any number of allocators may work at the same time.
 
     `clock` returns epoch seconds; `simulated`: see `script`; `unavailable`: shards to skip for now.
     """
@@ -126,10 +123,10 @@ class Allocator:
         await self._redis.aclose()
 
     async def balance(self, budgets: Sequence[EscrowedBudget]) -> set[int]:
-        """Run one round for campaigns; return those for which it was complete.
+        """Run one round for campaigns; return those for which it is complete.
 
-        A round is incomplete if another allocator interfered or an allowance is unknown. Each shard
-        is asked about all campaigns at once. Allowances repeat their refill requests, so the next
+        It is incomplete if another allocator interfered or an allowance is unknown. Each shard is
+        queried for all campaigns at once. Allowances repeat their refill requests, so the next
         round completes an unfinished one.
         """
         stored = await self._stored(budgets)
@@ -208,13 +205,12 @@ class Allocator:
         return _Move(after, messages)
 
     def _patience_ms(self, budget: EscrowedBudget) -> int:
-        """Return how long a campaign waits when its budget has nothing left for a bid."""
+        """Return the delay of a campaign's next refill request if it has no money for a bid."""
         midnight_ms = DAY_MS - int(self._clock() * 1000) % DAY_MS
         return min(GROWING_MS if budget.grows else SPENT_MS, midnight_ms)
 
     def _passed(self, campaign: int) -> tuple[float, dict[tuple[str, int], int]]:
-        """Return the seconds since the last look at a campaign, and what its allowances used
-        since."""
+        """Return the seconds since the last look at a campaign, and its allowances' use then."""
         now = monotonic()
         at, use = self._looks.pop(campaign, (now - 1.0, {}))
         self._looks[campaign] = now, use
@@ -227,7 +223,7 @@ class Allocator:
     async def _exchange_all(
         self, messages: Sequence[Sequence[_Message]]
     ) -> list[list[AllowanceReport] | None]:
-        """Update allowances by shard; return their reports, None for an unavailable shard."""
+        """Update the allowances of each shard; return reports, None for an unavailable shard."""
 
         async def exchange(shard: int) -> list[AllowanceReport]:
             return await self._exchange(shard, messages[shard]) if messages[shard] else []
@@ -237,7 +233,7 @@ class Allocator:
     async def _exchange(self, shard: int, messages: Sequence[_Message]) -> list[AllowanceReport]:
         """Update a shard's allowances and wait for its replicas; return the reports.
 
-        Raises RedisError or OSError; UnconfirmedError if the drain has not restored its budgets.
+        Raises RedisError or OSError; UnconfirmedError if its budgets are not restored.
         """
         arguments: list[Any] = [int(self._clock() * 1000)]
         for budget, accounts, lease_ms, returns, least in messages:
@@ -273,7 +269,7 @@ class Allocator:
         return _joined(await self._of_each(read))
 
     def _parsed(self, budget: EscrowedBudget, segment: str, state: bytes) -> _Stored:
-        """Parse an account. One from another run of Redis may be old, so it knows no allowance."""
+        """Parse an account; from another run of Redis, it may be old and must not be relied on."""
         known = msgspec.json.decode(state, type=_State) if state else _State(segment, {})
         accounts = {}
         for period in budget.limits:
@@ -291,7 +287,7 @@ class Allocator:
     async def _write(
         self, stored: Mapping[int, _Stored], after: Mapping[int, Accounts]
     ) -> set[int]:
-        """Write changed accounts by compare-and-set; return the campaigns that are up to date."""
+        """Write changed accounts by compare-and-set; return the campaigns now up to date."""
         changed = {
             number: accounts
             for number, accounts in after.items()
@@ -315,7 +311,7 @@ class Allocator:
         return {number for number in after if number not in changed or replaced.get(number)}
 
     def _shard_of(self, campaign: int) -> int:
-        """Return the shard with a campaign's account."""
+        """Return the shard of a campaign's account."""
         return campaign % len(self._keys)
 
     async def _of_each(self, ask: Callable[[int], Awaitable[T]]) -> list[T | None]:
@@ -328,14 +324,14 @@ class Allocator:
 
 
 class _Move(NamedTuple):
-    """A campaign's account after a round, and the updates for its allowances, by shard."""
+    """A campaign's accounts after a round, and the updates for its allowances, by shard."""
 
     accounts: Accounts
     messages: Sequence[_Message | None]
 
     @property
     def is_complete(self) -> bool:
-        """Whether the account knows all allowances."""
+        """Whether the accounts know all allowances."""
         return all(entry.is_known for account in self.accounts.values() for entry in account)
 
 
@@ -356,7 +352,7 @@ def _demand(answer: AllowanceReport | None, period: str, used_before: int | None
 
 
 def _is_needed(message: _Message, shard: int, answer: AllowanceReport) -> bool:
-    """Whether an update changes an allowance, or the time of its next refill request."""
+    """Whether a message would change an allowance, or the time of its next refill request."""
     if message.returns or (answer.is_low and message.lease_ms != GROWING_MS):
         return True
     for period, account in message.accounts.items():

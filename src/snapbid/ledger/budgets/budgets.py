@@ -17,7 +17,7 @@ BATCH: Final = 200  # campaigns in one script call, which takes Redis some 2 ms
 
 
 class CampaignSpend(NamedTuple):
-    """What a campaign has used, in nano-USD; `used` and `used_today` include holds."""
+    """Spend and holds of a campaign, in nano-USD; `used` and `used_today` include holds."""
 
     used: int
     used_today: int
@@ -41,16 +41,16 @@ class Budgets:
         self._state = redis.register_script(script("state", simulated, shards))
 
     async def look(self, shard: int, bids: Iterable[LedgerBid], user: str | None) -> Verdicts:
-        """Return one shard's verdicts on bids, were they made now; "" if Redis is unavailable."""
+        """Return the verdicts that bids would get from a shard now; "" if Redis is unavailable."""
         now = int(self._clock())
         return await self._ask(shard, [_packed(bid, user, now) for bid in bids])
 
     async def verdicts(
         self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None
     ) -> Verdicts:
-        """Return the verdicts on an auction's bids, were they made now; "" if Redis is unavailable.
+        """Return the verdicts that an auction's bids would get now; "" if Redis is unavailable.
 
-        With several shards, caps are checked in the user's.
+        With several shards, caps are checked in the user's shard.
         """
         shards = len(self._keys)
         shard = shard_of(auction_id, shards)
@@ -79,13 +79,13 @@ class Budgets:
         return str(letters.decode())
 
     async def states(self, campaigns: Sequence[int]) -> dict[int, CampaignSpend]:
-        """Fetch what campaigns have used in all shards, by number. Raises RedisError or OSError."""
+        """Fetch campaigns' use in all shards together, by number. Raises RedisError or OSError."""
         return summed(campaigns, all_of(await self.states_of_each(campaigns)))
 
     async def states_of_each(
         self, campaigns: Sequence[int], batch_size: int = BATCH
     ) -> list[Mapping[int, CampaignSpend] | None]:
-        """Fetch what campaigns have used, by shard; None for an unavailable shard.
+        """Fetch campaigns' use in each shard; None for an unavailable shard.
 
         `batch_size`: campaigns per script call. Raises RedisError or OSError if no shard answers.
         """
@@ -101,7 +101,7 @@ class Budgets:
     async def grants(
         self, shard: int, campaigns: Iterable[int], day: int
     ) -> dict[int, tuple[int, int]]:
-        """Fetch what a shard was granted for campaigns, in total and for a day; 0 if nothing was.
+        """Fetch a shard's grants by campaign: in total, and for a day (since 1970); 0 for none.
 
         Raises RedisError or OSError.
         """
@@ -129,7 +129,7 @@ class Budgets:
 def summed(
     campaigns: Iterable[int], shards: Sequence[Mapping[int, CampaignSpend]]
 ) -> dict[int, CampaignSpend]:
-    """Sum up what campaigns have used, over all shards."""
+    """Sum up campaigns' use over all shards."""
     sums = {}
     for campaign in campaigns:
         states = [shard.get(campaign, NOTHING) for shard in shards]

@@ -1,15 +1,15 @@
 """Escrow: the rules by which shards share a budget, without I/O (contract 3 and 10).
 
-A campaign's budget, in nano-USD, is for a period: in total, or for one day. Its account records
-what each shard was granted and has returned. Each shard's allowance records the same for itself,
-and what it has used, by spend and holds. An allowance admits a bid within what it was granted:
+A campaign's budget, in nano-USD, is for a period: in total, or for one day. Its account records the
+grants to each shard and its returns. Each shard's allowance records its own, and its use by spend
+and holds. An allowance admits a bid if there is enough left of its grants:
 
     used + price <= granted - returned
 
-Both figures only grow, so messages may be lost, late or repeated: a receiver takes the larger
-figure. A transfer first raises the figure on the side that the money leaves (the account's for a
-grant, the allowance's for a return); the other side is updated afterwards. In between, the money is
-with neither; every round repeats the update, which repairs that. So money is never with both:
+`granted` and `returned` only grow, so messages may be lost, late or repeated: a receiver takes the
+larger figure. A transfer first raises the figure on the side that gives up the money (the account's
+for a grant, the allowance's for a return), and then on the other side. In between, neither side has
+the money, until a later round repeats the second update. So the two sides never both have it:
 
     sum of used <= net of the allowances <= net of the account <= limit
 
@@ -17,17 +17,17 @@ A raised figure must be on the replicas before the other side is updated: if an 
 grant, or an allowance a return, the money would exist twice. An account that lost its data learns
 from the allowances, and grants nothing until it knows all of them.
 
-Any number of allocators may work at once: accounts are changed by compare-and-set of the whole,
-returns of allowances by compare-and-set of the amount returned so far.
+Any number of allocators may work at the same time: they change an account by compare-and-set of the
+whole, and the returns of an allowance by compare-and-set of the amount returned so far.
 """
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 SPARE_S: Final = 1.0  # an allowance should last this long
-LEAST_BIDS: Final = 4  # and for this many bids at least
+LEAST_BIDS: Final = 4  # and for at least this many bids
 TOTAL: Final = "t"  # the period of a total budget
-FULL: Final = 3  # multiple of the target above which an allowance returns the excess
+FULL: Final = 3  # above this multiple of its target, an allowance returns the excess
 
 
 class Allowance(NamedTuple):
@@ -39,17 +39,17 @@ class Allowance(NamedTuple):
 
     @property
     def net(self) -> int:
-        """The amount available to the shard: grants less returns."""
+        """The amount that the shard may use: grants less returns."""
         return self.granted - self.returned
 
     @property
     def spare(self) -> int:
-        """What is left to use; negative if wins arrived after their holds had ended."""
+        """The unused amount; negative if wins arrived after their holds had ended."""
         return self.net - self.used
 
 
 class AccountEntry(NamedTuple):
-    """An account's record of a shard; `is_known`: the account has read the allowance."""
+    """An account's record of a shard; `is_known`: the account has learnt its allowance."""
 
     granted: int = 0
     returned: int = 0
@@ -60,12 +60,12 @@ Account: TypeAlias = tuple[AccountEntry, ...]  # by shard
 
 
 def opened(shards: int) -> Account:
-    """Open an account whose allowances are not known yet."""
+    """Open an account that knows no allowance yet."""
     return (AccountEntry(),) * shards
 
 
 def outstanding(account: Account) -> int:
-    """Sum up what shards may use, as far as the account knows."""
+    """Sum up the amounts that shards may use, by the account's records."""
     return sum(entry.granted - entry.returned for entry in account)
 
 
@@ -84,9 +84,9 @@ def learn(account: Account, allowances: Sequence[Allowance | None]) -> Account:
 
 
 def grant(account: Account, wanted: Sequence[int], limit: int) -> Account:
-    """Grant shards the amounts they want, scaled down to what the limit leaves.
+    """Grant the amounts that shards want, scaled down to the limit.
 
-    Grants nothing while a shard is unknown.
+    Grants nothing while an allowance is unknown.
     """
     free = limit - outstanding(account)
     total = sum(wanted)
@@ -100,7 +100,7 @@ def grant(account: Account, wanted: Sequence[int], limit: int) -> Account:
 
 
 class Plan(NamedTuple):
-    """For each shard, the amounts to grant and to return, and the level for refill requests."""
+    """By shard, the amounts to grant and return, and the levels below which to request refills."""
 
     grants: list[int]
     returns: list[int]
@@ -108,7 +108,7 @@ class Plan(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """How bids used an allowance since the last look.
+    """The demand on an allowance since the last look.
 
     `spent`: the growth of its use; `refused`: the lowest cost refused since it last had headroom,
     or 0.
@@ -129,11 +129,11 @@ def plan(
     limit: int,
     passed_s: float,
 ) -> Plan:
-    """Plan transfers so that every allowance holds a second's spend, and idle ones give money back.
+    """Plan transfers that leave every allowance a second's spend, and take money from idle ones.
 
     `demands` cover the last `passed_s`; `price` is the cost of one bid. Targets shrink with the
-    total that is left. If less is free than is wanted, money for whole bids goes to allowances that
-    refused one; idle money, or money too little for a bid, is collected for these only.
+    remaining budget. If the free money is short, it goes to allowances that refused a bid, for
+    whole bids; only for these is money collected that is idle, or too little for a bid.
     """
     shards = len(allowances)
     left = limit - used_of(account, allowances)
@@ -161,7 +161,7 @@ def plan(
 
 
 def used_of(account: Account, allowances: Sequence[Allowance | None]) -> int:
-    """Sum up what shards have used; an unavailable shard counts as having used all it may."""
+    """Sum up the use of all shards; an unavailable one counts as having used all it may."""
     return sum(
         entry.granted - entry.returned if allowance is None else allowance.used
         for entry, allowance in zip(account, allowances, strict=True)
@@ -170,7 +170,7 @@ def used_of(account: Account, allowances: Sequence[Allowance | None]) -> int:
 
 def _ration(grants: list[int], allowances: Sequence[Allowance | None], demands: Sequence[Demand],
             free: int) -> None:  # fmt: skip
-    """Cut grants to what is free: cover negative allowances first, then one refused bid each."""
+    """Cut grants to the free money, lowest allowances first: cover a deficit and a refused bid."""
     known = (
         (allowance.spare, shard)
         for shard, allowance in enumerate(allowances)
@@ -184,16 +184,16 @@ def _ration(grants: list[int], allowances: Sequence[Allowance | None], demands: 
 
 
 def _is_short(grant: int, allowance: Allowance | None, demand: Demand) -> bool:
-    """Return whether an allowance lacks money for the bid it refused.
+    """Whether an allowance lacks money for the bid it refused.
 
-    An allowance that is merely low takes from no other, which may need its money for rare bids.
+    One that is merely low takes nothing from others, which may need their money for rare bids.
     """
     return allowance is not None and allowance.spare + grant < demand.refused
 
 
 def _collect(grants: list[int], returns: list[int], allowances: Sequence[Allowance | None],
              demands: Sequence[Demand], price: int) -> None:  # fmt: skip
-    """Collect amounts too small for a bid, and all of idle allowances."""
+    """Collect amounts too small for a bid, and idle allowances entirely."""
     for shard, allowance in enumerate(allowances):
         if allowance is not None and not grants[shard]:
             demand = demands[shard]

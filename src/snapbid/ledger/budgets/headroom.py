@@ -15,7 +15,7 @@ class Headroom(NamedTuple):
     """A shard's campaigns with refill requests (`refills`), and with headroom again (`released`).
 
     `is_behind`: any campaign may have headroom, because releases were missed, the shard lost its
-    data, or budgets have been restored since. `at`: the shard's time (epoch s).
+    data, or budgets were restored. `at`: the shard's time (epoch s).
     """
 
     refills: list[int]
@@ -25,7 +25,7 @@ class Headroom(NamedTuple):
 
 
 class _Last(NamedTuple):
-    """The run and release read last, and whether budgets were restored by then."""
+    """Run and number of the last release read, and whether budgets were restored by then."""
 
     segment: str = ""
     release: int = 0
@@ -33,7 +33,7 @@ class _Last(NamedTuple):
 
 
 class HeadroomReader:
-    """Reads every shard's refill requests and releases from now on. `clock`: epoch seconds."""
+    """Reads every shard's refill requests, and new releases. `clock` returns epoch seconds."""
 
     def __init__(
         self, redis: Redis, shards: int, clock: Callable[[], float], *, simulated: bool = False
@@ -44,7 +44,7 @@ class HeadroomReader:
         self._last = [_Last()] * shards
 
     async def read(self, shard: int) -> Headroom:
-        """Read a shard's new requests and releases. Raises RedisError or OSError."""
+        """Read a shard's refill requests and new releases. Raises RedisError or OSError."""
         before = self._last[shard]
         arguments: list[str | int] = [int(self._clock() * 1000), before.segment, before.release]
         segment, release, refills, released, confirmed, at_ms = await self._script(

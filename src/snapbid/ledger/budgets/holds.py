@@ -1,8 +1,7 @@
-"""Find holds that ended before their bids, which lets money be spent twice (for the self-audit).
+"""Find holds that ended before their bids, whose money may be spent twice (for the self-audit).
 
-A call reads a page of records and their holds in one step, so that nothing changes in between. An
-audit continues where the last one ended: in a small ledger it reads all records of the last half
-hour.
+A call reads a page of records and their holds in one step, so nothing changes in between. An audit
+continues where the last one stopped; in a small ledger, it reads all records of the last half hour.
 """
 
 from collections import Counter
@@ -15,12 +14,12 @@ from redis.asyncio import Redis
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.ledger.scripts import script
 
-PAGES: Final = 50  # of a shard in one audit, each of a thousand records or less, and 1 ms of Redis
-_START: Final = (1, 0)  # the newest time bucket, and its first bucket
+PAGES: Final = 50  # per shard and audit; a page takes Redis 1 ms, and has up to 1000 records
+_START: Final = (1, 0)  # newest time bucket, first bucket
 
 
 class EarlyEnd(NamedTuple):
-    """What open bids of a campaign should still hold in a shard (nano-USD)."""
+    """The amount missing from a campaign's holds in a shard (nano-USD)."""
 
     shard: int
     campaign: int
@@ -28,8 +27,10 @@ class EarlyEnd(NamedTuple):
 
 
 class Holds:
-    """Looks for holds that ended early, in all shards. `clock`: epoch seconds; `simulated`: see
-    `script`."""
+    """Looks for holds that ended early in any shard.
+
+    `clock` returns epoch seconds; `simulated`: see `script`.
+    """
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class Holds:
         self._next = [_START] * shards
 
     async def find_ended(self) -> list[EarlyEnd]:
-        """Examine the next pages of each shard. Raises RedisError or OSError."""
+        """Check the next pages of each shard. Raises RedisError or OSError."""
         return [each for shard in range(len(self._keys)) for each in await self._look_at(shard)]
 
     async def _look_at(self, shard: int) -> list[EarlyEnd]:

@@ -2,13 +2,13 @@
 
 Redis decides in the script call that remembers a bid (remember.lua): it holds the bid's cost and
 the user's impression, or refuses. So nothing overspends, however many workers there are and however
-they pause or die. A worker holds no money itself: it only skips refused campaigns until they have
-headroom again. Leases of money would be no more exact, and their money would have to be recovered
-when a worker dies.
+they pause or die. Workers hold no money: they only skip refused campaigns until they have headroom
+again. Leasing money to workers would be no more exact, and a dead worker's money would have to be
+recovered.
 
-With several shards, each may spend what it was granted of a budget (escrow.py).
+With several shards, each may spend its grant from a budget (escrow.py).
 
-Money is in nano-USD here, so that a plain bid costs exactly its CPM in micro-USD.
+Money is in nano-USD here: the cost of a plain bid is then exactly its CPM in micro-USD.
 """
 
 from struct import Struct
@@ -19,8 +19,8 @@ from snapbid.ledger.bids.records import DAY_S as DAY_S
 from snapbid.ledger.budgets.escrow import TOTAL
 
 NANO: Final = 1000  # nano-USD in a micro-USD
-TOMORROW_S: Final = 30  # before midnight the next day's budget is granted
-MOST: Final = 2**32 - 1  # impressions or seconds; as good as unlimited
+TOMORROW_S: Final = 30  # before midnight, when the next day's budget is granted
+MOST: Final = 2**32 - 1  # impressions or seconds; practically unlimited
 
 _CAMPAIGN: Final = Struct("<I")
 _CAP: Final = Struct("<II")
@@ -28,12 +28,12 @@ _IN_ESCROW: Final = b"\x01?"
 
 
 class Limits:
-    """One campaign's limits. `kinds`: the flag bits of its records.
+    """A campaign's limits. `kinds`: the flag bits of its records.
 
-    daily_micros, total_micros: the budget; None: unlimited. even_from_ms: when a campaign with
-    pacing `even` was created (epoch ms), otherwise None. caps: (impressions, seconds) pairs.
-    in_escrow: a shard may spend what it was granted (escrow.py); grants follow the budget and its
-    pacing. `caps_alone`: the encoding for caps.lua without the budget.
+    `daily_micros`, `total_micros`: the budget; None for unlimited. `even_from_ms`: creation time of
+    a campaign with pacing `even` (epoch ms), else None. `caps`: (impressions, seconds) pairs.
+    `in_escrow`: shards spend their grants (escrow.py), which follow the budget and its pacing.
+    `caps_alone`: the encoding for caps.lua without the budget.
     """
 
     __slots__ = ("_daily", "_even_from_ms", "_in_escrow", "_paced", "_packed", "_rest",
@@ -71,9 +71,9 @@ class Limits:
         return self._daily is not None
 
     def day_nano(self, now: int) -> int | None:
-        """Return how much today's bids may use until `now` (epoch s); None without a daily budget.
+        """Compute today's limit as of `now` (epoch s); None without a daily budget.
 
-        With even pacing, this is the elapsed share of the day, plus 1% of the budget.
+        With even pacing, it is the budget's share for the elapsed part of the day, plus 1%.
         """
         if self._daily is None or self._even_from_ms is None:
             return self._daily
@@ -83,7 +83,7 @@ class Limits:
         return min(self._daily, share + self._daily // 100)
 
     def periods(self, now: int) -> dict[str, int]:
-        """Return how much bids may use until `now` (epoch s), in nano-USD by period (escrow.py).
+        """Compute the limits as of `now` (epoch s), in nano-USD by period (escrow.py).
 
         Shortly before midnight, the next day is included.
         """

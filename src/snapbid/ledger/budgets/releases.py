@@ -4,9 +4,9 @@ The machine's single reader of releases (server/allocating.py) writes them to a 
 
     number of releases (uint64) | SLOTS of (campaign uint32, shard uint32)
 
-It writes slots before the number, so that a worker never sees half a release. A worker that falls
-behind by a whole ring reactivates all campaigns; those without budget are refused once more.
-Reading takes no system call.
+It writes slots before the number, so a worker never sees half a release. A worker that falls behind
+by a whole ring reactivates all campaigns; those without budget are refused once more. Reading takes
+no system call.
 """
 
 import mmap
@@ -17,8 +17,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 SLOTS: Final = 1 << 14
-ALL: Final = 2**32 - 1  # instead of a campaign: all of that shard
-DAILY: Final = 2**32 - 2  # all with a daily budget: a day has begun
+ALL: Final = 2**32 - 1  # in place of a campaign: all campaigns in the shard
+DAILY: Final = 2**32 - 2  # in place of a campaign: all with a daily budget, as a day has begun
 
 _NUMBER: Final = Struct("<Q")
 _SLOT: Final = Struct("<II")
@@ -26,14 +26,14 @@ _SIZE: Final = _NUMBER.size + SLOTS * _SLOT.size
 
 
 class Release(NamedTuple):
-    """A refused campaign, by number, that has headroom again in a shard."""
+    """A refused campaign (by number) that has headroom again in a shard."""
 
     campaign: int
     shard: int
 
 
 def releases_path(runtime_dir: Path) -> Path:
-    """Return the path of a server's file, in the directory shared by its processes."""
+    """Return the path of the file in a server's runtime directory."""
     return runtime_dir / "releases"
 
 
@@ -59,7 +59,7 @@ class ReleaseWriter:
 
 
 class ReleaseReader:
-    """Reads releases from now on. Raises OSError if there is no file."""
+    """Reads new releases. Raises OSError if there is no file."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:

@@ -1,8 +1,8 @@
 """Remember bids with frequency caps in a ledger of several shards.
 
-A user's impressions and their holds are in the user's shard (money.lua). A bid first holds an
-impression there, and is then remembered in the auction's shard: two round trips. So no cap is ever
-exceeded, whatever fails in between; the hold of a bid that was never answered expires. Notices
+A user's impressions, and the holds on them, are in the user's shard (money.lua). A bid first holds
+an impression there, and is then remembered in the auction's shard: two round trips. So no cap is
+ever exceeded, whatever fails in between; the hold of a bid that was never answered expires. Notices
 leave the outcome of a hold in an outbox (outbox.py).
 """
 
@@ -23,16 +23,16 @@ from snapbid.ledger.bids.records import (
 )
 from snapbid.ledger.bids.shard import LedgerShard
 
-SHARE: Final = 0.5  # of a bid's time for its hold; the rest is for another campaign
-END_S: Final = 60.0  # for which the end of a hold waits for an unavailable shard
+SHARE: Final = 0.5  # of a bid's time, for its hold; the rest is for another campaign
+END_S: Final = 60.0  # for ending a hold in a shard that is unavailable
 
 _HOLD: Final = Struct("<I16s16sI")  # campaign, user, digest and identity of the bid
 _SIZE: Final = Struct("<H")  # of the limits that follow
-_STANDING: Final = (KEPT, BidVerdict.OVER_CAP)  # verdicts after which no hold is to be ended
+_STANDING: Final = (KEPT, BidVerdict.OVER_CAP)  # verdicts that leave no hold to end
 
 
 class Capping:
-    """Remembers one worker's answers that contain capped bids."""
+    """Remembers a worker's answers with capped bids."""
 
     def __init__(self, shards: Sequence[LedgerShard]) -> None:
         self._shards = shards
@@ -56,7 +56,7 @@ class Capping:
         within_s: float,
         counted: bool,
     ) -> "asyncio.Future[Verdicts] | None":
-        """See `Ledger.remember`; `shard` is the auction's.
+        """Remember the bids of an answer; see `Ledger.remember`. `shard` is the auction's.
 
         A capped bid is refused with CAPS_UNAVAILABLE if the user's shard does not answer in time.
         """
@@ -92,14 +92,14 @@ class Capping:
 
 
 class _Holds:
-    """The holds of one answer, in the shard of its user."""
+    """The holds of one answer, in the user's shard."""
 
     def __init__(self, shard: LedgerShard) -> None:
         self._shard = shard
         self._holds: list[tuple[int, bytes, bytes]] = []
 
     def add(self, index: int, hold: bytes, caps: bytes) -> None:
-        """Add the hold of the bid with an index."""
+        """Add the hold of the bid at `index`."""
         self._holds.append((index, hold, caps))
 
     async def make(self, within_s: float) -> dict[int, str]:

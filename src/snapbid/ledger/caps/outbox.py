@@ -6,11 +6,11 @@ the entries in the users' shards, and delete them once replicas have the result.
 again, or after a later one, gives the same result. A win turns the hold into an impression, a loss
 ends it.
 
-A hold must not expire before all wins that preceded its end are delivered, or a cap could be
-exceeded. So a round also reports to the user's shard the time until which an outbox is delivered,
-by the hold clock: the time until which all notices were settled (clock.lua) as of the previous
-round, provided that this round left no entry undelivered. If an outbox has not reported for 15
-minutes of the hold clock, because its shard is unavailable, holds no longer wait for it.
+A hold must not expire before all wins from before its end are delivered, or a cap could be
+exceeded. So a round also reports to the user's shard, by the hold clock, up to when an outbox is
+delivered: up to when all notices were settled (clock.lua) in the previous round, provided that this
+round leaves no entry. Once an outbox has not reported for 15 minutes of the hold clock, because its
+shard is unavailable, holds no longer wait for it.
 """
 
 import secrets
@@ -27,13 +27,13 @@ from snapbid.ledger.scripts import script
 from snapbid.redisclient.connection import Connections
 
 MOST: Final = 1000  # entries of one outbox in one round
-LEASE_MS: Final = 1000  # of one sweeper on the outboxes of a shard
+LEASE_MS: Final = 1000  # of a sweeper on a shard's outboxes
 ENTRY_SIZE: Final = 51  # outbox.lua has the layout
 _USER_AT: Final = 5
 
 
 class _Outbox(NamedTuple):
-    """A shard's entries for another; `is_whole`: all of them."""
+    """A shard's entries for another shard; `is_whole`: there are no more."""
 
     entries: bytes
     is_whole: bool
@@ -43,15 +43,11 @@ _EMPTY: Final = _Outbox(b"", is_whole=True)
 
 
 class _Outboxes(NamedTuple):
-    """A shard's reply to a sweeper.
+    """A shard's reply to a sweeper."""
 
-    The time up to which its notices are settled, whether this sweeper has the lease, and if so the
-    outboxes, by the shard they are for.
-    """
-
-    mark: str
-    is_ours: bool
-    of_shards: dict[int, _Outbox]
+    mark: str  # time up to which its notices are settled (hold clock)
+    is_ours: bool  # whether this sweeper has the lease
+    of_shards: dict[int, _Outbox]  # by the shard they are for
 
 
 class OutboxSweeper:
@@ -82,10 +78,10 @@ class OutboxSweeper:
         await self._redis.aclose()
 
     async def sweep(self) -> bool:
-        """Run one round; return whether more is left. Raises RedisError or OSError if no shard
-        answers.
+        """Run one round; return whether entries are left.
 
-        Entries for an unavailable shard stay in their outbox.
+        Entries for an unavailable shard stay in their outbox. Raises RedisError or OSError if no
+        shard answers.
         """
         shards = len(self._keys)
         outboxes = await of_each(shards, self._sweep)
@@ -134,10 +130,10 @@ class OutboxSweeper:
 
 
 def user_of(entry: bytes) -> bytes:
-    """Return the user digest of an entry."""
+    """Return the user's digest in an entry."""
     return entry[_USER_AT : _USER_AT + DIGEST_SIZE]
 
 
 def _split(entries: bytes) -> list[bytes]:
-    """Split concatenated entries; sorted, those of rolled-back bids come last."""
+    """Split concatenated entries. Sorting them puts those of rolled-back bids last."""
     return [entries[at : at + ENTRY_SIZE] for at in range(0, len(entries), ENTRY_SIZE)]

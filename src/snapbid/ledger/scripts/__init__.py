@@ -1,12 +1,12 @@
 """The ledger's Lua scripts. README.md says which clock decides what.
 
-Each file names what it includes (`redisclient/scripts.py`), and gets these constants:
+Each file names what it includes (see redisclient/scripts.py), and gets these constants:
 
-    SHARDS             with several, budgets are held in escrow, and a user's caps live in the shard
-                       of the user
+    SHARDS             number of shards; with several, budgets are in escrow, and caps in the shards
+                       of the users
     LIMITED            whether bids may have limits; only remember.lua reads it
-    SIMULATED          the caller's time replaces that of the server
-    LARGEST_STEP_MS    the most that the hold clock advances between two calls (clock.lua)
+    SIMULATED          whether the caller's time replaces that of the server
+    LARGEST_STEP_MS    largest step of the hold clock between two calls (clock.lua)
     SPOOL_GIVEN_UP_MS  how long holds wait for a process without a heartbeat
 """
 
@@ -19,13 +19,13 @@ LARGEST_STEP_MS: Final = 1000
 SPOOL_GIVEN_UP_MS: Final = 900_000
 
 _UNBOUNDED_MS: Final = 2**52  # simulated time may jump by any amount
-_AT_ONCE_MS: Final = -1000  # in simulated time no hold waits for a spool
+_AT_ONCE_MS: Final = -1000  # in simulated time, no hold waits for a spool
 
 _OF_WORKERS: Final = (
     "begin", "remember", "forget", "settle", "reject", "heartbeat", "sign_off", "look", "state",
     "escrow", "account",
 )  # fmt: skip
-SELDOM_CALLED: Final = frozenset((  # they are given the functions that they alone use (compact)
+SELDOM_CALLED: Final = frozenset((  # see `compact`
     "afford_exactly", "as_server_time", "contest", "count_if_rejected", "count_rejection",
     "end_holds", "find_caps_mark", "find_meant", "find_record", "fits_in_sums",
     "forget_impression", "give_back_sums", "is_contradicted", "is_taken_before",
@@ -52,9 +52,9 @@ def script(name: str, simulated: bool = False, shards: int = 1, limited: bool = 
 
 
 def of_worker(simulated: bool, shards: int) -> dict[str, str]:
-    """Return the scripts that each connection of a worker loads when it connects.
+    """Return the scripts that a worker loads over each new connection.
 
-    So none of its calls takes a second round trip after Redis has started.
+    So no call takes a second round trip after a start of Redis.
     """
     names = [*_OF_WORKERS, *["hold"] * (shards > 1)]
     texts = {name: script(name, simulated, shards) for name in names}

@@ -1,9 +1,9 @@
 -- include base
 -- Replaces the states of campaigns' accounts by compare-and-set (escrow.py).
 --
--- ARGV     1 expiry of an account (s); then for each its campaign, its state as it was read (empty:
+-- ARGV     1 expiry of an account (s); then for each account its campaign, its state as read (empty:
 --          none), and the new state
--- Returns  for each 1 if it was replaced, else 0
+-- Returns  for each account 1 if it was replaced, else 0
 local reply = {}
 for i = 2, #ARGV, 3 do
   local key = base .. 'account:' .. ARGV[i]

@@ -1,6 +1,6 @@
 -- include base
 -- include segment
--- Reads the accounts of campaigns (escrow.py), and the segment in which they were read.
+-- Reads the accounts of campaigns (escrow.py), and the current segment.
 --
 -- ARGV     campaigns
 -- Returns  the segment; then for each campaign the state of its account (empty: none)

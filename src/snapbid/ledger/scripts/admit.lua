@@ -5,14 +5,14 @@
 -- include budget
 -- Checks a bid against the limits of its campaign, and holds its cost and impression.
 
--- Returns the record with the end of its hold; or nil and the letter of the verdict. `start` is the
--- offset of the bid in `bids`, as in remember.lua.
+-- Returns the record with the end of its hold; or nil and the letter of the verdict. The bid starts at
+-- offset `start` in `bids`, as in remember.lua.
 local function admit(bids, start, value, packed, hold_s)
   local limits, size, user, holds, sweeps, fits = parse_limits(packed), #value, nil, nil, nil, nil
   if #limits.caps > 0 then
     size = size - 20
     user = value:sub(size + 1, size + 16)
-    if SHARDS == 1 then -- else hold.lua has done so in the user's shard
+    if SHARDS == 1 then -- else hold.lua has done this in the user's shard
       fits, holds, sweeps = within_caps(limits, user)
       if not fits then
         return nil, 'c'
@@ -36,7 +36,7 @@ local function admit(bids, start, value, packed, hold_s)
   return value
 end
 
--- Releases what `admit` held for a bid that is not kept; called after close_allowances.
+-- Releases what `admit` held for a bid that is not kept; to be called after close_allowances.
 local function undo_admission(digest, record)
   cancel_hold(record)
   if record.user and SHARDS == 1 then

@@ -3,16 +3,16 @@
 -- include counters
 -- include clock
 -- include money
--- What campaigns have used, and whether a cost is within their limits (money.lua has the keys).
+-- The use of campaigns' budgets, and whether a cost is within their limits (money.lua has the keys).
 --
--- Redis counts in 64 bits, Lua exactly only up to 2^53. Small amounts are added up here and written
--- at the end of a script; large ones are counted in Redis first, compared as digits, and subtracted
--- again if they do not fit.
+-- Redis counts in 64 bits; Lua is exact only up to 2^53. Small amounts are added up here and written at
+-- the end of a script; large ones are first counted in Redis, compared as digits, and subtracted again
+-- if they do not fit.
 local EXACT = 9007199254740992
 local today = 'd' .. math.floor(now / DAY_S)
 local allowances = {}
 
--- Sets when the holds of this script end.
+-- Sets the end of the holds made by this script.
 local ends, packed_ends, packed_own_ends, hold_name, hold_field
 local function hold_for(hold_s)
   if not ends then
@@ -48,7 +48,7 @@ local function end_holds(key, queue) -- those that are due
   redis.call('ZREMRANGEBYSCORE', queue, '-inf', due)
 end
 
--- Reads what a campaign has used, after ending the holds that are due.
+-- Reads a campaign's use, after ending the holds that are due.
 local second -- of the hold clock
 local is_any_contested
 local function open_allowance(campaign)
@@ -57,7 +57,7 @@ local function open_allowance(campaign)
     allowance = {key = base .. 'm:' .. campaign, queue = base .. 'x:' .. campaign, total = 0, day = 0,
       held = 0, more = 0, queued = false, has_old_days = false, is_contested = false}
     second = second or digits(math.floor(hold_clock() / 1000))
-    if redis.call('ZCOUNT', allowance.queue, '-inf', second) > 0 then -- none is due before its end
+    if redis.call('ZCOUNT', allowance.queue, '-inf', second) > 0 then -- else no hold can be due
       end_holds(allowance.key, allowance.queue)
     end
     read_allowance(allowance)
@@ -107,7 +107,7 @@ local function at_most(amount, limit) -- compares whole numbers as digits; limit
     or amount:sub(1, 1) == '-'
 end
 
-local function raise(key, field, price, limit) -- in Redis; false, and unchanged, beyond the limit
+local function raise(key, field, price, limit) -- in Redis; returns false, unchanged, beyond the limit
   if not add(key, field, price) then
     return false
   end
@@ -157,7 +157,7 @@ local function ssp_of(value) -- of a record
   return digits((struct.unpack('<I4', value)))
 end
 
--- Whether a bid is within its SSP's share of a contested budget: an SSP holds at most half of what was
+-- Whether a bid is within its SSP's share of a contested budget: an SSP may hold half of what was
 -- neither spent nor held when the contest began, or one bid.
 local function within_share(allowance, price, limits, holds, value)
   close_allowance(allowance)
@@ -182,7 +182,7 @@ local function within_share(allowance, price, limits, holds, value)
   return true
 end
 
--- Notes that an SSP was refused. If another one was refused before, the budget is contested: from now on
+-- Notes that an SSP was refused. If another was refused before, the budget is contested: from now on,
 -- holds are counted by SSP.
 local CONTESTED_S = 600
 local function contest(allowance, value)
@@ -197,7 +197,7 @@ local function contest(allowance, value)
   end
 end
 
--- Whether a bid may be made; if not, also the letter. `value`: its record, nil for a mere look.
+-- Returns whether a bid may be made and, if not, the letter. `value`: its record; nil for a mere look.
 local function claim(allowance, price, limits, holds, value)
   if value and allowance.is_contested then
     return within_share(allowance, price, limits, holds, value)

@@ -2,11 +2,12 @@
 -- include segment
 -- Begins a segment unless this run of Redis has one; called on each new connection, and by the drain.
 --
+-- A closed ledger (closing.py) refuses workers. The drain, which sends no arguments, is refused only
+-- while the ledger is being filled.
+--
 -- KEYS[1]  {sbN}:epoch, see segment.lua
--- ARGV[1]  from a worker: its warehouse (empty: unknown), which becomes the ledger's if that has none. A
---          closed ledger (closing.py) refuses workers; it refuses the drain, which sends no arguments,
---          only while it is being filled
--- ARGV[2]  from a worker: its number of shards, which becomes the ledger's if that has none
+-- ARGV[1]  a worker's warehouse (empty: unknown), which becomes the ledger's unless it has one
+-- ARGV[2]  a worker's number of shards, which becomes the ledger's unless it has one
 -- ARGV[3]  any value, from the process that fills a closed ledger
 -- Returns  the epoch, the segment, and other fields of {sbN}:segment (base/redis_keys.py)
 local closed = redis.call('GET', base .. 'closed')

@@ -4,10 +4,10 @@
 -- include headroom
 -- include allowances
 -- include grants
--- Whether a bid is within its budget; with several shards, within what its shard was granted of it.
+-- Checks bids against the budget or, with several shards, the shard's grants from it.
 
--- Whether the price (digits) is within the limits; if so, it is held if `holds` is true. If not, also the
--- letter: b over the budget, h over the SSP's share of it.
+-- Returns whether a price (digits) is within the limits and, if not, the letter: b over the budget, h over
+-- the SSP's share of it. With `holds`, a price within the limits is held.
 local some_refused = false
 local function afford(allowance, price, limits, holds, value)
   local of, is_noted = limits, true
@@ -28,8 +28,8 @@ local function afford(allowance, price, limits, holds, value)
   return fits, letter
 end
 
--- Notes refused campaigns, and when they are released: as a hold ends, or as pacing allows more
--- (releases.lua).
+-- Notes refused campaigns, and when to release them (releases.lua): at the end of a hold, or once pacing
+-- allows more.
 local function note_refusals()
   for campaign, allowance in pairs(allowances) do
     local cost, limits = allowance.refused, allowance.limits

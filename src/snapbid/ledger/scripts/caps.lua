@@ -30,7 +30,7 @@ local function parse_limits(packed)
   return limits
 end
 
--- Holds of impressions due by this time of the hold clock have ended: all wins from before it are counted,
+-- Holds of impressions that are due by this time of the hold clock have ended: all earlier wins are counted,
 -- since the outboxes of the other shards are delivered up to it (outbox.py).
 local caps_mark
 local function find_caps_mark()
@@ -51,9 +51,9 @@ local function after(time_ms)
   return score
 end
 
--- Whether one more impression stays within every cap of the user. If so, also the key of its holds, and
--- whether to sweep ended holds. Sweeping is rare: for most bids it is enough to count the holds, ended or
--- not, since they are fewer than any cap allows.
+-- Returns whether one more impression is within every cap of the user and, if so, the key of the user's
+-- holds, and whether to sweep ended ones. That is rare: most users have fewer holds, ended ones included,
+-- than any cap allows.
 local SWEPT_AT = 16
 local function within_caps(limits, user)
   local holds, impressions = limits.holds .. user, limits.impressions .. user
@@ -74,7 +74,7 @@ local function within_caps(limits, user)
   return true, holds, sweeps or live < all
 end
 
-local impression_ends, holds_last -- of the holds of this script
+local impression_ends, holds_last -- end (ms) and expiry (s) of the holds made by this script
 local function hold_impression(holds, member, hold_s, sweeps)
   if not impression_ends then
     impression_ends = digits(hold_clock() + hold_s * 1000)

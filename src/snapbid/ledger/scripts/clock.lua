@@ -3,18 +3,18 @@
 -- The hold clock, by which holds end.
 --
 --   {sbN}:h        clock: the hold clock (ms); at: the server's time when it was last set; back: the
---                  highest time the server can have shown before its clock was set back; ahead: its
+--                  highest time that the server can have shown before its clock was set back; ahead: its
 --                  times before and after its clock was set ahead, for the last few such changes
 --   {sbN}:spools   token of each process that may have acknowledged notices still unknown to Redis ->
---                  the hold clock's time up to which all are settled, and that of its last heartbeat
---   {sbN}:outboxes number of each shard with an outbox (money.lua) -> the hold clock's time up to which
---                  it is delivered for users of this shard, and that of the last report
---   {sbN}:delivered  mark: the least of these times, and when it was computed
---   {sbN}:spools:left  tokens of processes that were signed off; score = when, by the hold clock
+--                  time up to which all are settled, and time of its last heartbeat (hold clock)
+--   {sbN}:outboxes number of each shard with an outbox (money.lua) -> time up to which it is delivered
+--                  to users of this shard, and time of the last report (hold clock)
+--   {sbN}:delivered  mark: the least of the former times, and when it was computed
+--   {sbN}:spools:left  tokens of processes that were signed off; score = when (hold clock)
 --
 -- The hold clock advances by the time between two script calls, unless that exceeds a second: so it
--- ignores changes of the server's clock, and stands still while nobody reaches Redis. A hold ends only
--- once every notice acknowledged before its end is settled: at the earliest time in {sbN}:spools.
+-- ignores changes of the server's clock, and stops while nobody reaches Redis. A hold ends only once every
+-- notice acknowledged before its end is settled, by the earliest time in {sbN}:spools.
 
 local function server_ms()
   if SIMULATED then
@@ -40,25 +40,25 @@ local function hold_clock()
       local back = tonumber(redis.call('HGET', key, 'back') or 0)
       redis.call('HSET', key, 'back', digits(math.max(back, set[2] + LARGEST_STEP_MS)))
     end
-    if step and step > NOTED_STEP_AHEAD_MS then -- or nobody has called for as long
+    if step and step > NOTED_STEP_AHEAD_MS then -- or nobody has called for that long
       local former = redis.call('HGET', key, 'ahead') or ''
       former = former:match('%d+ %d+ %d+ %d+$') or former
       redis.call('HSET', key, 'ahead', former .. ' ' .. digits(set[2]) .. ' ' .. digits(time))
     end
-    if not step or step < 0 or step >= 500 then -- less than the largest step, so that none is lost
+    if not step or step < 0 or step >= 500 then -- below the largest step, so no time is lost
       redis.call('HSET', key, 'clock', digits(clock), 'at', digits(time))
     end
   end
   return clock
 end
 
--- Whether a server time (ms) is later than every time shown before a step back of its clock.
+-- Whether a server time (ms) is later than any time shown before its clock was set back.
 local function is_past_steps(time)
   return time > tonumber(redis.call('HGET', base .. 'h', 'back') or 0)
 end
 
--- Converts a caller's time (ms) to server time, if the server's clock was set ahead a moment ago and the
--- caller has not noticed yet.
+-- Converts a caller's time (ms) to server time if the server's clock was set ahead a moment ago, and the
+-- caller may not have noticed yet.
 local UNNOTICED_MS = 10000
 local function as_server_time(time)
   local ahead = redis.call('HGET', base .. 'h', 'ahead') or ''
@@ -70,7 +70,7 @@ local function as_server_time(time)
   return time
 end
 
-local function settled_mark(mark, key) -- the time up to which all reporters in `key` are settled
+local function settled_mark(mark, key) -- time up to which all have settled that report in `key`
   for _, report in ipairs(redis.call('HVALS', key)) do
     local settled, seen = report:match('^(%d+) (%d+)$')
     if hold_clock() - seen <= SPOOL_GIVEN_UP_MS then
@@ -81,7 +81,7 @@ local function settled_mark(mark, key) -- the time up to which all reporters in 
 end
 
 local mark
-local function watermark() -- holds due by this time of the hold clock have ended
+local function watermark() -- holds that are due by this time of the hold clock have ended
   if not mark then
     mark = settled_mark(hold_clock(), base .. 'spools')
   end

@@ -1,5 +1,5 @@
 -- include base
--- Closes a shard; if it is closed, replaces the reason (admin/closing.py).
+-- Closes a shard; if it is already closed, replaces the reason (admin/closing.py).
 --
 -- ARGV[1]  the reason
 if redis.call('EXISTS', base .. 'closed') == 0 then

@@ -1,7 +1,7 @@
 -- include base
 -- include now
 -- include segment
--- Counters of a day, and which of them the drain has to read.
+-- Counters of a day, and the set of those that the drain has to read.
 
 local DAY_S, DAY_OPEN_S = 86400, 7200 -- a day stays open until 02:00 of the next
 
@@ -24,11 +24,11 @@ local function date(day) -- days since 1970-01-01 to YYYY-MM-DD (proleptic Grego
   return text
 end
 
--- Lua adds exactly up to this many digits. Redis adds larger sums, which stay below 2^63.
+-- Lua adds exactly up to this many digits; Redis adds larger sums, which stay below 2^63.
 local EXACT_DIGITS, LARGEST_EXACT, MOST_ARGUMENTS = 15, 1e15, 2000
 
--- Raises `many` counters of a day: `list` has their names from index `from` on, then the increments.
--- `fewer`: amounts to subtract from the increments, by name. Marks the counters as changed, for the drain.
+-- Raises `many` counters of a day, and marks them as changed, for the drain. `list` has their names from
+-- index `from` on, then the increments. `fewer`: amounts to subtract from the increments, by name.
 local function raise_counters(day, list, from, many, fewer)
   local key, prefix = counters_of(day)
   for first = from, from + many - 1, MOST_ARGUMENTS do
@@ -60,7 +60,7 @@ local function raise_counters(day, list, from, many, fewer)
   end
 end
 
--- Adds up increments by day and name, so that each counter is written once, at the end of a script.
+-- Adds up increments by day and name; each counter is written once, at the end of a script.
 local counted = {}
 local function count(day, field, by) -- day: YYYY-MM-DD; by: digits
   local sums = counted[day]
@@ -92,6 +92,6 @@ local function write_counts()
   end
 end
 
-local function count_anomaly(name, by) -- of an SSP's notices or bids, today (drain/names.py)
+local function count_anomaly(name, by) -- in an SSP's notices or bids, today (drain/names.py)
   count(date(math.floor(now / DAY_S)), 'n:' .. name, by)
 end

@@ -5,11 +5,11 @@
 -- include money
 -- Applies outbox entries to the users of this shard (outbox.lua); idempotent.
 --
--- A win does not change the time of an existing impression: that is the billing's, which may have arrived
--- first.
+-- A win does not change the time of an existing impression: it is that of the billing, which may have
+-- arrived first.
 --
--- ARGV     1 now (epoch ms); 2 the entries; then pairs: the shard of an outbox, and the hold clock's
---          time up to which it is delivered to this shard
+-- ARGV     1 now (epoch ms); 2 the entries; then pairs: the shard of an outbox, and the time up to which
+--          it is delivered to this shard (hold clock)
 local function settle_impression(kind, campaign, user, member, longest, came_ms)
   local holds, impressions = cap_keys(campaign, user)
   redis.call('ZREM', holds, member)

@@ -1,8 +1,8 @@
--- Removes users from the records of a bucket; notices for these no longer count towards caps.
+-- Removes users from the records of a bucket, whose notices no longer count towards caps.
 --
 -- KEYS[1]  {sbN}:r:TIME_BUCKET:BUCKET
--- ARGV     1 1 to remove, 0 to count only; 2... users, 16 bytes each
--- Returns  the number of records with one of the users (layout: records.lua)
+-- ARGV     1: 1 to remove, 0 to only count; 2...: users, 16 bytes each
+-- Returns  the number of records with any of the users (layout: records.lua)
 local CAPPED, KINDS_AT, USER_SIZE = 16, 19, 20
 local users, found = {}, 0
 for i = 2, #ARGV do

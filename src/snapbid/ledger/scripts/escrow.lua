@@ -8,15 +8,15 @@
 -- Updates the allowances of campaigns in this shard from their accounts, and returns money (escrow.py).
 --
 -- ARGV     1 now (epoch ms); then for each campaign its number, the delay (ms) of its next refill request
---          if it is low then, and the number of periods; and for each period its name (t: in all, DAY: of
---          one day), granted and returned according to the account, the value of `returned` on which
+--          if it is still low, and the number of periods; and for each period its name (t: in total, DAY:
+--          of one day), granted and returned according to the account, the value of `returned` on which
 --          the return was decided, the amount to return, and the level below which to request a refill
--- Returns  1 if the drain has restored budgets, else 0; then for each campaign the lowest cost that was
---          refused and does not fit yet, or 0; 1 if it will request a refill, else 0; and for each period
---          granted, returned, used, and the level below which it requests a refill
+-- Returns  1 if the drain has restored budgets, else 0; then for each campaign the lowest refused cost that
+--          still does not fit, or 0; 1 if it will request a refill, else 0; and for each period granted,
+--          returned, used, and the level below which it requests a refill
 local NAMES = {g = true, r = true, l = true, w = true}
 
-local function move(key, name, from, to) -- adjusts the allowance by the change of a figure
+local function move(key, name, from, to) -- changes the allowance as a figure has changed
   redis.call('HINCRBY', key, name, to)
   if from ~= '0' then
     redis.call('HINCRBY', key, name, '-' .. from) -- some releases of Redis reject -0
@@ -55,7 +55,7 @@ local function update(key, name, granted, returned, low)
   return own_granted, own_returned, own_low
 end
 
-local function give_back(key, name, used, amount) -- if unused: the new `returned`, else nil
+local function give_back(key, name, used, amount) -- returns the new `returned`; nil if not all is unused
   redis.call('HINCRBY', key, 'l' .. name, '-' .. amount)
   local rest = redis.call('HGET', key, 'l' .. name)
   if rest:sub(1, 1) ~= '-' and at_most(used, rest) then

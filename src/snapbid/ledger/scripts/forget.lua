@@ -8,29 +8,29 @@
 -- include notices
 -- Rolls back bids that were never answered: their records, counts and holds.
 --
--- Notices counted for them were meant for other bids of the pair, and move: to the bid that was replaced;
--- or, if none was, to the one that replaced it, since a spooled notice may seem older than its bid if the
--- clock of the machine that received it is behind.
+-- Notices counted for such a bid were meant for another bid on the pair of auction and impression, and move
+-- there: to the bid that it replaced or, if there is none, to the bid that replaced it. (A spooled notice
+-- may seem older than its bid if the clock of the machine that received it is behind.)
 --
--- ARGV     1 now (epoch ms); 2 writer; 3 number of the batch; 4 bids as in remember.lua: either those that
---          were kept, with flag 8 and without limits, or the whole batch
--- Changes nothing if the batch never arrived (Redis will refuse it from now on), or was rolled back
--- before.
+-- ARGV     1 now (epoch ms); 2 writer; 3 number of the batch; 4 bids as in remember.lua: either the kept
+--          ones, with flag 8 and without limits, or the whole batch
+-- Changes nothing if the batch never arrived (Redis will refuse it from now on), or was already rolled
+-- back.
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
--- A batch with limits has left a list of its refused bids: a missing record does not prove a refusal,
--- since it may have expired after a jump of the clock.
+-- A batch with limits has left a list of its refused bids. That a record is missing does not prove that its
+-- bid was refused: it may have expired after a jump of the clock.
 local last, knows, refusals = (redis.call('GET', writer) or '0'):match('^(%-?%d+)( ?)(.*)$')
 last = tonumber(last)
 if math.abs(last) > number then
   return 0
 end
-time_buckets() -- raises an error where the ledger is closed (closing.py), before anything is written
+time_buckets() -- raises an error if the ledger is closed (closing.py), before anything is written
 redis.call('SET', writer, '-' .. ARGV[3], 'EX', '604800')
 if last ~= number then
   return 0
 end
 
--- Finds the record with an identity, and the pair's next older and next newer ones.
+-- Finds the pair's record with an identity, and its next older and next newer ones.
 local function find(bucket, field, id)
   local found, older, newer
   each_record(bucket, field, function(record)
@@ -48,7 +48,7 @@ end
 
 local function remove(record, older)
   if older and record.current and not older.current then -- the older becomes current again
-    redis.call('HSET', older.key, record.field, pack_record(older)) -- first, lest the key lose its expiry
+    redis.call('HSET', older.key, record.field, pack_record(older)) -- first, or the key loses its expiry
     redis.call('HDEL', older.key, older.field)
     older.field, older.current = record.field, true
   else
@@ -56,8 +56,8 @@ local function remove(record, older)
   end
 end
 
--- Moves the notices of a record to another. Once the day of the bid is closed, counts stay as they are: the
--- day on which a notice was counted is not recorded, and it must not count twice.
+-- Moves the notices of a record to another. Once the day of the bid is closed, counts stay as they are: no
+-- notice may count twice, and the day on which it was counted is not recorded.
 local function move_notices(digest, record, other)
   local day = math.floor(record.time / DAY_S)
   local open = is_open(day, now)

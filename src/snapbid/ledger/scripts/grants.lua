@@ -2,13 +2,13 @@
 -- include headroom
 -- include caps
 -- include allowances
--- What a shard was granted of budgets in escrow, and requests for more (money.lua has the keys).
+-- A shard's grants from budgets in escrow, and its refill requests (money.lua has the keys).
 
 local function grants_key(campaign)
   return base .. 'g:' .. campaign
 end
 
--- Returns the limits of a campaign in escrow: what this shard was granted (money.lua).
+-- Returns the limits of a campaign in escrow: this shard's grants.
 local function grants(allowance, limits)
   local granted = allowance.granted
   if not granted then

@@ -1,6 +1,6 @@
 -- include base
 -- include now
--- Campaigns refused for lack of headroom, until they are released (money.lua has the keys).
+-- Campaigns that are refused for lack of headroom, until their release (money.lua has the keys).
 
 local function note_refusal(campaign, cost)
   local before = redis.call('HGET', base .. 'refused', campaign)
@@ -20,7 +20,7 @@ local function wait_for_hold(campaign, later_than) -- until the end of its next 
 end
 
 local RELEASES = 100000 -- kept
-local function release(campaign) -- it has headroom again; published to all workers
+local function release(campaign) -- which has headroom again; published to all workers
   redis.call('HDEL', base .. 'refused', campaign)
   redis.call('ZREM', base .. 'until:hold', campaign)
   redis.call('ZREM', base .. 'until:pacing', campaign)
@@ -29,8 +29,8 @@ local function release(campaign) -- it has headroom again; published to all work
   redis.call('ZREMRANGEBYSCORE', base .. 'releases', '-inf', digits(number - RELEASES))
 end
 
--- Releases a refused campaign whose money is free again. With several shards, the allocator does so if
--- that is enough for the refused cost (escrow.lua).
+-- Releases a refused campaign after money was freed. With several shards, the allocator does so if it is
+-- enough for the refused cost (escrow.lua).
 local function reconsider(campaign)
   if SHARDS > 1 then
     redis.call('ZADD', base .. 'refills', 0, campaign)

@@ -6,25 +6,25 @@
 -- Records that a process is alive, its TTL, and up to when its notices are settled; also does periodic
 -- maintenance.
 --
--- A process that was signed off while its heartbeat was under way stays signed off (sign_off.lua).
+-- A process that is signed off while its heartbeat is under way stays signed off (sign_off.lua).
 --
 -- ARGV     1 now (epoch ms); 2 how long a bid is remembered (s); 3 token of the process (empty: it has no
---          spool); 4 time of the hold clock (ms) up to which every notice it acknowledged is settled
---          (empty: unchanged)
+--          spool); 4 time up to which every notice it acknowledged is settled (hold clock, ms; empty:
+--          unchanged)
 -- Returns  the server's time (epoch ms), the hold clock (ms), when the current segment began (epoch s),
---          the epoch, 1 if Redis is nearly full, else 0, and the tokens of processes given up
+--          the epoch, 1 if Redis is nearly full, else 0, and the tokens of processes given up on
 local ttls, ttl = base .. 'ttl', ARGV[2]
 local announced = redis.call('HGET', ttls, ttl)
 if not announced or math.abs(now - announced) >= 60 then
   local longest = longest_ttl(0)
   redis.call('HSET', ttls, ttl, digits(now))
   if tonumber(ttl) > longest then
-    redis.call('HDEL', base .. 'r', 'current') -- so that the next time bucket lasts long enough
+    redis.call('HDEL', base .. 'r', 'current') -- the next time bucket must last longer
   end
 end
 
--- Ends the current time bucket if its buckets are full, or if its time is over, so that a worker with a slow clock
--- cannot add to it. The next bid opens another one.
+-- Ends the current time bucket if its buckets are full, or if its time is over: a worker with a slow clock
+-- must not add to it. The next bid opens another one.
 local function end_time_bucket()
   local number, buckets = current_time_bucket()
   if number and (buckets == MOST_BUCKETS or records_a_bucket(number, buckets) < FULL) then
@@ -33,7 +33,7 @@ local function end_time_bucket()
   redis.call('HDEL', base .. 'r', 'current')
 end
 
--- Redis deletes expired keys in slices of up to 25 ms, so expiries of a time bucket are spread out.
+-- Redis deletes expired keys in slices of up to 25 ms, so the expiries of a time bucket are spread out.
 local BUCKETS_A_BEAT, APART_S = 256, 600
 local function expire_buckets(taking) -- of time buckets that take no more records; see records.lua
   local registry, known = base .. 'r', time_buckets()

@@ -5,15 +5,14 @@
 -- include time_buckets
 -- include records
 -- include money
--- Finds holds that have ended before their bids, for the self-audit: a page of records of the two newest
--- time buckets. The hold of all that end in the same second may have more, for records of other pages.
+-- Finds holds that have ended before their bids, for the self-audit, by a page of records in the two newest
+-- time buckets. Bids that end in the same second share a hold, so a hold may exceed one page's records.
 --
--- ARGV     1 now (epoch ms); 2 the time bucket, 1 the newest and 2 the one before; 3 its first bucket to
---          read
--- Returns  where to go on: time bucket, 0 after the last one, and bucket; then, for each hold that has less
---          than these records hold: campaign, and how much less
+-- ARGV     1 now (epoch ms); 2 the time bucket: 1 the newest, 2 the one before; 3 its first bucket to read
+-- Returns  where to continue: time bucket, 0 after the last one, and bucket; then, for each hold that is
+--          less than the cost of these records: campaign, and the missing amount
 local RECORDS, LOOKED, TIME_BUCKETS, EXACT = 1000, 2000, 2, 9007199254740992
-if redis.call('TYPE', base .. 'r').ok ~= 'hash' then -- it is closed, or new
+if redis.call('TYPE', base .. 'r').ok ~= 'hash' then -- the ledger is closed, or new
   return {0, 0}
 end
 local newest, index, bucket = time_buckets(), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -23,7 +22,7 @@ local function add_held(value)
   local record = unpack_record(value)
   local is_own, day = record.ends >= OF_SSP, math.floor(record.time / DAY_S)
   local ends = is_own and record.ends - OF_SSP or record.ends
-  if ends > clock_s then -- until then nothing ends it but its bid
+  if ends > clock_s then -- until then, only its bid may end the hold
     local name = record.campaign .. ' e' .. ends .. ':' .. day .. (is_own and ':' .. record.ssp or '')
     held[name] = (held[name] or 0) + tonumber(record.price)
   end

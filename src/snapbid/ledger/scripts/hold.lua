@@ -1,11 +1,11 @@
 -- include money
 -- include caps
--- Holds impressions of capped users in the user's shard, before the bids are remembered in the auction's;
--- or ends holds of bids that were not kept.
+-- Holds impressions of capped users in the user's shard, before the bids are remembered in the auction's
+-- shard; or ends the holds of bids that were not kept.
 --
 -- ARGV     1 now (epoch ms); 2 duration of a hold (s); 3 the holds, each uint32 campaign, 16 bytes user,
 --          20 bytes member (outbox.lua), uint16 length, limits; empty limits end the hold
--- Returns  a letter for each: k done, c over a cap
+-- Returns  a letter for each hold: k done, c over a cap
 local hold_s, entries, at, size, letters = tonumber(ARGV[2]), ARGV[3], 1, #ARGV[3], {}
 while at <= size do
   local campaign, user, member, packed

@@ -2,9 +2,9 @@
 -- include records
 -- include money
 -- include outbox
--- Applies notices to a user's impressions (money.lua has the keys), or leaves them for the user's shard.
+-- Applies notices to a user's impressions (money.lua has the keys), or posts them to the user's shard.
 
-local function forget_impression(digest, record) -- held or counted
+local function forget_impression(digest, record) -- whether held or counted
   if not record.user then
     return
   end

@@ -2,12 +2,12 @@
 -- include caps
 -- include allowances
 -- include budget
--- Checks bids against their limits; holds and counts nothing, but campaigns it refuses are released once
--- they have headroom, as those of refused bids are.
+-- Checks bids against their limits. Holds and counts nothing, but campaigns that it refuses are released
+-- once they have headroom, as after a refused bid.
 --
 -- ARGV     1 now (epoch ms); 2 the bids, each uint8 length, price (digits), uint8 length, user (empty:
 --          caps are not checked), uint16 length, limits
--- Returns  a letter for each: k it would be kept, b over the budget, c over a cap, w the drain has not
+-- Returns  a letter for each bid: k would be kept, b over the budget, c over a cap, w the drain has not
 --          restored the budget yet
 local bids, at, size, letters = ARGV[2], 1, #ARGV[2], {}
 while at <= size do

@@ -3,10 +3,10 @@
 -- include records
 -- include money
 -- include impressions
--- Counts a notice for a record: once, on the day of the bid while that is open, else on the day of
+-- Counts a notice for a record once: on the day of the bid while that is open, else on the day of
 -- settlement.
 
--- Uncounts a rejection: the bid was won or billed after all, or is rolled back.
+-- Uncounts a rejection of a bid that was won or billed after all, or is rolled back.
 local function roll_back_rejection(record)
   record.kinds = record.kinds - REJECTED
   count_rejection(record, '-1')
@@ -31,17 +31,17 @@ local function is_open(day, seconds) -- at that time
   return seconds < (day + 1) * DAY_S + DAY_OPEN_S
 end
 
--- A loss ends a hold, so that the money can be bid with again; unless the SSP often contradicts its losses.
--- If wins follow at least three losses and more than one in a hundred, its holds end only by time, until
--- an hour after the last such win in this shard.
---   {sbN}:contradicted      SSP -> losses of held bids since the first such win, and the number of wins
+-- A loss ends a hold and frees the money, unless the SSP often contradicts its losses: if wins follow at
+-- least three losses, and more than one in a hundred, its holds end only by time, until an hour after the
+-- last such win in this shard.
+--   {sbN}:contradicted      SSP -> losses of held bids since the first such win, and the number of such wins
 local CONTRADICTED_FOR_S, LEAST_CONTRADICTED, MOST_SHARE = '3600', 3, 0.01
 local function contradictions(ssp)
   local losses, wins = (redis.call('HGET', base .. 'contradicted', ssp) or '0 0'):match('^(%d+) (%d+)$')
   return tonumber(losses), tonumber(wins)
 end
 
-local function note_contradiction(record) -- it is won, and was lost
+local function note_contradiction(record) -- which is won after it was lost
   local losses, wins = contradictions(record.ssp)
   redis.call('HSET', base .. 'contradicted', record.ssp, losses .. ' ' .. wins + 1)
   redis.call('EXPIRE', base .. 'contradicted', CONTRADICTED_FOR_S)
@@ -69,8 +69,8 @@ local function lose(record)
   end
 end
 
--- Counts a notice for a record; returns the letter. `came_ms` is when it arrived (epoch ms), `settled` the
--- time now (epoch s): a moment later, or much later if it was spooled. If the bid's day is closed by now,
+-- Counts a notice for a record; returns the letter. It arrived at `came_ms` (epoch ms); `settled` is now
+-- (epoch s): a moment later, or much later if the notice was spooled. If the bid's day is closed by now,
 -- the notice counts on the day of settlement.
 local function settle_record(digest, record, kind, reason, came_ms, settled)
   if bit.band(record.kinds, kind) ~= 0 then

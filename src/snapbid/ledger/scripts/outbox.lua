@@ -1,6 +1,6 @@
 -- include base
 -- include money
--- Leaves notices for a user's impressions in an outbox, in a ledger of several shards (money.lua).
+-- Posts notices for a user's impressions to an outbox, in a ledger with several shards (money.lua).
 --
 -- An entry, for the user's shard: uint8 kind of the notice or FORGOTTEN, uint32 campaign, 16 bytes user,
 -- 20 bytes member, uint32 longest window (s), uint32 + uint16 when the notice arrived (epoch s, ms).

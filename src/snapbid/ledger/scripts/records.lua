@@ -1,16 +1,18 @@
 -- include now
 -- include counters
 -- include time_buckets
--- A record is uint32 SSP, uint32 campaign, uint32 + uint16 time (s, ms), uint32 identity (24 bits of
--- the answer, the mark of the creative above them), uint8 kinds. Then, if the bit is set in kinds: 8 the
--- cost is held: uint32 end of the hold (money.lua); 4 a loss was counted: int16 reason; 32 it replaced
--- another record: uint16 how many were replaced before; 64 the loss counts as a rejection of its creative
--- (reject.lua; no data). Then the cost in nano-USD as digits: a plain bid's CPM in micro-USD. Then, if 16
--- is set, the capped user: 16 bytes user, uint32 longest window of the caps (s).
+-- A record has uint32 SSP, uint32 campaign, uint32 + uint16 time (s, ms), uint32 identity (24 bits of the
+-- answer, the mark of the creative above them), uint8 kinds; then, by the bits set in kinds:
+--   8   the cost is held: uint32 end of the hold (money.lua)
+--   4   a loss was counted: int16 reason
+--   32  it replaced another record: uint16 number of records replaced before
+--   64  the loss counts as a rejection of its creative: no data (reject.lua)
+-- then the cost in nano-USD as digits (a plain bid's CPM in micro-USD); then, if 16 is set, the capped
+-- user: 16 bytes user, uint32 longest window of the caps (s).
 --
 -- If a pair of auction and impression gets another bid in the same time bucket, the former record moves to
 -- the field of the pair plus one byte: its number modulo REPLACED_KEPT. Only the last REPLACED_KEPT are
--- kept, so that an auction that repeats without end costs neither memory nor time.
+-- kept, so an endlessly repeated auction costs neither memory nor time.
 local WIN, BILLING, LOSS, HELD, CAPPED, REPLACED, REJECTED = 1, 2, 4, 8, 16, 32, 64
 local HEAD, HEAD_SIZE, KINDS_AT, REPLACED_KEPT = '<I4I4I4I2I4B', 19, 19, 32
 
@@ -69,7 +71,7 @@ local function pack_record(record)
   return table.concat(parts)
 end
 
--- Returns the replaced record of a pair with a number; nil if it was dropped or rolled back.
+-- Returns a pair's replaced record by number; nil if it was dropped or rolled back.
 local function replaced(key, field, number)
   local name = field .. string.char(number % REPLACED_KEPT)
   local value = redis.call('HGET', key, name)
@@ -87,7 +89,7 @@ local function find_record(bucket, field)
   end
 end
 
--- Returns the pair's newest record, with its key and field; mostly it is in the latest time bucket.
+-- Returns the pair's newest record, which is usually in the latest time bucket.
 local of_latest, latest_buckets
 local function newest_record(bucket, field)
   if not of_latest then
@@ -103,7 +105,7 @@ local function newest_record(bucket, field)
 end
 
 -- Calls `use` with the records of a pair, newest first, until it returns true. `current` marks the record
--- that is in force in its time bucket; the others were replaced.
+-- in force in its time bucket; the others were replaced.
 local function each_record(bucket, field, use)
   for _, time_bucket in ipairs(time_buckets()) do
     local key = bucket_key(keys_of(time_bucket), buckets_of[time_bucket], bucket, field)

@@ -4,13 +4,13 @@
 -- include records
 -- Counts a loss as a rejection of the bid's creative by its SSP (contract 11).
 --
--- From a creative's first rejection on, its bids to that SSP are counted too (remember.lua), until a day
--- after the last rejection in this shard: the drain compares both counts. So neither the first rejection
--- counts, nor that of a bid made before it.
+-- From a creative's first rejection until a day after the last in this shard, its bids to that SSP are
+-- counted, too (remember.lua): the drain compares both counts. So the first rejection does not count, nor
+-- do those of bids made before it.
 --   {sbN}:rejected          SSP:CAMPAIGN:MARK of these creatives -> since when (epoch ms)
 --
 -- ARGV     1 now (epoch ms); 2 auction and impression: uint16 bucket, 14 bytes field; 3 loss reason;
---          4 numbers of the SSPs whose bids the sender may not reject, a space around each
+--          4 numbers of the SSPs whose bids the sender may not reject, each between spaces
 -- Returns  1 if it counts, else 0
 local REJECTED_FOR_S, MOST_REJECTED = '86400', 1000
 local record = newest_record(struct.unpack('<I2c14', ARGV[2]))

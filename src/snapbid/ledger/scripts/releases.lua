@@ -3,19 +3,19 @@
 -- include segment
 -- include clock
 -- include headroom
--- Reads the releases of refused campaigns since the last call, after releasing those whose time has come;
--- with several shards also reads the refill requests of allowances (escrow.py).
+-- Releases refused campaigns that are due, and reads the releases since the last call; with several shards,
+-- also reads refill requests of allowances (escrow.py).
 --
--- An allocator that takes a refill request has LEASE_MS to answer it, by the hold clock, which no clock
--- change affects; then another allocator gets it.
+-- An allocator that takes a refill request has LEASE_MS to answer it, by the hold clock, which ignores clock
+-- changes; then another allocator gets it.
 --
--- ARGV     1 now (epoch ms); 2 the segment and 3 the number of the release read last (empty: none)
+-- ARGV     1 now (epoch ms); 2 the segment, and 3 the number, of the release last read (empty: none)
 -- Returns  the segment, the number of its last release, campaigns with refill requests, released
 --          campaigns, 1 if the drain has restored budgets, else 0, the server's time (epoch ms)
 local LEASE_MS, MOST = 1000, 1000
 local ended = digits(math.floor(watermark() / 1000))
 
--- Whether holds that have ended still held money, which is free now; spend and losses leave none.
+-- Whether holds that have ended still had money, which is free now; spend and losses leave none.
 local function frees_money(campaign)
   local names = redis.call('ZRANGEBYSCORE', base .. 'x:' .. campaign, '-inf', ended)
   for _, name in ipairs(names) do

@@ -10,22 +10,22 @@
 -- ARGV     1 now (epoch ms); 2 writer; 3 number of its batch; 4 duration of holds of money and caps (s);
 --          5 how long bids are remembered (s); 6 the bids, each uint8 flags (1 the first of its answer,
 --          2 count the answer, 4 it has limits), uint16 bucket, 14 bytes field, uint8 length, record,
---          and with limits uint16 length, limits; 7 SSPs that are variants, by number, each with the
---          number of its family: `8=7 9=7`; then for each day: 8 the day, 9 the number of counters its
---          bids raise if all are kept, 10... their names, then the increments
--- Returns  0 if the batch was rolled back before it arrived; else + and the refused bids, each its index
+--          and with limits uint16 length, limits; 7 numbers of SSPs that are variants, each with the
+--          number of its family: `8=7 9=7`; then for each day: 8 the day, 9 the number of counters that
+--          its bids raise if all are kept, 10... their names, then the increments
+-- Returns  0 if the batch was rolled back before it arrived; else + and, for each refused bid, its index
 --          in the batch (from 0) and a letter: b over the budget, h over its SSP's share of a contested
 --          budget, c over a cap, s over what sums can hold, t another family of SSPs has a bid on this
 --          auction and impression
 --
--- A batch in which no bid has limits goes to a variant of this script, with LIMITED false.
+-- A batch in which no bid has limits goes to a variant of this script with LIMITED false.
 local WRITER_S = '604800'
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
 local time_bucket, buckets, opened = current_time_bucket()
 if not time_bucket then
   time_bucket, buckets = open_time_bucket(tonumber(ARGV[5]))
 end
--- The value is the number of the batch and the list of refused bids, which is empty so far.
+-- The value is the number of the batch and the list of refused bids, still empty.
 local last = redis.call('SET', writer, ARGV[3] .. ' ', 'EX', WRITER_S, 'GET')
 if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then
   redis.call('SET', writer, last, 'EX', WRITER_S)
@@ -44,7 +44,7 @@ local function family_of(ssp)
   return families[ssp] or ssp
 end
 
--- Whether a record belongs to another family than a bid; counts that as an anomaly.
+-- Whether a record is of a different family than a bid; counts that as an anomaly.
 local function is_anothers(older, value)
   local ssp = struct.unpack('<I4', value)
   if family_of(older.ssp) == family_of(ssp) then
@@ -54,7 +54,7 @@ local function is_anothers(older, value)
   return true
 end
 
--- Replaces an earlier bid; false if that is another family's.
+-- Replaces an earlier bid; returns false if that is another family's.
 local function replace(key, field, value)
   local before = redis.call('HGET', key, field)
   local older, record = unpack_record(before), unpack_record(value)
@@ -72,7 +72,7 @@ local function replace(key, field, value)
   return true
 end
 
--- Counts bids of creatives that their SSP has rejected lately (reject.lua).
+-- Counts bids of creatives that the SSP has recently rejected (reject.lua).
 local is_any_rejected = redis.call('EXISTS', base .. 'rejected') == 1
 local function count_if_rejected(value)
   local ssp, campaign, _, _, id = struct.unpack(HEAD, value)
@@ -82,7 +82,7 @@ local function count_if_rejected(value)
   end
 end
 
--- While auctions with bids in the previous time bucket may be open, that is searched as well.
+-- While auctions with bids in the previous time bucket may still be open, it is searched as well.
 local OVERLAP_S = 60
 local of_before, buckets_before
 if opened and math.abs(now - opened) < OVERLAP_S or not opened and time_bucket > 1 then
@@ -97,12 +97,12 @@ local function is_taken_before(bucket, field, value)
   return before and is_anothers(unpack_record(before), value)
 end
 
--- A day's sums of money have 64 bits, here and in the warehouse (nano-USD). Bids under 1 USD an impression
+-- A day's sums of money have 64 bits, here and in the warehouse (nano-USD). Bids under 1 USD per impression
 -- would overflow them only with more than 4 * 10^9 wins of one SSP a day. The cost of dearer bids, won or
--- not, is summed in {sbN}:dear:DAY (days since 1970), by SSP (s) and campaign (c), and bounded: over all
+-- not, is summed in {sbN}:dear:DAY (days since 1970) by SSP (s) and campaign (c), and limited: over all
 -- shards, and with late wins of earlier days, to less than half of what a sum can hold.
 local PLAIN_DIGITS, DEAREST_SUM = 9, 4e18
-local function dear_price(value) -- as digits; nothing for a plain one
+local function dear_price(value) -- as digits; false for a plain bid
   local last = #value
   if bit.band(value:byte(KINDS_AT), CAPPED) ~= 0 then
     last = last - 20
@@ -136,7 +136,7 @@ local function fits_in_sums(value, price)
   return fits
 end
 
-local refused, less = {}, {} -- refused bids; what to subtract from counters, by day and field
+local refused, less = {}, {} -- refused bids; amounts to subtract from counters, by day and field
 local function uncount_refused(value, letter)
   local ssp, campaign, time = struct.unpack('<I4I4I4', value)
   local day = date(math.floor(time / DAY_S))
@@ -146,7 +146,7 @@ local function uncount_refused(value, letter)
 end
 
 local bids, at, size, index, hold_s = ARGV[6], 1, #ARGV[6], 0, nil
-local kept, of_none = false, nil -- of an answer: whether any bid is kept; a record while none is
+local kept, of_none = false, nil -- of an answer: whether any bid is kept; the record to uncount if none is
 local undone = {} -- digests and records of bids with limits that were admitted but not kept
 while at <= size do
   local start, flags, bucket, field, value, letter, packed = at, nil, nil, nil, nil, nil, nil

@@ -1,14 +1,15 @@
 -- include base
--- Identifies the run of Redis that is counting (contract 5, point 3).
+-- Identifies the current run of Redis (contract 5, point 3).
 --
--- Each run of Redis counts into counters of its own, a segment, which start at zero. So if a later run starts from an older copy of the data, the segments in
--- it are known to the warehouse, and nothing counted since is undone. A new segment also begins if a run
--- gets other data without a restart, by REPLICAOF and REPLICAOF NO ONE: its `origin`, the primary whose
--- data it had before (master_replid2), differs each time. The check takes 1 µs a batch.
+-- Each run of Redis has its own counters, a segment, which start at zero. So if a later run starts from an
+-- older copy of the data, the warehouse knows the segments in it, and nothing counted since is undone. A new
+-- segment also begins if a run gets other data without a restart, by REPLICAOF and REPLICAOF NO ONE: each
+-- time its `origin`, the primary that it replicated before (master_replid2), differs. The check takes 1 µs a
+-- batch.
 local state_key = base .. 'segment'
 
--- Returns the segment of this run of Redis, and begins it if there is none. For the former segment it
--- records the last batch that the drain had read (drain/fence.py).
+-- Returns the segment of this run of Redis, beginning one if there is none. For the former segment, records
+-- the last batch that the drain had read (drain/fence.py).
 local function enter_segment()
   local run = redis.call('INFO', 'server'):match('run_id:(%x+)')
   local origin = redis.call('INFO', 'replication'):match('master_replid2:(%x+)') or ''
@@ -48,8 +49,8 @@ local function began_ms(began) -- epoch s with a fraction to ms
   return math.floor(began * 1000 + 0.5)
 end
 
--- Whether a run of Redis began, or another warehouse adopted the ledger, between two times (epoch ms): data
--- from before may be lost.
+-- Whether a run of Redis began, or another warehouse adopted the ledger, between two times (epoch ms):
+-- earlier data may be lost.
 local function began_between(after_ms, until_ms)
   local began = redis.call('HVALS', base .. 'segments')
   began[#began + 1] = redis.call('HGET', state_key, 'adopted') or nil
@@ -62,7 +63,7 @@ local function began_between(after_ms, until_ms)
   return false
 end
 
--- Whether the drain has restored budgets in this segment: they include all spend known to the warehouse.
+-- Whether the drain has restored budgets in this segment, to include all spend known to the warehouse.
 local function has_confirmed_budgets()
   current_segment()
   return confirmed

@@ -11,29 +11,29 @@
 -- ARGV     1 now (epoch ms); 2 how long bids are remembered (s); 3 the notices, each uint8 kind (1 win,
 --          2 billing, 4 loss; +32 its URL was altered, +64 alternative reading of one from a spool, +128
 --          from a spool), int16 loss reason, uint16 bucket, 14 bytes field, uint32 + uint16 time of
---          arrival (epoch s, ms), and in the same form the start of the run of Redis that its worker had
---          reached last (0: unknown)
+--          arrival (epoch s, ms), and likewise the start of the Redis run that its worker had last reached
+--          (0: unknown)
 -- Returns  a letter for each: c counted, l counted late (on the day of settlement), d duplicate, u unknown
 --
 -- The time of arrival selects the bid, the time of settlement the day: a notice that was spooled until the
 -- bid's day had closed does not change that day.
 --
 -- A notice that arrives now counts for the current record, whatever the clocks show. One from a spool is
--- meant for the newest of the pair's bids made before it arrived; if the clock may have been set back
--- since, for the one with the latest time. If all seem to be made later, because clocks differ or were set,
--- the oldest is meant. But the bid was lost, and none is meant, if the bids were made after the
--- start of a run of Redis that the notice's worker had not seen yet, after another warehouse adopted the
--- ledger, or after a time bucket that may have held it expired.
--- A notice that was long in transit is treated like one from a spool, where it may be too by now. It counts
--- for the current record if that seems to be in the future: the clock was set back. If that may have
--- happened during transit, the sender's time differs from that of Redis, which shows it.
+-- meant for the newest of the pair's bids made before it arrived; if the clock may have been set back since,
+-- for the one with the latest time. If all bids seem newer, because clocks differ or were set, the oldest is
+-- meant. But the notice's bid is lost, and none of these is meant, if they were made after the start of a
+-- Redis run that the notice's worker had not yet seen, after another warehouse adopted the ledger, or after
+-- the expiry of a time bucket that may have had it.
+-- A notice that was long in transit is treated like one from a spool, since it may have been spooled as well
+-- by now. It counts for the current record if that seems to be in the future: the clock was set back. If
+-- that may have happened in transit, the sender's time differs from that of Redis.
 local SPOOLED, ALTERED, KINDS, LATE_MS = 128, 32, 8, 5
 local ttl_ms = ARGV[2] * 1000
-local function remembers(age_ms) -- whether another worker does
+local function remembers(age_ms) -- whether any worker's TTL covers this age
   return age_ms <= longest_ttl(tonumber(ARGV[2])) * 1000
 end
 
--- Whether a time bucket older than a record's has expired that took bids after a time (epoch ms).
+-- Whether a time bucket has expired that is older than a record's and took bids after `time_ms`.
 local function is_expired(record, time_ms)
   local registry, number = base .. 'r', tonumber(record.key:match(':(%d+):%d+$'))
   local time = math.max(now, server_ms() / 1000) -- keys expire by the server's clock
@@ -83,7 +83,7 @@ local off_time = math.abs(settled_ms - now_ms) > NOTED_STEP_BACK_MS -- of the se
 
 local ANOMALY = {l = 10, d = 20, u = 30} -- plus the kind: drain/names.py
 local OF_ALTERED, LOST_AND_WON, LOST = 50, 60, 5 -- LOST: least kinds of a loss with a win or billing
-local anomalies = {} -- by SSP and code, so that a flood of repeats is counted at once
+local anomalies = {} -- by SSP and code; a flood of repeats is written once
 local function note(record, code)
   local name = record.ssp .. ':' .. code
   anomalies[name] = (anomalies[name] or 0) + 1

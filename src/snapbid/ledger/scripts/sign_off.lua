@@ -2,10 +2,10 @@
 -- include now
 -- include time_buckets
 -- include clock
--- Signs a process off: it has no notices left for which holds must wait.
+-- Signs a process off, which has no notices left for which holds must wait.
 --
--- One of its heartbeats may still be under way. So that this does not revive it, its token is kept for as
--- long as holds would wait for it (heartbeat.lua).
+-- One of its heartbeats may still be under way, and must not revive it. So its token is kept for as long as
+-- holds would wait for the process (heartbeat.lua).
 --
 -- ARGV     1 now (epoch ms); 2 token of the process
 time_buckets() -- raises an error if the ledger is closed (closing.py)

@@ -1,9 +1,9 @@
 -- include allowances
--- Reads what campaigns have used and hold, after ending the holds that are due.
+-- Reads the use and holds of campaigns, after ending the holds that are due.
 --
 -- ARGV     1 now (epoch ms); 2... campaigns
--- Returns  for each: used in total, used today, and a list with, for each hold, 1 if it is of today's
---          bids, else 0, and its amount
+-- Returns  for each campaign: used in total, used today, and a list of its holds: 1 for those of today's
+--          bids, else 0, and the amount
 local states = {}
 for i = 2, #ARGV do
   local allowance = open_allowance(ARGV[i])

@@ -3,12 +3,12 @@
 -- include clock
 -- Reads a shard's outboxes, for one sweeper at a time (outbox.py).
 --
--- ARGV     1 now (epoch ms); 2 token of the sweeper; 3 duration of its lease (ms, by the hold clock);
---          4 the most entries to return of each outbox; then pairs: a shard, and delivered entries for
---          it, in the order in which they were returned
--- Returns  the time of the hold clock up to which all acknowledged notices are settled; 1 if the sweeper
---          has the lease, else 0; then for each outbox with entries: the shard, 1 if these are all, else
---          0, and the entries
+-- ARGV     1 now (epoch ms); 2 token of the sweeper; 3 duration of its lease (hold clock, ms); 4 limit on
+--          the entries returned from each outbox; then pairs: a shard, and delivered entries for it, in the
+--          order in which they were returned
+-- Returns  the time up to which all acknowledged notices are settled (hold clock, ms); 1 if the sweeper has
+--          the lease, else 0; then for each outbox with entries: the shard, 1 if these are all, else 0, and
+--          the entries
 local ENTRY_SIZE = 51
 local lease, most = base .. 'o', tonumber(ARGV[4])
 for i = 5, #ARGV, 2 do

@@ -1,16 +1,17 @@
 -- include base
 -- include now
--- Records of about the same time share a time bucket, which expires as a whole. Time buckets are numbered
--- as they are opened, so that their records are found whatever the clock or the TTL becomes. {sbN}:r has
--- for each NUMBER when it expires (epoch s), bNUMBER: its number of buckets, oNUMBER: when it was opened
--- (epoch ms); and `current`: number, opening time, length (s) and buckets of the one that takes records.
+-- Records of about the same time share a time bucket, which expires as a whole. Time buckets are numbered in
+-- the order of opening, so their records are found however the clock or the TTL changes.
+--   {sbN}:r    for each NUMBER when it expires (epoch s), bNUMBER: its number of buckets, oNUMBER: when it
+--              was opened (epoch ms), xNUMBER: the next of its buckets to get an expiry, until all have one;
+--              and `current`: number, opening time, length (s) and buckets of the one that takes records
+--   {sbN}:ttl  the TTLs in force, each with the time of its last heartbeat (heartbeat.lua)
+--
 -- Redis finds a record by scanning its bucket, so a time bucket with full buckets takes no more records
--- (heartbeat.lua); the next one has twice as many buckets, later ones as many as they need.
--- Buckets get their expiry once the time bucket is ended, a few at each heartbeat: checking for each record
--- whether its bucket is new would add a tenth to the cost of remembering it. Until all have it, xNUMBER
--- is the next bucket to get one.
--- {sbN}:ttl has the TTLs in force, each with the time of its last heartbeat (heartbeat.lua).
-local TIME_BUCKET_S, FULL, SAMPLED = 1800, 32, 16 -- FULL: records of a bucket; SAMPLED: buckets
+-- (heartbeat.lua); the next one has twice as many buckets, later ones as many as they need. Buckets get their
+-- expiry after the time bucket has ended, a few at each heartbeat: checking for each record whether its
+-- bucket is new would make remembering it a tenth dearer.
+local TIME_BUCKET_S, FULL, SAMPLED = 1800, 32, 16 -- FULL: records in a bucket; SAMPLED: number of buckets
 local LEAST_BUCKETS, MOST_BUCKETS, OF_BUCKET = 16384, 1048576, 65536
 
 local function longest_ttl(at_least)
@@ -24,8 +25,8 @@ local function longest_ttl(at_least)
   return longest
 end
 
--- Returns number, buckets, opening time and length (s) of the latest time bucket. Nothing if a heartbeat
--- has ended it, or none was ever opened; raises an error if the ledger is closed.
+-- Returns number, buckets, opening time and length (s) of the latest time bucket; nothing if a heartbeat
+-- has ended it, or none was ever opened. Raises an error if the ledger is closed.
 local function latest_time_bucket()
   local current = redis.call('HGET', base .. 'r', 'current') or ''
   local number, opened, length, buckets = current:match('^(%d+) (%d+) (%d+) (%d+)$')
@@ -61,7 +62,7 @@ local function time_buckets() -- newest first
   return numbers
 end
 
-local function keys_of(time_bucket) -- a format of its buckets' keys: half the cost of joining
+local function keys_of(time_bucket) -- a format for its buckets' keys: half the cost of joining
   return base .. 'r:' .. time_bucket .. ':%d'
 end
 
@@ -73,7 +74,7 @@ local function records_a_bucket(time_bucket, buckets) -- the mean over a sample
   return records / SAMPLED
 end
 
-local function enough_buckets(before) -- for as many records as the previous time bucket took
+local function enough_buckets(before) -- for as many records as the previous time bucket got
   local had = buckets_of[before]
   if not had then
     return LEAST_BUCKETS
@@ -86,7 +87,7 @@ local function enough_buckets(before) -- for as many records as the previous tim
   return buckets
 end
 
-local function open_time_bucket(ttl) -- its number, and buckets
+local function open_time_bucket(ttl) -- returns its number and buckets
   local registry = base .. 'r'
   ttl = longest_ttl(tonumber(ttl))
   for _, number in ipairs(time_buckets()) do
@@ -97,7 +98,7 @@ local function open_time_bucket(ttl) -- its number, and buckets
   end
   local before = time_buckets()[1] or 0
   local number = before + 1
-  local length = math.max(TIME_BUCKET_S, math.floor(ttl / 4)) -- so that few are open at once
+  local length = math.max(TIME_BUCKET_S, math.floor(ttl / 4)) -- long enough that there are only a few
   local buckets = enough_buckets(before)
   local expires = digits(now + length + ttl + TIME_BUCKET_S) -- after the last of its records is due
   redis.call('HSET', registry, number, expires, 'o' .. number, digits(now_ms), 'b' .. number, buckets,
@@ -105,7 +106,7 @@ local function open_time_bucket(ttl) -- its number, and buckets
   return number, buckets
 end
 
--- The key of a record's bucket; with more than OF_BUCKET buckets, bits of the field select one, too.
+-- Returns the key of a record's bucket; beyond OF_BUCKET buckets, bits of the field select it, too.
 local function bucket_key(of_time_bucket, buckets, bucket, field)
   return string.format(of_time_bucket, (bucket + OF_BUCKET * string.byte(field)) % buckets)
 end
