@@ -233,7 +233,7 @@ def test_traffic_that_helps_nobody_is_shown(stack: Stack) -> None:
 
     eventually(lambda: told() == wanted, f"{wanted}")
     page = read(stack, "luna", accept="text/html").body
-    assert b"the last rule that stood" in page
+    assert b"the last rule that refused" in page
     assert b"assets[].id" in page
 
 

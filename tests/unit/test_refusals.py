@@ -1,4 +1,4 @@
-"""The last rule that stood between a request and the campaigns (contract 11)."""
+"""The last rule that refused the campaigns for a request (contract 11)."""
 
 import json
 from typing import Any

@@ -1,9 +1,9 @@
 # cython: auto_pickle=False, autotestdict=False
 """Builds the index that the matcher maps (layout.h).
 
-The builder is kept between builds: a changed campaign is put again, a deleted one discarded, and
+The builder is kept between builds: a changed campaign is put again, and a deleted one discarded.
 `build` writes the whole index from flat arrays: rows and lists of the campaigns that name a value
-(`Postings`), then the rest of the file (`IndexWriter`).
+(`Postings`), and the rest of the file (`IndexWriter`).
 """
 
 cimport cython
@@ -77,7 +77,7 @@ cdef class Numbers:
 
 @cython.final
 cdef class Entry:
-    """A campaign in flat arrays; values are numbers of the builder's, lists and creatives count
+    """A campaign in flat arrays, with the builder's numbers for values; lists and creatives count
     from 0."""
 
     cdef str id
@@ -102,17 +102,17 @@ cdef class Entry:
 
 # -- postings --------------------------------------------------------------------------------------
 
-# Dimensions with few values, of which most requests have one: a stored row answers at once.
+# Dimensions with few values, of which most requests have one: a stored row gives the answer.
 cdef frozenset ROWED = frozenset((
     SB_SSP, SB_COUNTRY, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS, SB_BROWSER, SB_LANGUAGE,
     SB_INVENTORY, SB_HOUR, SB_POSITION, SB_PLACEMENT, SB_REWARDED, SB_INTERSTITIAL, SB_FORMAT,
 ))
-# A request never has two values of these, so only a value's row is ever needed.
+# A request never has two values of these, so only rows are needed.
 cdef frozenset SINGLE = frozenset((
     SB_COUNTRY, SB_DEVICE_TYPE, SB_CONNECTION, SB_OS, SB_BROWSER, SB_LANGUAGE, SB_HOUR,
     SB_REWARDED, SB_INTERSTITIAL,
 ))
-cdef uint32_t ROWED_VALUES = 512  # beyond, a dimension's values have postings
+cdef uint32_t ROWED_VALUES = 512  # with more values, a dimension has only postings
 cdef uint32_t NOT_SINGLE = 0xff
 
 
@@ -147,14 +147,14 @@ cdef class Postings:
         free(self.singles)
 
     cdef inline void count(self, uint32_t value, uint32_t term) noexcept:
-        """Count a campaign that has the value in a term."""
+        """Count a campaign's term."""
         if term & EXCLUDE:
             self.outside[value] += 1
         else:
             self.inside[value] += 1
 
     cdef uint64_t place_all(self, uint64_t at, list keys, sb_value *values) except 0:
-        """Lay out rows, then lists, from offset `at`; store the offsets if `values` is given."""
+        """Lay out rows, then lists, from offset `at` on; store the offsets if `values` is given."""
         cdef uint32_t i, space, n_values = len(keys)
         cdef sb_value one
         cdef dict sizes = {}
@@ -190,7 +190,7 @@ cdef class Postings:
 
     cdef uint64_t place(self, sb_posting *posting, uint32_t count, uint64_t at,
                         bint rows) noexcept:
-        """Assign an offset to the posting if it is a row (without `rows`: a list); return the next
+        """Assign an offset to a posting, if it is a row (without `rows`: a list); return the next
         offset."""
         posting.count = count
         if count == 0 or sb_is_row(count, self.n) != rows:
@@ -200,9 +200,9 @@ cdef class Postings:
 
     cdef void post(self, char *base, Entry entry, uint32_t rank, const uint32_t *renamed,
                    sb_value *values) noexcept:
-        """Add the campaign to the postings of its terms; `inside` and `outside` count down.
+        """Add a campaign to the postings of its terms; `inside` and `outside` count down.
 
-        In a row without postings, set the bit where it differs from `open` (`write_rows`).
+        In a row without postings, set the bit if it differs from that of `open` (`write_rows`).
         """
         cdef uint32_t i, value, left
         cdef uint64_t bit = <uint64_t>1 << (rank & 63)
@@ -290,7 +290,7 @@ cdef uint64_t length(str text) except? 0:
 cdef class IndexWriter:
     """One build: counts, then lays out, then fills in.
 
-    `keys` and `parents`: the builder's; `in_file`: the bytes of payloads that are in a file.
+    `keys` and `parents` are the builder's; `in_file`: the size of the payload file, in bytes.
     """
 
     cdef list order  # Entry in rank order
@@ -378,7 +378,7 @@ cdef class IndexWriter:
         while n_slots < 2 * (<uint64_t>self.n_values + 1):
             n_slots *= 2
 
-        memset(&head, 0, sizeof(head))  # with its padding: equal catalogs give equal files
+        memset(&head, 0, sizeof(head))  # padding, too: equal catalogs give equal files
         head.magic = SB_MAGIC
         head.version = SB_VERSION
         head.campaigns = n
@@ -478,7 +478,7 @@ cdef class IndexWriter:
         return offset + 4 + size
 
     cdef int write_ids(self, sb_header *head, uint32_t offset) except -1:
-        """Write the ids' keys, from this offset on, and their table."""
+        """Write the ids' keys, from an offset on, and their table."""
         cdef sb_id *slots = <sb_id *>(self.base + head.ids)
         cdef Entry entry
         cdef uint32_t i, rank = 0
@@ -581,7 +581,7 @@ cdef uint32_t mask(object numbers) except? 0:
 
 
 cdef list beyond(object numbers):
-    """Return the numbers left out by `mask`."""
+    """Return the numbers that `mask` leaves out."""
     return [number for number in numbers if number >= SB_MASKED]
 
 
@@ -621,7 +621,7 @@ cdef class Builder:
         return len(self.entries)
 
     cdef uint32_t value(self, uint32_t space, object key) except 0:
-        """Return the builder's number for a text or an integer; a new value gets a new number."""
+        """Return the builder's number for a text or an integer; number a new one."""
         cdef dict known = <dict>self.values[space]
         cdef bytes stored
         value = known.get(key)
@@ -655,7 +655,7 @@ cdef class Builder:
             self.list_number = 1
 
     cdef uint32_t line(self, uint32_t space, tuple keys) except 0:
-        """Return the value of the first key; its ancestors, the other keys, become values too."""
+        """Return the value of the first key; the other keys, its ancestors, become values too."""
         cdef uint32_t value = self.value(space, keys[0])
         cdef uint32_t child = value
         for key in keys[1:]:
@@ -690,9 +690,8 @@ cdef class Builder:
     def put(self, object campaign, bytes payload, object categories, tuple advertiser not None):
         """Add or replace a campaign.
 
-        `campaign`: has the attributes of `campaigns.campaign.Campaign`. `payload`: what
-        `Index.payload` returns. `categories`: a `reference.taxonomies.Categories`. `advertiser`:
-        its domain and the domains above it, in all forms. Raises ValueError for an invalid value.
+        `payload`: what `Index.payload` returns; `advertiser`: the advertiser's domain and the
+        domains above it, in all forms. Raises ValueError for an invalid value.
         """
         cdef Entry entry = Entry()
         self.terms.n = self.lists.n = 0
@@ -776,7 +775,8 @@ cdef class Builder:
         cdef uint32_t dimension, i, first
         for name, values in targeting.items():
             dimension = DIMENSIONS[name]
-            included, excluded = getattr(values, "include"), values.exclude  # a keyword in Cython
+            # `include` is a keyword in Cython.
+            included, excluded = getattr(values, "include"), values.exclude
             if included:
                 entry.includes |= 1u << dimension
                 first = terms.n
@@ -792,7 +792,7 @@ cdef class Builder:
         return 0
 
     cdef int put_creatives(self, Entry entry, tuple creatives, tuple circles) except -1:
-        """Store the creatives, with their lists and the formats that they fit."""
+        """Store the creatives, their lists, and the formats that they fit."""
         cdef sb_creative *one
         cdef Numbers lists = self.lists
         cdef uint32_t media
@@ -863,10 +863,8 @@ cdef class Builder:
         return 0
 
     def build(self):
-        """Return the index as one bytearray, to which the payload file must be appended.
-
-        Raises ValueError if it would be larger than its offsets can address.
-        """
+        """Return the index, to which the payload file must be appended. Raises ValueError if too
+        large."""
         cdef IndexWriter writer = IndexWriter(
             self.entries, self.gone, self.keys, self.parents, self.in_file)
         return writer.write()

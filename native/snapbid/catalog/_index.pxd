@@ -132,7 +132,7 @@ cdef class Rules:
     cdef int take_request(self, RequestReading request, const uint32_t *values) except -1
     cdef int take_impression(self, ImpressionReading impression, uint32_t *values) except -1
     cdef int refusal(self, uint32_t rank) except -1
-    cdef object named(self, int refusal)
+
 
     cdef inline bint has_guarantee(self) noexcept:
         """Return whether the chosen deal is guaranteed."""
@@ -177,9 +177,9 @@ cdef class LayerSearch:
     cdef Layer layer
     cdef Arrangement arrangement
     cdef Rules rules
-    cdef sb_allowance *allowance  # the time that it may take
-    cdef uint32_t n_matches  # found but not taken yet, all of one price
-    cdef bint halted  # the time was up before there was a match
+    cdef sb_allowance *allowance  # limits the search
+    cdef uint32_t n_matches  # found but not taken yet, all at one price
+    cdef bint halted  # time ran out before there was a match
     cdef uint64_t bits[SB_WORDS]  # candidates of the block before `block`
     cdef uint32_t block, word, block_steps
     cdef bint finished
@@ -245,7 +245,7 @@ cdef class Query:
     cdef RefusedRanks refused  # or None; its rows narrow the search
     cdef Workspace workspace
     cdef object imp
-    cdef sb_allowance allowance  # the time that it may take
+    cdef sb_allowance allowance  # limits the search
     cdef readonly uint32_t undecided  # impressions that were not decided in time
 
     cdef int take_request(self) except -1

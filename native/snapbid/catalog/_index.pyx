@@ -31,7 +31,7 @@ from snapbid.catalog._request cimport *
 
 cdef void hide(const sb_header *base, const sb_header *over, uint64_t *shown,
                uint64_t *active) noexcept nogil:
-    """Clear the bits of the campaigns whose ids are in the overlay, in two rows of the base."""
+    """In two rows of the base, clear the bits of the campaigns whose ids are in the overlay."""
     cdef const sb_id *ids = <const sb_id *>(<const char *>over + over.ids)
     cdef const sb_id *entry
     cdef const char *key
@@ -193,8 +193,7 @@ cdef class Arrangement:
         return 0
 
     cdef int take_impression(self, Terms terms, uint32_t *values) except -1:
-        """Replace the last impression's dimensions with this one's. `values`: as in
-        `take_request`."""
+        """Replace the last impression's dimensions with this one's; `values` as above."""
         cdef uint32_t i, dimension
         if self.made is not None:
             del self.made[self.request_made:]
@@ -247,7 +246,7 @@ cdef class Arrangement:
                 if known[values[i]].included.count:
                     flat &= self.cursor(&known[values[i]].included)
         group.includes = self.n_cursors - group.first
-        if open.includes and group.includes == 0:  # only the others are left
+        if open.includes and group.includes == 0:  # no campaign includes any of the values
             self.row(dimension, group.open)
             if open.includes == self.layer.head.campaigns:
                 self.refuses_all = True
@@ -296,7 +295,7 @@ cdef class Arrangement:
     cdef uint32_t merge(self, uint32_t first) except 0:
         """Merge the cursors from `first` on into a single row, which replaces them.
 
-        So a request that names thousands of values costs one pass over their postings, not
+        A request that names thousands of values then costs one pass over their postings instead of
         thousands of checks per campaign.
         """
         cdef size_t words = <size_t>self.layer.head.blocks * SB_WORDS
@@ -310,7 +309,7 @@ cdef class Arrangement:
             cursor = self.fresh + i
             if sb_spend(self.allowance, (words if cursor.row is not NULL
                                          else cursor.end - cursor.rank) // 16):
-                break  # the row lacks campaigns, but no impression will be decided
+                break  # the row is incomplete, but no impression will be decided
             if cursor.row is not NULL:
                 for word in range(words):
                     row[word] |= cursor.row[word]
@@ -412,9 +411,6 @@ cdef class Rules:
         sb_make_set(&self.rivals, values + terms.begins[RIVALS], terms.size(RIVALS))
         return 0
 
-    cdef object named(self, int refusal):
-        """Return the Refusal with this number."""
-        return Refusal(refusal)
 
     cdef int take_offers(self) except -1:
         """Collect the impression's deals that any campaign targets, sorted by value, and the
@@ -448,7 +444,8 @@ cdef class Rules:
         return 0
 
     cdef int refusal(self, uint32_t rank) except -1:
-        """Check every rule that is not a row or a group; set the chosen creative and deal."""
+        """Return the first rule that refuses a campaign, rows and groups aside; if there is none,
+        set the chosen creative and deal."""
         cdef const sb_campaign *campaign = self.layer.campaigns + rank
         cdef const uint32_t *lists = self.layer.lists + campaign.lists
         cdef const sb_value *values = self.layer.values
@@ -606,7 +603,7 @@ cdef class Rules:
         return flags & self.asker.renders == self.asker.renders
 
     cdef bint is_near(self, const sb_extra *extra) noexcept:
-        """Return whether the request is within any circle (haversine)."""
+        """Return whether the request is within any of the campaign's circles (haversine)."""
         cdef const sb_circle *circle = self.layer.circles + extra.circles
         cdef double lat = self.asker.lat * M_PI / 180, lon = self.asker.lon * M_PI / 180
         cdef double a, b, cos_lat
@@ -627,7 +624,6 @@ cdef class Rules:
         """Choose the fitting creative with the highest score; return the refusal, if any.
 
         If deals have prices by duration, only creatives admitted by the best deal are considered.
-        Refusals are as in `refusal`.
         """
         cdef const sb_creative *creative = self.layer.creatives + campaign.creatives
         cdef bint timed = n_deals and self.asked.deals_are_timed
@@ -658,8 +654,7 @@ cdef class Rules:
             i += 1
 
     cdef bint is_suspended(self, uint32_t rank, uint32_t creative) except -1:
-        """Return whether the creative, of a campaign with suspended ones, is suspended at this
-        SSP."""
+        """Return whether a creative is suspended at this SSP; the campaign has suspended ones."""
         self.allowance.steps -= SUSPENSION_STEPS
         return (rank, creative, self.request.canonical) in self.layer.suspensions
 
@@ -789,7 +784,7 @@ cdef class LayerSearch:
         PyMem_Free(self.cursors)
 
     cdef int take_request(self, RequestReading request, sb_allowance *allowance) except -1:
-        """Start over with a request; the search may take `allowance`."""
+        """Start over with a request; `allowance` limits the search."""
         self.allowance = self.arrangement.allowance = self.rules.allowance = allowance
         self.stop()
         self.resolve(request.terms)
@@ -970,13 +965,11 @@ cdef class LayerSearch:
 
     cdef tuple explain(self, uint32_t rank):
         """Return (Refusal, dimension) for a campaign, candidate or not; see Query.explain."""
-        cdef int dimension
-        if not sb_bit(self.arrangement.rows[0], rank):
-            return self.rules.named(REFUSED_INACTIVE), -1
-        dimension = self.arrangement.refusing_dimension(rank)
-        if dimension >= 0:
-            return self.rules.named(REFUSED_TARGETING), dimension
-        return self.rules.named(self.rules.refusal(rank)), -1
+        cdef int refusal = REFUSED_INACTIVE, dimension = -1
+        if sb_bit(self.arrangement.rows[0], rank):
+            dimension = self.arrangement.refusing_dimension(rank)
+            refusal = REFUSED_TARGETING if dimension >= 0 else self.rules.refusal(rank)
+        return Refusal(refusal), dimension
 
 
 # -- the index and its queries ---------------------------------------------------------------------
@@ -991,10 +984,10 @@ FORMAT_DIMENSION = SB_FORMAT  # the formats of creatives, which no campaign targ
 @cython.no_gc  # it is part of no cycle
 @cython.final
 cdef class Index:
-    """An index in memory (a read-only buffer), and this process' view of it.
+    """A campaign index in memory, and this process' view of it.
 
-    An overlay (another buffer with an index) hides the campaigns whose ids it has; the ranks of its
-    own campaigns follow the base's. Raises ValueError if a buffer is not an index of this version.
+    Campaigns are identified by rank: by falling price, then id. An overlay hides the base's
+    campaigns whose ids it has, including deleted ones; its own campaigns rank after the base's.
     """
 
     def __cinit__(self, object source, object overlay=None):
@@ -1072,7 +1065,7 @@ cdef class Index:
               double processor_s=INFINITY, RefusedRanks refused=None):
         """Start the search for an SSP's decoded request at a time (UTC epoch ms).
 
-        It may take `left_s`, and `processor_s` of this thread's processor time. `refused`:
+        It ends after `left_s`, or `processor_s` of this thread's processor time. `refused`:
         campaigns to treat as inactive.
         """
         return self.start(lookups, lookups.reader, request, ssp, canonical, now_ms, left_s,
@@ -1100,8 +1093,7 @@ cdef class Index:
 @cython.no_gc  # it is part of no cycle
 @cython.final
 cdef class RefusedRanks:
-    """Campaigns of an index that may not bid for now, as rows of the active campaigns without
-    them."""
+    """Campaigns of an index that may not bid for now, by rank."""
 
     def __cinit__(self, Index index not None):
         self.index = index
@@ -1277,9 +1269,9 @@ cdef class Query:
         return self.workspace.over.explain(rank)
 
     def carried(self):
-        """Values of the request and the current impression, in normal form, by dimension.
+        """Return the values of the request and the current impression, by dimension.
 
-        Dimensions in which no campaign has an entry are not read.
+        They are in normal form; dimensions that no campaign targets are not read.
         """
         values = self.workspace.request.terms.by_dimension()
         if self.imp is not None:

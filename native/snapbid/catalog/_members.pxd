@@ -1,4 +1,4 @@
-"""Who is in which audience, as workers map it; see _members.pyx."""
+"""Members of audiences, in a file that workers map; see _members.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -7,7 +7,7 @@ cdef struct Section:  # of a file: entries in order, and where those of each pre
     const unsigned char *entries
     const uint32_t *starts
     uint64_t count
-    uint32_t shift  # of a member, to the right, for its prefix
+    uint32_t shift  # a member shifted right by it is the member's prefix
 
 
 cdef class Members:

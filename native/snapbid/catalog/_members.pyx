@@ -41,7 +41,7 @@ cdef inline uint32_t number_at(const unsigned char *entry, int offset) noexcept:
 
 
 cdef inline uint32_t bits_of(uint64_t count) noexcept:
-    """Return the number of prefix bits at which a prefix has some 8 entries."""
+    """Return the number of prefix bits at which a prefix has about 8 entries."""
     cdef uint32_t bits = 1
     while bits < MOST_PREFIXES and count >> (bits + 3):
         bits += 1
@@ -49,7 +49,10 @@ cdef inline uint32_t bits_of(uint64_t count) noexcept:
 
 
 def starts_of(const unsigned char[::1] entries not None):
-    """Return where each prefix's entries begin. Raises ValueError if they are not ascending."""
+    """Build the table after a section's entries: where those of each prefix begin.
+
+    Raises ValueError if the entries are not in ascending order.
+    """
     cdef uint64_t count = entries.shape[0] // ENTRY, i, member, before = 0
     cdef uint32_t bits = bits_of(count), shift = 64 - bits, prefix = 0, number, last = 0
     cdef bytearray made = bytearray(4 * ((<size_t>1 << bits) + 1))
@@ -88,10 +91,10 @@ cdef int open_section(Section *section, const unsigned char[::1] data, uint64_t 
 
 @cython.final
 cdef class Members:
-    """A view of mapped sections.
+    """A view of a mapped file's sections: the base, and the changes over it.
 
-    `key`: the key of the hashes (campaigns.persons); `audiences` and `products`: names by number.
-    Each section is a buffer with its number of entries. Raises ValueError for anything else.
+    `key`: the key of the hashes (`campaigns.persons`); `audiences` and `products` map numbers to
+    names. Each section is a buffer with its number of entries. Raises ValueError for anything else.
     """
 
     def __cinit__(self, bytes key not None, dict audiences not None, dict products not None,
@@ -110,8 +113,8 @@ cdef class Members:
         return self.base.count + self.over.count
 
     def look_up(self, int64_t member, int64_t now_ms):
-        """Return the ids of the member's audiences, and the products that must not advertise to it.
-        """
+        """Return the ids of a member's audiences, and the products that must not advertise to
+        them."""
         audiences, products = [], []
         self.find(<uint64_t>member, now_ms, audiences, products)
         return audiences, products
@@ -148,7 +151,7 @@ cdef class Members:
 
     cdef int add(self, uint32_t number, uint32_t until, int64_t now_s, list audiences,
                  list products) except -1:
-        """Add an audience unless it has ended or no longer exists."""
+        """Add an audience or a product, unless the entry has ended or the name is gone."""
         if until != NEVER and <int64_t>until <= now_s:
             return 0
         name = self.audiences.get(number)
@@ -175,7 +178,7 @@ cdef inline const unsigned char *seek(const Section *section, uint64_t member,
 
 @cython.final
 cdef class MemberBook:
-    """The members in use, shared by all readers of a process; None until there are any."""
+    """The members in use, shared by all readers of a process; `current` is None until then."""
 
     @property
     def current(self):

@@ -43,8 +43,7 @@ cdef extern from "Python.h":
 
 
 # The structs and fields that are read. An enumerator is the struct's class name in upper case, then
-# the field's name in OpenRTB. `Reader` derives the offsets from these names, so there is no second
-# list that could disagree with them.
+# the field's name in OpenRTB. `Reader` derives the offsets from these names.
 cpdef enum _Struct:
     BIDREQUEST, IMP, BANNER, FORMAT, VIDEO, AUDIO, NATIVE, PMP, DEAL, SITE, APP, DOOH, PUBLISHER, DEVICE
     GEO, USER, USEREXT, EID, UID, DATA, SEGMENT, REGS, REGSEXT, DSA, DURFLOORS
@@ -112,13 +111,11 @@ cdef class Reader:
         return <object>sb_field(<PyObject *>owner, self.offsets[field])
 
     cdef inline object child(self, object owner, int field, int struct):
-        """Return a struct's field if it is a struct itself; None otherwise, and if there is no
-        struct."""
+        """Return the struct in a field; None if `owner` or the field is None. Raises TypeError."""
         return None if owner is None else self.checked(self.get(owner, field), struct)
 
     cdef inline object checked(self, object value, int struct):
-        """Return the value if it is a struct of this class or None. Raises TypeError for anything
-        else."""
+        """Return a value that is a struct of this class, or None. Raises TypeError otherwise."""
         if value is not None and not Py_IS_TYPE(value, self.types[struct]):
             self.refuse(value, struct)
         return value
@@ -126,12 +123,12 @@ cdef class Reader:
     cdef int refuse(self, object value, int struct) except -1
 
     cdef inline uint32_t flags_of_first(self, int number) noexcept:
-        """Flags of a category of the Content Taxonomy 1.0 (reference.taxonomies)."""
+        """Return the flags of a category of the Content Taxonomy 1.0 (reference.taxonomies)."""
         return (<const uint16_t *>PyBytes_AS_STRING(self.first_flags))[number] if number >= 0 else 0
 
 
 cdef inline bint filled(object items) noexcept:
-    """Return whether this is a list with any item."""
+    """Return whether this is a non-empty list."""
     return PyList_CheckExact(items) and PyList_GET_SIZE(items) != 0
 
 
@@ -143,12 +140,12 @@ cdef inline object first(object items, Py_ssize_t most):
 
 
 cdef inline bint is_too_long(object text) noexcept:
-    """Return whether a text is too long to count, judged by its number of characters."""
+    """Return whether a text has more characters than any key has bytes."""
     return PyUnicode_Check(text) and PyUnicode_GET_LENGTH(text) > SB_KEY_MAX
 
 
 cdef inline bint integer(object number, int64_t *result) noexcept:
-    """Convert a non-negative integer of 63 bits; anything else counts as absent."""
+    """Convert a non-negative integer of up to 63 bits; return False for anything else."""
     cdef int overflow = 0
     if not PyLong_Check(number):
         return False
@@ -184,7 +181,7 @@ cdef inline object text_of(object text):
 
 
 cdef inline object recall(object memo, object text):
-    """Return a memo's entry for a text; a missing one is computed (bidding.lookups.Memo)."""
+    """Return a memo's entry for a text; the memo computes a missing one (bidding.lookups.Memo)."""
     cdef PyObject *value = PyDict_GetItem(memo, text)
     return <object>value if value is not NULL else memo[text]
 
@@ -221,7 +218,7 @@ cdef class Terms:
     cdef uint32_t ends[N_PARTS]
     cdef list kept
     cdef set noted  # restricting lists with a meaningless entry, since `forget`; or None
-    cdef char *ink  # where the next text that is not the request's own is written
+    cdef char *ink  # where the next text that is not part of the request is written
     cdef uint32_t ink_left
     cdef char first_ink[256]
 
@@ -271,8 +268,7 @@ cdef class Terms:
 
     cdef inline int push_text(self, uint32_t space, const char *text, size_t size,
                               bint fold) except -1:
-        """Add a term for a text that stays in memory. `fold`: compare its ASCII letters in lower
-        case."""
+        """Add a term for a text that stays in memory; `fold`: ignore the case of ASCII letters."""
         cdef sb_term *term = self.push()
         sb_text_term(term, space, text, size, fold)
         sb_expect(self.head, term.hash)
@@ -285,7 +281,7 @@ cdef class Terms:
         return 0
 
     cdef inline int text(self, uint32_t space, object text, bint fold) except -1:
-        """Add a term for a text, or for an integer as text, if a campaign could have it."""
+        """Add a term for a text, or an integer as text, if a campaign could have it."""
         cdef Py_ssize_t size
         cdef const char *raw
         if text is None:
@@ -320,11 +316,11 @@ cdef struct Asker:
     uint64_t auction
     int64_t now_ms
     bint has_wseat, has_languages, has_bcat, has_acat, located, recognised
-    bint asks_dsa, needs_dsa  # for a campaign's declaration; for campaigns with one only
-    uint32_t renders  # flags of such a campaign
+    bint asks_dsa, needs_dsa  # declarations are sent; only campaigns with one may bid
+    uint32_t renders  # flags required of a campaign with a declaration
     uint32_t family  # the taxonomy of its categories (reference.taxonomies); 0: a vendor's, or unknown
-    uint32_t unmapped  # bits: families into which not all of bcat can be mapped
-    bint blocks_unknown  # bcat has a category that its taxonomy does not have
+    uint32_t unmapped  # bits: families into which bcat cannot be mapped completely
+    bint blocks_unknown  # bcat has a category unknown to its taxonomy
     double lat, lon  # degrees
 
 
@@ -341,7 +337,7 @@ cdef class RequestReading:
     cdef str canonical
     # Texts that terms point into, other than the request's own.
     cdef object country_code, system, browser
-    cdef Members members  # whose names of audiences and products the terms point into
+    cdef Members members  # owns the names of audiences and products
     cdef str marker  # of categories in the request's taxonomy: "7:"
     cdef char region_key[64]
 
@@ -397,7 +393,7 @@ cdef struct Span:  # a floor for durations, both ends included
 
 cdef struct Prices:  # the floors of a video or audio creative, by its duration
     bint limited
-    int64_t per_second  # micro-USD, exactly; or what is below, in its own currency
+    int64_t per_second  # micro-USD, if exact; else the next two fields count
     double amount
     PyObject *currency  # borrowed from the request
     uint32_t first_span, last_span  # of the impression's spans, contiguous
@@ -448,8 +444,8 @@ cdef struct Asked:
 
 
 cdef inline bint fits_player(int64_t w, int64_t h, const Stream *stream) noexcept:
-    """Return whether media fit the player: no larger, and with its aspect ratio to within a pixel,
-    since sides are whole pixels."""
+    """Return whether media fit the player: no larger, and of the same aspect ratio to within a
+    pixel, since sides are whole pixels."""
     cdef int64_t excess, most
     if stream.player_w and not 0 < w <= stream.player_w:
         return False
@@ -463,7 +459,7 @@ cdef inline bint fits_player(int64_t w, int64_t h, const Stream *stream) noexcep
 
 
 cdef inline bint fits_media(const sb_creative *creative, const Stream *stream) noexcept:
-    """Return whether the creative states media that fit; unstated media do not fit."""
+    """Return whether the creative's media fit; unknown media do not."""
     if stream.flags & ~<uint32_t>creative.flags:
         return False
     if stream.has_delivery and not stream.delivery & creative.delivery:

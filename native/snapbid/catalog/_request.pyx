@@ -2,8 +2,8 @@
 """The terms of a request, which campaigns may target.
 
 A `Reader` returns the fields of decoded structs; a value whose type is not OpenRTB's counts as
-absent. `RequestReading` and `ImpressionReading` read them into `Terms`, keys that a campaign may
-have, and into plain fields. Contract 3 says where each value is read from.
+absent. `RequestReading` and `ImpressionReading` turn them into `Terms`, keys that a campaign may
+have, and into plain fields. Contract 3 says where each value comes from.
 
 Terms are grouped in parts: a part is a dimension, or a list that restricts who may bid. The terms
 of a part are contiguous, from `begin` to `end`. A text that is not part of the request is kept for
@@ -44,14 +44,13 @@ cdef extern from "persons.h" nogil:
 cdef class Reader:
     """Reads the fields of decoded requests.
 
-    `structs`: the classes of a decoded request, including those of `_Struct` with the fields of
-    `_Field`. Fields are read at their offsets in memory, so each object's class is checked first.
-    The memos (bidding.lookups.Memo) give countries by code, systems by spelling, (system, browser)
-    by user agent, and whether a US Privacy string opts out. The tables give current language codes
-    by former and other codes, and categories (reference.taxonomies, `listed` and `first_flags`).
-    `in_usd`: bids are in USD. `book`: who is in which audience. Raises ValueError or TypeError if a
-    struct or a field is missing.
+    `structs`: the classes of a decoded request. The memos map codes to countries, spellings to
+    systems, user agents to (system, browser), and US Privacy strings to whether they opt out;
+    `languages` maps codes to current ones. `categories` and `first_flags` are those of
+    `reference.taxonomies`. `in_usd`: bids are in USD. `book`: the members of audiences. Raises
+    ValueError or TypeError if a struct or a field is missing.
     """
+    # Fields are read at their offsets in memory, so each object's class is checked first.
 
     def __init__(self, tuple structs, object countries, object systems, object agents,
                  object opt_outs, dict languages not None, dict categories not None,
@@ -125,14 +124,14 @@ cdef class Terms:
         return 0
 
     cdef int keep(self, object text) except -1:
-        """Keep a text alive that is not part of the request while terms point into it."""
+        """Keep a text that is not part of the request alive while terms point into it."""
         if self.kept is None:
             self.kept = []
         self.kept.append(text)
         return 0
 
     cdef const char *encoded(self, object text, Py_ssize_t *size) except? NULL:
-        """Return UTF-8, owned by the text; empty if it cannot be encoded (a lone surrogate)."""
+        """Return a text's own UTF-8; empty if it cannot be encoded (a lone surrogate)."""
         if PyUnicode_IS_COMPACT_ASCII(text):
             size[0] = PyUnicode_GET_LENGTH(text)
             return <const char *>PyUnicode_DATA(text)
@@ -143,7 +142,7 @@ cdef class Terms:
             return b""
 
     cdef const char *unusual(self, object text, bint *fold, Py_ssize_t *size) except? NULL:
-        """Return the UTF-8 of an integer or a non-ASCII text."""
+        """Return an integer or a non-ASCII text in UTF-8."""
         cdef int64_t number
         if PyLong_CheckExact(text) and integer(text, &number):
             return self.digits(number, size)
@@ -155,13 +154,13 @@ cdef class Terms:
         return self.encoded(text, size)
 
     cdef const char *digits(self, int64_t number, Py_ssize_t *size) except NULL:
-        """Write an integer as text, quickly, since a list may have thousands."""
+        """Write an integer as text; this is fast, since a list may have thousands."""
         self.need_ink(MAX_DIGITS)
         size[0] = sb_digits(self.ink, number)
         return self.written(size[0])
 
     cdef const char *foreign(self, object text, Py_ssize_t *size) except? NULL:
-        """Return a restricting list's non-ASCII or numeric entry in UTF-8 and lower case."""
+        """Return a non-ASCII or numeric entry of a restricting list in UTF-8 and lower case."""
         cdef int64_t number
         if PyLong_CheckExact(text) and integer(text, &number):
             return self.digits(number, size)
@@ -200,7 +199,7 @@ cdef class Terms:
         return 0
 
     cdef int trimmed(self, uint32_t space, object text, bint fold) except -1:
-        """Add a term for a text, without surrounding white space, if a campaign could have it."""
+        """Add a term for a text without surrounding white space, if a campaign could have it."""
         cdef const char *raw
         if PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text):
             raw = <const char *>PyUnicode_DATA(text)
@@ -269,7 +268,7 @@ cdef class Terms:
 
     cdef bint push_entry(self, Reader reader, uint32_t space, sb_slice entry,
                          str where) except -1:
-        """Add terms for an entry; return whether it has a meaning."""
+        """Add terms for an entry; return whether it is meaningful."""
         if space == SB_AD_LANGUAGE:
             return self.push_language(reader, space, entry)
         if space == SB_AD_DOMAIN:
@@ -285,7 +284,7 @@ cdef class Terms:
         return entry.size != 0
 
     cdef bint push_ids(self, uint32_t space, sb_slice entry) except -1:
-        """Add terms for an id, and for each id that it may be composed of."""
+        """Add terms for an id, and for each id in it if it may be a pasted list."""
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
         cdef sb_slice part
@@ -297,10 +296,10 @@ cdef class Terms:
         return True
 
     cdef bint push_domains(self, sb_slice entry, bint blocks) except -1:
-        """Add terms for a domain, or for each domain of a pasted list; return whether there is
-        nothing else.
+        """Add terms for a domain, or for each domain of a pasted list; return whether the entry
+        contains only domains.
 
-        If the list blocks, the domains that occur in anything else are blocked too.
+        With `blocks`, domains that occur within other text are blocked too.
         """
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
@@ -332,7 +331,7 @@ cdef class Terms:
         return 0
 
     cdef sb_slice unescaped(self, sb_slice entry) except *:
-        """Return an entry of a restricting list without its percent-encoding."""
+        """Decode a percent-encoded entry of a restricting list."""
         cdef Py_ssize_t size
         cdef str text
         self.need_ink(entry.size)
@@ -379,9 +378,9 @@ cdef class Terms:
     cdef uint32_t masked(self, uint32_t space, object numbers, bint *any, str where) except? 0:
         """Return the bits of a list's numbers below SB_MASKED, and add terms for the others.
 
-        No terms are added for the space SB_SPACES, and 0 is ignored. `any` is set if a list of the
-        only numbers admitted has any entry. For blocked numbers it is NULL: an entry that is not a
-        number may then block any of them.
+        No terms are added for the space SB_SPACES, and 0 is ignored. In a list of admitted numbers,
+        any entry sets `any`. For blocked numbers `any` is NULL: an entry that is not a number may
+        then stand for any of them.
         """
         cdef uint32_t bits = 0
         cdef int64_t number
@@ -486,7 +485,7 @@ cdef class RequestReading:
 
     cdef int read(self, object lookups, Reader reader, object request, str ssp, str canonical,
                   int64_t now_ms, const Interest *interest) except -1:
-        """Read a request to an SSP, at a time (UTC epoch ms)."""
+        """Read an SSP's request at a time (UTC epoch ms)."""
         cdef Terms terms = self.terms
         cdef uint32_t used = interest.used
         self.lookups, self.reader = lookups, reader
@@ -551,7 +550,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_dsa(self, object regs) except -1:
-        """Read what the Digital Services Act requires of a bid, also from OpenRTB 2.5's `ext`."""
+        """Read the Digital Services Act's requirements for a bid, also from OpenRTB 2.5's `ext`."""
         cdef Reader reader = self.reader
         cdef int64_t number
         if regs is None:
@@ -568,8 +567,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_categories_of_ads(self, object request) except -1:
-        """Read the taxonomy, the categories that alone may bid, and the marker of mapped
-        categories."""
+        """Read the taxonomy, the only categories that may bid, and the marker of mapped ones."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef int64_t number = 0
@@ -595,8 +593,8 @@ cdef class RequestReading:
     cdef bint ad_categories(self, object texts, str where) except -1:
         """Add terms for categories in the request's taxonomy; return whether there are any.
 
-        A category missing from its taxonomy is noted; a blocked one might then be any category. But
-        one below a known category counts as part of that category.
+        A category missing from its taxonomy is noted; if blocked, it might be any category. But one
+        below a known category counts as that category.
         """
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
@@ -640,7 +638,7 @@ cdef class RequestReading:
         return any
 
     cdef int push_known(self, tuple entry, bint blocks) except -1:
-        """Add a term for a category, as listed in `reference.taxonomies.listed`."""
+        """Add a term for a category of `reference.taxonomies.listed`."""
         if blocks:
             self.asker.unmapped |= <uint32_t>entry[1]
         return self.terms.text(SB_AD_CATEGORY, entry[0], False)
@@ -651,7 +649,7 @@ cdef class RequestReading:
         cdef const char *at = entry.at
         cdef sb_slice part
         cdef bint any = False
-        if self.asker.family == 0:  # a vendor's may have any characters
+        if self.asker.family == 0:  # a vendor's category may contain a comma
             part = sb_trimmed(at, end)
             if part.size:
                 any = True
@@ -779,7 +777,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_user_data(self, object geo, object device, object user) except -1:
-        """Read what may only be used if the request's privacy signals allow it (contract 3)."""
+        """Read the fields that the request's privacy signals must permit to be used (contract 3)."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef uint32_t used = self.interest.used
@@ -829,8 +827,8 @@ cdef class RequestReading:
         return 0
 
     cdef int read_persons(self, object device, object user) except -1:
-        """Read which audiences the request's persons are in, and which products must not advertise
-        to any of them. With limited tracking, only read the latter."""
+        """Read the audiences of the request's persons, and the products that must not advertise to
+        any of them. With limited tracking, read only the latter."""
         cdef Reader reader = self.reader
         cdef Terms terms = self.terms
         cdef list audiences = [], products = []
@@ -888,7 +886,7 @@ cdef class RequestReading:
             return False
         memcpy(name, kind, start)
         if scope is not None:
-            scope = text_of(scope)  # which may be a new text, that owns what is copied
+            scope = text_of(scope)  # may be a new text, so keep it while it is copied
             if PyUnicode_GET_LENGTH(scope) > SB_KEY_MAX:
                 return False
             if kind[0] == c'e':
@@ -914,10 +912,10 @@ cdef class RequestReading:
         return True
 
     cdef uint64_t clicker(self, bytes key) except? 0:
-        """Return the member by which a click id knows its person; 0 for nobody.
+        """Return the hash that stands for the person in click ids; 0 for nobody.
 
-        It is the first id that identifies somebody; the device's comes first, since it is the same
-        at every SSP. It is returned despite limited tracking or a request to forget: a person who
+        It is that of the first id that identifies somebody; the device's comes first, since it is
+        the same at every SSP. Limited tracking or a request to forget does not matter: a person who
         clicked may opt out later, and a forgotten person's click id serves no other purpose.
         """
         cdef Reader reader = self.reader
@@ -964,10 +962,10 @@ cdef class RequestReading:
         return False
 
     cdef bint permits_user_data(self) except -1:
-        """Return the verdict of bidding.privacy.
+        """Return whether the privacy signals permit the use of user data.
 
-        Only called if a consent string or a GPP string decides; the memo has the verdict for a US
-        Privacy string alone.
+        `bidding.privacy` is asked only if a consent string or a GPP string decides; the memo has
+        the verdict for a US Privacy string alone.
         """
         cdef Reader reader = self.reader
         regs = reader.child(self.request, BIDREQUEST_REGS, REGS)
@@ -1092,9 +1090,9 @@ cdef class RequestReading:
         return 0
 
     cdef bint read_domain(self, object url) except -1:
-        """Read the domain and its parents; return whether there is one.
+        """Read a domain and its parents; return whether there is one.
 
-        Anything but a bare ASCII host name is left to campaigns.domains.host.
+        Anything but a bare ASCII host name is left to `campaigns.domains.host`.
         """
         cdef Terms terms = self.terms
         cdef Py_ssize_t size, i
@@ -1156,7 +1154,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_category_parts(self, sb_slice entry, uint32_t *left) except -1:
-        """Read the categories of an entry that may have several, or be one as a whole."""
+        """Read an entry that may be one category, or a list of several."""
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
         cdef sb_slice part, whole = sb_trimmed(at, end)
@@ -1234,7 +1232,7 @@ cdef class ImpressionReading:
     cdef bint read(self, object imp, list rivals) except -1:
         """Read an impression; return whether its floor can be expressed in USD.
 
-        `rivals`: advertisers that may not answer, in the form of Index.advertiser, or None.
+        `rivals`: advertisers that must not win it, in the form of `Index.advertiser`, or None.
         """
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
@@ -1311,7 +1309,7 @@ cdef class ImpressionReading:
         return True
 
     cdef int read_placement(self, object imp, object video, object native) except -1:
-        """Read where and how the ad is shown. Reward and interstitial default to no."""
+        """Read placement, reward and interstitial; the last two default to no."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef int64_t number
@@ -1337,8 +1335,7 @@ cdef class ImpressionReading:
         return 0
 
     cdef object rewarded(self, object imp):
-        """Return whether there is a reward, from the fields of OpenRTB 2.6, 2.5 or Prebid
-        Server."""
+        """Return the reward flag in the field of OpenRTB 2.6, 2.5 or Prebid Server."""
         cdef Reader reader = self.reader
         flag = reader.get(imp, IMP_RWDD)
         if flag is None:
@@ -1579,8 +1576,8 @@ cdef class ImpressionReading:
         return min(self.lookups.floor_micros(amount, currency), UNREACHABLE)
 
     cdef inline int64_t plain_floor(self, double given, object currency) except? -1:
-        """Return a plain amount of USD in whole micro-USD, for bids in USD; -1 for any other
-        amount."""
+        """Return a plain amount of USD in whole micro-USD, for bids in USD; -1 for anything
+        else."""
         cdef double micros
         if self.reader.in_usd and given < EXACT_USD and (currency is None or currency == "USD"):
             micros = rint(given * MICROS)

@@ -68,7 +68,7 @@ class Index:
     ) -> Query:
         """Start the search for an SSP's decoded request at a time (UTC epoch ms).
 
-        It may take `left_s`, and `processor_s` of this thread's processor time. `refused`:
+        It ends after `left_s`, or `processor_s` of this thread's processor time. `refused`:
         campaigns to treat as inactive.
         """
 
@@ -98,7 +98,7 @@ class Query:
         """(lat, lon) in degrees, if the request has them and they may be used."""
     @property
     def declares(self) -> bool:
-        """Return whether the request requires declarations under the Digital Services Act."""
+        """Whether the request requires declarations under the Digital Services Act."""
     def impression(self, imp: Any, rivals: list[str] | None = None) -> bool:
         """Start on an impression; return False if its floor has no exchange rate, or time is up.
 
@@ -110,24 +110,29 @@ class Query:
     def has_time(self) -> bool:
         """Return whether any of the time allowed is left."""
     def next(self) -> tuple[int, int, int] | None:
-        """Return (rank, creative, deal or -1) of the next best campaign, or None."""
-    def explain(self, rank: int) -> tuple[Refusal, int]:
-        """Return the first rule that refuses the campaign for the impression, and the dimension.
+        """Return the next best campaign as (rank, creative, deal), or None.
 
-        The dimension is an index into `DIMENSIONS`, FORMAT_DIMENSION, or -1 for a rule other than
-        targeting. The search is not affected.
+        `creative`: an index into the campaign's creatives; `deal`: into the impression's deals, or
+        -1.
+        """
+    def explain(self, rank: int) -> tuple[Refusal, int]:
+        """Return the first rule that refuses the campaign for the impression: (Refusal, dimension).
+
+        The dimension is an index into `DIMENSIONS`, FORMAT_DIMENSION if no creative has a format
+        that the impression accepts, or -1 for a rule other than targeting. The search is not
+        affected.
         """
     def carried(self) -> dict[int, list[str | int]]:
-        """Values of the request and the current impression, in normal form, by dimension.
+        """Return the values of the request and the current impression, by dimension.
 
-        Dimensions in which no campaign has an entry are not read.
+        They are in normal form; dimensions that no campaign targets are not read.
         """
 
     @property
     def counts(self) -> dict[str, int]:
-        """The search's work so far.
+        """The search's work so far, without the overlay's.
 
-        Rows, flat groups, and groups with posting lists that narrow a block; then blocks,
+        Rows, groups of rows, and groups with posting lists that narrow a block; then blocks,
         candidates and verified candidates.
         """
 

@@ -8,14 +8,14 @@ EPOCH_S: int  # of `until` in an entry, epoch s
 ENTRY_SIZE: int  # bytes
 
 def starts_of(entries: ReadableBuffer) -> bytearray:
-    """Return where each prefix's entries begin, which a section has after its entries.
+    """Build the table after a section's entries: where those of each prefix begin.
 
     Raises ValueError if the entries are not in ascending order.
     """
 
 @final
 class Members:
-    """A view of mapped sections.
+    """A view of a mapped file's sections: the base, and the changes over it.
 
     `key`: the key of the hashes (`campaigns.persons`); `audiences` and `products` map numbers to
     names. Each section is a buffer with its number of entries. Raises ValueError for anything else.
@@ -35,12 +35,12 @@ class Members:
         """Return the number of entries, including ended ones."""
 
     def look_up(self, member: int, now_ms: int) -> tuple[list[str], list[str]]:
-        """Return the ids of the member's audiences, and the products that must not advertise to
-        it."""
+        """Return the ids of a member's audiences, and the products that must not advertise to
+        them."""
 
 @final
 class MemberBook:
-    """The members in use, shared by all readers of a process; None until there are any."""
+    """The members in use, shared by all readers of a process; `current` is None until then."""
 
     @property
     def current(self) -> Members | None: ...

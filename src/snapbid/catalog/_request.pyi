@@ -6,11 +6,11 @@ from snapbid.catalog._members import MemberBook
 class Reader:
     """Reads the fields of decoded requests.
 
-    `structs`: the classes of a decoded request. The memos give countries by code, systems by
-    spelling, (system, browser) by user agent, and whether a US Privacy string opts out. They are
-    followed by current language codes, and categories as listed by `reference.taxonomies`.
-    `in_usd`: bids are in USD. `book`: who is in which audience. Raises ValueError or TypeError if a
-    struct or a field is missing.
+    `structs`: the classes of a decoded request. The memos map codes to countries, spellings to
+    systems, user agents to (system, browser), and US Privacy strings to whether they opt out;
+    `languages` maps codes to current ones. `categories` and `first_flags` are those of
+    `reference.taxonomies`. `in_usd`: bids are in USD. `book`: the members of audiences. Raises
+    ValueError or TypeError if a struct or a field is missing.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The catalog: everything that bids are decided from, in immutable files.
+"""The catalog: all data that bids are decided on, in immutable files.
 
 The catalog file holds a head (JSON: the SSP registry, the exchange rates, the time it was made) and
 an index of campaigns. If there are many campaigns, most are in the index of a base, a separate file
@@ -114,8 +114,8 @@ class Catalog:
 
     `ssps`: canonical id by descriptor; `ssp_numbers`: a descriptor's number in the ledger's
     records; `reported`: ids with reports, as in `ssps`, including former ones; `access`, `events`,
-    `ledger`, `warehouse`, `suspensions`: as in `Head`; `click_key` signs click ids; `base` and its
-    mapping, `mapped`, or None.
+    `ledger`, `warehouse`, `suspensions`: as in `Head`; `click_key` signs click ids; `mapped`: the
+    mapping of `base`; both are None without a base.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Catalog:
             if head.base is None:
                 self.index = Index(index)
             elif open_base is None:
-                raise CatalogError("the base is not the one that the head names")
+                raise CatalogError("the head names a base, which is not available here")
             else:
                 self.mapped = open_base(head.base)
                 self.index = Index(self.mapped, index)
@@ -206,7 +206,7 @@ class Catalog:
 
 
 def encode(head: Head, index: Buffer) -> list[Buffer]:
-    """Encode a catalog, in pieces; its time and the checksum are set here."""
+    """Encode a catalog as pieces to write; set its time and checksum."""
     rates = Rates(head.rates.usd, head.rates.date)  # without the floors that were converted
     head = msgspec.structs.replace(
         head, rates=rates, made_at=time.time(), checksum=zlib.crc32(index)
@@ -217,7 +217,7 @@ def encode(head: Head, index: Buffer) -> list[Buffer]:
 
 
 def _rate(_: type, written: Any) -> Fraction:
-    """Read a rate, which the head holds as text: 2793/2500."""
+    """Parse a rate as written in the head: 2793/2500."""
     return Fraction(written)
 
 

@@ -1,9 +1,8 @@
-"""Who is in which audience, in immutable files beside the catalog (contract 12).
+"""The members of audiences, in immutable files beside the catalog (contract 12).
 
 The file holds a head (JSON) and the members that have changed since the base was made. The base is
 a separate file, named by the head. The publisher writes a new file and renames it over the old one;
-workers map both, so any number of them share a single copy. See `_members` for the layout of a
-section.
+workers map both, so any number of them share a single copy. `_members` has the layout of a section.
 """
 
 import mmap
@@ -29,10 +28,7 @@ _MAGIC: Final = b"SNAPMEM1"
 
 
 class MemberBase(msgspec.Struct, frozen=True):
-    """A file of members as of a revision; `made_at`: epoch seconds.
-
-    `id`: its id in the warehouse.
-    """
+    """A file of members as of a revision; `id`: its id in the warehouse; `made_at`: epoch s."""
 
     name: str
     count: int
@@ -71,7 +67,7 @@ def encode(
     changed: Iterable[tuple[int, int, int]],
     base: MemberBase | None = None,
 ) -> list[Buffer]:
-    """Encode a file, in pieces; `changed` are (member, audience, until), ascending."""
+    """Encode a file as pieces to write; `changed` are (member, audience, until), ascending."""
     entries = b"".join(ENTRY.pack(*each) for each in changed)
     section = entries + starts_of(entries)
     head = msgspec.json.encode(
@@ -94,10 +90,10 @@ def read_head(data: mmap.mmap | bytes) -> tuple[MemberHead, memoryview]:
         magic, length, checksum = _PREAMBLE.unpack_from(data)
         start = data[_PREAMBLE.size : _PREAMBLE.size + length]
         if magic != _MAGIC or zlib.crc32(start) != checksum:
-            raise CatalogError("not a file of members of this version")
+            raise CatalogError("not a members file of this version")
         head = msgspec.json.decode(start, type=MemberHead)
     except (struct.error, ValueError) as error:
-        raise CatalogError(f"not a file of members of this version: {error}") from error
+        raise CatalogError(f"not a members file of this version: {error}") from error
     section = memoryview(data)[catalog.aligned(_PREAMBLE.size + length) :]
     if zlib.crc32(section) != head.checksum:
         raise CatalogError("the members are damaged")

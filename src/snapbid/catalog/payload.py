@@ -1,4 +1,4 @@
-"""A campaign's payload in the index: what a response needs of it."""
+"""A campaign's payload in the index: the part of the campaign that responses need."""
 
 import msgspec
 

@@ -72,7 +72,7 @@ async def _attempt(order: Order) -> ObtainedBase | None:
     status, output = await run_child(MODULE, msgspec.json.encode(order))
     if status == 0:
         return msgspec.json.decode(output, type=ObtainedBase)
-    logger.error("failed to build the base: exit status %(status)s", {"status": status})
+    logger.error("failed to build the base: exit status %(status)s; retrying", {"status": status})
     return None
 
 
@@ -83,11 +83,11 @@ def remove_others(folder: Path, kept: Base | None) -> None:
             path.unlink(missing_ok=True)
 
 
-# -- in the process of its own --------------------------------------------------------------------
+# -- in its own process ---------------------------------------------------------------------------
 
 
 async def make(dsn: str, folder: Path, after: int = -1, *, urgent: bool = False) -> ObtainedBase:
-    """Put a new base into the folder, either fetched from another machine or built here.
+    """Put a new base into the folder, fetched from another machine or built here.
 
     Raises OSError, asyncpg's errors, or ValueError if there are too many campaigns.
     """

@@ -22,15 +22,15 @@ from snapbid.catalog.members import ENTRY, NEVER, MemberBase, until_of
 from snapbid.warehouse import audiences, bases, persons
 
 LOOK_EVERY_S: Final = 0.5
-MOST_BUSY: Final = 0.25  # of the time, while there are changes
-BASE_S: Final = 86_400.0  # after which a base is made again; below audiences.KEPT_DAYS
+MOST_BUSY: Final = 0.25  # share of the time spent on publishing
+BASE_S: Final = 86_400.0  # age at which a base is rebuilt; less than audiences.KEPT_DAYS
 LEAST: int = 100_000  # changed members allowed over any base, however small
 SHARE: int = 32  # or 1/32 of the base, if that is more
 PAGE: Final = 50_000  # members read at once
 
 logger = logging.getLogger(__name__)
 
-# The present members of a page, as the file has them.
+# A page of current members, encoded as in the file.
 _PAGE: Final = f"""
 select string_agg(
     int8send(member) || int4send(audience) || int4send(case when until = 'infinity' then {NEVER}
@@ -66,7 +66,7 @@ class MemberPublisher:
         named = {"application_name": bases.PUBLISHER}
         connection = await asyncpg.connect(self._dsn, timeout=10, server_settings=named)
         try:
-            self._changed = None  # it may be another state of the warehouse
+            self._changed = None  # the warehouse may have been restored meanwhile
             while not connection.is_closed():
                 began = monotonic()
                 await self._publish(connection)
@@ -129,7 +129,7 @@ class MemberPublisher:
             self.making = asyncio.create_task(make_base(self._dsn, self._path))
 
     def _remove_others(self) -> None:
-        """Remove the bases that are no longer named."""
+        """Remove the bases that the file no longer names."""
         assert self._base is not None
         for path in self._path.parent.glob(f"{self._path.name}-*"):
             if path.name != self._base.name and self.making is None:
@@ -137,7 +137,7 @@ class MemberPublisher:
 
 
 async def make_base(dsn: str, path: Path) -> MemberBase:
-    """Write all current members to a file beside `path`, and record that in the warehouse."""
+    """Write all current members to a file beside `path`; record the file in the warehouse."""
     connection = await asyncpg.connect(dsn, timeout=10)
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):

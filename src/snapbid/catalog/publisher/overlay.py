@@ -8,9 +8,7 @@ from snapbid.catalog.payload import Builder, put
 from snapbid.warehouse.campaigns import CampaignRow, Changes
 
 LEAST: int = 4096  # changed campaigns allowed over any base, however small
-LEAST_BYTES: int = (
-    16 * 1024 * 1024
-)  # of their index, however small the base; some campaigns list a million domains
+LEAST_BYTES: int = 16 << 20  # of their index; some campaigns list a million domains
 SHARE: int = 64  # or 1/64 of the base, if that is more
 
 logger = logging.getLogger(__name__)
@@ -19,7 +17,7 @@ logger = logging.getLogger(__name__)
 class Overlay:
     """The campaigns that changed after the base was built; without a base, all of them.
 
-    It is up to date as of `revision`, and has every change up to `complete`.
+    Changes up to `revision` are applied or skipped; up to `complete`, none is skipped.
     """
 
     def __init__(self, base: Base | None) -> None:
@@ -54,7 +52,7 @@ class Overlay:
         self.revision = changes.revision
 
     def skip(self, revision: int) -> None:
-        """Skip the changes up to that revision, since a new base will have them."""
+        """Skip the changes up to a revision, since a new base will have them."""
         self.revision = revision
 
     def build(self) -> bytearray:

@@ -78,7 +78,7 @@ class CatalogPublisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread without publishing a base or overlay under construction."""
+        """Stop the thread; what is under construction is not published."""
         self._thread.stop()
 
     async def _publish_for_ever(self) -> None:
@@ -202,7 +202,7 @@ class CatalogPublisher:
         )
 
     async def _read_head(self, connection: asyncpg.Connection, overlay: Overlay) -> Head:
-        """Read all that the catalog holds beside campaigns."""
+        """Read everything in the catalog except campaigns."""
         keys = await products.fetch_keys(connection)
         own_rates = await operator_rates.fetch_all(connection)
         return Head(
@@ -232,9 +232,7 @@ class CatalogPublisher:
             self._making.add_done_callback(lambda _: self._changed.set())
 
     async def _current_overlay(self, connection: asyncpg.Connection) -> Overlay:
-        """Return the overlay to publish, over the new base if one is ready and not already
-        outdated.
-        """
+        """Return the overlay to publish, over the new base if one is ready and not outdated."""
         assert self._overlay is not None
         base = self._overlay.base
         if base is not None and not self._has_file(base):

@@ -84,7 +84,10 @@ async def obtain(
         if await bases.count_publishers(connection) > 1:
             await _store(connection, folder / base.name, base, this)
     except UNAVAILABLE as error:
-        logger.warning("failed to store the base for other machines: %(reason)s", {"reason": error})
+        logger.warning(
+            "failed to store the base: %(reason)s; other machines build their own",
+            {"reason": error},
+        )
     return ObtainedBase(base, is_fetched=False)
 
 

@@ -13,7 +13,7 @@ from snapbid.warehouse.unavailable import UNAVAILABLE
 
 
 def main() -> None:
-    """Make the signals once; the exit status is 1 if the warehouse is unavailable."""
+    """Build the signals once; exit with status 1 if the warehouse is unavailable."""
     dsn = sys.stdin.buffer.readline().decode().strip()
     exit_with_parent()
     os.nice(10)

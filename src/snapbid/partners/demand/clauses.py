@@ -1,8 +1,8 @@
-"""Necessary conditions of a bid, reduced to those that an SSP can check on its requests.
+"""Necessary conditions for a bid, reduced to those that an SSP can check on its requests.
 
-A clause is a box: an impression outside all clauses gets no bid, whatever else it has. Conditions
-that an SSP cannot check (segments, budgets) or should not learn (publishers, domains) are left out:
-a clause may be too wide, but never too narrow.
+An impression that no clause admits gets no bid, whatever else it has. Conditions that an SSP cannot
+check (segments, budgets) or should not learn (publishers, domains) are left out: a clause may be
+too wide, but never too narrow.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from snapbid.campaigns.campaign import Campaign, Creative, Values
 
 AHEAD_MS: Final = 3_600_000  # campaigns that start within this time already count
 MOST: Final = 20_000  # clauses; more are merged into wider ones
-MOST_COMPARED: Final = 2_000  # of one media and size
+MOST_COMPARED: Final = 2_000  # clauses of one media type and size
 _STEPS: Final = (100, 125, 160, 200, 250, 320, 400, 500, 640, 800)  # hundredths
 
 
@@ -20,10 +20,10 @@ Entries: TypeAlias = frozenset[str | int]
 
 
 class Clause(NamedTuple):
-    """Conditions on an impression; None: any value.
+    """Conditions on an impression; None admits any value.
 
-    `size` (banners) is `WxH`; a request must have one of the `inventories` (site, app, dooh), be
-    from one of the `countries` (alpha-3) and have one of the `devices` (`device.devicetype`); an
+    `size` (of banners) is `WxH`. The request must have one of the `inventories` (site, app, dooh),
+    come from one of the `countries` (alpha-3) and one of the `devices` (`device.devicetype`). The
     impression must offer one of the `deals`, which have their own floors.
     """
 
@@ -60,7 +60,7 @@ def admits(campaign: Campaign, descriptors: Mapping[str, str]) -> bool:
 
 
 def clauses_of(campaign: Campaign, now_ms: int) -> Iterator[tuple[Clause, int]]:
-    """Yield the clauses of a campaign for the SSPs that it targets."""
+    """Yield a campaign's clauses, one per creative, each with the highest floor that it admits."""
     if campaign.status != "active" or not _runs(campaign, now_ms):
         return
     targeting = campaign.targeting
@@ -117,7 +117,7 @@ def _uncovered(alike: list[tuple[Clause, int]]) -> list[tuple[Clause, int]]:
     widest_first = sorted(alike, key=lambda each: _width(each[0]), reverse=True)
     kept: list[tuple[Clause, int]] = []
     for clause, micros in widest_first:
-        # A deal's floor is its own, so a deal's clause is covered whatever the floor.
+        # Deals have their own floors, so only a clause with the same deals covers another.
         if not any(
             other.covers(clause) and highest >= micros and clause.deals == other.deals
             for other, highest in kept

@@ -1,4 +1,4 @@
-"""`GET /api/v1/ssp/{sspId}/demand` over HTTP (contract 11): the rules made by the drain.
+"""`GET /api/v1/ssp/{sspId}/demand` over HTTP (contract 11): the rules that the drain has built.
 
 The token and the order of checks are the report's; the rate limit is separate.
 """

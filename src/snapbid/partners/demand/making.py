@@ -37,7 +37,7 @@ async def make(dsn: str) -> None:
 async def _read(
     connection: asyncpg.Connection, families: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Clauses]:
-    """Return the clauses of families of descriptors, by the key of each family."""
+    """Return each family's clauses, by its canonical id."""
     now_ms = int(time() * 1000)
     of_all: Clauses = {}
     own: dict[str, Clauses] = {name: {} for name in families}

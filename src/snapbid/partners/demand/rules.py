@@ -22,9 +22,9 @@ class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Impressions that could be bid on; an empty list sets no condition.
 
     `sizes`: of a banner, or of one of its formats; `inventories`: the request is for one of these
-    (site, app, dooh); `countries` and `devices` (`device.devicetype`): the request's; `deals`: one
-    of them is offered. `max_floor` (USD): the highest `bidfloor` where there are no `deals`, which
-    have their own floors.
+    (site, app, dooh); `countries` and `device_types` (`device.devicetype`): the request's; `deals`:
+    one of them is offered. `max_floor` (USD): the highest `bidfloor` where there are no `deals`,
+    which have their own floors.
     """
 
     media: str

@@ -33,7 +33,7 @@ NO_BID: Final = {
     Reason.QUANTITY: "qty.multiplier is more than agreed: ask the operator",
     Reason.PRIVATE_AUCTION: "private_auction is 1, but no campaign has one of the deals",
     Reason.LIMITED: "the budgets or frequency caps of the campaigns that match are used up",
-    Reason.TAKEN: "another SSP has bid on an auction and impression of these ids: make ids unique",
+    Reason.TAKEN: "another SSP's auction and impression have these ids: make ids unique",
     Reason.LONG_ID: "an id is over 512 bytes: the notification URLs could not carry it",
     Reason.CUT_SHORT: "the request took too much time: send fewer impressions, shorter lists",
     Reason.LATE: "there was not enough time before tmax: allow more, or send from a nearer region",
@@ -47,7 +47,7 @@ RULES: Final = {
     "flight": "the campaigns that match have not started yet, or are over",
     "no recognised user": "campaigns with frequency caps need a user: user.id, device.ifa, an eid",
     "deal terms": "the deals' wseat or wadomain excludes their campaigns",
-    DEAL_FLOOR: "the deals' floors, by duration, too, are above the bids or have no exchange rate",
+    DEAL_FLOOR: "the deals' floors, or those by duration, exceed the bids or have no exchange rate",
     "private auction": "private_auction is 1, but no campaign has one of the deals",
     FLOOR: "the floor, or mincpmpersec or durfloors, is above the bids of the campaigns that match",
     "seat": "wseat or bseat excludes the campaigns that match",
@@ -60,7 +60,7 @@ RULES: Final = {
     "creative secure": "secure is 1, but the creatives are not secure",
     "creative attributes": "battr blocks the creatives",
     "creative mimes": "mimes has none of the creatives' media types",
-    "creative protocols": "protocols has none of the creatives'",
+    "creative protocols": "protocols has none of the creatives' protocols",
     "creative duration": "minduration, maxduration, rqddurs or poddur excludes the creatives",
     "creative linear": "linearity excludes the creatives",
     "creative skippable": "skip is 0, but no creative is known not to be skippable",
@@ -77,19 +77,19 @@ RULES: Final = {
     NATIVE_REQUEST: "native.request cannot be read: see the values that could not be used",
     "format": "no campaign has a creative for this media type",
 }
-"""The meaning of the last rules that refused campaigns; see `rule_meaning` for the rest."""
+"""The meanings of rules that refused campaigns last; `rule_meaning` has the rest."""
 ERRORS: Final = {
     "bad_request": "the body does not conform to OpenRTB: the broken fields are below",
     "unsupported_media_type": "send Content-Type: application/json, plain or as gzip",
     "too_large": "the body is over the limit",
     "forbidden": "the request came from an address that was not agreed",
     "request_timeout": "the body did not arrive in time",
-    "internal": "the bidder's own fault",
+    "internal": "an error in the bidder: nothing to do on your side",
 }
 
 
 def rule_meaning(rule: str) -> str:
-    """Return the meaning of a rule of `bidding.refusals`; unlisted rules are targeting rules."""
+    """Explain a rule of `bidding.refusals`; unlisted rules are targeting rules."""
     return RULES.get(rule) or f"no campaign targets this {rule.replace('_', ' ')}, or it is missing"
 
 
@@ -189,9 +189,10 @@ def diagnose(
     recent: Mapping[str, RecentRequestStats] | None,
     base_url: str,
 ) -> Diagnosis:
-    """Return the diagnosis of the canonical id `ssp`.
+    """Compute the diagnosis of the canonical id `ssp`.
 
-    `recent`: by descriptor, None while Redis is unavailable; `history`: used for days only.
+    `recent`: statistics by descriptor, None while Redis is unavailable; `history`: only needed for
+    a window of days.
     """
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
@@ -355,7 +356,7 @@ def _days(days: Iterable[date], history: DayHistory) -> list[DiagnosisDay]:
 
 
 def _notices_of_minutes(counts: Mapping[str, int]) -> Counter[str]:
-    """Return the minutes' counts of notices, with the warehouse's names."""
+    """Return the notice counts of the last minutes, under the warehouse's names."""
     notices: Counter[str] = Counter({"bids": counts.get("status:200", 0)})
     for kind, (code, letter) in KINDS.items():
         notices[kind] = counts.get(f"notice:{letter}", 0)

@@ -92,9 +92,9 @@ def _rules(seen: dict[str, Any]) -> Iterator[str]:
     rules = seen["noCampaign"]
     if rules:
         total = sum(share["sampled"] for share in rules)
-        yield "<h2>No campaign: the last rule that stood</h2>"
+        yield "<h2>No campaign: the last rule that refused</h2>"
         yield from _shares(("rule", "rule"), rules, "sampled", total)
-        yield f"<p class=note>From {total:,} requests that were looked at.</p>"
+        yield f"<p class=note>From a sample of {total:,} requests.</p>"
 
 
 def _shares(
@@ -173,7 +173,7 @@ def _checklist(items: Sequence[dict[str, Any]] | None) -> Iterator[str]:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield a table; on a phone each row is a list, whose entries have the columns' names."""
+    """Yield a table; on a phone, each row is a list labelled with the columns' names."""
     yield "<table><thead><tr>"
     yield from (f"<th scope=col>{head}" for head in heads)
     yield "<tbody>"

@@ -1,8 +1,8 @@
 """The table "What we honour": how the bidder treats every attribute of a bid request.
 
-`attributes.json` has the attributes of OpenRTB 2.6 (202606), of the Native Ads API 1.2, of the
-Digital Services Act's extension, and AdCOM's lists, by object: an attribute's status and a note. A
-limit is enforced, a value can be targeted, and anything else is used, or is not used for a reason.
+`attributes.json` has the attributes of OpenRTB 2.6 (202606), of the Native Ads API 1.2 and of the
+Digital Services Act's extension, and AdCOM's lists, by object, each with a status and a note.
+Limits are enforced, values can be targeted; other attributes are used, or not used for a reason.
 """
 
 import json
@@ -24,7 +24,7 @@ INTRODUCTION: Final = (
 
 
 class Attribute(NamedTuple):
-    """An attribute of an object, its treatment (one of the STATUSES), and how or why not."""
+    """An attribute of an object, its status (one of STATUSES), and a note on how or why not."""
 
     object: str
     name: str

@@ -69,7 +69,7 @@ def document(settings: Settings) -> dict[str, Any]:
 
 
 def limits(settings: Settings) -> dict[str, Any]:
-    """Return the values of the placeholders `{{name}}`."""
+    """Return the values for placeholders, `{{name}}`."""
     return {
         "base_url": settings.base_url,
         "bid_max_bytes": settings.bid_max_bytes,
@@ -108,7 +108,7 @@ class OperationWriter:
         self._problems = problems
 
     def operation(self, own: Fragment, examples: list[Fragment]) -> Fragment:
-        """Return the operation with bodies, examples and errors."""
+        """Complete an operation with bodies, examples and errors."""
         full = own | {"responses": {}, EXAMPLES: examples}
         if "body" in own:
             sent = {each["name"]: shown(each["summary"], each["body"]) for each in examples
@@ -163,7 +163,7 @@ class OperationWriter:
 
 
 def _error_schema(bodies: list[dict[str, Any]]) -> Schema:
-    """Return the schema of these error bodies, narrowed to their codes."""
+    """Return a schema of error bodies, narrowed to their codes."""
     if bodies[0].keys() == {"error"}:
         return ref("RateError")
     name, tag = ("EventError", "code") if "code" in bodies[0] else ("Error", "error")

@@ -59,7 +59,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class PackedBody(NamedTuple):
-    """A gzipped body; its uncompressed form has the same ETag except for the last letter."""
+    """A gzipped body; the ETags of both its forms differ in the last letter."""
 
     gzipped: bytes
     tag: str
@@ -115,7 +115,7 @@ async def lead_to_docs(scope: Scope, receive: Receive) -> Answer:
 
 
 def pages(settings: Settings) -> dict[str, Callable[[Scope, Receive], Awaitable[Answer]]]:
-    """Return the handlers by path."""
+    """Return the documentation's handlers by path."""
     style, script = (ASSETS.joinpath(name).read_bytes() for name in ("docs.css", "docs.js"))
     style_path, script_path = _hashed(style, "css"), _hashed(script, "js")
 

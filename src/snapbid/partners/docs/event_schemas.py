@@ -93,9 +93,9 @@ def component(event: str) -> str:
 
 
 def event_schemas(notes: Notes) -> dict[str, Schema]:
-    """Return the schemas of all events, of their union and of the values in them.
+    """Return the schemas of all events, of their union, and of the values in them.
 
-    `notes` describe fields without a description in the catalog.
+    `notes` describe the fields that have no description in the catalog.
     """
     mapping = {name: ref(component(name))["$ref"] for name in EVENTS}
     union = {
@@ -132,11 +132,11 @@ def _event(event: Event, notes: Notes) -> Schema:
 
 def _identity(event: Event, notes: Notes) -> Schema:
     schema = _object(event.identity_fields(), notes)
-    schema["description"] = "Who it was."
+    schema["description"] = "The user."
     if event.lifecycle:
         users = ("client_user_id", "anonymous_id")
         schema["anyOf"] = [_present(name) for name in users]
-        schema["description"] = "Who it was: at least one of `client_user_id` and `anonymous_id`."
+        schema["description"] = "The user: at least one of `client_user_id` and `anonymous_id`."
     return schema
 
 
@@ -148,7 +148,7 @@ def _context(event: Event, notes: Notes) -> Schema:
     fields = event.context_fields()
     groups = dict.fromkeys(field.parent for field in fields if field.parent != "context")
     schema = _object([field for field in fields if field.parent == "context"], notes)
-    schema["description"] = "Where it was, and what of."
+    schema["description"] = "Where the event happened, and its details."
     for group in groups:
         inner = _object([field for field in fields if field.parent == group], notes)
         leaf = group.removeprefix("context.")

@@ -34,7 +34,7 @@ Scalar.createApiReference("#reference", {
   mcp: { disabled: true },
 });
 
-// Scalar's search field lacks what a combobox has to state.
+// Scalar's search field lacks an attribute that a combobox requires.
 document.addEventListener("focusin", ({ target }) => {
   if (target.role === "combobox" && !target.ariaExpanded) target.ariaExpanded = "true";
 });
