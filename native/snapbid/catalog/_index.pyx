@@ -193,7 +193,7 @@ cdef class Arrangement:
         return 0
 
     cdef int take_impression(self, Terms terms, uint32_t *values) except -1:
-        """Replace the last impression's dimensions with this one's; `values` as above."""
+        """Replace the last impression's dimensions; `values`: as in `take_request`."""
         cdef uint32_t i, dimension
         if self.made is not None:
             del self.made[self.request_made:]
@@ -1106,7 +1106,7 @@ cdef class RefusedRanks:
         PyMem_Free(self.over)
 
     cdef uint64_t *row(self, Layer layer) noexcept:
-        """Return the row, in a layer of the index, of the campaigns that may bid."""
+        """Return a layer's row of campaigns that may bid."""
         return self.base if layer is self.index.base else self.over
 
     def add(self, uint32_t rank):
@@ -1279,10 +1279,8 @@ cdef class Query:
         return values
 
     cdef set noted(self):
-        """Return the restricting lists with a meaningless entry; None if there is none.
-
-        These are lists of the request and of the impressions read so far.
-        """
+        """Return the restricting lists with a meaningless entry, of the request and the impressions
+        read so far; None if there is none."""
         cdef set own = self.workspace.request.terms.noted
         cdef set of_impressions = self.workspace.impression.terms.noted
         if own is None or of_impressions is None:

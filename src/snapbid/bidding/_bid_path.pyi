@@ -1,7 +1,6 @@
 """The bid path, from a request's headers to its answer; see `_bid_path.pyx`.
 
-In order: the headers, request statistics, admission, the decision, an SSP's endpoint, and a single
-request.
+Sections, in order: headers, request statistics, admission, decision, endpoint, a single request.
 """
 
 from collections import deque

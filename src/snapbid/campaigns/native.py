@@ -1,6 +1,6 @@
 """A native creative: its assets, and the mask of their kinds (contract 2, "Creative").
 
-By the mask, the matcher skips a creative that lacks a required asset; `bidding.native_answer` then
+The matcher uses the mask to skip creatives that lack a required asset; `bidding.native_answer` then
 decides whether the assets fit.
 """
 

@@ -70,31 +70,22 @@ class EventConfig(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The head of a catalog.
+    """The head of a catalog."""
 
-    `ssps`: canonical id and the descriptor's number, by descriptor; `made_at`: epoch seconds;
-    `checksum`: CRC-32 of the index, since the matcher trusts its offsets; `revision`: the catalog
-    has all changes of the warehouse up to it; `warehouse`: the id of the warehouse, or "";
-    `access`: access rules of restricted descriptors; `suspensions`: creatives suspended at an SSP;
-    `suppression`: forgotten users, whom caps ignore; `former`: variants with reports of their own,
-    for days before they joined a family; `ledger`: the data set of each shard of the warehouse's
-    own ledger; `click_key`: number and secret of the key that signs click ids.
-    """
-
-    ssps: dict[str, tuple[str, int]]
+    ssps: dict[str, tuple[str, int]]  # by descriptor: canonical id, and the descriptor's number
     rates: Rates
-    made_at: float = 0.0
-    checksum: int = 0
+    made_at: float = 0.0  # epoch s
+    checksum: int = 0  # CRC-32 of the index, since the matcher trusts its offsets
     events: EventConfig = EventConfig()
     base: Base | None = None
-    revision: int = 0
-    warehouse: str = ""
-    access: dict[str, SspAccess] = {}
+    revision: int = 0  # the catalog has all changes of the warehouse up to it
+    warehouse: str = ""  # its id
+    access: dict[str, SspAccess] = {}  # of restricted descriptors
     suspensions: tuple[CreativeSuspension, ...] = ()
-    suppression: Suppression = Suppression()
-    former: tuple[str, ...] = ()
-    ledger: tuple[str, ...] = ()
-    click_key: tuple[int, bytes] | None = None
+    suppression: Suppression = Suppression()  # forgotten users, whom caps ignore
+    former: tuple[str, ...] = ()  # variants with own reports for days before they joined a family
+    ledger: tuple[str, ...] = ()  # the data set of each shard of the warehouse's own ledger
+    click_key: tuple[int, bytes] | None = None  # number and secret of the key that signs click ids
 
 
 class CatalogError(ValueError):

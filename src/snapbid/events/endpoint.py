@@ -75,7 +75,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_event_path(path: str) -> bool:
-    """Return whether `EventEndpoints` answers this path, if only with a 404 below `/v3/`."""
+    """Return whether `EventEndpoints` answers this path: any below `/v3/`, others with 404."""
     return path.startswith(PREFIX)
 
 

@@ -62,7 +62,8 @@ class ReportCache:
                 await self._redis.set(key, body, ex=self.ttl_s)
         except (RedisError, OSError) as error:
             repeated.warning(
-                "failed to write the report cache: %(reason)s", {"reason": error or "no answer"}
+                "failed to write the report cache: %(reason)s; the next request asks the warehouse",
+                {"reason": error or "no answer"},
             )
 
 

@@ -60,7 +60,7 @@ class TokenLimit:
             admission = await self._limiter.admit(redis_key(jti, self._prefix), REQUESTS)
         except RateLimiterUnavailable as error:
             repeated.warning(
-                "suspended the rate limit of reports: Redis is unavailable: %(reason)s",
+                "Redis is unavailable: %(reason)s; not limiting requests for reports",
                 {"reason": error},
             )
             return None

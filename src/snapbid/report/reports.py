@@ -1,4 +1,4 @@
-"""Report bodies, from the cache or otherwise from the warehouse.
+"""Report bodies, from the cache or else from the warehouse.
 
 Concurrent requests for the same report share one fetch, so a burst of them reaches the warehouse
 once per worker.
@@ -35,7 +35,7 @@ class ReportSource:
         self._fetches: dict[tuple[str, ReportWindow], asyncio.Task[FetchedReport | None]] = {}
 
     async def get(self, ssp: str, window: ReportWindow, *, use_cache: bool) -> FetchedReport:
-        """Get the report of a canonical SSP id. Raises Problem by ANSWER_TIMEOUT_S."""
+        """Get the report of a canonical SSP id. Raises Problem after at most ANSWER_TIMEOUT_S."""
         key = (ssp, window)
         until = asyncio.get_running_loop().time() + ANSWER_TIMEOUT_S
         task = self._fetches.get(key)
@@ -72,7 +72,7 @@ class ReportSource:
         except UNAVAILABLE as error:
             reason = str(error) or type(error).__name__
             repeated.warning(
-                "failed to fetch a report: the warehouse is unavailable: %(reason)s",
+                "failed to fetch a report: %(reason)s; answering 500 until the warehouse is back",
                 {"reason": reason},
             )
             return None

@@ -78,7 +78,7 @@ class CatalogPublisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; what is under construction is not published."""
+        """Stop the thread without publishing what is under construction."""
         self._thread.stop()
 
     async def _publish_for_ever(self) -> None:

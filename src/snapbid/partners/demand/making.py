@@ -1,4 +1,4 @@
-"""Makes the clauses of all SSPs from the warehouse's campaigns, and stores their rules."""
+"""Builds the clauses of all SSPs from the warehouse's campaigns, and stores their rules."""
 
 import hashlib
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from snapbid.warehouse.demand import DemandSignal
 
 
 async def make(dsn: str) -> None:
-    """Make and store the rules of all canonical ids. Raises the errors of the warehouse."""
+    """Build and store the rules of all canonical ids. Raises the warehouse's errors."""
     connection = await asyncpg.connect(dsn)
     try:
         ssps = await registry.fetch_all(connection)

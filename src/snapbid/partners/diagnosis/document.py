@@ -376,7 +376,7 @@ def _request_stats(
     recent: Mapping[str, RecentRequestStats],
     noticed_in: str,
 ) -> SspRequestStats:
-    """Merge the family into one SSP, without unregistered ids, which may be another's mistake."""
+    """Merge a family into one SSP; leave out unregistered ids, perhaps someone else's mistake."""
     last_at: Counter[str] = Counter()
     for own in recent.values():
         last_at |= Counter(own.last_at)

@@ -1,4 +1,4 @@
-"""Reads diagnoses as JSON, from the cache or otherwise from warehouse and Redis.
+"""Reads diagnoses as JSON, from the cache or else from warehouse and Redis.
 
 Days come from the warehouse, the last minutes from Redis, which has the latest answers and examples
 for both. Without Redis, days have no checklist, and the last minutes are unavailable.
@@ -89,7 +89,8 @@ class DiagnosisSource:
                 )
         except (RedisError, OSError) as error:
             repeated.warning(
-                "failed to read statistics for a diagnosis: Redis is unavailable: %(reason)s",
+                "failed to read statistics for a diagnosis: %(reason)s; no checklist or last"
+                " minutes until Redis is back",
                 {"reason": error or "no answer"},
             )
             return None
@@ -103,7 +104,8 @@ class DiagnosisSource:
         except UNAVAILABLE as error:
             reason = str(error) or type(error).__name__
             repeated.warning(
-                "failed to read days for a diagnosis: the warehouse is unavailable: %(reason)s",
+                "failed to read days for a diagnosis: %(reason)s; answering 500 until the warehouse"
+                " is back",
                 {"reason": reason},
             )
             raise Problem("the days cannot be read now; retry after a short delay") from error
