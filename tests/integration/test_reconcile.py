@@ -88,10 +88,10 @@ def test_misuse_is_status_2(
 @pytest.mark.parametrize(
     ("options", "status", "says"),
     [
-        ((), 1, "not compared: prices: which column has them?"),
+        ((), 1, "not compared: prices: name their column"),
         (("--no-prices",), 0, "no dispute in what was compared"),
         (("--column", "price=net_revenue"), 1, "price_differs"),
-        (("--column", "price="), 1, "not compared: prices: which column has them?"),
+        (("--column", "price="), 1, "not compared: prices: name their column"),
         (("--column", "time=", "--no-prices"), 1, "not compared: the report"),
     ],
     ids=["guessed", "no prices", "named", "turned off", "no days"],

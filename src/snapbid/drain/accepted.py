@@ -74,7 +74,7 @@ class AcceptedEvents:
     async def _look_at(self, keys: ShardKeys) -> _Look:
         """Read a shard's oldest entry, counts and newest entry, in this order.
 
-        So every counted event lies between the two entries.
+        A counted event that is still queued then lies between the two entries.
         """
         oldest: Any = await self._redis.xrange(keys.events, count=1)
         scan = self._redis.hscan_iter(keys.accepted, count=SCANNED)

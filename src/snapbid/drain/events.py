@@ -234,7 +234,7 @@ class EventDrain:
     ) -> tuple[int, Counter[str]]:
         """Store the events of requests, or dead-letter them.
 
-        Return the number of events, and of those without a row, by minute of receipt and product.
+        Return the number of events, and the counts of those without a row, by minute and product.
         """
         letters: list[DeadLetter] = []
         unstored = Counter[str]()
@@ -273,9 +273,10 @@ class EventDrain:
     async def _suppress(
         self, connection: asyncpg.Connection, rows: Sequence[EventRow]
     ) -> tuple[list[EventRow], dict[str, EventRow]]:
-        """Empty the events of forgotten persons; return all events, and the originals by id.
+        """Empty the events of forgotten persons.
 
-        Holds off `forget` until the transaction ends.
+        Return all events, and the originals of the emptied ones by id. Holds off `forget` until the
+        transaction ends.
         """
         await persons.hold_erasure(connection)
         mark = await persons.fetch_mark(connection)

@@ -87,7 +87,7 @@ class Place(NamedTuple):
 
 
 class Match(NamedTuple):
-    """An event with some of the ids, which `names` has as events name them."""
+    """An event with some of the ids; `names` has these in the form of `event_name`."""
 
     event_id: str
     received_at: datetime

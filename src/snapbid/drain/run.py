@@ -191,7 +191,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase, risk
 class Process:
     """Runs a duty's rounds whenever both stores are available and the lease is free.
 
-    Whatever prevents them is described in `troubles`, under the duty.
+    `troubles` describes what prevents the rounds, by duty.
     """
 
     def __init__(

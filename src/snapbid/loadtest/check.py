@@ -366,7 +366,7 @@ def _check_blocks(bid: ReceivedBid, limits: RequestLimits) -> BrokenRule | None:
 def _check_pods(
     bid: ReceivedBid, imp_limits: ImpLimits, seen: set[tuple[str, str, str]]
 ) -> BrokenRule | None:
-    """Check that no advertiser has two impressions of a pod; `seen` collects all bids'."""
+    """Check that no advertiser has two impressions of a pod; add this bid's to `seen`."""
     own = {(*pod, domain.lower()) for pod in imp_limits.pods for domain in bid.adomain}
     if not seen.isdisjoint(own):
         return BrokenRule("pod", f"{bid.adomain} has two impressions of a pod")

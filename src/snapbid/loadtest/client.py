@@ -39,7 +39,7 @@ class Manner(Enum):
 
 
 class Call:
-    """A request, and the listener that hears how it ended, with a context of its own.
+    """A request, with the listener to notify of its end and the listener's own `context`.
 
     `due` is when the request, or its second half, is scheduled.
     """

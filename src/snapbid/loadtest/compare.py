@@ -101,7 +101,7 @@ def differences(pair: PhasePair) -> list[Difference]:
 
 
 def unlike(a: LoadResult, b: LoadResult) -> list[str]:
-    """List differences in version, target and settings, which may explain the others."""
+    """List the settings, version and target that differ and may explain different figures."""
     given = [("target", a.target, b.target), ("version", a.version, b.version)]
     given.append(("seed", str(a.seed), str(b.seed)))
     for name in dict.fromkeys([*a.settings, *b.settings]):

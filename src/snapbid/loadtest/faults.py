@@ -49,7 +49,7 @@ class FaultMaker:
     ) -> Call | None:
         """Return a faulty call to send instead, or None to send the good one.
 
-        `bids` hears of slow requests that end without an answer.
+        `bids` is notified of slow requests that end without an answer.
         """
         faults, drawn = self._faults, self._random.random()
         if drawn < faults.malformed:

@@ -97,17 +97,17 @@ class JoinedGenerator:
         self._channel = channel
 
     async def run(self, phase: Phase) -> PhaseCounts:
-        """Run a phase there."""
+        """Have the generator run a phase."""
         self._channel.send(RunPhase(phase))
         counts: PhaseCounts = await self._channel.receive(PhaseCounts)
         return counts
 
     def stop(self) -> None:
-        """End the current phase there."""
+        """Have the generator end the current phase."""
         self._channel.send(StopPhase())
 
     async def settle(self) -> RunCounts:
-        """Await the notices and batches outstanding there."""
+        """Have the generator await its outstanding notices and batches."""
         self._channel.send(Settle())
         counts: RunCounts = await self._channel.receive(RunCounts)
         return counts

@@ -100,7 +100,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def ours(self) -> bool:
-        """Whether the target must keep to documents 1 to 3, as its bid path is document 2's."""
+        """Whether documents 1 to 3 apply to the target, as at document 2's bid path."""
         return self.path == BID_PATH
 
 
@@ -208,9 +208,9 @@ def refuse_misuse(options: Options, owned: bool) -> None:
             f"{address.url} is not this machine: give --i-own-this-target if it is yours"
         )
     if options.find_capacity and len(options.rates) > 1:
-        raise OptionError("--find-capacity and --steps exclude each other")
+        raise OptionError("--find-capacity and --steps exclude each other: give one of them")
     if options.find_capacity and options.abort_on:
-        raise OptionError("--find-capacity and --abort-on exclude each other")
+        raise OptionError("--find-capacity and --abort-on exclude each other: give one of them")
     trials = MAX_TRIALS if options.find_capacity else len(options.rates)
     longest = options.warmup_s + options.ramp_s + trials * options.duration_s
     if options.phases:

@@ -201,7 +201,7 @@ def compare(
 
 
 def _exceeds(row: ComparedFigure) -> bool:
-    """Return whether more was reported than sent, which waiting cannot mend."""
+    """Return whether more was reported than sent, which waiting cannot fix."""
     return not row.agrees and row.reported > row.sent + row.unanswered
 
 

@@ -53,11 +53,11 @@ def read(path: Path) -> list[ScenarioPhase]:
     for number, phase in enumerate(phases):
         _seconds(phase)
         if phase.name in names[:number]:
-            raise OptionError(f"--scenario: two phases are called {phase.name!r}")
+            raise OptionError(f"--scenario: two phases are called {phase.name!r}: rename one")
         if phase.from_ == phase.rate:
             raise OptionError(f"--scenario: {phase.name}: from must differ from rate")
     if not any(phase.measured for phase in phases):
-        raise OptionError("--scenario: no phase is measured")
+        raise OptionError("--scenario: no phase is measured: omit measured = false in one")
     return [_beside(path, phase) for phase in phases]
 
 

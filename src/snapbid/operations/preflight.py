@@ -62,7 +62,7 @@ async def examine(settings: StoreSettings) -> dict[StoreName, list[Risk]]:
 async def check(settings: S, log: RiskLog) -> S:
     """Log the risks; return the settings with the ledger's number of shards.
 
-    A new ledger gets its number here. Raises VolatileStoreError if the risks forbid a start.
+    Decides the number for a new ledger. Raises VolatileStoreError if the risks forbid a start.
     """
     shards, is_logged = await find_shards(settings), False
     while shards is None:
@@ -263,7 +263,7 @@ class Ledger(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What a check of the ledger found."""
+    """The result of checking a ledger."""
 
     problem: str  # "" if none
     is_new: bool = False  # it may be taken over

@@ -225,7 +225,7 @@ async def sources_of(connection: asyncpg.Connection, epoch: str, shard: int) -> 
 
 
 async def absorb(connection: asyncpg.Connection, read: Sequence[SourceCounters]) -> Absorbed:
-    """Raise the counted rows by the differences from the absorbed values, all or none.
+    """Add the differences from the absorbed values to the counted rows, all or none.
 
     Raises asyncpg.DataError if a sum exceeds its column.
     """

@@ -26,7 +26,7 @@ _LISTS: Final = 0x736E6C69  # the class of the advisory locks of lists
 
 
 class Definition(NamedTuple):
-    """An audience that counts events of a product; `min_amount_usd` in micro-USD."""
+    """An audience that counts events of a product; `min_amount_usd` is in micro-USD."""
 
     number: int
     product: str
@@ -413,7 +413,7 @@ where m.until <> excluded.until
 async def alias(
     connection: asyncpg.Connection, pairs: Collection[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Record the persons behind anonymous ids, given with the last seen last; return new pairs."""
+    """Record (anonymous, person) pairs, given with the last seen last; return the new ones."""
     anonymous = [each for each, _ in pairs]
     shared = [each for each, count in Counter(anonymous).items() if count > 1]
     rows = await connection.fetch(_ALIAS, anonymous, [person for _, person in pairs], shared)

@@ -151,7 +151,7 @@ async def set_status(connection: asyncpg.Connection, campaign: str, status: Stat
         await connection.execute("select catalog_lock()")
         before = await connection.fetchval("select status from campaign where id = $1", campaign)
         if before is None:
-            raise UnknownCampaignError(f"there is no campaign with the id {campaign[:60]!a}")
+            raise _unknown(campaign)
         if before != status:
             await connection.execute(
                 "update campaign set status = $2 where id = $1", campaign, status
@@ -167,7 +167,11 @@ async def delete(connection: asyncpg.Connection, campaign: str) -> None:
             "delete from campaign where id = $1 returning id", campaign
         )
     if deleted is None:
-        raise UnknownCampaignError(f"there is no campaign with the id {campaign[:60]!a}")
+        raise _unknown(campaign)
+
+
+def _unknown(campaign: str) -> UnknownCampaignError:
+    return UnknownCampaignError(f"there is no campaign with the id {campaign[:60]!a}")
 
 
 async def fetch_all(connection: asyncpg.Connection) -> AsyncGenerator[StoredCampaign]:

@@ -1,6 +1,6 @@
 """Compares figures that the warehouse keeps twice, for the self-audit (contract 11).
 
-Each query reads one snapshot and, if it compares, returns only what differs.
+A comparison reads one snapshot, and returns only figures that differ.
 """
 
 import datetime
@@ -220,7 +220,7 @@ async def fetch_campaigns(
 
 
 async def count_events(connection: asyncpg.Connection, hour: int) -> dict[tuple[int, str], int]:
-    """Count the events received in an hour, by minute and product; both times since 1970."""
+    """Count the events of an hour (since 1970) by minute of receipt (since 1970) and product."""
     ends = (datetime.datetime.fromtimestamp(of * 3600, datetime.UTC) for of in (hour, hour + 1))
     rows = await connection.fetch(_EVENTS, *ends, timeout=LONG_S)
     return {(row["minute"], row["product"]): row["count"] for row in rows}

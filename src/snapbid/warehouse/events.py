@@ -275,7 +275,10 @@ async def set_flags(
 
 
 async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, bytes]) -> None:
-    """Schedule existing cash-outs to be flagged again; maps their sequence to the bonus's."""
+    """Schedule cash-outs that exist to be flagged again.
+
+    `bonus_of` maps a sequence of cash-outs to that of their bonus.
+    """
     if bonus_of:
         await connection.execute(_REVISE_LATER, list(bonus_of), list(bonus_of.values()))
 

@@ -19,7 +19,7 @@ KEEP_EVERY_S: Final = 10.0
 
 
 class Answers(NamedTuple):
-    """Requests of an SSP, and how many were late or got no bid because of a failure of ours."""
+    """Counts of an SSP's requests: all, late ones, and those without a bid because we failed."""
 
     requests: int = 0
     late: int = 0

@@ -67,7 +67,7 @@ class Backlog(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """An SSP's counters of a day."""
+    """An SSP's counts over some time."""
 
     bids: int  # answers with a bid
     wins: int
@@ -160,7 +160,7 @@ def _standing(state: Sequence[bytes | None], is_unreplicated: bool) -> Standing:
 async def traffic(
     redis: Redis, shard: int, day: datetime.date, numbers: Sequence[int]
 ) -> dict[int, Traffic]:
-    """Read a shard's counters of a day, by SSP number. Raises RedisError."""
+    """Read a shard's counters for a day, by SSP number. Raises RedisError."""
     totals: dict[int, Traffic] = dict.fromkeys(numbers, NOTHING)
     keys = ShardKeys(shard)
     segments = await fetch_segments(redis, keys)

@@ -1,8 +1,9 @@
 """The private port over HTTP: `/metrics`, `/ops` and its parts, read only.
 
-Bound to a loopback address, it answers only requests whose `Host` is a loopback name, against DNS
-rebinding by web pages. If there is a token, requests must carry it as `Bearer` or as the password
-of `Basic`, which browsers prompt for (RFC 6750, RFC 7617); any other address requires a token.
+Bound to a loopback address, it answers only requests whose `Host` is a loopback name, which foils
+DNS rebinding by web pages. If there is a token, requests must carry it as `Bearer` or as the
+password of `Basic`, which browsers prompt for (RFC 6750, RFC 7617). Any other address requires a
+token.
 """
 
 import hmac

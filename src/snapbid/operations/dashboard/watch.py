@@ -101,7 +101,6 @@ class Watch:
         publisher: Publications,
         risk_log: RiskLog,
     ) -> None:
-        self._settings = settings
         self._publisher = publisher
         self._risk_log = risk_log
         self._history = CountHistory()
@@ -127,8 +126,8 @@ class Watch:
         self._thread.stop()
 
     async def _read_all(self) -> None:
-        shards = self._settings.shards
-        self._redis = connection.connect(self._settings.redis_url)
+        shards = self.settings.shards
+        self._redis = connection.connect(self.settings.redis_url)
         self._spending = SpendingReader(self._redis, shards, BATCH)
         self._traffic = TrafficReader(self._redis, shards)
         tasks = [
@@ -164,7 +163,7 @@ class Watch:
             disks=self._disks(),
             spool_bytes=_size(self.paths.spool, "*.spool"),
             auction_log_bytes=None if log is None else _size(log, "*.rows"),
-            has_catalog=self._settings.catalog_path.exists(),
+            has_catalog=self.settings.catalog_path.exists(),
             published_at=publisher.published_at,
             checked_at=publisher.checked_at,
             bases=dict(publisher.bases),
@@ -174,7 +173,7 @@ class Watch:
 
     def _disks(self) -> list[Disk]:
         """Return the disks that this machine writes to."""
-        settings = self._settings
+        settings = self.settings
         disks = [Disk.of(VARIABLES["home"], settings.home, settings.spool_max_bytes)]
         if settings.auction_log is not None:
             disks.append(Disk.of(VARIABLES["auction_log"], settings.auction_log, LOG_BYTES))
@@ -199,9 +198,9 @@ class Watch:
     async def _read_redis(self) -> bool:
         try:
             now = time() - self._ahead_s
-            backlog = await ledger.waiting(self._redis, self._settings.shards, now)
+            backlog = await ledger.waiting(self._redis, self.settings.shards, now)
         except (RedisError, OSError) as error:
-            why, closed = reason(error, self._settings.redis_url), await self._closed()
+            why, closed = reason(error, self.settings.redis_url), await self._closed()
             self._update(redis=False, redis_why=why, closed=closed, waiting=None, drains=[])
             return False
         self._update(redis=True, closed="", waiting=backlog)
@@ -216,7 +215,7 @@ class Watch:
 
     async def _read_drains(self) -> bool:
         """Read the drains' reports, and the clocks of the ledger's shards."""
-        shards = self._settings.shards
+        shards = self.settings.shards
         try:
             compared = await of_each(shards, partial(compare, self._redis))
             known = [clock for clock in compared if clock is not None]
@@ -247,7 +246,7 @@ class Watch:
         today = datetime.datetime.now(datetime.UTC).date()
         try:
             async with asyncio.timeout(PATIENCE_S):
-                connection = await asyncpg.connect(self._settings.database_url)
+                connection = await asyncpg.connect(self.settings.database_url)
                 try:
                     self._update_risks("warehouse", await warehouse_risks.fetch_risks(connection))
                     await self._compare_clock(connection)
@@ -265,7 +264,7 @@ class Watch:
                     connection.terminate()
         except UNAVAILABLE as error:
             self._known_at = -WAREHOUSE_S  # read everything once it is back
-            is_there, why = isinstance(error, OUTDATED), reason(error, self._settings.database_url)
+            is_there, why = isinstance(error, OUTDATED), reason(error, self.settings.database_url)
             clocks = {name: of for name, of in self.snapshot.clocks.items() if name != POSTGRES}
             self._update(warehouse=is_there, warehouse_why=why, clocks=clocks)
             self._update(budgeted=None, unlimited=None, converted=None, suspensions=None)
@@ -293,8 +292,8 @@ class Watch:
 
     async def _read_redis_risks(self) -> bool:
         try:
-            risks = await preflight.fetch_redis_risks(self._settings)
-            risks += await preflight.fetch_ledger_risks(self._settings)
+            risks = await preflight.fetch_redis_risks(self.settings)
+            risks += await preflight.fetch_ledger_risks(self.settings)
             self._update_risks("redis", risks)
         except (RedisError, OSError):
             return False

@@ -199,7 +199,7 @@ def _without_side(campaign: Campaign, dimension: str, side: str) -> Campaign:
 
 
 def _own_rows(campaign: Campaign, has: Carried, now_ms: int) -> Iterator[RuleCheck]:
-    """Yield the rows of status, flight and targeting."""
+    """Yield rows for status, flight and targeting."""
     yield RuleCheck("status", "active", campaign.status, True)
     if campaign.starts_at_ms is not None or campaign.ends_at_ms is not None:
         span = words.span(campaign.starts_at_ms, campaign.ends_at_ms)

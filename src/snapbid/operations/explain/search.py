@@ -72,7 +72,7 @@ def ask(
 def undecided(
     request: BidRequest, situation: Situation, snapshot: CatalogSnapshot, processor_s: float
 ) -> int:
-    """Count the last impressions that the live search would leave undecided in this time."""
+    """Count the impressions that the live search would leave undecided after `processor_s`."""
     ssp, _, now_ms, *_ = situation
     decision = _bid_path.search(request, ssp, snapshot, now_ms, inf, SEARCHING * processor_s)
     return (decision if isinstance(decision, _bid_path.NoBid) else decision.query).undecided

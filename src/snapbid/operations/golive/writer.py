@@ -65,7 +65,7 @@ class Outcomes:
 
 
 class _Notice(NamedTuple):
-    """A notice of an unknown auction, and how many `looks` for its test are left."""
+    """A notice of an unknown auction, to be looked up among the tests `looks` more times."""
 
     kind: int
     digest: bytes

@@ -167,8 +167,8 @@ def _indices(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
             if guessed is not None and guessed not in indices.values():
                 indices[field] = guessed
     if "auction" not in indices:
-        columns_there = f": {_listed(names)}" if names else ": it has no line"
-        raise LogError(f"which column has auction ids? --column auction=NAME{columns_there}")
+        columns_there = f"one of {_listed(names)}" if names else "but it has no lines"
+        raise LogError(f"name the column of auction ids: --column auction=NAME, {columns_there}")
     return indices
 
 

@@ -2,7 +2,7 @@
 
 A claim agrees if the auction log has the bid and a counted notice of its kind, on the same UTC day
 and at the same price. Everything else is a dispute, with one of the causes below; a claim may have
-two. What counts is decided by contract 5: a notice belongs to the day of its bid or, if that was
+two. Contract 5 decides what counts: a notice belongs to the day of its bid or, if that was
 closed, to the day of its row in the log (`late` there).
 
 If only some days are compared, lines of the adjacent days are read as well: they may claim what was
@@ -235,7 +235,7 @@ class Comparison:
                     rates.append_rows((*row, float(usd)) for *row, usd in known if usd is not None)
 
     def _is_in_gap(self, time_ms: int | None, left: list[int | None]) -> bool:
-        """Return whether a claim may be in a gap, and if so take it off the gap's rows (`left`)."""
+        """Return whether a claim may fall in a gap; if so, use up one of its rows in `left`."""
         if time_ms is None:
             return False
         for number, gap in enumerate(self.gaps):

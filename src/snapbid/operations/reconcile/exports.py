@@ -161,7 +161,7 @@ def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
     """Yield a text's lines without byte order marks. Raises LogError for a line too long."""
     while line := text.readline(MOST_OF_LINE + 1):
         if len(line) > MOST_OF_LINE:
-            raise LogError(f"a line is over {MOST_OF_LINE >> 20} MiB")
+            raise LogError(f"a line is over {MOST_OF_LINE >> 20} MiB: write a line per record")
         if line[0] == "\ufeff":
             odd[MARKED] += 1
             line = line.lstrip("\ufeff")
@@ -208,7 +208,9 @@ def _json_lines(stream: io.BufferedReader) -> Export:
         while line := stream.readline(MOST_OF_LINE + 1):
             number += 1
             if len(line) > MOST_OF_LINE:
-                raise LogError(f"line {number} is over {MOST_OF_LINE >> 20} MiB")
+                raise LogError(
+                    f"line {number} is over {MOST_OF_LINE >> 20} MiB: write a line per record"
+                )
             if line.startswith(_MARK):
                 odd[MARKED] += number > 1 or line.startswith(_MARK * 2)
                 line = _unmarked(line)

@@ -138,7 +138,7 @@ def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
         if not is_wanted:
             missing.append(f"{what}s (--no-{what}s)")
         elif what not in seen.columns and lacking:
-            missing.append(f"{what}s: which column has them? --column {what}=NAME or --no-{what}s")
+            missing.append(f"{what}s: name their column (--column {what}=NAME), or --no-{what}s")
         elif lacking:
             missing.append(f"the {what}s of {lacking} lines, which have none")
     if "imp" not in seen.columns:

@@ -117,7 +117,7 @@ class Scrubber:
         return kept
 
     def _opts_out(self, request: Document) -> bool:
-        """Return whether the user data must not be used; True if that is unknown."""
+        """Return whether user data must not be used; True if that is unknown."""
         try:
             read = decode_tolerantly(msgspec.json.encode(request).decode(), BidRequest)
         except (BadRequest, ValueError, OverflowError):
