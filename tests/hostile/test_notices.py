@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support.commands import succeed
@@ -14,6 +15,8 @@ from support.ops import samples
 from support.processes import eventually
 from support.remembered import counts, looking
 from support.stack import Stack
+
+from snapbid.bidding.signing import family_of
 
 JSON = {"Content-Type": "application/json"}
 MARKUP = {"media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
@@ -138,6 +141,46 @@ def test_a_forged_notice_counts_nothing_where_notices_are_signed(
     assert of_ssp(stack, "i") == {"victim": 1}
     unsigned: Any = samples(stack)["snapbid_notices_total"]
     assert unsigned[(("kind", "win"), ("outcome", "unsigned"))] == 4
+
+
+def test_no_plain_id_is_that_of_a_signed_bid(start: Callable[..., Stack]) -> None:
+    """The ledger has a signed bid under its family's bytes and its id, which anybody can write."""
+    stack = start()
+    names = (f"signs-{number}" for number in itertools.count())
+    ssp, prefix = next((name, text) for name in names if (text := family_text(name)))
+    succeed(stack.environ, "ssp", "add", ssp)
+    succeed(stack.environ, "ssp", "set", ssp, "--signed-notices")
+    quoted = quote(prefix, safe="")
+    with connected(stack) as client:
+
+        def signed() -> bool:
+            made = ask(client, ssp, f"s{next(AUCTIONS)}")
+            return made is not None and "/n/" in made["nurl"]
+
+        eventually(signed, "its bids are signed")
+        made = ask(client, ssp, "x")
+        assert made is not None
+        for id in (f"{quoted}x", quote(f"{quoted}x", safe="")):
+            for kind in ("win", "bill", "loss"):
+                assert fire(client, f"/rtb/{kind}?id={id}&impId=1&nbr=203") == 200
+        assert of_ssp(stack, "w") == of_ssp(stack, "i") == of_ssp(stack, "l") == {}
+        assert ask(client, "thief", f"{prefix}y") is None, "no plain bid is where a signed one goes"
+        later = ask(client, ssp, "y")
+        assert later is not None
+        for own in (made, later):
+            assert fire(client, own["nurl"]) == 200
+    assert of_ssp(stack, "w") == {ssp: 2}
+    counted: Any = samples(stack)
+    assert counted["snapbid_notices_total"][(("kind", "win"), ("outcome", "unsigned"))] == 2
+    assert counted["snapbid_bid_requests_total"][(("outcome", "taken"), ("ssp", "thief"))] == 1
+
+
+def family_text(ssp: str) -> str | None:
+    """What signed bids of an SSP have before their id, if that can be part of a request's id."""
+    try:
+        return family_of(ssp).decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def test_outsiders_suspend_no_creative_of_an_ssp_with_networks(start: Callable[..., Stack]) -> None:

@@ -27,6 +27,16 @@ def test_a_token_names_its_family_and_fits_its_bid_alone(auction: bytes, imp: by
     assert token != signer.token(OF_B, auction, imp).decode()
 
 
+@given(IDS)
+def test_what_names_a_signed_bid_is_no_plain_id(auction: bytes) -> None:
+    signer = NoticeSigner(SECRET)
+    assert not signer.is_reserved(OF_A + auction)
+    signer.reserve(["acme"])
+    assert signer.is_reserved(OF_A + auction)
+    assert not signer.is_reserved(OF_B + auction)
+    assert not signer.is_reserved(OF_A[:3])
+
+
 def test_a_token_is_short_and_safe_in_urls() -> None:
     token = NoticeSigner(SECRET).token(OF_A, b"a" * 512, b"1" * 512).decode()
     assert len(token) == 20

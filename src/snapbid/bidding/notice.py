@@ -69,8 +69,8 @@ FamilyOf: TypeAlias = Callable[[bytes, bytes], bytes | None]
 class NoticeEndpoint:
     """The endpoint of one kind of notice. Notices of unknown auctions are passed to `unknown`.
 
-    `rejections` receives losses. With `signer` it accepts signed notices as well as plain ones;
-    with `only_signed`, signed ones only.
+    `rejections` receives losses. With `signer` it accepts signed notices as well as plain ones that
+    name no signed bid; with `only_signed`, signed ones only.
     """
 
     def __init__(
@@ -128,6 +128,9 @@ class NoticeEndpoint:
                 self._unsigned.inc()
                 return PIXEL
             family, otherwise = found, None
+        elif self._names_signed(auction_id, otherwise):
+            self._unsigned.inc()
+            return PIXEL
         try:
             verdict = await self._ledger.settle(kind, auction_id, imp_id, reason, otherwise, family)
             if verdict == _UNKNOWN and otherwise is not None:
@@ -143,6 +146,15 @@ class NoticeEndpoint:
         elif self._rejections is not None and verdict in _SETTLED:
             self._rejections.note(scope, family + auction_id, imp_id, reason)
         return PIXEL
+
+    def _names_signed(self, auction_id: bytes, otherwise: tuple[bytes, bytes] | None) -> bool:
+        """Whether one of a plain notice's ids is the name of a signed bid."""
+        signer = self._signer
+        if signer is None:
+            return False
+        return signer.is_reserved(auction_id) or (
+            otherwise is not None and signer.is_reserved(otherwise[0])
+        )
 
 
 def loss_reason(text: bytes) -> int:

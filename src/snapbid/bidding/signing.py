@@ -2,13 +2,14 @@
 
 In `{base}/n/TOKEN/rtb/win?id=…&impId=…`, TOKEN names the family of SSPs that received the bid, with
 a keyed digest of the family and the two ids. The ledger records signed bids per family: two SSPs
-that use the same ids do not share a record, and notices count only for the sender's family.
+that use the same ids do not share a record, and notices count only for the sender's family. It names
+a signed bid by family and auction id, so no plain id may begin with a known family.
 """
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from struct import Struct
 from typing import Final
@@ -31,6 +32,15 @@ class NoticeSigner:
 
     def __init__(self, secret: bytes) -> None:
         self._key = hmac.digest(secret, b"notices", "sha256")
+        self._families: frozenset[bytes] = frozenset()
+
+    def reserve(self, canonicals: Iterable[str]) -> None:
+        """Reserve the names of these families' signed bids; see `is_reserved`."""
+        self._families = frozenset(map(family_of, canonicals))
+
+    def is_reserved(self, auction_id: bytes) -> bool:
+        """Whether a plain auction id begins with a family, as only the name of a signed bid may."""
+        return auction_id[:_FAMILY] in self._families
 
     def token(self, family: bytes, auction_id: bytes, imp_id: bytes) -> bytes:
         """Return the token for a family's bid on an impression."""
