@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import gzip
+import json
 import os
 import resource
+import select
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +14,13 @@ from typing import Any
 
 import pytest
 import redis
+from support import sending
 from support.bystander import Bystander
 from support.processes import eventually, workers_of
 from support.remembered import opened, remember, remembering, until
+from support.sending import BATCH, event
 from support.stack import Stack
-from support.wire import Wire
+from support.wire import Wire, head
 
 from snapbid.embedded import Redis, demo, memory
 from snapbid.ledger.bids.records import WIN
@@ -25,6 +30,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 MIB = 1 << 20
 UNFINISHED = 600
 HEAD = 395_000
+BATCH_EVENTS = 600
+WAITING = 50
 
 
 @pytest.fixture
@@ -93,6 +100,33 @@ def test_total_input_is_bounded(start_stack: Callable[..., Stack], database: str
                 client.sendall(padded(size))
         eventually(lambda: ended() >= 50, "the end of some")
         assert ended() < clients // 2
+
+
+def test_batches_that_wait_for_one_of_their_product(
+    server: Stack, key: str, module_database: str
+) -> None:
+    """Of a kilobyte each, and of four megabytes inflated; another product's does not wait."""
+    other = sending.issue(module_database, "other")
+    sending.await_key(server.port, other)
+    many = [event("login", f"u-{number}", own=[1] * 1_700) for number in range(BATCH_EVENTS)]
+    blanks = b"[%b%b]" % (b" " * 4_000_000, json.dumps(event("login")).encode())
+    before = resident(server)
+    with contextlib.ExitStack() as opened:
+
+        def sent(key: str, body: bytes) -> Wire:
+            fields = {"host": "x", "content-type": "application/json", "content-encoding": "gzip",
+                      "x-api-key": key, "content-length": len(body)}  # fmt: skip
+            wire = opened.enter_context(Wire(server.port))
+            wire.write(head("POST", BATCH, fields), body)
+            return wire
+
+        dear = sent(key, gzip.compress(json.dumps(many).encode()))
+        waiting = [sent(key, gzip.compress(blanks)) for _ in range(WAITING)]
+        good = gzip.compress(json.dumps([event("login")]).encode())
+        assert sent(other, good).read().status == 202
+        assert not select.select([wire.socket for wire in (dear, *waiting)], [], [], 0)[0]
+        assert resident(server) - before < WAITING * len(blanks) // 3
+        assert {wire.read().status for wire in (dear, *waiting)} == {202}
 
 
 async def test_nearly_full_redis(own_redis: Redis, tmp_path: Path) -> None:

@@ -461,7 +461,7 @@ def test_a_key_has_as_many_events_as_it_was_issued_with(
     key = issued(cli("key", "issue", "shop", "--events", "1200"))
     sending.await_key(stack.port, key)
     batch = [event("login", f"u{number}") for number in range(600)]
-    large = [event("login", "u", vendor="x" * 900_000)]
+    large = [event("login", f"u{number}", vendor="x" * 60_000) for number in range(15)]
     counts = [sending.send(stack.port, BATCH, batch, key).status for _ in range(3)]
     assert counts == [202, 429, 429]  # looking for the key took some
     refused = sending.send(stack.port, BATCH, batch, key)

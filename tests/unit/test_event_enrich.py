@@ -24,7 +24,6 @@ from snapbid.events.answers import (
     CodedAnswer,
     EventsUnavailable,
     RateExceeded,
-    Slices,
     UnknownApiKey,
 )
 from snapbid.events.attribution import Conversion, Counting
@@ -33,6 +32,7 @@ from snapbid.events.enrich import Enriched, Enricher, to_usd
 from snapbid.events.fields import JSON_TYPES, PRESETS, Event, Kind
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
 from snapbid.events.rulebook import RefusedRequest, findings_of
+from snapbid.events.turns import Slices
 from snapbid.events.validate import read_batch, read_single
 from snapbid.reference import agents, geo, history
 from snapbid.warehouse.conversions import ConversionKey, ConversionSum
@@ -353,7 +353,7 @@ async def test_answers_of_a_batch(places: geo.GeoDatabase) -> None:
     assert sent(strict) == (202, "accepted", good)
     assert not [name for name, _ in strict[0].start["headers"] if name == b"preference-applied"]
     enricher = Enricher(places.place, agents.details, rates())
-    found = await answers.enrich_batch(batch, enricher, Slices())
+    found = await Slices().run(answers.enrich_batch(batch, enricher))
     assert sent(answers.tested_batch(batch, found, [Counting()])) == (200, "valid", {
         "status": "invalid", "successCount": 1, "failureCount": 1, "errors": failed, "warnings": [],
     })  # fmt: skip

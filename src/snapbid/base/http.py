@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from math import ceil
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -135,10 +135,17 @@ def problem_answer(problem: Problem) -> Answer:
     return json_answer(problem.status, document, *problem.headers)
 
 
+class SentBody(NamedTuple):
+    """A body as it was sent, and its encoding, if any (`inflate`)."""
+
+    body: bytes
+    encoding: str | None
+
+
 async def read_json_body(
     headers: Headers, receive: Receive, limit: int, deadline: BodyDeadline
-) -> bytes:
-    """Read and inflate the body of a JSON request, up to `limit` bytes.
+) -> SentBody:
+    """Read the body of a JSON request, up to `limit` bytes.
 
     Raises UnsupportedMediaType, TooLarge and BadRequest (RFC 9110), checked in this order, and
     Disconnected or BodyTimeout if the body does not arrive.
@@ -151,8 +158,7 @@ async def read_json_body(
             raise _too_large(limit)
     except Problem as problem:
         raise await refused(problem, receive) from None
-    body = await read_body(receive, length, limit, deadline.current)
-    return inflate(body, limit, encoding) if encoding else body
+    return SentBody(await read_body(receive, length, limit, deadline.current), encoding)
 
 
 async def read_body(

@@ -2,8 +2,8 @@
 
 In `{base}/n/TOKEN/rtb/win?id=…&impId=…`, TOKEN names the family of SSPs that received the bid, with
 a keyed digest of the family and the two ids. The ledger records signed bids per family: two SSPs
-that use the same ids do not share a record, and notices count only for the sender's family. It names
-a signed bid by family and auction id, so no plain id may begin with a known family.
+that use the same ids do not share a record, and notices count only for the sender's family. It
+names a signed bid by family and auction id, so no plain id may begin with a known family.
 """
 
 import hmac

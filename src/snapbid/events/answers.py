@@ -3,16 +3,10 @@
 Each answer comes with the code under which the metric counts the request: `accepted` (202), `valid`
 (200, test mode) or the error's code. A 429 is `{"error": …}` alone; every other error is
 `{code, message, violations}`.
-
-A batch is read in time slices, so that bids in the same process need not wait for it. After each
-slice the event loop sleeps for a moment instead of yielding once: the server's own threads, which
-receive the requests, need the interpreter too, and would not get it from a busy loop.
 """
 
-import asyncio
 from collections.abc import Generator, Sequence
-from time import perf_counter
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from snapbid.base.errors import Problem
 from snapbid.base.http import Answer, answer, json_answer
@@ -26,36 +20,6 @@ from snapbid.events.rulebook import (
     RefusedRequest,
     findings_of,
 )
-
-SLICE_S: Final = 0.0005
-PAUSE_S: Final = 0.001
-
-T = TypeVar("T")
-
-
-class Slices:
-    """The time slices of one piece of work."""
-
-    def __init__(self) -> None:
-        self._until = perf_counter() + SLICE_S
-
-    async def pause(self) -> None:
-        """Let other tasks run if the current slice is over."""
-        if perf_counter() >= self._until:
-            await asyncio.sleep(PAUSE_S)
-            self._until = perf_counter() + SLICE_S
-
-    async def run(self, steps: Generator[None, None, T]) -> T:
-        """Run a generator to its end, pausing between steps; return its result."""
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            if perf_counter() >= self._until:
-                await self.pause()
-
 
 CodedAnswer: TypeAlias = tuple[Answer, str]
 """An answer and the code under which it is counted."""
@@ -144,17 +108,17 @@ def enrich(event: AcceptedEvent, enricher: Enricher) -> EnrichedEvent:
     return EnrichedEvent(event, document, enricher.enrich(document))
 
 
-async def enrich_batch(
-    batch: BatchResult, enricher: Enricher, slices: Slices
-) -> list[EnrichedEvent]:
-    """Enrich the accepted events of a batch, but only for their warnings and amounts."""
+def enrich_batch(
+    batch: BatchResult, enricher: Enricher
+) -> Generator[None, None, list[EnrichedEvent]]:
+    """Enrich the accepted events of a batch in steps, but only for their warnings and amounts."""
     found = []
     for event in batch.accepted:
         document = event.document
         for source in ("ip_address", "user_agent"):  # not needed for either
             document["context"].pop(source, None)
         found.append(EnrichedEvent(event, document, enricher.enrich(document)))
-        await slices.pause()
+        yield
     return found
 
 

@@ -21,6 +21,8 @@ from snapbid.base.http import (
     Disconnected,
     Receive,
     Scope,
+    SentBody,
+    inflate,
     read_json_body,
     refused,
 )
@@ -31,7 +33,6 @@ from snapbid.events.answers import (
     EnrichedEvent,
     EventsUnavailable,
     RateExceeded,
-    Slices,
     UnknownApiKey,
 )
 from snapbid.events.attribution import Counting
@@ -39,7 +40,9 @@ from snapbid.events.enrich import Enricher, value_micros
 from snapbid.events.keys import ApiKey, ApiKeys
 from snapbid.events.outcomes import AcceptedEvent, BatchResult, Product, SingleResult
 from snapbid.events.rulebook import VALIDATION_ERROR, FieldFinding, RefusedRequest
-from snapbid.events.validate import batch_steps, read_batch, read_single
+from snapbid.events.strict_json import Malformed
+from snapbid.events.turns import BatchTurns, Slices
+from snapbid.events.validate import batch_steps, read_single, refuse_malformed
 from snapbid.metrics import Counters, Metrics
 from snapbid.queues.rate import EventLimiter, RateLimiterUnavailable, Refusal
 from snapbid.reference.agents import details
@@ -56,7 +59,6 @@ ROUTES: Final = {SINGLE_PATH: "events_single", BATCH_PATH: "events_batch"}
 
 MAX_BYTES: Final = 4 << 20  # of a decompressed body
 EVENT_BYTES: Final = 4096  # larger events count as several
-LONG_BYTES: Final = 1 << 20  # longer bodies, whose events may exceed a time slice, use a thread
 PREVIEW_S: Final = 1.0  # time limit for previews in test mode
 TEST_MODE: Final = "X-Test-Mode"
 
@@ -122,9 +124,9 @@ class EventEndpoints:
         self._enricher = Enricher(geo.place, details, DailyRates(history))
         self._accepted = metrics.counter("snapbid_events_accepted_total")
         self._requests = Counters(metrics, "snapbid_event_requests_total", "endpoint", "code")
-        self._batch_turn = asyncio.Lock()  # one batch at a time is read in slices
+        self._turns, self._slices = BatchTurns(), Slices()
         self._handlers: dict[
-            str, Callable[[bytes, ApiKey, RequestOptions], Awaitable[CodedAnswer]]
+            str, Callable[[SentBody, ApiKey, RequestOptions], Awaitable[CodedAnswer]]
         ] = {SINGLE_PATH: self._single, BATCH_PATH: self._batch}
 
     def take_up(self, config: EventConfig) -> None:
@@ -164,9 +166,9 @@ class EventEndpoints:
             key = await self._admit(headers.get(b"x-api-key", b""))
         except Problem as problem:
             raise await refused(problem, receive) from None
-        body = await read_json_body(headers, receive, MAX_BYTES, self._body_deadline)
+        sent = await read_json_body(headers, receive, MAX_BYTES, self._body_deadline)
         plain = _TEST_MODE not in headers and _PREFER not in headers
-        return await handler(body, key, PLAIN if plain else read_options(scope["headers"]))
+        return await handler(sent, key, PLAIN if plain else read_options(scope["headers"]))
 
     async def _admit(self, given: bytes) -> ApiKey:
         """Return the request's key. Raises if it is unknown or over its rate."""
@@ -178,13 +180,10 @@ class EventEndpoints:
         await _within(self._limiter.admit(key.rate_key, key.rate, key.events))
         return key
 
-    async def _single(self, body: bytes, key: ApiKey, options: RequestOptions) -> CodedAnswer:
+    async def _single(self, sent: SentBody, key: ApiKey, options: RequestOptions) -> CodedAnswer:
         now_ms = time_ns() // 1_000_000
         test = bool(options.test)
-        if len(body) > LONG_BYTES:
-            result = await asyncio.to_thread(read_single, body, key.product, now_ms, test=test)
-        else:
-            result = read_single(body, key.product, now_ms, test=test)
+        result = read_single(_inflated(sent), key.product, now_ms, test=test)
         if isinstance(result, RefusedRequest) or options.test is None:
             return answers.refused(_first_refusal(result, options))
         if test:
@@ -194,15 +193,14 @@ class EventEndpoints:
         await self._keep(now_ms, key, [result.event])
         return answers.accepted(result.event)
 
-    async def _batch(self, body: bytes, key: ApiKey, options: RequestOptions) -> CodedAnswer:
+    async def _batch(self, sent: SentBody, key: ApiKey, options: RequestOptions) -> CodedAnswer:
         now_ms = time_ns() // 1_000_000
-        async with self._batch_turn:
-            slices = Slices()
-            result = await self._read_batch(body, key.product, now_ms, options, slices)
+        async with self._turns.take(key.product.name, len(sent.body)):
+            result = await self._read_batch(_inflated(sent), key.product, now_ms, options)
             if isinstance(result, RefusedRequest) or options.test is None:
                 return answers.refused(_first_refusal(result, options))
             if options.test:
-                found = await answers.enrich_batch(result, self._enricher, slices)
+                found = await self._slices.run(answers.enrich_batch(result, self._enricher))
         if options.test:
             countings = await self._attribute(found, key.product, now_ms)
             return answers.tested_batch(result, found, countings)
@@ -212,14 +210,14 @@ class EventEndpoints:
         return answers.accepted_batch(result, request_id, lenient=options.lenient)
 
     async def _read_batch(
-        self, body: bytes, product: Product, now_ms: int, options: RequestOptions, slices: Slices
+        self, body: bytes, product: Product, now_ms: int, options: RequestOptions
     ) -> BatchResult | RefusedRequest:
         lenient, test = options.lenient, bool(options.test)
-        if len(body) > LONG_BYTES:
-            return await asyncio.to_thread(
-                read_batch, body, product, now_ms, lenient=lenient, test=test
-            )
-        return await slices.run(batch_steps(body, product, now_ms, lenient=lenient, test=test))
+        steps = batch_steps(body, product, now_ms, lenient=lenient, test=test)
+        try:
+            return await self._slices.run(steps)
+        except Malformed as reason:  # to find where takes the time of the whole batch
+            return await asyncio.to_thread(refuse_malformed, body, reason)
 
     async def _attribute(
         self, events: Sequence[EnrichedEvent], product: Product, now_ms: int
@@ -260,6 +258,10 @@ async def _within(asking: Awaitable[Refusal | None]) -> None:
         raise EventsUnavailable from error
     if refusal is not None:
         raise RateExceeded(refusal.limit, refusal.what, refusal.wait_s)
+
+
+def _inflated(sent: SentBody) -> bytes:
+    return sent.body if sent.encoding is None else inflate(sent.body, MAX_BYTES, sent.encoding)
 
 
 def read_options(fields: Iterable[tuple[bytes, bytes]]) -> RequestOptions:

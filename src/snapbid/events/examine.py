@@ -17,6 +17,8 @@ from snapbid.events.fields import PRIVACY_HASHES, Event, Field, Level
 from snapbid.events.outcomes import AcceptedEvent, accepted, canonical_envelope
 
 MOST_UNKNOWN: Final = 50  # findings on an event's fields outside the catalog
+TOO_LARGE: Final = object()
+"""The document of an event that is too large to be read."""
 
 
 class FieldReader(NamedTuple):
@@ -93,7 +95,7 @@ class Examination:
         self.identity: dict[str, Any] = {}
         self.context: dict[str, Any] = {}
         if not isinstance(document, dict):
-            self._violate("", "not_object")
+            self._violate("", "max_size" if document is TOO_LARGE else "not_object")
             return
         self._name(document.get("event"), presets)
         self._timestamp(document.get("timestamp"), latest_ms)

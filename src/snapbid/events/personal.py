@@ -102,13 +102,18 @@ def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | Non
 
 def is_plaintext(key: str, value: Any) -> bool:
     """Return whether an object's member is personal data, by its key or as an email address."""
-    if is_email(key) or (isinstance(value, str) and is_email(value)):
-        return True
-    return is_key(key) and _says_something(value)
+    return _has_email(key, value) or (is_key(key) and _says_something(value))
 
 
-def paths(value: Any) -> Iterator[tuple[str | int, ...]]:
-    """Yield the paths (keys and indices) to personal data in an unknown field's value."""
+def _has_email(key: str, value: Any) -> bool:
+    return is_email(key) or (isinstance(value, str) and is_email(value))
+
+
+def paths(value: Any, *, says_nothing: bool = False) -> Iterator[tuple[str | int, ...]]:
+    """Yield the paths (keys and indices) to personal data in an unknown field's value.
+
+    `says_nothing`: it is known to contain no text or number, so that only a key may be an address.
+    """
     members: Iterator[tuple[str | int, Any]]
     if isinstance(value, dict):
         members = iter(value.items())
@@ -117,10 +122,12 @@ def paths(value: Any) -> Iterator[tuple[str | int, ...]]:
     else:
         return
     for key, member in members:
-        if is_plaintext(key if isinstance(key, str) else "", member):
+        name = key if isinstance(key, str) else ""
+        is_named = not says_nothing and is_key(name)
+        if _has_email(name, member) or (is_named and _says_something(member)):
             yield (key,)
             continue
-        for path in paths(member):
+        for path in paths(member, says_nothing=says_nothing or is_named):
             yield (key, *path)
 
 

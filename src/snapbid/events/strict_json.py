@@ -1,6 +1,6 @@
 """Strict JSON for the event endpoints: RFC 8259 in UTF-8, without ambiguities.
 
-A whole body is refused (`malformed_json`) for invalid UTF-8, NaN or Infinity, a duplicate key in an
+A text is refused (`malformed_json`) for invalid UTF-8, NaN or Infinity, a duplicate key in an
 object, U+0000, lone surrogates, or nesting deeper than `MAX_DEPTH`. A leading byte order mark is
 skipped. The message names the byte of a syntax error, counted from 0, and in a batch the event
 (`locate`). Numbers beyond the range of a double become infinite, so that the field can be named;
@@ -9,6 +9,7 @@ integers beyond 64 bits become the nearest double.
 
 import json
 import re
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -17,9 +18,14 @@ from msgspec import Raw, defstruct
 MAX_DEPTH: Final = 32
 """The deepest nesting of objects and lists, envelope included; a batch's array does not count."""
 
+MAX_BYTES: Final = 64 << 10
+MAX_VALUES: Final = 2_000
+"""The most that one event may have, since others wait while it is read; see `is_large`."""
+
 MARK: Final = b"\xef\xbb\xbf"
 """The byte order mark in UTF-8."""
 
+ESCAPE: Final = b"\\u"
 SUSPECT: Final = re.compile(rb"\\u(?:0000|003[aA]|0040|[dD][89a-fA-F])")
 """Escapes that may encode U+0000, half a surrogate pair, a colon, or an @."""
 
@@ -60,14 +66,16 @@ def check_utf8(body: bytes) -> None:
 def elements(body: bytes, limit: int) -> list[Raw]:
     """Split an array into its elements, as undecoded text.
 
-    Raises Malformed (see `locate`), NotArray, and TooMany for more than `limit`.
+    Raises Malformed (see `locate`), NotArray, and TooMany for more than `limit`. What is no array,
+    and large, is not read any further.
     """
     if body.count(b",") > _MANY_COMMAS and _is_longer(body, limit):
         raise TooMany
     try:
         rows = _decode_array(body)
     except msgspec.ValidationError:
-        decode_strictly(body)
+        if not is_large(body):
+            decode_strictly(body)
         raise NotArray from None
     except (msgspec.DecodeError, RecursionError):
         raise Malformed("it has a syntax error") from None
@@ -78,12 +86,33 @@ def elements(body: bytes, limit: int) -> list[Raw]:
 
 def _is_longer(body: bytes, limit: int) -> bool:
     """Return whether an array has more than `limit` elements, without building them all."""
-    names = [f"e{index}" for index in range(limit + 1)]
-    row = defstruct("Row", [(name, Raw, Raw(b"")) for name in names], array_like=True, gc=False)
     try:
-        return bool(getattr(msgspec.json.decode(body, type=row), names[-1]))
+        return bool(getattr(msgspec.json.decode(body, type=_row(limit)), f"e{limit}"))
     except (msgspec.DecodeError, RecursionError):
         return False
+
+
+@cache
+def _row(limit: int) -> type[msgspec.Struct]:
+    """Define a struct of the first elements of an array, and one more."""
+    fields = [(f"e{index}", Raw, Raw(b"")) for index in range(limit + 1)]
+    return defstruct("Row", fields, array_like=True, gc=False)
+
+
+def is_large(text: bytes) -> bool:
+    """Return whether a text is larger than one event may be.
+
+    Its commas and opening brackets tell how many values it has at most. Those in strings count,
+    too: a closer look would take as long as reading it.
+    """
+    if is_long(text):
+        return True
+    return text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES
+
+
+def is_long(text: bytes) -> bool:
+    """Return whether a text is longer than one event may be, without the blanks around it."""
+    return len(text) > MAX_BYTES and len(text.strip(_WHITE)) > MAX_BYTES
 
 
 def decode_strictly(text: bytes, skipped: int = 0) -> Any:
@@ -142,7 +171,7 @@ def _end_of_element(text: str, start: int) -> int:
     errors."""
     _, end = _STRICT.raw_decode(text, start)
     element = text[start:end].encode()
-    if _may_break(element):
+    if _may_break(element) and not is_large(element):
         decode_strictly(element)
     return end
 
@@ -210,6 +239,7 @@ def _check_string(text: str) -> None:
 
 
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
+_WHITE: Final = b" \t\n\r"
 _STRICT: Final = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant
 )

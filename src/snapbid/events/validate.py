@@ -10,7 +10,7 @@ from typing import TypeAlias
 from msgspec import Raw
 
 from snapbid.events import fast
-from snapbid.events.examine import Examination
+from snapbid.events.examine import TOO_LARGE, Examination
 from snapbid.events.fields import CORE
 from snapbid.events.outcomes import AcceptedEvent, BatchResult, Product, SingleResult
 from snapbid.events.rulebook import (
@@ -26,6 +26,7 @@ from snapbid.events.rulebook import (
     refuse_body,
 )
 from snapbid.events.strict_json import (
+    ESCAPE,
     MARK,
     SUSPECT,
     Malformed,
@@ -34,6 +35,8 @@ from snapbid.events.strict_json import (
     check_utf8,
     decode_strictly,
     elements,
+    is_large,
+    is_long,
     locate,
 )
 
@@ -58,7 +61,7 @@ class _EventReader:
         if body.startswith(MARK):
             body, self._skipped = body[len(MARK) :], len(MARK)
         self.body = body
-        self._suspect = SUSPECT.search(body) is not None
+        self._has_escapes = ESCAPE in body
 
     def read(self, raw: bytes | Raw) -> AcceptedEvent | Examination:
         """Read one event of a batch, examining it only if the fast path refuses it.
@@ -66,11 +69,11 @@ class _EventReader:
         Raises Malformed.
         """
         text = bytes(raw)
-        if not self._examine_all and not (self._suspect and SUSPECT.search(text)):
+        if not self._examine_all and not (self._has_escapes and SUSPECT.search(text)):
             event = fast.read(text, self._decode, self.product, self._latest_ms)
             if event is not None:
                 return event
-        document = decode_strictly(text, self._skipped)
+        document = TOO_LARGE if is_large(text) else decode_strictly(text, self._skipped)
         return Examination(document, self._presets, self._latest_ms)
 
 
@@ -78,6 +81,8 @@ def read_single(
     body: bytes, product: Product, now_ms: int, *, test: bool = False
 ) -> SingleResult | RefusedRequest:
     """Read one envelope; `test` only adds warnings."""
+    if is_long(body):
+        return refuse(findings_of(None, [("", "max_size")]))
     try:
         reader = _EventReader(body, product, now_ms, test=test)
         event = reader.read(reader.body)
@@ -106,17 +111,19 @@ def read_batch(
         except StopIteration as end:
             result: BatchResult | RefusedRequest = end.value
             return result
+        except Malformed as reason:
+            return refuse_malformed(body, reason)
 
 
 def batch_steps(
     body: bytes, product: Product, now_ms: int, *, lenient: bool = False, test: bool = False
 ) -> Steps:
-    """Read a batch as `read_batch` does, yielding before each event so that others can run."""
+    """Read a batch as `read_batch` does, yielding before each event so that others can run.
+
+    Raises Malformed, for `refuse_malformed`.
+    """
     try:
         batch = yield from _read_all(body, product, now_ms, test=test)
-    except Malformed as reason:
-        text = body.removeprefix(MARK)
-        return _malformed(locate(text, len(body) - len(text)) or reason)
     except NotArray:
         return refuse_body(VALIDATION_ERROR, "not_array")
     except TooMany:
@@ -132,6 +139,7 @@ def _read_all(
     body: bytes, product: Product, now_ms: int, *, test: bool
 ) -> Generator[None, None, BatchResult]:
     reader = _EventReader(body, product, now_ms, test=test)
+    yield
     batch = BatchResult([], [], [], [])
     for index, raw in enumerate(elements(reader.body, MAX_EVENTS)):
         yield
@@ -149,6 +157,12 @@ def _read_all(
         batch.accepted.append(event)
         batch.positions.append(index)
     return batch
+
+
+def refuse_malformed(body: bytes, reason: Malformed) -> RefusedRequest:
+    """Build the refusal of a malformed batch, with the position of the error if it is found."""
+    text = body.removeprefix(MARK)
+    return _malformed(locate(text, len(body) - len(text)) or reason)
 
 
 def _malformed(reason: Malformed) -> RefusedRequest:

@@ -1,0 +1,71 @@
+"""When batches are read: one of a product at a time, in time slices that go round the products.
+
+So neither bids nor another product's batches wait for one partner's. After each slice the event
+loop sleeps for a moment instead of yielding once: the server's own threads, which receive the
+requests, need the interpreter too, and do not get it from a busy loop.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
+from time import perf_counter
+from typing import Final, TypeVar
+
+from snapbid.events.answers import EventsUnavailable
+
+SLICE_S: Final = 0.0005
+PAUSE_S: Final = 0.001
+MOST_WAITING: Final = 64 << 20  # bytes of a product's batches, as they were sent
+
+T = TypeVar("T")
+
+
+class Slices:
+    """Time slices, which go round the pieces of work that are under way."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def run(self, steps: Generator[None, None, T]) -> T:
+        """Run a generator to its end, pausing between steps; return its return value."""
+        while True:
+            async with self._turn:
+                until = perf_counter() + SLICE_S
+                while True:
+                    try:
+                        next(steps)
+                    except StopIteration as end:
+                        result: T = end.value
+                        return result
+                    if perf_counter() >= until:
+                        break
+                await asyncio.sleep(PAUSE_S)
+
+
+class _ProductTurn:
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.size = 0  # bytes of the batches that have it or wait for it
+
+
+class BatchTurns:
+    """The turns of each product's batches."""
+
+    def __init__(self) -> None:
+        self._products: dict[str, _ProductTurn] = {}
+
+    @asynccontextmanager
+    async def take(self, product: str, size: int) -> AsyncIterator[None]:
+        """Wait for the turn of a batch of `size` bytes.
+
+        Raises EventsUnavailable if the product's batches would have over MOST_WAITING bytes.
+        """
+        own = self._products.setdefault(product, _ProductTurn())
+        if own.size + size > MOST_WAITING:
+            raise EventsUnavailable
+        own.size += size
+        try:
+            async with own.lock:
+                yield
+        finally:
+            own.size -= size
