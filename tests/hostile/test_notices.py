@@ -6,6 +6,7 @@ import http.client
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +17,9 @@ from support.processes import eventually
 from support.remembered import counts, looking
 from support.stack import Stack
 
-from snapbid.bidding.signing import family_of
+from snapbid.ledger.bids.records import family_of
+from snapbid.operations.reconcile.claims import Form
+from snapbid.operations.reconcile.compare import Comparison, Terms
 
 JSON = {"Content-Type": "application/json"}
 MARKUP = {"media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
@@ -173,6 +176,30 @@ def test_no_plain_id_is_that_of_a_signed_bid(start: Callable[..., Stack]) -> Non
     counted: Any = samples(stack)
     assert counted["snapbid_notices_total"][(("kind", "win"), ("outcome", "unsigned"))] == 2
     assert counted["snapbid_bid_requests_total"][(("outcome", "taken"), ("ssp", "thief"))] == 1
+
+
+def test_a_signed_win_is_its_own_ssps_in_the_auction_log(
+    start: Callable[..., Stack], tmp_path: Path
+) -> None:
+    """Two SSPs bid on the same ids, and one of them wins: the other has nothing to claim."""
+    auctions, log = tmp_path / "auctions", tmp_path / "log.csv"
+    stack = start(SNAPBID_SIGNED_NOTICES="1", SNAPBID_AUCTION_LOG=str(auctions))
+    with connected(stack) as client:
+        for ssp in ("victim", "thief"):
+            made = ask(client, ssp, "x")
+            assert made is not None
+            if ssp == "victim":
+                assert fire(client, made["nurl"]) == 200
+    stack.close()
+    log.write_text("auction,imp\nx,1\n")
+
+    def disputed(ssp: str) -> list[str]:
+        comparison = Comparison(Terms(ssp, frozenset({ssp}), lambda currency, day: None))
+        form = Form({"price": "", "time": ""})
+        return [dispute.cause for dispute in comparison.disputes(log, form, auctions)]
+
+    assert disputed("victim") == []
+    assert disputed("thief") == ["notice_missing"]
 
 
 def family_text(ssp: str) -> str | None:

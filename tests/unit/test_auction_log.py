@@ -23,7 +23,7 @@ from snapbid.auctionlog.log import AuctionLog
 from snapbid.auctionlog.writer import LogWriter
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.response import Bid, Template
-from snapbid.ledger.bids.records import LOSS, NOTICE, SPOOLED, WIN, bid_digest
+from snapbid.ledger.bids.records import LOSS, NOTICE, SPOOLED, WIN, bid_digest, family_of
 from snapbid.metrics import Metrics
 
 PAGE = Path(snapbid.__file__).parent / "auctionlog" / "README.md"
@@ -168,6 +168,25 @@ def test_notices_round_trip(directory: Path, metrics: Metrics) -> None:
     assert replayed["time"].microsecond == 5_000
     assert (loss["kind"], loss["verdict"], loss["loss_reason"]) == ("loss", "duplicate", 102)
     assert (loss["auction_id"], loss["notice_key"]) == ("�", None)
+
+
+def test_a_signed_notice_from_the_spool_has_the_key_of_its_outcome(
+    directory: Path, metrics: Metrics
+) -> None:
+    digest = bid_digest(family_of("acme") + b"a", b"1")
+
+    async def work() -> None:
+        log = AuctionLog(directory, metrics)
+        await log.open()
+        log.rows.notice(NOON_MS, WIN, "s", 0, b"a", b"1", ssp="acme")
+        log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "c")
+        await log.close()
+
+    asyncio.run(work())
+    convert(directory)
+    spooled, replayed = read(directory)
+    assert (spooled["ssp"], spooled["auction_id"]) == ("acme", "a")
+    assert spooled["notice_key"] == replayed["notice_key"] == digest
 
 
 def test_spooled_notices_are_logged_on_the_day_they_count(

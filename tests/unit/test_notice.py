@@ -16,9 +16,9 @@ from snapbid.base.http import Answer, Message, Scope
 from snapbid.bidding._query import first_values
 from snapbid.bidding.notice import MAX_ID, NO_REASON, PIXEL, PIXEL_GIF, NoticeEndpoint, loss_reason
 from snapbid.bidding.rejections import Rejections
-from snapbid.bidding.signing import NoticeSigner, family_of
+from snapbid.bidding.signing import NoticeSigner
 from snapbid.ledger.bids.ledger import SpoolFullError
-from snapbid.ledger.bids.records import ALTERED, BILLING, LOSS, WIN
+from snapbid.ledger.bids.records import ALTERED, BILLING, LOSS, WIN, family_of
 from snapbid.metrics import Metrics, exposition
 
 

@@ -6,7 +6,8 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapbid.bidding.signing import NoticeSigner, family_of
+from snapbid.bidding.signing import NoticeSigner
+from snapbid.ledger.bids.records import family_of
 
 SECRET = b"s" * 32
 OF_A, OF_B = family_of("acme"), family_of("nova")

@@ -307,7 +307,8 @@ cdef class RowWriter:
         return 0
 
     def notice(
-        self, int64_t time_ms, int kind, verdict, int reason, auction_id, imp_id, bint replayed=False
+        self, int64_t time_ms, int kind, verdict, int reason, auction_id, imp_id,
+        bint replayed=False, ssp=None
     ):
         cdef Row *row = self._begin_row()
         cdef char *at
@@ -322,6 +323,7 @@ cdef class RowWriter:
         at = <char *>row + sizeof(Row)
         for number in range(STRINGS):
             row.lengths[number] = 0
+        self._put(row, 1, &at, ssp)
         self._put(row, 2, &at, auction_id)
         self._put(row, 3, &at, imp_id)
         self._end_row(row, at)

@@ -56,8 +56,12 @@ class RowWriter:
         auction_id: bytes,
         imp_id: bytes | None,
         replayed: bool = False,
+        ssp: str | None = None,
     ) -> None:
-        """Write a notice; a replayed one has its digest in place of the auction id."""
+        """Write a notice; a replayed one has its digest in place of the auction id.
+
+        `ssp`: canonical id of the SSP whose signed notice it is.
+        """
 
     def close(self) -> None:
         """Release the chunks; anything in flight counts as missing."""

@@ -8,6 +8,7 @@ and bidding continues.
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from time import time
 from typing import Final
@@ -103,11 +104,15 @@ class AuctionLog:
 
 
 class LoggedNotices:
-    """Wraps a ledger to log the notices that it settles."""
+    """Wraps a ledger to log the notices that it settles.
 
-    def __init__(self, ledger: Ledger, rows: RowWriter) -> None:
+    `canonical` returns the SSP of a family, "" if unknown, for the rows of signed notices.
+    """
+
+    def __init__(self, ledger: Ledger, rows: RowWriter, canonical: Callable[[bytes], str]) -> None:
         self._ledger = ledger
         self._rows = rows
+        self._canonical = canonical
 
     async def settle(
         self,
@@ -124,7 +129,8 @@ class LoggedNotices:
         try:
             verdict = await self._ledger.settle(kind, auction_id, imp_id, reason, otherwise, family)
             kind &= NOTICE_KINDS
-            rows.notice(came_ms, kind, verdict, reason, auction_id, imp_id)
+            ssp = self._canonical(family) if family else None
+            rows.notice(came_ms, kind, verdict, reason, auction_id, imp_id, ssp=ssp)
             if otherwise is not None and verdict == NoticeVerdict.SPOOLED:
                 # Replaying the spool tells which of the two it was.
                 rows.notice(came_ms, kind, verdict, reason, *otherwise)

@@ -3,7 +3,7 @@
 from typing import Final
 
 from snapbid.auctionlog.layout import BID, GAP, INVENTORIES, REPLAYED, STRINGS, TEST, LoggedRow
-from snapbid.ledger.bids.records import BILLING, LOSS, WIN, NoticeVerdict, bid_digest
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN, NoticeVerdict, bid_digest, family_of
 
 VERSION: Final = "1"
 KINDS: Final = {BID: "bid", WIN: "win", BILLING: "billing", LOSS: "loss", GAP: "gap"}
@@ -61,7 +61,8 @@ def values_of(row: LoggedRow) -> tuple[object, ...]:
     if flags & REPLAYED:
         texts, key = [*_NO_STRINGS], strings[2]
     elif letter == NoticeVerdict.SPOOLED:
-        key = bid_digest(strings[2], strings[3])
+        ssp, auction_id, imp_id = strings[1:4]  # the SSP of a signed notice
+        key = bid_digest((family_of(ssp.decode()) if ssp else b"") + auction_id, imp_id)
     test = bool(flags & TEST)
     return (
         KINDS[kind], VERDICTS[letter], test, reason, sequence, time_ms, price, cost, sent,

@@ -11,7 +11,8 @@ from snapbid.bidding._bid_path import BidEndpoint as BidEndpoint
 from snapbid.bidding.limits import RemembersBids
 from snapbid.bidding.request import BidRequest
 from snapbid.bidding.response import Bid, ResponseWriter
-from snapbid.bidding.signing import NoticeSigner, family_of
+from snapbid.bidding.signing import NoticeSigner
+from snapbid.ledger.bids.records import family_of
 from snapbid.metrics import Metrics
 
 WHOLE_S: Final = (

@@ -15,16 +15,11 @@ from struct import Struct
 from typing import Final
 
 from snapbid.bidding.routes import SIGNED_PREFIX
+from snapbid.ledger.bids.records import FAMILY_SIZE, family_of
 
-_FAMILY: Final = 4  # bytes
-_DIGEST: Final = 11
+_DIGEST: Final = 11  # bytes
 _TOKEN: Final = 20  # characters
 _LENGTH: Final = Struct("<I")
-
-
-def family_of(canonical: str) -> bytes:
-    """Return the 4 bytes that identify a family of SSPs."""
-    return blake2b(canonical.encode(), digest_size=_FAMILY).digest()
 
 
 class NoticeSigner:
@@ -32,15 +27,19 @@ class NoticeSigner:
 
     def __init__(self, secret: bytes) -> None:
         self._key = hmac.digest(secret, b"notices", "sha256")
-        self._families: frozenset[bytes] = frozenset()
+        self._families: dict[bytes, str] = {}
 
     def reserve(self, canonicals: Iterable[str]) -> None:
         """Reserve the names of these families' signed bids; see `is_reserved`."""
-        self._families = frozenset(map(family_of, canonicals))
+        self._families = {family_of(canonical): canonical for canonical in canonicals}
 
     def is_reserved(self, auction_id: bytes) -> bool:
         """Whether a plain auction id begins with a family, as only the name of a signed bid may."""
-        return auction_id[:_FAMILY] in self._families
+        return auction_id[:FAMILY_SIZE] in self._families
+
+    def canonical(self, family: bytes) -> str:
+        """Return the canonical id of a family; "" if it is not registered any more."""
+        return self._families.get(family, "")
 
     def token(self, family: bytes, auction_id: bytes, imp_id: bytes) -> bytes:
         """Return the token for a family's bid on an impression."""
@@ -54,7 +53,7 @@ class NoticeSigner:
             given = urlsafe_b64decode(token)
         except (Error, ValueError):
             return None
-        family, digest = given[:_FAMILY], given[_FAMILY:]
+        family, digest = given[:FAMILY_SIZE], given[FAMILY_SIZE:]
         is_own = hmac.compare_digest(digest, self._digest(family, auction_id, imp_id))
         return family if is_own and urlsafe_b64encode(given).decode() == token else None
 

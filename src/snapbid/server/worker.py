@@ -132,7 +132,7 @@ class Worker:
         notices = {
             path: NoticeEndpoint(
                 kind,
-                ledger if log is None else LoggedNotices(ledger, log.rows),
+                ledger if log is None else LoggedNotices(ledger, log.rows, signer.canonical),
                 metrics,
                 stats_writer.unknown_notice,
                 rejections,

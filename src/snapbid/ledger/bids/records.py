@@ -6,6 +6,7 @@ The layouts are in records.lua and remember.lua; native code packs the bids.
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
+from hashlib import blake2b
 from struct import Struct
 from time import gmtime, strftime
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -34,6 +35,7 @@ OTHERWISE: Final = 64  # flag of a spooled notice: an alternative reading of the
 SPOOLED: Final = 128  # flag of a notice: it comes from a spool
 
 DIGEST_SIZE: Final = 16
+FAMILY_SIZE: Final = 4
 # Kind, loss reason, digest, time of arrival, start of the Redis run last reached; times are epoch s
 # and ms, zeros if unknown.
 NOTICE: Final = Struct("<Bh16sIHIH")
@@ -67,6 +69,11 @@ class NoticeVerdict(StrEnum):
     DUPLICATE = "d"
     UNKNOWN = "u"
     SPOOLED = "s"
+
+
+def family_of(canonical: str) -> bytes:
+    """Return the bytes that precede the auction's id in the name of a family's signed bid."""
+    return blake2b(canonical.encode(), digest_size=FAMILY_SIZE).digest()
 
 
 def marked(campaign: int, mark: int) -> int:
