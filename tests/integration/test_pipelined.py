@@ -25,7 +25,7 @@ def client(fresh_redis: str) -> sync_redis.Redis:
 async def shared(fresh_redis: str) -> AsyncIterator[PipelinedRedis]:
     shared = pipelined.connect(fresh_redis)
     assert isinstance(shared, PipelinedRedis)
-    await until(lambda: shared._calls.connected)
+    await until(lambda: shared.calls.connected)
     yield shared
     await shared.aclose()
 
@@ -97,7 +97,7 @@ async def test_a_lost_connection_ends_its_calls_and_is_made_again(
     await count(["n"], [0])
     client.client_pause(10_000, all=False)  # scripts, among others
     under_way = [asyncio.ensure_future(count(["n"], [1])) for _ in range(3)]
-    await until(lambda: len(shared._calls._requests.sent) == 3)
+    await until(lambda: len(shared.calls._requests.sent) == 3)
     waiting = asyncio.ensure_future(count(["n"], [1]))
     client.client_unpause()
     client.client_kill_filter(skipme=True)
@@ -106,7 +106,7 @@ async def test_a_lost_connection_ends_its_calls_and_is_made_again(
     before = int(client.get("n") or 0)
     assert before <= 4  # none was sent again
     assert await count(["n"], [1]) == before + 1  # by redis-py's way, if need be
-    await until(lambda: shared._calls.connected)
+    await until(lambda: shared.calls.connected)
     assert await count(["n"], [1]) == before + 2
 
 
@@ -115,16 +115,16 @@ async def test_a_round_trip_without_an_answer_gives_the_connection_up(
 ) -> None:
     count = script(shared, COUNT, 60.0)
     await count(["n"], [0])
-    shared._calls._trips.stall_s = 0.02
+    shared.calls._trips.stall_s = 0.02
     client.client_pause(60_000, all=False)
     try:
         with pytest.raises(ConnectionError):  # and no TimeoutError
             async with asyncio.timeout(10):
                 await count(["n"], [1])
     finally:
-        shared._calls._trips.stall_s = pipelined.STALL_S
+        shared.calls._trips.stall_s = pipelined.STALL_S
         client.client_unpause()
-    await until(lambda: shared._calls.connected)
+    await until(lambda: shared.calls.connected)
 
 
 async def test_a_call_has_no_more_than_its_time(
@@ -134,7 +134,7 @@ async def test_a_call_has_no_more_than_its_time(
     assert await in_time(("n",), (1,)) == 1
     client.client_pause(400, all=False)  # scripts, among others; shorter than the round trip may be
     first = asyncio.ensure_future(in_time(("n",), (1,)))
-    await until(lambda: bool(shared._calls._requests.sent))
+    await until(lambda: bool(shared.calls._requests.sent))
     with pytest.raises(TimeoutError):
         await short(("n",), (10,))  # waits for the next round trip, and is left out of it
     assert await first == 2

@@ -37,7 +37,7 @@ class SspAccess(NamedTuple):
 
 
 def parse_network(text: str) -> Network:
-    """Parse `ADDRESS` or `ADDRESS/BITS`. Raises ValueError with the mistake."""
+    """Parse `ADDRESS` or `ADDRESS/BITS`. Raises ValueError naming the mistake."""
     host, slash, bits = text.partition("/")
     try:
         if "%" in host:
@@ -49,7 +49,7 @@ def parse_network(text: str) -> Network:
     if not slash:
         bits = str(longest)
     if not re.fullmatch("[0-9]{1,3}", bits) or int(bits) > longest:
-        raise ValueError(f"{text[:60]!a}: the prefix must be 0 to {longest} bits")
+        raise ValueError(f"{text[:60]!a}: the prefix must have 0 to {longest} bits")
     network = ipaddress.ip_network(f"{host}/{bits}", strict=False)
     if network.network_address != address:
         raise ValueError(f"{text[:60]!a}: has bits set beyond its prefix; did you mean {network}?")

@@ -46,7 +46,7 @@ async def run_child(module: str, line: bytes) -> tuple[int, bytes]:
 
 
 def exit_with_parent() -> None:
-    """Exit when the parent does. For a module started by `run_child`, once it has read its line."""
+    """Exit when the parent does. For modules run by `run_child`, after reading their line."""
 
     def wait() -> None:
         os.read(sys.stdin.fileno(), 1)
@@ -86,7 +86,7 @@ class ChildProcess:
         self._thread.start()
 
     def stop(self) -> None:
-        """Have the module exit, and wait until it has."""
+        """Close the module's input and wait until it exits; kill it after `stop_s`."""
         self._stopping.set()
         if self._process is None:
             self._thread.join()  # it may have been about to start

@@ -57,7 +57,7 @@ class Forbidden(Problem):
 
 
 class MethodNotAllowed(Problem):
-    """405, with `Allow`."""
+    """405: the path does not support the method; `Allow` lists those it does."""
 
     status = 405
     code = "method_not_allowed"
@@ -125,7 +125,7 @@ class SspMismatch(_Unauthorized):
 
 
 class RateLimited(Problem):
-    """429, with `Retry-After`."""
+    """429: over the rate limit, with `Retry-After`."""
 
     status = 429
     code = "rate_limited"

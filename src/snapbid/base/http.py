@@ -189,7 +189,7 @@ async def read_rest(
     body: bytes = message.get("body", b"")
     try:
         if message.get("more_body") or message["type"] == "http.disconnect":
-            body = await _read_rest(message, receive, limit, awaited)
+            body = await _read_parts(message, receive, limit, awaited)
         elif len(body) > limit:
             raise _too_large(limit)
     except asyncio.CancelledError:
@@ -206,7 +206,7 @@ def _length(header: bytes | None) -> int | None:
     return int(header) if header and len(header) < 20 and header.isdigit() else None
 
 
-async def _read_rest(
+async def _read_parts(
     message: Message, receive: Receive, limit: int, awaited: AwaitedMessages
 ) -> bytes:
     parts: list[bytes] = []
@@ -317,7 +317,7 @@ _idle: list[zstd.ZstdCompressor] = []  # reused: creating one takes longer than 
 def compress(body: bytes, encoding: str = GZIP) -> bytes | None:
     """Compress a body at the fastest level; None if that would take too long.
 
-    The size of the output is the measure of time: gzip compresses 256 KiB of repetitive markup in
+    Time is estimated from the size of the output: gzip compresses 256 KiB of repetitive markup in
     half a millisecond, and 256 KiB of base64 in eight.
     """
     if encoding == GZIP:

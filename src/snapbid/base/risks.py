@@ -69,7 +69,7 @@ class RiskLog:
         self._known: dict[StoreName, dict[str, Risk]] = {}
 
     def update(self, store: StoreName, risks: Sequence[Risk]) -> None:
-        """Log how a store's risks have changed since the last call."""
+        """Log the changes in a store's risks since the last call."""
         before = self._known.get(store, {})
         now = {risk.name: risk for risk in risks}
         for name, risk in now.items():

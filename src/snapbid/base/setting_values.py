@@ -62,7 +62,7 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def auto_or_integer(low: int, high: int) -> Callable[[str], int | None]:
-    """Return a parser for an integer, or `auto` as None."""
+    """Return a parser for an integer or `auto`, which becomes None."""
     number = integer(low, high)
 
     def check(text: str) -> int | None:

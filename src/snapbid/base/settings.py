@@ -181,13 +181,13 @@ def require(settings: Settings, *fields: str) -> None:
 
 
 def require_stores(settings: Settings) -> StoreSettings:
-    """Narrow the type of settings with both stores. Raises SettingsError if one is unset."""
+    """Return the settings as StoreSettings. Raises SettingsError if a store is unset."""
     require(settings, "redis_url", "database_url")
     return StoreSettings(**msgspec.structs.asdict(settings))
 
 
 def require_serving(settings: Settings) -> ServingSettings:
-    """Narrow the type of settings fit for `serve`. Raises SettingsError naming what is unset."""
+    """Return the settings as ServingSettings. Raises SettingsError naming those that are unset."""
     require(settings, "redis_url", "database_url", "jwt_secret")
     return ServingSettings(**msgspec.structs.asdict(settings))
 
@@ -259,11 +259,7 @@ def bound(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
 
 
 def url_of(host: str, port: int) -> str:
-    return f"http://{_bracketed(host)}:{port}"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _without_password(url: str) -> str:

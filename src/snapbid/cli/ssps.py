@@ -186,7 +186,7 @@ def token_issue(ssp_id: str) -> None:
         raise console.Refused(f"{ssp_id[:60]!a} is not registered: add it with snapbid ssp add")
     if canonical != ssp_id:
         raise console.Refused(
-            f"{ssp_id} is a variant of {canonical}: a token for {canonical} covers all of its "
-            "variants"
+            f"{ssp_id} is a variant of {canonical}: issue a token for {canonical}, which covers "
+            "all of its variants"
         )
     click.echo(tokens.issue(ssp_id, key, issuer, jti))

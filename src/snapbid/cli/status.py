@@ -93,14 +93,12 @@ def _lines(data: dict[str, Any]) -> list[str]:
     return [*lines, *(f"{name:<8}{text}" for name, text in rows)]
 
 
-def _up(up: bool | None) -> str:
-    return {True: "up", False: "unavailable", None: "unknown"}[up]
-
-
 def _store(data: dict[str, Any], name: str) -> str:
     """Describe a store: up, unavailable or read-only."""
     has = [risk["severity"] for risk in data["risks"] if risk["store"] == name]
-    return "refuses writes" if data[name] and "readonly" in has else _up(data[name])
+    if data[name] and "readonly" in has:
+        return "refuses writes"
+    return {True: "up", False: "unavailable", None: "unknown"}[data[name]]
 
 
 def _redis(data: dict[str, Any]) -> str:

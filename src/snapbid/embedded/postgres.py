@@ -199,7 +199,7 @@ def _environment() -> dict[str, str]:
 
 
 def _named_user() -> dict[str, str]:
-    """Return variables that give a user without a name one (_passwd.c)."""
+    """Return variables that provide a name for a user without one (_passwd.c)."""
     try:
         pwd.getpwuid(os.geteuid())
     except KeyError:
@@ -278,7 +278,7 @@ def _account(postgres: Path) -> list[str]:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether every user can reach a path, and enter it if a directory, or read and run it."""
+    """Whether every user can reach a path, and enter the directory or read and run the file."""
     return path.stat().st_mode & 0o005 == 0o005 and all(
         folder.stat().st_mode & 0o001 for folder in path.parents
     )

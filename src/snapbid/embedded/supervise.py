@@ -56,7 +56,7 @@ class Program:
 
 
 class Signals:
-    """While entered, INT, TERM and HUP set `stopping`; any of them, and CHLD, interrupt `wait`."""
+    """While entered, INT, TERM and HUP set `stopping`; these and CHLD interrupt `wait`."""
 
     def __init__(self) -> None:
         self.stopping = False

@@ -157,7 +157,8 @@ def _await_ready(
             exit_status = program.poll()
             if exit_status is not None:
                 raise UpError(
-                    f"{program.name} ended ({describe_status(exit_status)}) before it was ready"
+                    f"{program.name} exited ({describe_status(exit_status)}) before it was ready:"
+                    " see its messages above"
                 )
         for store in stores:
             store.tend(time.monotonic())

@@ -61,7 +61,7 @@ class Metrics:
             raise
 
     def counter(self, name: str, **labels: object) -> Counter:
-        """Return the one counter with these label values.
+        """Return the counter with these label values, always the same object.
 
         Raises ValueError for a name or labels that are not in `DEFINITIONS`.
         """
@@ -70,9 +70,9 @@ class Metrics:
             return self._counter(key_of(name, labels))
 
     def histogram(self, name: str, buckets: Sequence[float], **labels: object) -> Histogram:
-        """Return a histogram with these upper bounds of its buckets; `+Inf` is added.
+        """Return a histogram with these upper bounds for its buckets, and `+Inf`.
 
-        Raises ValueError as `counter` does, and unless the bounds ascend.
+        Raises ValueError as `counter` does, and if the bounds do not ascend.
         """
         definition = definition_of("histogram", name, labels)
         bounds = tuple(map(float, buckets))

@@ -95,7 +95,7 @@ def name_minute(received_at_ms: int, product: str) -> str:
 
 
 def parse_minute(field: bytes) -> tuple[int, str]:
-    """Parse such a field into the minute (since 1970) and the product."""
+    """Parse a field named by `name_minute` into minute (since 1970) and product."""
     minute, _, product = field.decode().partition(" ")
     return int(minute), product
 

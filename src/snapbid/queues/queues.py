@@ -59,8 +59,8 @@ class EventQueues:
 async def fetch_leftovers(redis: Redis, shards: int) -> list[int]:
     """List shards beyond `shards` with data: after a move to fewer, their streams may have events.
 
-    Shard numbers have gaps only where data was lost or is unavailable; the latter is found by a
-    later call.
+    Shard numbers have gaps only where data was lost or is unavailable; a later call finds the
+    latter.
     """
     leftovers = list[int]()
     number, gap = shards, 0

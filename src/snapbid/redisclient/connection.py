@@ -42,7 +42,7 @@ def share(url: str, connections: int) -> Redis:
 
 
 class Connector:
-    """Factory of connections to one Redis, not yet open and without read timeouts."""
+    """Factory for connections to one Redis, not yet open and without read timeouts."""
 
     def __init__(self, connections: "Connections", redis: Redis) -> None:
         self._connections = connections
@@ -61,7 +61,7 @@ class Connector:
 
 
 class SlotConnector(Connector):
-    """Factory of connections to the node that serves a slot at the time they open."""
+    """Factory for connections to the node that serves a slot at the time they open."""
 
     def __init__(
         self, connections: "Connections", address: RedisAddress, nodes: SlotNodes, slot: int
@@ -81,7 +81,7 @@ class SlotConnector(Connector):
 
 
 class Connections:
-    """Factory of clients and connections for a URL, which share one slot map.
+    """Factory for the clients and connections of a URL, which share one slot map.
 
     `replicas`: how many must confirm a write before it counts. None: one in a cluster with
     replicas, unless a shard has been without for some time (replicas.py).
@@ -135,9 +135,9 @@ class Connections:
                 replication.decide(await pipe.execute(), now())
 
 
-def connector(url: str, key: str = "", replicas: int | None = None) -> Connector:
-    """Return a factory of connections to the node that serves a key."""
-    return Connections(url, replicas).connector(key)
+def connector(url: str) -> Connector:
+    """Return a factory of connections to a single Redis."""
+    return Connections(url).connector("")
 
 
 class _SlotConnection(Connection):

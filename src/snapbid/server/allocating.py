@@ -161,7 +161,7 @@ class AllocatorThread:
             fresh = set()
 
     def _due(self) -> Iterator[int]:
-        """Yield new campaigns, and those with a changed budget, that are due; forget them."""
+        """Yield new campaigns, and those with a changed budget, once each when due."""
         now = monotonic()
         for campaign, due in list(islice(self._fresh.items(), MOST)):
             if due <= now:

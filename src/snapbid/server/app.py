@@ -44,7 +44,7 @@ class Resources(Protocol):
     async def close(self) -> None: ...
 
     async def missing(self) -> list[str]:
-        """Name what the worker lacks to serve; empty once it is ready."""
+        """Name the resources that the worker still lacks; empty once it is ready."""
         ...
 
     def unavailable(self) -> list[str]:

@@ -50,7 +50,7 @@ class BudgetBook:
     def take_up(self, catalog: Catalog) -> list[int]:
         """Switch to a catalog; return the campaigns with new or changed budgets.
 
-        Campaigns in the first base count as new; changes in later bases came in overlays before.
+        Campaigns in the first base count as new; the changes in a later base came in overlays.
         """
         index, base, news = catalog.index, catalog.base, list[int]()
         overlaid = 0 if base is None else base.campaigns

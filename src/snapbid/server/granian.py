@@ -158,7 +158,7 @@ AsgiApplication: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any
 
 
 def install(application: AsgiApplication, kind_of: Callable[[str], int]) -> None:
-    """Have the server that is about to start in this process run requests by a RequestRunner.
+    """Make the server about to start in this process run its requests with a RequestRunner.
 
     `kind_of`: see RequestRunner.
     """

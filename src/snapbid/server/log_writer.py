@@ -11,7 +11,7 @@ STOP_S: Final = 60.0  # to convert the remaining rows
 
 
 def problem_of(directory: Path) -> str | None:
-    """Describe what prevents an auction log in a directory; None if nothing does."""
+    """Return the problem with keeping the auction log in a directory; None if there is none."""
     if find_spec("duckdb") is None:
         return "needs duckdb: pip install 'snapbid[parquet]'"
     try:

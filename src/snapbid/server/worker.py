@@ -214,12 +214,9 @@ class Worker:
         stack.push_async_callback(stats_writer.stop)
         reader = ReleaseReader(releases_path(settings.runtime_dir))
         stack.callback(reader.close)
-        reactivation = Reactivation(reader.read, self._current_snapshot)
+        reactivation = Reactivation(reader.read, lambda: self._follower.snapshot)
         reactivation.start()
         stack.push_async_callback(reactivation.stop)
-
-    def _current_snapshot(self) -> CatalogSnapshot | None:
-        return self._follower.snapshot
 
     def _registry(self) -> Mapping[str, str] | None:
         snapshot = self._follower.snapshot
@@ -347,7 +344,7 @@ def _event_resolver(events: EventEndpoints) -> Resolver:
 
 
 def _partner_resolver(endpoints: Mapping[str, Handler]) -> Resolver:
-    """Return a resolver for what partners read; each route's name also ends its path."""
+    """Return a resolver for the partners' documents, whose paths end in their route's name."""
     routes = {f"/{name}": Route(name, endpoint) for name, endpoint in endpoints.items()}
     other = Route(REPORT_ROUTE, not_found, methods=())
 

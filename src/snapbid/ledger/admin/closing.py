@@ -42,7 +42,7 @@ async def close(redis: Redis, keys: ShardKeys, why: str) -> None:
 
 
 async def reopen(redis: Redis, keys: ShardKeys) -> None:
-    """Reopen a shard; does nothing if it is open."""
+    """Reopen a shard; do nothing if it is open."""
     await redis.eval(script("reopen"), 2, *keys.script_keys)
 
 

@@ -189,8 +189,8 @@ class Copy:
         await self._flush()
 
     async def _copy_key(self, name: bytes, kind: bytes) -> None:
-        read, write = _OF_KIND[kind.decode()]
-        value, left_ms = await self._read([(*_with(read, name),), ("PTTL", name)])
+        (read, *range_of), write = _OF_KIND[kind.decode()]
+        value, left_ms = await self._read([(read, name, *range_of), ("PTTL", name)])
         if not value:
             return
         parts = _parts(value)
@@ -257,10 +257,6 @@ _OF_KIND: Final[Mapping[str, tuple[tuple[Any, ...], str]]] = {
     "set": (("SMEMBERS",), "SADD"),
     "zset": (("ZRANGE", 0, -1, "WITHSCORES"), "ZADD"),
 }
-
-
-def _with(command: tuple[Any, ...], key: bytes) -> tuple[Any, ...]:
-    return (command[0], key, *command[1:])
 
 
 def _parts(value: Any) -> list[Any]:

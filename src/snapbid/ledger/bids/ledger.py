@@ -341,10 +341,7 @@ class Ledger:
                     await self._replay_all()
                 except OSError:
                     logger.exception("failed to read the spool; retrying")
-            await self._wait()
-
-    async def _wait(self) -> None:
-        await beat(LOOK_S if self._spool.is_empty else BEAT_S)
+            await beat(LOOK_S if self._spool.is_empty else BEAT_S)
 
     async def _replay_all(self) -> None:
         if self._spool.holds_own:
@@ -412,7 +409,7 @@ class Ledger:
         return not self._spool.has_notices_of(token) and await self._sign_off(token)
 
     async def _sign_off(self, token: str) -> bool:
-        """Sign a process off, for which holds no longer wait; return whether that is replicated.
+        """Sign a process off, so that holds stop waiting for it; return whether that is replicated.
 
         If it were not, holds would wait after a failover for a process that nobody signs off.
         """

@@ -118,7 +118,7 @@ class PendingHold(msgspec.Struct, frozen=True):
 
 
 class Rollback(msgspec.Struct, frozen=True):
-    """A batch to roll back; `done` becomes whether that succeeded before the connection ended."""
+    """A batch to roll back; `done` becomes True once it is, False if the connection ends first."""
 
     batch: BidBatch
     done: "asyncio.Future[bool] | None" = None
@@ -344,7 +344,7 @@ class GroupCommit:
                 self._note_settled(self._sent_hold_clock)
 
     def _accept(self, reply: Any) -> None:
-        """Handle the verdicts on a batch of bids, which is confirmed now."""
+        """Handle the verdicts on a batch of bids, which also confirm it."""
         batch, answers = self._unconfirmed, self._answers.sent
         assert batch is not None
         self._unconfirmed = None

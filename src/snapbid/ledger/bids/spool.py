@@ -154,7 +154,7 @@ class Spool:
             self._syncing = None
 
     async def set_aside(self) -> None:
-        """Close this worker's file, for `abandoned` to yield it."""
+        """Close this worker's file; from then on, `abandoned` yields it."""
         while self._syncing is not None:
             await asyncio.shield(self._syncing)
         self._close()
@@ -184,7 +184,7 @@ class Spool:
         return [name for name in names if name != own]
 
     def abandoned(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over abandoned files of notices one by one; `names`: a listing to use, if any."""
+        """Take over abandoned files of notices one by one; `names`: a listing, if at hand."""
         return self._take_over(names, _SUFFIX)
 
     def abandoned_batches(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
@@ -322,7 +322,7 @@ def _create(path: Path, content: bytes) -> int:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Sync a directory, to have the names of its files survive a crash."""
+    """Sync a directory: the names of its files must survive a crash."""
     file = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)

@@ -269,7 +269,7 @@ class Allocator:
         return _joined(await self._of_each(read))
 
     def _parsed(self, budget: EscrowedBudget, segment: str, state: bytes) -> _Stored:
-        """Parse an account; from another run of Redis, it may be old and must not be relied on."""
+        """Parse an account; one from another run of Redis may be old, and knows no allowance."""
         known = msgspec.json.decode(state, type=_State) if state else _State(segment, {})
         accounts = {}
         for period in budget.limits:
