@@ -1,4 +1,4 @@
-"""The self-audit in the ledger: its report, and looking up bids (contract 11)."""
+"""The self-audit in the ledger: store its report, and look up bids for it (contract 11)."""
 
 from collections.abc import Sequence
 from time import time
@@ -58,9 +58,9 @@ class RecordedBids:
         self._kinds = redis.register_script(script("kinds", shards=shards))
 
     async def fetch_kinds(self, bids: Sequence[tuple[str, str]]) -> list[int]:
-        """Fetch which notices were counted for bids (auction id, impression id).
+        """Fetch the kinds of notices counted for bids, given as (auction id, impression id).
 
-        Kinds are those of `records`, added up; NO_RECORD where the ledger has no such bid. Raises
+        The flags of `records`, summed; NO_RECORD for a bid that the ledger does not have. Raises
         RedisError or OSError.
         """
         packed = b"".join([bid_digest(auction.encode(), imp.encode()) for auction, imp in bids])

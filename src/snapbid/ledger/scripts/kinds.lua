@@ -3,7 +3,7 @@
 -- Looks up bids by auction and impression, for the self-audit.
 --
 -- ARGV     1 now (epoch ms); 2 the bids, each uint16 bucket, 14 bytes field
--- Returns  for each the kinds of notices that its records have counted; -1 without a record
+-- Returns  for each bid the kinds of notices counted for its records, summed; -1 if it has no record
 local bids, at, kinds = ARGV[2], 1, {}
 local is_open = redis.call('TYPE', base .. 'r').ok == 'hash' -- not closed, nor new
 while at <= #bids do
