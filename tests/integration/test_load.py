@@ -132,7 +132,7 @@ def test_a_corpus_that_cannot_be_sent(load: Any, tmp_path: Path) -> None:
     corpus, file = tmp_path / "corpus", tmp_path / "one.jsonl"
     corpus.mkdir()
     file.write_text('{"id":"1","imp":[{"id":"1","banner":{}}]}')
-    assert "must have from 1 to 200000 files *.json" in refused("--corpus", str(corpus))
+    assert "must contain from 1 to 200000 files *.json" in refused("--corpus", str(corpus))
     (corpus / "a.json").write_text("{")
     assert f"{corpus / 'a.json'}: is not JSON" in refused("--corpus", str(corpus))
     both = ("--corpus", str(corpus), "--replay", str(file))
