@@ -73,6 +73,10 @@ class EventStream:
         entries: Any = await self._redis.xrange(self._keys.events, first, last, count=ENTRIES)
         return list(entries)
 
+    async def remove(self, ids: Sequence[bytes]) -> None:
+        """Remove entries that still exist."""
+        await self._redis.xdel(self._keys.events, *ids)
+
     async def look(self) -> None:
         """Scan new entries, for at most THROUGH_S."""
         if not self._entries:
@@ -166,7 +170,7 @@ class EventStream:
             await self._redis.hincrby(self._keys.accepted, minute, -count)
         done = [request.entry for request in requests if self._settle(request)]
         if done:
-            await self._redis.xdel(self._keys.events, *done)
+            await self.remove(done)
 
     def _settle(self, request: Waiting) -> bool:
         """Forget a request; return whether it was the last one of its entry."""
