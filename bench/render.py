@@ -31,25 +31,26 @@ This page is rendered from `results/*.json` by `python -m bench.render`; do not 
 
 `python` is `.venv/bin/python`, in which `make .venv/.dev .venv/.bench` installs what they need.
 
-Each section says what its figures are, and where and when they were measured. Compare figures of
-one table, or two runs on your machine; yours and the committed ones are of different machines.
-Half of the rounds lie between the quartiles, so a change that stays between them is noise. The
-figure of "asgi bid", for example, is how long a core works on a bid from its body to its answer,
-with neither a socket nor the ledger; "asgi bid remembered" adds the ledger, and the section on
-sockets adds the server. A benchmark in one process, run alone, prints the time of a round, which
-is 400 calls for most: divide by it to get the figure of the page.
+Each section explains its figures, and where and when they were measured. Compare figures of one
+table, or two runs on your machine; the committed figures are from another machine. Half of the
+rounds lie between the quartiles, so a change that stays between them is noise. For example, "asgi
+bid" is how long a core works on a bid from its body to its answer, with neither a socket nor the
+ledger; "asgi bid remembered" adds the ledger, and the section on sockets adds the server. A
+benchmark in one process, run alone, prints the time of a round, which is 400 calls for most:
+divide by these to get the figure on this page.
 
-The product is measured beside other bidders by [a benchmark of its own](market/README.md), `make
-market`.
+[A separate benchmark](market/README.md), `make market`, measures the product beside other
+bidders.
 
-All servers, clients and stores share one machine and use loopback only. It needs two cores; if
-other programs use them as well, trust processor time and ratios.
+All servers, clients and stores share one machine with two cores, and use loopback only. If other
+programs use the cores as well, trust processor time and ratios.
 
 The campaigns (`workload/campaigns.py`) use 20 of the targeting dimensions; about 1% of them are
 eligible for a request. The requests (`workload/requests.py`) are for sites and apps, have one
-impression, and take about 1 KB; those called "today" have a median of 2.2 KB. No-bids are the same
-requests, changed so that no campaign bids, for four reasons in turn: a floor of 500 USD, a private
-auction for an unknown deal, a seat list without our seats, a banner size that no creative has.
+impression, and take about 1 KB; those called "today" have a median of 2.2 KB. No-bids are the
+same requests, changed so that no campaign bids, for one of four reasons in turn: a floor of 500
+USD, a private auction for an unknown deal, a seat list without our seats, a banner size that no
+creative has.
 """
 
 

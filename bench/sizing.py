@@ -22,9 +22,9 @@ REMEMBERED_S: Final = 7_200  # the default of SNAPBID_BID_TTL
 HALF: Final = 0.5  # of its capacity that a core is planned with
 
 TRAFFIC_TEXT: Final = """
-The table assumes that {bids:.0%} of the requests, of {request_bytes:,} bytes, get a bid with a budget
-and a cap, that {won:.0%} of the bids are won and billed, that every core is half loaded, and that bids
-are remembered for two hours. Each replica takes as much memory again.
+The table assumes that {bids:.0%} of the requests, of {request_bytes:,} bytes, get a bid with a
+budget and a cap, that {won:.0%} of the bids are won and billed, that every core is half loaded,
+and that bids are remembered for two hours. Each replica takes as much memory again.
 
 """
 

@@ -29,13 +29,13 @@ INTRODUCTION: Final = """\
 # A benchmark of bidders: results
 
 Rendered from `results/*.json`, a file a bidder, by `python -m bench.market.page`; do not edit it.
-What is measured, and how a bidder is added: [README.md](README.md).
+[README.md](README.md) explains what is measured, and how to add a bidder.
 """
 CONTRACT: Final = """
 ## The contract
 
-How many of the answers broke a rule, on each request of the corpus once; budgets and caps on a few
-requests that only a limited campaign may have. A dash: it has no such thing.
+How many answers broke each rule, over one answer to each request of the corpus; budgets and caps
+over a few requests that only a limited campaign may have. A dash: the bidder lacks the feature.
 
 """
 NOT_MEASURED: Final = "- `{}` has no result: {}\n"
@@ -44,11 +44,11 @@ FIGURES: Final = """
 
 Medians of the turns. "µs" is processor time a request, user and system, as the operating system
 counts it for the serving process; "stores µs" that of its stores, on the client's core. "Busy" is
-the share of their cores that server and client used: where the server's is below {busy:.0%}, its
-requests/s say nothing of it: client, stores or other programs were the limit, these where the load
-before the run was above 1. Then compare processor time. "Wrong" is the share of answers that break
-the contract, "late" of those after {tmax} ms. "Client late" is the 99th percentile of how late
-requests left though a connection was free: it is part of the latencies.
+the share of their cores that server and client used. If the server's is below {busy:.0%}, its
+requests/s do not show its capacity, since client, stores or (if the load before the run was above
+1) other programs were the limit: compare processor time then. "Wrong" is the share of answers
+that break the contract, "late" of those after {tmax} ms. "Client late" is the 99th percentile of
+how late requests left although a connection was free; it is part of the latencies.
 """
 
 

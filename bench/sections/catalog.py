@@ -9,12 +9,12 @@ TEXT: Final = """
 ## Large catalogs
 
 Load: one process reads all campaigns from PostgreSQL and writes the base that the workers map, on
-the same cores as PostgreSQL. Start: `snapbid serve` without a base, and again with the base of the
-previous start, brought up to date with the warehouse. Change: from the commit of a campaign's
+the same cores as PostgreSQL. Start: `snapbid serve` without a base, and again with the base of
+the previous start, brought up to date with the warehouse. Change: from the commit of a campaign's
 addition, pause, resumption or deletion to the first answer that differs, {changes} changes, one
-worker. Swap: how long the event loop is blocked at most while a worker adopts a catalog with
-{overlaid:,} changed campaigns, in {swaps} swaps, and in as many intervals of the same length
-without a swap (quiet). Memory is the proportional set size of all workers together after
+worker. Swap: the longest time for which the event loop is blocked while a worker adopts a catalog
+with {overlaid:,} changed campaigns, over {swaps} swaps, and over as many intervals of the same
+length without a swap (quiet). Memory is the proportional set size of all workers together after
 {touches:,} requests; the index is the base without the payloads of answers.
 """
 OVERLAY: Final = """

@@ -9,11 +9,11 @@ TEXT: Final = """
 ## The drain under a steady load
 
 `python -m bench.drain_run`: {a_second:,} counters over {shards} shards change each second for
-{seconds} s, all that there are or in turn, and `snapbid drain` carries them, or two that share the
-shards. A lag is the time from a change to the commit that has it. Processor time is per changed
-counter: of the drains, of all of PostgreSQL, and of Redis with the changes themselves. The client
-that changes runs on the same cores; where fewer changed than was meant to, it had too little of
-them.
+{seconds} s, either all counters or some in turn. One `snapbid drain` carries them, or two share
+the shards. A lag is the time from a change to the commit that includes it. Processor time is per
+changed counter: of the drains, of all of PostgreSQL, and of Redis including the changes. The
+client that makes the changes runs on the same cores; if fewer counters changed than planned, it
+got too little processor time.
 """
 
 

@@ -9,12 +9,12 @@ TEXT: Final = """
 ## Ledger and drain
 
 One process with the ledger's group commit, and Redis as `snapbid up` starts it (append-only file,
-synced each second); "at once" is how many bids or win notices wait together. Processor time is that
-of all threads of the process; medians of {rounds} rounds. The drain gets {counters:,} changed
-counters a round, or over 8 shards those of the same campaigns: what changes reaches the warehouse
-within two rounds and half a second. A remembered bid takes **{bytes} bytes** of Redis' memory,
-including all overhead, at {bids:,} bids, 512 at once; and of its processor time {first_us} µs in
-the first tenth of them, {last_us} in the last.
+synced each second); "at once" is how many bids or win notices wait together. Processor time is
+that of all threads of the process; medians of {rounds} rounds. The drain gets {counters:,}
+changed counters a round, or over 8 shards those of the same campaigns: a change reaches the
+warehouse within two rounds and half a second. A remembered bid takes **{bytes} bytes** of Redis'
+memory, including all overhead, at {bids:,} bids, 512 at once. It takes {first_us} µs of Redis'
+processor time in the first tenth of these bids, {last_us} in the last.
 """
 FILLED: Final = {
     "bytes": "bytes a remembered bid, at {:,}",

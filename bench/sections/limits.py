@@ -24,15 +24,16 @@ costs Redis {plain[redis_us_a_bid]} µs.
 """
 
 REFUSED: Final = """
-What Redis takes while campaigns that were refused for want of budget wait, in per cent of a core:
-with the heartbeats of so many workers, and the one reader that hears for them all which campaigns
-have room again. No bids come meanwhile.
+Redis' load, in per cent of a core, while campaigns that were refused for want of budget wait: the
+heartbeats of the workers, and the one reader that learns for all of them which campaigns have
+headroom again. No bids arrive meanwhile.
 
 """
 
 PACING: Final = """
 Two simulated days of uneven traffic with a daily budget of {budget_usd} USD, checked every
-{step_s} s. Never was more used beyond the allowance (dashed) than {most_over_allowed_usd} USD.
+{step_s} s. The spend never exceeded the allowance (dashed) by more than {most_over_allowed_usd}
+USD.
 
 ![Spend of paced and unpaced campaigns over two days](results/pacing.svg)
 """

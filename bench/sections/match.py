@@ -8,40 +8,40 @@ from bench.sections.parts import Figure, about, spread_figure, table
 TEXT: Final = """
 ## The matcher
 
-`python -m bench.match_run`: {requests} different requests, medians of {rounds} rounds on one core,
-nanoseconds. "Call" is from the decoded request to the best campaign, from Python, with requests
-that have left the near caches since they were decoded; "near call" with {near} that have not, as in
-a worker, which has just decoded its own. "Walk" is the search alone, from arranged rows and
-postings to the best campaign, the mean over the requests; "request" and "impression" read the
-structs, look up what they carry, and arrange it. These are processor time, each step eight times in
-a row. "Cold" is the walk after {flush_mib} MiB were walked before it, by the clock, so that a busy
-machine shows in its p99; "cold after" the same with the request's reading in between, which fetches
-the first of what the walk needs, as in every call. Bytes are those of the index without the
-payloads that answers are made of.
+`python -m bench.match_run`: {requests} different requests, medians of {rounds} rounds on one
+core, nanoseconds. "Call" is from the decoded request to the best campaign, called from Python,
+with requests that have left the near caches since they were decoded; "near call" uses {near} that
+have not, as in a worker, which has just decoded its request. "Walk" is only the search, from
+arranged rows and postings to the best campaign, as the mean over the requests; "request" and
+"impression" read the structs, look up their values, and arrange these. All are processor time,
+each step eight times in a row. "Cold" is the walk after {flush_mib} MiB of other memory were
+walked, in wall time, so that a busy machine shows in its p99; "cold after" also reads the request
+in between, which fetches the first data that the walk needs, as in every call. Bytes are those of
+the index without the payloads of answers.
 """
 WALKS: Final = """
 ### Where a walk's time goes
 
-Of each request the least of some rounds, all caches warm: the median and the 99th percentile, and
-how many steps a walk takes in the mean, at what ns each (least squares over all but the slowest
-hundredth of the requests). A block is 512 campaigns, a row of it a cache line; a candidate is what
-all rows leave of a block, and is looked for in the postings, which are lists of the campaigns that
-name a value of the request, of dimensions that take more than a row; one that is found there is
-verified: time, caps, deals, floor, seats, blocks, distance, creatives.
+The least of some rounds for each request, all caches warm: the median and the 99th percentile,
+and how many steps a walk takes on average, with the ns of each (least squares over all but the
+slowest hundredth of the requests). A block is 512 campaigns, a row of it a cache line. A
+candidate is a campaign that all rows of a block leave. It is looked up in the postings: lists of
+the campaigns that name a value of the request, for dimensions that need more than a row. If it is
+found, it is verified: time, caps, deals, floor, seats, blocks, distance, creatives.
 
 """
 SCANS: Final = """
-The same requests, microseconds a search, limits judged by the product for all. In numpy, in roaring
-bitmaps and in the plain scan of Python sets the values are looked up already, so "walk" is what to
-compare with. Their best price was the product's for all requests.
+The same requests, in microseconds a search; the product judges the limits for all. In numpy,
+roaring bitmaps and the plain scan of Python sets the values are looked up already, so compare
+these with "walk". Their best price was the product's for all requests.
 
 """
 TRIED: Final = """
-Over the prototype (a fixed cost, rows and one verification) the whole semantics cost the postings
-of dimensions in which a request has several values (segments, categories, domains and their
-parents), deals with floors of their own, ties, and the limits. The tail is requests whose floor few
-campaigns reach or whose place few name: they narrow dozens of blocks. Nobody's walk ends before the
-last campaign of the best price, since ties are spread.
+Beyond the prototype (a fixed cost, rows and one verification), the complete semantics cost the
+postings of dimensions in which a request has several values (segments, categories, domains and
+their parents), deals with floors of their own, ties, and the limits. The tail is requests with a
+floor that few campaigns reach or a place that few name: they narrow dozens of blocks. No walk
+ends before the last campaign of the best price, since ties are spread.
 
 """
 ATTEMPTS: Final = (

@@ -9,10 +9,10 @@ from bench.sections.parts import Figure, about, table
 TEXT: Final = """
 ## In one process
 
-Microseconds of processor time per call on one core, with the garbage collector set as in a worker.
-Each round makes a call for each of many different inputs ({inputs} for most); a figure is the
-round's time divided by their number. There are {campaigns:,} campaigns unless the name says
-otherwise; each event of a batch counts as a call.
+Microseconds of processor time per call on one core, with the garbage collector set as in a
+worker. Each round makes one call for each of many different inputs ({inputs} for most); a figure
+is the round's time divided by the number of calls. There are {campaigns:,} campaigns unless the
+name says otherwise; each event of a batch counts as a call.
 
 - "Reference json" is the standard library's `json.loads` of the bid requests, to gauge the machine.
 - "Asgi" is the whole application without a socket, called on a uvloop event loop; "asgi nothing" is
@@ -21,7 +21,7 @@ otherwise; each event of a batch counts as a call.
   calls, as over that many connections: a bid with its group commit, win notices that count,
   reports, diagnoses of 7 days out of a year of ten SSPs, events up to their 202. "Group commit" is
   the ledger alone. Waiting, and the stores' own time, is excluded.
-- "Asgi bid logged" writes the auction log too, and "logging a bid" is that alone.
+- "Asgi bid logged" writes the auction log too, and "logging a bid" does only that.
 - "Events" are decoded, validated and given ids; "peer" is validation with other libraries
   (`peers/`).
 """

@@ -14,12 +14,12 @@ TEXT: Final = """
 ## Over sockets
 
 One worker, pinned to a core; the client, Redis and PostgreSQL on the other core; {connections}
-keep-alive connections. First each contender is saturated (closed loop: a connection sends its next
-request when it has its answer), in {rounds} rounds in which all take turns of {seconds_a_turn} s
-after a warm-up; figures are medians of the rounds. Processor time is that of the serving process,
-all threads, user and system, and is the steadiest figure here; memory is its resident memory after
-all turns. A wrong status ends the run; "late" is the share of bids that were answered 204 because
-their time was over.
+keep-alive connections. First each contender is saturated (closed loop: a connection sends its
+next request when it has its answer). In each of {rounds} rounds all take turns of
+{seconds_a_turn} s after a warm-up; figures are medians of the rounds. Processor time is that of
+the serving process, all threads, user and system, and is the steadiest figure here; memory is its
+resident memory after all turns. A wrong status ends the run; "late" is the share of bids that
+were answered 204 because their time had run out.
 
 - `bid` is the product with {campaigns} campaigns under the server settings of `snapbid serve`, end
   to end: each bid is remembered in Redis before it is answered. `bid-test` is the same requests
@@ -40,12 +40,12 @@ their time was over.
 """
 
 HALF_TEXT: Final = """
-At half of each contender's capacity: requests leave on schedule, however slow the answers are, and
-latency counts from the scheduled time. {half_rounds} rounds of {half_seconds_a_turn} s, medians;
-p99.9 if a turn has {enough:,} requests. "Client late" is the 99th percentile of how late requests
-left though a connection was free, and is part of the latencies. Processor time, of the serving
-process and of Redis, is higher than of a saturated server, whose threads and whose Redis are woken
-for many requests at once.
+At half of each contender's capacity, requests leave on schedule, however slow the answers are,
+and latency counts from the scheduled time. Figures are medians of {half_rounds} rounds of
+{half_seconds_a_turn} s, with p99.9 if a turn has {enough:,} requests. "Client late" is the 99th
+percentile of how late requests left although a connection was free, and is part of the latencies.
+Processor time of the serving process and of Redis is higher than under saturation, where threads
+and Redis are woken for many requests at once.
 
 """
 

@@ -10,8 +10,8 @@ TEXT: Final = """
 
 `python -m bench.workers_run`: a server with one worker and a server with two, both on the same
 core, each with stores of its own, saturated with bids in turns over {connections} connections;
-medians of {rounds} rounds of {seconds:g} s, with quartiles. Two are no faster than one here.
-The last line tells what they cost beside having a core each: processor time of their own, and of
+medians of {rounds} rounds of {seconds:g} s, with quartiles. Two are no faster than one here. The
+last line shows their cost apart from needing a core each: their own processor time, and that of
 Redis, whose batches get smaller.
 """
 DIGITS: Final = {"bids_per_s": 0, "worker_us": 1, "redis_us": 1}
