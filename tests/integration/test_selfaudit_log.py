@@ -23,7 +23,7 @@ from snapbid.auctionlog.files import files_of
 from snapbid.base.redis_keys import ShardKeys, shard_of
 from snapbid.drain.logged import LoggedAuctions
 from snapbid.ledger.admin.audits import Difference
-from snapbid.ledger.bids.records import WIN, bid_digest
+from snapbid.ledger.bids.records import WIN, bid_digest, family_of
 
 DAY = datetime.date(2026, 1, 2)
 START_MS = 1_767_312_000_000  # of that day
@@ -63,7 +63,8 @@ def write(directory: Path, rows: Iterable[Row], name: str = "a") -> None:
             database.execute("DELETE FROM log")
             database.executemany("INSERT INTO log VALUES ($1, $2, $3, $4, $5, $6)", of_day)
             database.execute(
-                "COPY (SELECT make_timestamptz((ms + $start) * 1000) AS time, '1' AS imp_id, *"
+                "COPY (SELECT make_timestamptz((ms + $start) * 1000) AS time, '1' AS imp_id,"
+                " NULL::VARCHAR AS ssp, *"
                 " EXCLUDE ms FROM log) TO $path (FORMAT parquet)",
                 {"start": START_MS, "path": str(folder / f"{name}.parquet")},
             )
@@ -209,9 +210,10 @@ async def put(connection: Any, *, bids: int, wins: int) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(("shards", "signed"), [(1, False), (3, True)])
 def test_real_traffic_agrees(
     shards: int,
+    signed: bool,
     database: str,
     fresh_redis: str,
     start_stack: Callable[..., Stack],
@@ -224,6 +226,7 @@ def test_real_traffic_agrees(
         SNAPBID_AUCTION_LOG=str(directory),
         SNAPBID_AUCTION_LOG_S="1",
         SNAPBID_LEDGER_SHARDS=str(shards),
+        SNAPBID_SIGNED_NOTICES=str(int(signed)),
     )
     own = Books(random.Random(11))
     asyncio.run(trade(own, served.port, auctions=AUCTIONS))
@@ -235,7 +238,8 @@ def test_real_traffic_agrees(
     with closing(Stack(served.environ, "drain")) as drain:
         drain.launch()
         assert asyncio.run(audit(len(bids))) == []
-    lost, unwon = bids[0], wins[-1]
+    lost = bids[0]
+    unwon = next(bid for bid in bids if name(bid) == name(wins[-1]))
     asyncio.run(lose(database, lost["campaign_id"]))
     found = asyncio.run(audit(len(bids) - 1))
     assert [each.what.split(" in ")[0] for each in found] == [
@@ -243,8 +247,8 @@ def test_real_traffic_agrees(
         "wins",
     ]
     assert not any("not in the ledger" in each.what for each in found)
-    change_record(fresh_redis, shards, lost, None)
-    change_record(fresh_redis, shards, unwon, WIN)
+    change_record(fresh_redis, shards, signed, lost, None)
+    change_record(fresh_redis, shards, signed, unwon, WIN)
     of_bids, of_wins = asyncio.run(audit(len(bids) - 1))
     assert lacking(of_bids) == {name(lost)}
     assert lacking(of_wins) == {name(unwon), *({name(lost)} & set(map(name, wins)))}
@@ -279,10 +283,13 @@ async def lose(dsn: str, campaign: str) -> None:
         )
 
 
-def change_record(redis_url: str, shards: int, row: dict[str, Any], kind: int | None) -> None:
+def change_record(
+    redis_url: str, shards: int, signed: bool, row: dict[str, Any], kind: int | None
+) -> None:
     """Take a kind of notice out of a bid's record, or remove it."""
-    shard = ShardKeys(shard_of(row["auction_id"].encode(), shards))
-    field = bid_digest(row["auction_id"].encode(), row["imp_id"].encode())[2:]
+    auction = (family_of(row["ssp"]) if signed else b"") + row["auction_id"].encode()
+    shard = ShardKeys(shard_of(auction, shards))
+    field = bid_digest(auction, row["imp_id"].encode())[2:]
     with closing(redis.Redis.from_url(redis_url)) as client:
         keys: Any = client.keys(f"{shard.prefix}r:*")
         (key,) = [key for key in keys if client.hexists(key, field)]

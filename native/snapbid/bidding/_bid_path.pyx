@@ -663,7 +663,6 @@ cdef Py_ssize_t MAX_VALUES = bounds.MAX_VALUES
 cdef Py_ssize_t LARGE = bounds.LARGE
 cdef object OVERLOAD = Reason.OVERLOAD
 cdef object STORE_DOWN = Reason.STORE_DOWN
-cdef object TAKEN = Reason.TAKEN
 cdef object LATE = Reason.LATE
 cdef str REQUESTS = "snapbid_bid_requests_total"
 cdef unsigned char KEPT = ord(BidVerdict.KEPT.value)
@@ -697,7 +696,6 @@ cdef class BidEndpoint:
     cdef double _tmax_s, _processor_s
     cdef object _ledger, _log, _body_deadline
     cdef bytes _family
-    cdef object _signer  # of other SSPs' notices; None: of this one's, or of nobody's
     cdef object _clock, _timer  # epoch ms, and seconds; None: the system's
 
     def __init__(self, str ssp not None, snapshot, bidding, request_stats):
@@ -715,7 +713,6 @@ cdef class BidEndpoint:
         self._tmax_s = bidding.tmax_ms / 1000
         self._ledger, self._log = bidding.ledger, bidding.log
         self._family = bidding.family
-        self._signer = None if self._family else bidding.signer
         self._body_deadline = bidding.body_deadline
         self._clock, self._timer = bidding.clock, bidding.timer
         self._bid_made = self.outcome("bid", 200)
@@ -1069,11 +1066,7 @@ cdef class BidCall:
         cdef object verdicts, user = proposal.decision.query.workspace.request.user
         cdef Py_ssize_t proposed = PyList_GET_SIZE(proposal.choices)
         cdef list bids
-        cdef bytes auction
         self._auction_id, self._bids = proposal.auction_id, proposal.bids
-        auction = self.auction()
-        if endpoint._signer is not None and endpoint._signer.is_reserved(auction):
-            return self.end(TAKEN)
         self._currency = currency_of(proposal.decision)
         self._stamp = self.click_stamp(proposal.decision, proposal.bids)
         self._response = self.written(proposal.bids)
@@ -1089,10 +1082,10 @@ cdef class BidCall:
         bids = as_ledger_bids(proposal.bids)
         if self._is_test:
             verdicts = endpoint._ledger.look(
-                auction, bids, user, self._deadline - endpoint.seconds())
+                self.auction(), bids, user, self._deadline - endpoint.seconds())
         else:
             verdicts = endpoint._ledger.remember(
-                auction, endpoint._number, bids, user, self._deadline - endpoint.seconds())
+                self.auction(), endpoint._number, bids, user, self._deadline - endpoint.seconds())
             if verdicts is None:
                 if endpoint._log is not None:
                     endpoint._log.end(PyList_GET_SIZE(proposal.bids))

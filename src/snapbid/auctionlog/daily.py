@@ -18,7 +18,7 @@ MEMORY: Final = "256MB"
 
 _ROWS: Final = """
 CREATE VIEW rows AS
-SELECT kind, verdict, test, auction_id, imp_id, campaign_id, epoch_ms(time) AS ms
+SELECT kind, verdict, test, ssp, auction_id, imp_id, campaign_id, epoch_ms(time) AS ms
 FROM read_parquet(getvariable('paths'))
 """
 _BIDS: Final = f"""
@@ -54,7 +54,7 @@ GROUP BY kind
 
 
 _NEWEST: Final = """
-SELECT DISTINCT auction_id, imp_id FROM rows
+SELECT DISTINCT ssp, auction_id, imp_id FROM rows
 WHERE kind = $kind AND ms >= $since AND auction_id IS NOT NULL AND CASE
     WHEN kind = 'bid' THEN NOT test AND campaign_id = $campaign
     ELSE verdict IN ('counted', 'late')
@@ -88,8 +88,8 @@ def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
 
 def fetch_newest(
     paths: list[Path], kind: str, campaign: str, since_ms: int, most: int
-) -> list[tuple[str, str]]:
-    """Fetch auction and impression ids of counted rows (`kind`: "bid", "win" or "billing").
+) -> list[tuple[str | None, str, str]]:
+    """Fetch SSP, auction id and impression id of counted rows (`kind`: "bid", "win" or "billing").
 
     `campaign`: of bids. Raises OSError, as `count_day` does.
     """

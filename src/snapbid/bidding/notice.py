@@ -24,7 +24,7 @@ from snapbid.bidding._query import first_values
 from snapbid.bidding.routes import NOTICE_NAMES
 from snapbid.bidding.signing import NoticeSigner
 from snapbid.ledger.bids.ledger import SpoolFullError
-from snapbid.ledger.bids.records import ALTERED, LOSS, NoticeVerdict
+from snapbid.ledger.bids.records import ALTERED, LOSS, NAMED_BY_FAMILY, NoticeVerdict
 from snapbid.metrics import Counter, Metrics
 
 PARAMETERS: Final = (b"id", b"impId", b"nbr")
@@ -128,7 +128,9 @@ class NoticeEndpoint:
                 self._unsigned.inc()
                 return PIXEL
             family, otherwise = found, None
-        elif self._names_signed(auction_id, otherwise):
+        elif auction_id.startswith(NAMED_BY_FAMILY) or (
+            otherwise is not None and otherwise[0].startswith(NAMED_BY_FAMILY)
+        ):
             self._unsigned.inc()
             return PIXEL
         try:
@@ -146,15 +148,6 @@ class NoticeEndpoint:
         elif self._rejections is not None and verdict in _SETTLED:
             self._rejections.note(scope, family + auction_id, imp_id, reason)
         return PIXEL
-
-    def _names_signed(self, auction_id: bytes, otherwise: tuple[bytes, bytes] | None) -> bool:
-        """Whether one of a plain notice's ids is the name of a signed bid."""
-        signer = self._signer
-        if signer is None:
-            return False
-        return signer.is_reserved(auction_id) or (
-            otherwise is not None and signer.is_reserved(otherwise[0])
-        )
 
 
 def loss_reason(text: bytes) -> int:

@@ -19,7 +19,7 @@ class Reason(Enum):
     PRIVATE_AUCTION = "private_auction"  # no campaign targets its deals
     NO_CAMPAIGN = "no_campaign"
     LIMITED = "limited"  # budgets or caps
-    TAKEN = "taken"  # the auction's impression is another family of SSPs'
+    TAKEN = "taken"  # another family of SSPs has a bid on the auction's impression
     CUT_SHORT = "cut_short"  # time ran out before any impression was decided
     LATE = "late"
     OVERLOAD = "overload"

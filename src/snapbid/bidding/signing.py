@@ -2,8 +2,7 @@
 
 In `{base}/n/TOKEN/rtb/win?id=…&impId=…`, TOKEN names the family of SSPs that received the bid, with
 a keyed digest of the family and the two ids. The ledger records signed bids per family: two SSPs
-that use the same ids do not share a record, and notices count only for the sender's family. It
-names a signed bid by family and auction id, so no plain id may begin with a known family.
+that use the same ids do not share a record, and notices count only for the sender's family.
 """
 
 import hmac
@@ -15,7 +14,7 @@ from struct import Struct
 from typing import Final
 
 from snapbid.bidding.routes import SIGNED_PREFIX
-from snapbid.ledger.bids.records import FAMILY_SIZE, family_of
+from snapbid.ledger.bids.records import FAMILY_SIZE, NAMED_BY_FAMILY, family_of
 
 _DIGEST: Final = 11  # bytes
 _TOKEN: Final = 20  # characters
@@ -29,13 +28,9 @@ class NoticeSigner:
         self._key = hmac.digest(secret, b"notices", "sha256")
         self._families: dict[bytes, str] = {}
 
-    def reserve(self, canonicals: Iterable[str]) -> None:
-        """Reserve the names of these families' signed bids; see `is_reserved`."""
+    def use_families(self, canonicals: Iterable[str]) -> None:
+        """Set the canonical ids that `canonical` returns."""
         self._families = {family_of(canonical): canonical for canonical in canonicals}
-
-    def is_reserved(self, auction_id: bytes) -> bool:
-        """Whether a plain auction id begins with a family, as only the name of a signed bid may."""
-        return auction_id[:FAMILY_SIZE] in self._families
 
     def canonical(self, family: bytes) -> str:
         """Return the canonical id of a family; "" if it is not registered any more."""
@@ -43,7 +38,8 @@ class NoticeSigner:
 
     def token(self, family: bytes, auction_id: bytes, imp_id: bytes) -> bytes:
         """Return the token for a family's bid on an impression."""
-        return urlsafe_b64encode(family + self._digest(family, auction_id, imp_id))
+        digest = self._digest(family, auction_id, imp_id)
+        return urlsafe_b64encode(family.removeprefix(NAMED_BY_FAMILY) + digest)
 
     def family(self, token: str, auction_id: bytes, imp_id: bytes) -> bytes | None:
         """Return the family that a token names; None if it is not this bid's token."""
@@ -53,7 +49,7 @@ class NoticeSigner:
             given = urlsafe_b64decode(token)
         except (Error, ValueError):
             return None
-        family, digest = given[:FAMILY_SIZE], given[FAMILY_SIZE:]
+        family, digest = NAMED_BY_FAMILY + given[:FAMILY_SIZE], given[FAMILY_SIZE:]
         is_own = hmac.compare_digest(digest, self._digest(family, auction_id, imp_id))
         return family if is_own and urlsafe_b64encode(given).decode() == token else None
 

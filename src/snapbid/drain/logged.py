@@ -19,7 +19,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from snapbid.base.repeats import RepeatedLog
-from snapbid.ledger.admin.audits import NO_RECORD, Difference, RecordedBids
+from snapbid.ledger.admin.audits import NO_RECORD, Difference, LoggedBid, RecordedBids
 from snapbid.ledger.bids.records import BILLING, WIN
 from snapbid.warehouse import comparison
 
@@ -103,13 +103,13 @@ class LoggedAuctions:
 
         kind, campaign, difference = lacking
         since_ms = int((self._clock() - LATELY_S) * 1000)
-        auctions = await asyncio.to_thread(
+        rows = await asyncio.to_thread(
             daily.fetch_newest, self._read[day][0], kind, campaign, since_ms, LOOKED_UP
         )
-        counted = await self._recorded.fetch_kinds(auctions)
+        bids = [LoggedBid(*row) for row in rows]
         missing = (
-            f"{auction}/{imp}"
-            for (auction, imp), kinds in zip(auctions, counted, strict=True)
+            f"{bid.auction_id}/{bid.imp_id}"
+            for bid, kinds in zip(bids, await self._recorded.fetch_kinds(bids), strict=True)
             if kinds == NO_RECORD or kinds & KINDS[kind] != KINDS[kind]
         )
         if names := ", ".join(islice(missing, NAMED)):

@@ -174,7 +174,7 @@ class Worker:
             rejections.use(snapshot.catalog.access, snapshot.catalog.ssp_numbers)
             events.take_up(snapshot.catalog.events)
             if before is None or before.catalog.reported != snapshot.catalog.reported:
-                signer.reserve(snapshot.catalog.reported.values())
+                signer.use_families(snapshot.catalog.reported.values())
             bids.set_snapshot(snapshot, before)
 
         book = MemberBook()

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from time import time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
 
 from snapbid.base.redis_keys import AUDIT, ShardKeys
-from snapbid.ledger.bids.records import bid_digest
+from snapbid.ledger.bids.records import bid_digest, family_of
 from snapbid.ledger.scripts import script
 
 SHOWN: Final = 20  # differences reported with their figures
@@ -50,6 +50,20 @@ async def fetch_audit(redis: Redis) -> AuditReport | None:
     return None if text is None else msgspec.json.decode(text, type=AuditReport)
 
 
+class LoggedBid(NamedTuple):
+    """A bid by its ids; `ssp`: canonical id of the SSP, None if unknown."""
+
+    ssp: str | None
+    auction_id: str
+    imp_id: str
+
+    def digests(self) -> bytes:
+        """Return the digests of the bid, as a plain and as a signed one."""
+        auction, imp = self.auction_id.encode(), self.imp_id.encode()
+        family = b"" if self.ssp is None else family_of(self.ssp)
+        return bid_digest(auction, imp) + bid_digest(family + auction, imp)
+
+
 class RecordedBids:
     """Looks bids up in all shards, since a move of the ledger may have taken them to any."""
 
@@ -57,13 +71,14 @@ class RecordedBids:
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]
         self._kinds = redis.register_script(script("kinds", shards=shards))
 
-    async def fetch_kinds(self, bids: Sequence[tuple[str, str]]) -> list[int]:
-        """Fetch the kinds of notices counted for bids, given as (auction id, impression id).
+    async def fetch_kinds(self, bids: Sequence[LoggedBid]) -> list[int]:
+        """Fetch the kinds of notices counted for bids.
 
         The flags of `records`, summed; NO_RECORD for a bid that the ledger does not have. Raises
         RedisError or OSError.
         """
-        packed = b"".join([bid_digest(auction.encode(), imp.encode()) for auction, imp in bids])
-        args: list[int | bytes] = [int(time() * 1000), packed]
+        digests = b"".join([bid.digests() for bid in bids])
+        args: list[int | bytes] = [int(time() * 1000), digests]
         found: Any = [await self._kinds(keys=keys, args=args) for keys in self._keys]
-        return [max(kinds) for kinds in zip(*found, strict=True)]
+        kinds = [max(of_shards) for of_shards in zip(*found, strict=True)]
+        return [max(pair) for pair in zip(kinds[::2], kinds[1::2], strict=True)]

@@ -35,6 +35,7 @@ OTHERWISE: Final = 64  # flag of a spooled notice: an alternative reading of the
 SPOOLED: Final = 128  # flag of a notice: it comes from a spool
 
 DIGEST_SIZE: Final = 16
+NAMED_BY_FAMILY: Final = b"\xff"  # begins the names of signed bids, and no text in UTF-8
 FAMILY_SIZE: Final = 4
 # Kind, loss reason, digest, time of arrival, start of the Redis run last reached; times are epoch s
 # and ms, zeros if unknown.
@@ -72,8 +73,11 @@ class NoticeVerdict(StrEnum):
 
 
 def family_of(canonical: str) -> bytes:
-    """Return the bytes that precede the auction's id in the name of a family's signed bid."""
-    return blake2b(canonical.encode(), digest_size=FAMILY_SIZE).digest()
+    """Return the bytes that precede the auction's id in the name of a family's signed bid.
+
+    They begin with NAMED_BY_FAMILY, so no plain bid has such a name.
+    """
+    return NAMED_BY_FAMILY + blake2b(canonical.encode(), digest_size=FAMILY_SIZE).digest()
 
 
 def marked(campaign: int, mark: int) -> int:
