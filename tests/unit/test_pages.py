@@ -57,6 +57,7 @@ TEXT = "\n".join(page.read_text() for page in PAGES)
 
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n)+")
+CELL = re.compile(r"(?<!\\)\|")
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
@@ -216,3 +217,17 @@ def test_files_that_are_named_exist(page: Path) -> None:
         if PROJECT_FILE.fullmatch(path)
     }
     assert {path for path in named if not any((base / path).exists() for base in bases)} == set()
+
+
+@pytest.mark.parametrize("page", LINKED, ids=identify)
+def test_table_rows_have_the_columns_of_their_header(page: Path) -> None:
+    torn, columns = [], None
+    for line in FENCE.sub("", page.read_text()).splitlines():
+        if not line.startswith("|"):
+            columns = None
+            continue
+        cells = len(CELL.findall(re.sub(r"`[^`]*`", "", line)))
+        columns = columns or cells
+        if cells != columns or not line.rstrip().endswith("|"):
+            torn.append(line)
+    assert torn == []
