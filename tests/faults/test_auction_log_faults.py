@@ -1,7 +1,6 @@
 """Kills under load: log, warehouse and the client's books agree but for what gaps admit."""
 
 import asyncio
-import contextlib
 import os
 import random
 import signal
@@ -11,7 +10,7 @@ from pathlib import Path
 from support import books, logged
 from support.books import Books, agreed, set_up, tables, trade
 from support.processes import log_writers_of, workers_of
-from support.stack import Stack
+from support.stack import Stack, draining
 
 from snapbid.embedded import Redis
 
@@ -35,9 +34,7 @@ def test_kills_lose_only_what_gap_rows_admit(
         SNAPBID_AUCTION_LOG_S="1",
     )
     own = Books(random.Random(11), refused_may_count=True)
-    drain = Stack(served.environ, "drain")
-    with contextlib.closing(drain):
-        drain.launch()
+    with draining(served):
         asyncio.run(_trade(own, served, own_redis, directory))
         assert not own.wrong, own.wrong[:5]
         contradictions = asyncio.run(agreed(own, database))

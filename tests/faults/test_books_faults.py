@@ -128,77 +128,56 @@ async def flowing_again(own: Books, lane: Lane) -> None:
         lane.close()  # the next connection may reach the other worker
 
 
-def test_redis_unavailable_costs_bids_and_no_notice(machine: Machine) -> None:
-    async def run() -> None:
-        async with FaultProxy(machine.redis.socket) as proxy:
-            await asyncio.to_thread(machine.start, {"SNAPBID_REDIS_URL": proxy.redis_url})
-            own, lane = Books(random.Random(SEED)), Lane(machine.served.port)
-            for how in ("briefly", "stalled", "unreachable", "killed"):
-                print(how)
-                await stock_up(own, lane)
-                bids = own.lower.copy()
-                await unavailable(machine, proxy, how)
-                replies = await trade_in_vain(own, machine.served.port, how)
-                assert {reply.status for reply in replies} == {204}
-                assert median(reply.seconds for reply in replies) < TMAX_MS / 1000 + SLACK_S
-                assert own.lower["bids", "acme"] == bids["bids", "acme"]
-                await back(machine, proxy, how)
-                await flowing_again(own, lane)
-                await trade(own, machine.served.port, auctions=200)
-                lane.close()
-                await exactly(own, machine)
-
+async def test_redis_unavailable_costs_bids_and_no_notice(machine: Machine) -> None:
     print(f"BOOKS_SEED={SEED}")
-    asyncio.run(run())
 
-
-def test_notices_survive_the_worker_that_took_them(machine: Machine) -> None:
-    """Without Redis notices are acknowledged; then both workers are killed before a replay."""
-
-    async def run() -> None:
-        async with FaultProxy(machine.redis.socket) as proxy:
-            await asyncio.to_thread(machine.start, {"SNAPBID_REDIS_URL": proxy.redis_url})
-            own, lane = Books(random.Random(SEED)), Lane(machine.served.port)
-            for how in ("stalled", "unreachable"):
-                await stock_up(own, lane)
-                await unavailable(machine, proxy, how)
-                await fire_all(own, machine.served.port)
-                lane.close()
-                before = machine.workers
-                assert len(before) == 2
-                for worker in before:
-                    os.kill(worker, signal.SIGKILL)
-                await until(lambda before=before: new_workers(machine, before))  # type: ignore[misc]
-                await back(machine, proxy, how)
-                await asyncio.to_thread(machine.served.await_ready)
-                await flowing_again(own, lane)
-            await trade(own, machine.served.port, auctions=100)
+    async with FaultProxy(machine.redis.socket) as proxy:
+        await asyncio.to_thread(machine.start, {"SNAPBID_REDIS_URL": proxy.redis_url})
+        own, lane = Books(random.Random(SEED)), Lane(machine.served.port)
+        for how in ("briefly", "stalled", "unreachable", "killed"):
+            print(how)
+            await stock_up(own, lane)
+            bids = own.lower.copy()
+            await machine.lose_redis(proxy, how)
+            replies = await trade_in_vain(own, machine.served.port, how)
+            assert {reply.status for reply in replies} == {204}
+            assert median(reply.seconds for reply in replies) < TMAX_MS / 1000 + SLACK_S
+            assert own.lower["bids", "acme"] == bids["bids", "acme"]
+            await machine.regain_redis(proxy)
+            await flowing_again(own, lane)
+            await trade(own, machine.served.port, auctions=200)
             lane.close()
             await exactly(own, machine)
 
+
+async def test_notices_survive_the_worker_that_took_them(machine: Machine) -> None:
+    """Without Redis notices are acknowledged; then both workers are killed before a replay."""
     print(f"BOOKS_SEED={SEED}")
-    asyncio.run(run())
+
+    async with FaultProxy(machine.redis.socket) as proxy:
+        await asyncio.to_thread(machine.start, {"SNAPBID_REDIS_URL": proxy.redis_url})
+        own, lane = Books(random.Random(SEED)), Lane(machine.served.port)
+        for how in ("stalled", "unreachable"):
+            await stock_up(own, lane)
+            await machine.lose_redis(proxy, how)
+            await fire_all(own, machine.served.port)
+            lane.close()
+            before = machine.workers
+            assert len(before) == 2
+            for worker in before:
+                os.kill(worker, signal.SIGKILL)
+            await until(lambda before=before: new_workers(machine, before))  # type: ignore[misc]
+            await machine.regain_redis(proxy)
+            await asyncio.to_thread(machine.served.await_ready)
+            await flowing_again(own, lane)
+        await trade(own, machine.served.port, auctions=100)
+        lane.close()
+        await exactly(own, machine)
 
 
 def new_workers(machine: Machine, before: list[int]) -> bool:
     now = machine.workers
     return len(now) == 2 and not set(now) & set(before)
-
-
-async def unavailable(machine: Machine, proxy: FaultProxy, how: str) -> None:
-    if how in ("briefly", "stalled"):
-        proxy.stall()
-    elif how == "unreachable":
-        await proxy.refuse()
-        proxy.cut()
-    else:
-        machine.kill("redis", random.Random(SEED))
-
-
-async def back(machine: Machine, proxy: FaultProxy, how: str) -> None:
-    if how == "killed":
-        machine.redis.start()
-    await proxy.resume()
 
 
 async def exactly(own: Books, machine: Machine) -> None:

@@ -6,31 +6,25 @@ killed, at least 99% of a budget of 1,000 bids or more is spent.
 
 import asyncio
 import contextlib
-import json
 import os
 import random
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.buyers import Buyer, campaign, overspent, used_up
+from support.buyers import Buyer, campaign, overspent, sold_out
+from support.campaigns import put
 from support.machine import temporary_home
 from support.processes import workers_of
 from support.remembered import until
-from support.stack import Stack, connected
+from support.stack import Stack
 
 from snapbid.embedded import Home, Postgres, Redis
-from snapbid.ledger.budgets.budgets import Budgets
-from snapbid.redisclient.connection import connect
-from snapbid.warehouse import campaigns, registry
 
 SEED = int(os.environ.get("BUDGET_SEED") or random.SystemRandom().randrange(10**9))
 WORKERS = 4
-QUIET_S = 1.0
-SPENT_S = 240.0
 CENT = 10_000  # micro-USD
 
 
@@ -53,17 +47,11 @@ class CatalogSnapshot:
         }
 
     def start(self, documents: list[dict[str, Any]]) -> None:
-        asyncio.run(self._put(documents))
+        asyncio.run(put(self.postgres.dsn, *documents, ssp="acme"))
         self.drain = Stack(self._environ, "drain")  # without it, no budget outlasts Redis
         self.drain.launch()
         self.served = Stack(self._environ)
         self.served.start()
-
-    async def _put(self, documents: list[dict[str, Any]]) -> None:
-        async with connected(self.postgres.dsn) as connection:
-            await registry.add(connection, "acme", None)
-            rows = [(each["id"], json.dumps(each)) for each in documents]
-            await campaigns.replace_many(connection, rows)
 
     def close(self) -> None:
         if hasattr(self, "served"):
@@ -92,28 +80,6 @@ def snapshot(initialise: Callable[[Path], None]) -> Iterator[Callable[[int], Cat
         yield make
 
 
-async def sold_out(
-    snapshot: CatalogSnapshot, buyer: Buyer, documents: list[dict[str, Any]]
-) -> None:
-    """Wait until no budget has room for another bid, and no campaign has bid for a while."""
-    async with connected(snapshot.postgres.dsn) as connection:
-        numbers = dict(await connection.fetch("select id, number from campaign_number"))
-    most = {
-        numbers[each["id"]]: round((sum(each["budget"].values()) - each["cpm"] / 1000) * 10**9)
-        for each in documents
-    }  # nano-USD that are used before the last bid
-    redis = connect(snapshot.redis.url)
-    budgets = Budgets(redis, 1, time.time)
-    try:
-        async with asyncio.timeout(SPENT_S):
-            bids = -1
-            while bids != buyer.statuses[200] or not await used_up(budgets, most):
-                bids = buyer.statuses[200]
-                await asyncio.sleep(QUIET_S)
-    finally:
-        await redis.aclose()
-
-
 def test_budgets_are_spent_and_never_exceeded(snapshot: Callable[[int], CatalogSnapshot]) -> None:
     """Hundreds of campaigns; budgets of 1,000 bids or more are spent to at least 99%."""
     rng = random.Random(SEED)
@@ -130,7 +96,7 @@ def test_budgets_are_spent_and_never_exceeded(snapshot: Callable[[int], CatalogS
 
     async def stop() -> None:
         try:
-            await sold_out(made, buyer, documents)
+            await sold_out(made.redis.url, made.postgres.dsn, 1, [buyer], documents)
         finally:
             over.set()
 
@@ -171,7 +137,7 @@ def test_no_kill_makes_a_budget_overspend(snapshot: Callable[[int], CatalogSnaps
                     made.redis.process.wait()
                     await asyncio.sleep(rng.uniform(0, 0.3))
                     await asyncio.to_thread(made.redis.start)
-            await sold_out(made, buyer, documents)
+            await sold_out(made.redis.url, made.postgres.dsn, 1, [buyer], documents)
         finally:
             over.set()
 

@@ -4,32 +4,27 @@ Two machines, each with two workers and a thread that carries between shards wha
 """
 
 import asyncio
-import json
 import os
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from support.buyers import Buyer, campaign, overspent, used_up
+from support.buyers import Buyer, campaign, overspent, sold_out
+from support.campaigns import put
 from support.cluster import Cluster, until
 from support.machines import serving
 from support.processes import workers_of
 from support.remembered import until as awaited
-from support.stack import Stack, connected
+from support.stack import Stack
 from support.visitors import Visitors
 from support.visitors import campaign as capped
 
 from snapbid.base.redis_keys import ShardKeys
-from snapbid.ledger.budgets.budgets import Budgets
-from snapbid.redisclient.connection import connect
-from snapbid.warehouse import campaigns, registry
 
 SEED = int(os.environ.get("BUDGET_SEED") or random.SystemRandom().randrange(10**9))
-SHARDS, LANES, WIDTHS, QUIET_S, SPENT_S = 3, 48, 4, 2.0, 60.0
+SHARDS, LANES, WIDTHS = 3, 48, 4
 BIDS, CPM = 1_000, 1_000_000  # of a campaign; micro-USD
 CAP, CAPPED_WIDTH, VISITORS = 3, 99, 32
 
@@ -40,7 +35,7 @@ def machines(
 ) -> Iterator[list[Stack]]:
     started_cluster.heal()
     started_cluster.flush()
-    asyncio.run(put(module_database, []))
+    asyncio.run(put(module_database, ssp="acme"))
     own = {
         "SNAPBID_WORKERS": "2",
         "SNAPBID_BASE_URL": "http://127.0.0.1:8000",
@@ -49,37 +44,6 @@ def machines(
     folder = tmp_path_factory.mktemp("machines")
     with serving(started_cluster, module_database, folder, **own) as served:
         yield served
-
-
-async def put(dsn: str, documents: list[dict[str, Any]]) -> None:
-    async with connected(dsn) as connection:
-        if "acme" not in await registry.fetch_numbered(connection):
-            await registry.add(connection, "acme", None)
-        await campaigns.replace_many(connection, [(d["id"], json.dumps(d)) for d in documents])
-
-
-async def sold_out(
-    url: str, dsn: str, buyers: list[Buyer], documents: list[dict[str, Any]]
-) -> None:
-    """Wait until no budget has room for another bid, and none has come for a while."""
-    async with connected(dsn) as connection:
-        numbers = dict(await connection.fetch("select id, number from campaign_number"))
-    most = {
-        numbers[each["id"]]: round((sum(each["budget"].values()) - each["cpm"] / 1000) * 10**9)
-        for each in documents
-    }
-    redis = connect(url)
-    budgets = Budgets(redis, SHARDS, time.time)
-    try:
-        async with asyncio.timeout(SPENT_S):
-            bids = -1
-            while bids != (now := sum(b.statuses[200] for b in buyers)) or not await used_up(
-                budgets, most
-            ):
-                bids = now
-                await asyncio.sleep(QUIET_S)
-    finally:
-        await redis.aclose()
 
 
 def kill_a_worker_each(machines: list[Stack]) -> None:
@@ -104,7 +68,7 @@ def test_budgets_are_spent_and_never_exceeded(
     """
     print(f"BUDGET_SEED={SEED}")
     documents = [campaign(number, CPM, BIDS * CPM // 1000, 1 + number) for number in range(WIDTHS)]
-    asyncio.run(put(module_database, documents))
+    asyncio.run(put(module_database, *documents))
     rng = random.Random(SEED)
     buyers = [Buyer(each.port, WIDTHS, rng, f"{SEED}-{n}") for n, each in enumerate(machines)]
     over = asyncio.Event()
@@ -117,7 +81,7 @@ def test_budgets_are_spent_and_never_exceeded(
             await awaited(lambda: wins() > 200, "wins")
             kill_a_worker_each(machines)
             await asyncio.to_thread(lose_a_primary, started_cluster)
-            await sold_out(started_cluster.url, module_database, buyers, documents)
+            await sold_out(started_cluster.url, module_database, SHARDS, buyers, documents)
         finally:
             over.set()
 
@@ -142,7 +106,7 @@ def test_caps_are_reached_and_never_exceeded(
     """Users come to both machines at once, whose workers are killed, and a primary is lost."""
     print(f"BUDGET_SEED={SEED}")
     started_cluster.heal()  # what was lost before may still be catching up
-    asyncio.run(put(module_database, [capped("capped", CAP, CAPPED_WIDTH)]))
+    asyncio.run(put(module_database, capped("capped", CAP, CAPPED_WIDTH)))
     visitors = Visitors([each.port for each in machines], CAPPED_WIDTH, random.Random(SEED))
     over = asyncio.Event()
 

@@ -96,21 +96,18 @@ def test_events_wait_for_a_warehouse_that_is_unavailable(machine: Machine, key: 
     assert await_stored(machine.postgres.dsn, {"0", "1", "2"}).total() == 3
 
 
-def test_without_redis_events_are_refused_and_none_is_lost(machine: Machine, key: str) -> None:
-    async def run() -> None:
-        async with FaultProxy(machine.redis.socket) as proxy:
-            await asyncio.to_thread(start, machine, key, SNAPBID_REDIS_URL=proxy.redis_url)
-            sent = 0
-            for how in ("stalled", "unreachable", "killed"):
-                print(how)
-                await _unavailable(machine, proxy, how)
-                await _refused(machine, key)
-                if how == "killed":
-                    machine.redis.start()
-                await proxy.resume()
-                sent = await _stored_again(machine, key, sent)
-
-    asyncio.run(run())
+async def test_without_redis_events_are_refused_and_none_is_lost(
+    machine: Machine, key: str
+) -> None:
+    async with FaultProxy(machine.redis.socket) as proxy:
+        await asyncio.to_thread(start, machine, key, SNAPBID_REDIS_URL=proxy.redis_url)
+        sent = 0
+        for how in ("stalled", "unreachable", "killed"):
+            print(how)
+            await machine.lose_redis(proxy, how)
+            await _refused(machine, key)
+            await machine.regain_redis(proxy)
+            sent = await _stored_again(machine, key, sent)
 
 
 async def _refused(machine: Machine, key: str) -> None:
@@ -133,16 +130,6 @@ async def _stored_again(machine: Machine, key: str, sent: int) -> int:
     return partner.sent
 
 
-async def _unavailable(machine: Machine, proxy: FaultProxy, how: str) -> None:
-    if how == "stalled":
-        proxy.stall()
-    elif how == "unreachable":
-        await proxy.refuse()
-        proxy.cut()
-    else:
-        machine.kill("redis", random.Random(SEED))
-
-
 # -- the queue alone ------------------------------------------------------------------------------
 
 
@@ -150,6 +137,16 @@ async def _unavailable(machine: Machine, proxy: FaultProxy, how: str) -> None:
 async def proxied(redis_url: str, fresh_redis: str) -> AsyncIterator[FaultProxy]:
     async with FaultProxy(Path(redis_url.removeprefix("unix://"))) as proxy:
         yield proxy
+
+
+@pytest.fixture
+async def own(proxied: FaultProxy) -> AsyncIterator[EventQueue]:
+    """A queue that is connected through the proxy."""
+    queue = EventQueue(Connections(proxied.redis_url))
+    await queue.open()
+    await connected(queue)
+    yield queue
+    await queue.close()
 
 
 async def connected(waiting: EventQueue, is_: bool = True) -> None:
@@ -172,86 +169,67 @@ async def ids(redis_url: str) -> list[str]:
     return [event_id for request in requests for event_id, _ in request.events]
 
 
-async def test_concurrent_requests_share_a_round_trip(proxied: FaultProxy, redis_url: str) -> None:
-    own = EventQueue(Connections(proxied.redis_url))
-    await own.open()
-    try:
-        await connected(own)
-        assert await own.put(1, "p", pair(0))
-        assert own.flushes == 1
-        proxied.delay_s = 0.05
-        assert all(await asyncio.gather(*(own.put(1, "p", pair(n)) for n in range(1, 200))))
-        assert own.flushes <= 4
-        large = [own.put(1, "p", pair(n, queue.MAX_ENTRY_BYTES // 2)) for n in range(200, 204)]
-        before = own.flushes
-        assert all(await asyncio.gather(*large))
-        assert own.flushes - before == 4
-    finally:
-        await own.close()
+async def test_concurrent_requests_share_a_round_trip(
+    own: EventQueue, proxied: FaultProxy, redis_url: str
+) -> None:
+    assert await own.put(1, "p", pair(0))
+    assert own.flushes == 1
+    proxied.delay_s = 0.05
+    assert all(await asyncio.gather(*(own.put(1, "p", pair(n)) for n in range(1, 200))))
+    assert own.flushes <= 4
+    large = [own.put(1, "p", pair(n, queue.MAX_ENTRY_BYTES // 2)) for n in range(200, 204)]
+    before = own.flushes
+    assert all(await asyncio.gather(*large))
+    assert own.flushes - before == 4
     assert await ids(redis_url) == [f"ev1-{n}" for n in range(204)]
 
 
 @pytest.mark.parametrize("way", list(Way))
-async def test_a_stall_is_answered_and_ends(proxied: FaultProxy, redis_url: str, way: Way) -> None:
-    own = EventQueue(Connections(proxied.redis_url))
-    await own.open()
-    try:
-        await connected(own)
-        proxied.stall(way)
-        assert not any(await asyncio.gather(*(own.put(1, "p", pair(n)) for n in range(20))))
-        assert not await own.put(1, "p", pair(30))
-        await proxied.resume()
-        await connected(own)
-        assert await own.put(1, "p", pair(31))
-    finally:
-        await own.close()
+async def test_a_stall_is_answered_and_ends(
+    own: EventQueue, proxied: FaultProxy, redis_url: str, way: Way
+) -> None:
+    proxied.stall(way)
+    assert not any(await asyncio.gather(*(own.put(1, "p", pair(n)) for n in range(20))))
+    assert not await own.put(1, "p", pair(30))
+    await proxied.resume()
+    await connected(own)
+    assert await own.put(1, "p", pair(31))
     assert "ev1-31" in await ids(redis_url)
 
 
-async def test_a_lost_connection_is_noticed_without_traffic(proxied: FaultProxy) -> None:
-    own = EventQueue(Connections(proxied.redis_url))
-    await own.open()
-    try:
-        await connected(own)
-        await proxied.refuse()
-        proxied.cut()
-        await connected(own, False)
-        assert not await own.put(1, "p", pair(1))
-    finally:
-        await own.close()
+async def test_a_lost_connection_is_noticed_without_traffic(
+    own: EventQueue, proxied: FaultProxy
+) -> None:
+    await proxied.refuse()
+    proxied.cut()
+    await connected(own, False)
+    assert not await own.put(1, "p", pair(1))
 
 
 async def test_memory_is_bounded(
-    proxied: FaultProxy, monkeypatch: pytest.MonkeyPatch, redis_url: str
+    own: EventQueue, proxied: FaultProxy, monkeypatch: pytest.MonkeyPatch, redis_url: str
 ) -> None:
-    own = EventQueue(Connections(proxied.redis_url))
-    await own.open()
-    try:
-        await connected(own)
-        monkeypatch.setattr(queue, "MAX_WAITING_BYTES", 100_000)
-        proxied.delay_s = 0.05
-        kept = await asyncio.gather(*(own.put(1, "p", pair(n, 1000)) for n in range(200)))
-        assert 90 <= sum(kept) < 100
-        assert await own.put(1, "p", pair(200, 1000))
-        proxied.delay_s = 0
-        monkeypatch.setattr(queue, "MAX_STREAM_BYTES", 1000)
-        async with asyncio.timeout(PATIENCE_S):
-            while await own.put(1, "p", pair(201)):
-                await asyncio.sleep(0.01)
-        client = Client.from_url(redis_url)
-        await client.delete(ShardKeys(0).events)
-        await client.aclose()
-        async with asyncio.timeout(PATIENCE_S):
-            while not await own.put(1, "p", pair(202)):
-                await asyncio.sleep(0.01)
-    finally:
-        await own.close()
+    monkeypatch.setattr(queue, "MAX_WAITING_BYTES", 100_000)
+    proxied.delay_s = 0.05
+    kept = await asyncio.gather(*(own.put(1, "p", pair(n, 1000)) for n in range(200)))
+    assert 90 <= sum(kept) < 100
+    assert await own.put(1, "p", pair(200, 1000))
+    proxied.delay_s = 0
+    monkeypatch.setattr(queue, "MAX_STREAM_BYTES", 1000)
+    async with asyncio.timeout(PATIENCE_S):
+        while await own.put(1, "p", pair(201)):
+            await asyncio.sleep(0.01)
+    client = Client.from_url(redis_url)
+    await client.delete(ShardKeys(0).events)
+    await client.aclose()
+    async with asyncio.timeout(PATIENCE_S):
+        while not await own.put(1, "p", pair(202)):
+            await asyncio.sleep(0.01)
 
 
-async def test_closing_flushes_pending_events(proxied: FaultProxy, redis_url: str) -> None:
-    own = EventQueue(Connections(proxied.redis_url))
-    await own.open()
-    await connected(own)
+async def test_closing_flushes_pending_events(
+    own: EventQueue, proxied: FaultProxy, redis_url: str
+) -> None:
     proxied.delay_s = 0.05
     waiting = [asyncio.create_task(own.put(1, "p", pair(n))) for n in range(10)]
     await asyncio.sleep(0)

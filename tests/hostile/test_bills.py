@@ -17,7 +17,7 @@ REQUEST: dict[str, Any] = json.loads(BODY)
 
 
 def bid(server: Stack, **changes: Any) -> tuple[int, Any]:
-    """The answer to document 2's connectivity request, so changed; None removes a member."""
+    """Answer document 2's connectivity request with these changes; None removes a member."""
     asked = {name: value for name, value in (REQUEST | changes).items() if value is not None}
     with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as client:
         client.request("POST", PATH, json.dumps(asked).encode(), JSON)
@@ -26,7 +26,7 @@ def bid(server: Stack, **changes: Any) -> tuple[int, Any]:
 
 
 def counted(server: Stack) -> tuple[int, int]:
-    """Wins, and what they cost (nano-USD)."""
+    """The number of wins, and their cost in nano-USD."""
     with closing(redis.from_url(server.environ["SNAPBID_REDIS_URL"])) as store:
         totals = Counter[bytes]()
         for key in store.scan_iter("{sb0}:c:*"):

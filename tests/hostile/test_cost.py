@@ -115,7 +115,7 @@ async def bid(app: LocalApp, body: bytes, ssp: str) -> int:
 
 
 def waited_s(app: LocalApp, attack: bytes | None) -> float:
-    """What a bystander waits for an attack that came just before, in processor time."""
+    """The processor time that a bystander's request waits behind an attack."""
 
     async def both() -> float:
         began = time.process_time()
@@ -159,7 +159,7 @@ def test_half_sent_requests_delay_no_other(
 
 
 async def slowest_s(app: LocalApp, deadline: BodyDeadline) -> dict[str, float]:
-    """What a bystander waits at most, in processor time, while half-sent requests come and go."""
+    """The most processor time that a bystander waits while half-sent requests come and go."""
     slowest = dict.fromkeys(("come", "wait", "end"), 0.0)
 
     async def waits(when: str, began: float) -> None:

@@ -58,7 +58,7 @@ async def letters(bench: Bench) -> set[str]:
 
 
 class Counting(asyncpg.Connection):  # type: ignore[misc]
-    """Knows how many rows a statement has read, or written, at most."""
+    """A connection that records the most rows that a statement has read or written."""
 
     largest = 0
 
@@ -141,7 +141,7 @@ WRONGLY = "raise exception using errcode = 'XX000'"
 
 
 async def poison(bench: Bench, how: str) -> None:
-    """The warehouse fails in some way over the events of a user called poison."""
+    """Make the warehouse fail in some way on the events of a user called poison."""
     await bench.connection.execute(
         f"""
         create function fail() returns trigger language plpgsql as $$
@@ -184,7 +184,7 @@ async def test_failing_events_alone_are_dead_lettered(
 
 
 async def carry_on(bench: Bench) -> None:
-    """A round, whatever becomes of it."""
+    """Run a round, whether it fails or not."""
     with contextlib.suppress(AssertionError):
         await carry(bench, 1)
 

@@ -32,7 +32,7 @@ async def bench(
 
 
 def request(product: Product, count: int, user: str) -> bytes:
-    """As the queue gets it; the users have numbers."""
+    """Events as the queue gets them, of numbered users."""
     sent = (event("login", f"{user}-{number}") for number in range(count))
     return queue.encode(NOW, product.name, accepted(product, *sent))
 

@@ -40,7 +40,7 @@ def connect(server: Stack) -> socket.socket:
 
 
 def is_closed(client: socket.socket) -> bool:
-    """Whether the server has closed the connection; what it sent before is read."""
+    """Whether the server has closed the connection; reads what it sent before."""
     client.setblocking(False)
     try:
         while client.recv(65_536):
@@ -174,7 +174,7 @@ def test_a_body_behind_another_request_is_late_too(server: Stack) -> None:
 
 @pytest.fixture
 def small(database: str, fresh_redis: str, tmp_path: Path) -> Iterator[Stack]:
-    """A server that may open few files."""
+    """A server with a low limit of open files."""
     asyncio.run(demo.seed(database))
     stack = Stack(
         {

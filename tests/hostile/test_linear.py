@@ -20,9 +20,7 @@ def test_steps_are_counted(counts: dict[str, list[int]]) -> None:
     assert min(min(each) for each in counts.values()) > 100
 
 
-def test_limiting_lists_are_not_scanned_per_creative(
-    counts: dict[str, list[int]],
-) -> None:
+def test_limiting_lists_are_not_scanned_per_creative(counts: dict[str, list[int]]) -> None:
     for name in ("rqddurs", "delivery", "mimes"):
         assert counts[name][-1] < 2 * counts["protocols"][-1], (name, counts)
 

@@ -43,14 +43,14 @@ def many_files() -> Iterator[None]:
 
 
 def resident(server: Stack) -> int:
-    """Bytes of the worker."""
+    """The resident memory of the worker, in bytes."""
     assert server.process
     (worker,) = workers_of(server.process.pid)
     return int(Path(f"/proc/{worker}/statm").read_text().split()[1]) * PAGE
 
 
 def padded(size: int) -> bytes:
-    """A head of so many bytes, whose end is missing."""
+    """An unfinished head of this many bytes."""
     line = b"x: " + b"a" * 7_995 + b"\r\n"
     start = b"GET /healthz HTTP/1.1\r\nhost: x\r\n"
     lines = start + line * ((size - len(start)) // len(line))

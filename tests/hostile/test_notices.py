@@ -15,7 +15,7 @@ from support.commands import succeed
 from support.ops import samples
 from support.processes import eventually
 from support.remembered import counts, looking
-from support.stack import Stack
+from support.stack import Stack, fetch
 
 from snapbid.ledger.bids.records import family_of
 from snapbid.operations.reconcile.claims import Form
@@ -76,17 +76,8 @@ def of_ssp(stack: Stack, field: str) -> dict[str, int]:
 
 
 def numbers(stack: Stack) -> dict[str, int]:
-    import asyncpg
-
-    async def fetch() -> dict[str, int]:
-        connection = await asyncpg.connect(stack.environ["SNAPBID_DATABASE_URL"])
-        try:
-            rows = await connection.fetch("select descriptor, number from ssp_number")
-            return {row["descriptor"]: row["number"] for row in rows}
-        finally:
-            await connection.close()
-
-    return asyncio.run(fetch())
+    dsn = stack.environ["SNAPBID_DATABASE_URL"]
+    return dict(asyncio.run(fetch(dsn, "select descriptor, number from ssp_number")))
 
 
 def test_an_auction_stays_with_the_ssp_that_opened_it(start: Callable[..., Stack]) -> None:

@@ -50,7 +50,7 @@ async def advertised(bench: Bench, device: str) -> set[str]:
 
 
 def visits(device: str, count: int) -> list[dict[str, Any]]:
-    """Events of as many users with one device."""
+    """Events of this many users with one device."""
     return [event("login", f"crowd-{number}", device_id=device) for number in range(count)]
 
 

@@ -20,7 +20,7 @@ READY = head("GET", "/readyz", {"host": "x"})
 
 
 def overtaken(flood: Flood, port: int, request: bytes) -> float:
-    """How many of the flood are answered while one request waits for its answer."""
+    """How many requests of the flood are answered before one other request."""
     behind = []
     with Wire(port) as wire:
         for _ in range(15):

@@ -1,10 +1,12 @@
-"""A ledger by itself, over a Redis that is empty when the test begins.
+"""A ledger by itself, over a Redis that is empty when the test begins, and other fixtures.
 
-clock   what the ledger has for the time; a test may set it
-ledger  connected
-store   the same Redis, looked at from outside
-
-And `closed`, a directory of root's that nobody else may enter.
+clock       what the ledger has for the time; a test may set it
+ledger      connected
+store       the same Redis, looked at from outside
+bench       a stream of events, a warehouse, and the drain between them
+connection  to a fresh warehouse
+plain       options of `snapbid load`: replay a request that every bid of the stub fits
+closed      a directory of root's that nobody else may enter
 """
 
 import importlib.util
@@ -16,8 +18,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
+from support.event_bench import Bench
 from support.remembered import NOON, Clock, looking, opened
+from support.stack import connected
 
 from snapbid.ledger.bids.ledger import Ledger
 
@@ -44,6 +49,25 @@ async def ledger(fresh_redis: str, tmp_path: Path, clock: Clock) -> AsyncIterato
 def store(fresh_redis: str) -> Iterator[Any]:
     with looking(fresh_redis) as client:
         yield client
+
+
+@pytest.fixture
+async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with Bench.open(database, fresh_redis, tmp_path) as bench:
+        yield bench
+
+
+@pytest.fixture
+async def connection(database: str) -> AsyncIterator[asyncpg.Connection]:
+    async with connected(database) as connection:
+        yield connection
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> tuple[str, ...]:
+    file = tmp_path / "plain.jsonl"
+    file.write_text('{"id":"1","imp":[{"id":"1","banner":{"w":300,"h":250}}]}\n')
+    return ("--replay", str(file))
 
 
 @pytest.fixture(scope="session")

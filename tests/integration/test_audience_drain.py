@@ -4,9 +4,7 @@ import asyncio
 import json
 import random
 import uuid
-from collections.abc import AsyncIterator
 from itertools import repeat
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,12 +32,6 @@ AUDIENCES: tuple[dict[str, Any], ...] = (
     {"id": "openers", "event": "app_open", "within_days": 7, "at_least": 2},
     {"id": "spenders", "event": "withdraw", "within_days": 30, "min_amount_usd": 50},
 )
-
-
-@pytest.fixture
-async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterator[Bench]:
-    async with Bench.open(database, fresh_redis, tmp_path) as bench:
-        yield bench
 
 
 def audience(id: str, **fields: Any) -> Audience:

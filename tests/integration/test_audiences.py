@@ -11,7 +11,7 @@ import pytest
 from support.commands import invoke, succeed
 from support.ops import ask
 from support.processes import eventually
-from support.stack import Stack
+from support.stack import Stack, draining
 
 MARKUP = "<a href='https://casino.example/?c={{click_id}}'>play</a>"
 CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": MARKUP}
@@ -80,9 +80,7 @@ def system(module_database: str, module_stack: Callable[..., Stack]) -> Iterator
     succeed(environ, "campaign", "import", "-", input=lines)
     succeed(environ, "audience", "add", "-", input=json.dumps(BUYERS))
     served = module_stack()
-    drain = Stack(served.environ, "drain")
-    with contextlib.closing(drain):
-        drain.launch()
+    with draining(served):
         made = System(served)
         eventually(lambda: made.bids("casino", "someone"), "it bids")
 

@@ -5,7 +5,7 @@ import json
 import os
 import pwd
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any, get_args
@@ -13,7 +13,7 @@ from typing import Any, get_args
 import asyncpg
 import pytest
 from support.commands import invoke, succeed
-from support.stack import connected, execute
+from support.stack import execute
 
 from snapbid.cli.audit import KINDS, _user
 from snapbid.warehouse import audit, campaigns, products, registry
@@ -27,12 +27,6 @@ CAMPAIGN: dict[str, Any] = {
     "cpm": 2.5,
     "creatives": [{"id": "n", "media": "banner", "w": 300, "h": 250, "adm": "<img>" * 50}],
 }
-
-
-@pytest.fixture
-async def connection(database: str) -> AsyncIterator[asyncpg.Connection]:
-    async with connected(database) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from support.client import JSON_HEADERS
 from support.commands import succeed
 from support.processes import eventually
-from support.stack import Stack, connected
+from support.stack import Stack, fetch
 
 import snapbid.server
 from snapbid.bidding.routes import bid_path
@@ -121,13 +121,8 @@ def win(served: Stack, auction: str) -> None:
 
 def counted(dsn: str) -> list[tuple[int, int, int]]:
     """Bids, wins and spend of the campaign, in micro-USD."""
-
-    async def ask() -> list[tuple[int, int, int]]:
-        async with connected(dsn) as connection:
-            rows = await connection.fetch("select bids, wins, spend_micros from campaign_daily")
-            return [tuple(row) for row in rows]
-
-    return asyncio.run(ask())
+    sql = "select bids, wins, spend_micros from campaign_daily"
+    return asyncio.run(fetch(dsn, sql))
 
 
 def test_backups_restore_everything(debian: Debian, database: str) -> None:

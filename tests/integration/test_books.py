@@ -18,7 +18,7 @@ import redis
 from support import books
 from support.books import SSPS, Books, agreed, set_up, tables, trade
 from support.lanes import Lane
-from support.stack import JWT_SECRET, Stack
+from support.stack import JWT_SECRET, Stack, draining
 from support.wire import Wire
 
 from snapbid.report import tokens
@@ -34,9 +34,7 @@ def stack(database: str, start_stack: Callable[..., Stack]) -> Iterator[Stack]:
     """Two workers and a drain."""
     asyncio.run(set_up(database))
     served = start_stack(SNAPBID_WORKERS="2", SNAPBID_BASE_URL=books.BASE_URL)
-    drain = Stack(served.environ, "drain")
-    with contextlib.closing(drain):
-        drain.launch()
+    with draining(served):
         yield served
 
 

@@ -1,7 +1,6 @@
 """Demand rules over a running system: made by the drain, served with an ETag."""
 
 import asyncio
-import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from support import books
 from support.commands import succeed
 from support.ops import CAMPAIGN, ask
 from support.processes import eventually
-from support.stack import JWT_SECRET, Stack, execute
+from support.stack import JWT_SECRET, Stack, draining, execute
 
 from snapbid.partners.demand.endpoint import SUFFIX
 from snapbid.report import tokens
@@ -24,9 +23,7 @@ RENEWED_S = 60
 def stack(module_database: str, module_stack: Callable[..., Stack]) -> Iterator[Stack]:
     asyncio.run(books.set_up(module_database))
     served = module_stack()
-    drain = Stack(served.environ, "drain")
-    with contextlib.closing(drain):
-        drain.launch()
+    with draining(served):
         yield served
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import contextlib
 import gzip
 import json
 import re
@@ -17,7 +16,7 @@ from support import books
 from support.browser import browser
 from support.ops import ask
 from support.processes import eventually
-from support.stack import JWT_SECRET, Stack, connected, execute
+from support.stack import JWT_SECRET, Stack, connected, draining, execute
 
 from snapbid.partners.diagnosis.endpoint import SUFFIX
 from snapbid.report import tokens
@@ -35,9 +34,7 @@ def stack(module_database: str, module_stack: Callable[..., Stack]) -> Iterator[
     """Two workers and a drain."""
     asyncio.run(set_up(module_database))
     served = module_stack(SNAPBID_WORKERS="2")
-    drain = Stack(served.environ, "drain")
-    with contextlib.closing(drain):
-        drain.launch()
+    with draining(served):
         yield served
 
 
@@ -147,11 +144,7 @@ def test_outcomes_of_an_ssps_traffic(stack: Stack) -> None:
             ("", "the body is not JSON"): (1, "$"),
             ("Content-Type", "must be application/json"): (1, "Content-Type"),
         },
-        "notices": {
-            "win": (2, 2, 0, 0, 0),
-            "billing": (1, 0, 0, 0, 0),
-            "loss": (1, 1, 0, 0, 0),
-        },
+        "notices": {"win": (2, 2, 0, 0, 0), "billing": (1, 0, 0, 0, 0), "loss": (1, 1, 0, 0, 0)},
         "unbilled": 1,
         "reused": 1,
     }

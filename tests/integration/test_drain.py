@@ -52,11 +52,7 @@ async def test_every_counter_reaches_its_column(bench: Bench) -> None:
             ("2024-04-30", "acme-eu"): (0, 1, 5),
         },
         "impression_daily": {(DAY, "acme"): (5,)},
-        "loss_daily": {
-            (DAY, "acme", 102): (5,),
-            (DAY, "acme", -1): (1,),
-            (DAY, "nova", 0): (9,),
-        },
+        "loss_daily": {(DAY, "acme", 102): (5,), (DAY, "acme", -1): (1,), (DAY, "nova", 0): (9,)},
         "campaign_daily": {
             (DAY, "c-1"): (12, 4, 3, 4_000_001),
             ("2024-04-30", "c-3"): (0, 0, 1, 0),

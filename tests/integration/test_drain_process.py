@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 from redis.asyncio import Redis as Client
-from support.counted import Ledger, Tables, counted, register, some_counts
+from support.counted import Ledger, Tables, counted, some_counts
 from support.event_bench import CASINO, accepted
+from support.restoring import prepare
 from support.sending import NOW, event
 from support.stack import Stack, connected, execute
 
@@ -55,15 +55,9 @@ def stores(initialise: Callable[[Path], None]) -> Iterator[Stores]:
     path = Path(tempfile.mkdtemp(prefix="snapbid-drain-"))
     initialise(path)
     with Home(path) as home, contextlib.closing(Stores(home)) as stores:
-        asyncio.run(_register(stores.postgres.dsn))
+        asyncio.run(prepare(stores.postgres.dsn))
         yield stores
     shutil.rmtree(path)
-
-
-async def _register(dsn: str) -> None:
-    connection = await asyncpg.connect(dsn)
-    await register(connection)
-    await connection.close()
 
 
 @pytest.fixture
@@ -102,11 +96,8 @@ def start(stores: Stores, tmp_path: Path) -> Iterator[Start]:
 
 
 async def tables(stores: Stores) -> Tables:
-    connection = await asyncpg.connect(stores.postgres.dsn)
-    try:
+    async with connected(stores.postgres.dsn) as connection:
         return await counted(connection)
-    finally:
-        await connection.close()
 
 
 async def await_drained(ledger: Ledger, stores: Stores, *drains: Stack) -> None:

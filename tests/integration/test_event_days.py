@@ -1,9 +1,7 @@
 """Events over many days: stored once, kept for as long as is wanted."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from support.event_bench import GEO, HISTORY, Bench
@@ -13,12 +11,6 @@ from support.stack import connected
 from snapbid.drain import forgetting
 from snapbid.drain.events import EventDrain
 from snapbid.warehouse import events, products
-
-
-@pytest.fixture
-async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterator[Bench]:
-    async with Bench.open(database, fresh_redis, tmp_path) as bench:
-        yield bench
 
 
 def ago(days: int) -> int:

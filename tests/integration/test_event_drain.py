@@ -2,10 +2,8 @@
 
 import json
 import random
-from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +17,6 @@ from snapbid.embedded import Home
 from snapbid.events.outcomes import Product
 from snapbid.queues import queue
 from snapbid.warehouse import rates
-
-
-@pytest.fixture
-async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterator[Bench]:
-    async with Bench.open(database, fresh_redis, tmp_path) as bench:
-        yield bench
-
 
 # -- stored ---------------------------------------------------------------------------------------
 

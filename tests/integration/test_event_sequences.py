@@ -1,10 +1,9 @@
 """Bonuses and deposits: what came out of order or does not fit, in any order of arrival."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from datetime import date
 from decimal import Decimal
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +11,6 @@ from support.event_bench import Bench
 from support.sending import cashed_out, claimed, completed, event, money, offered
 
 from snapbid.events.outcomes import Product
-
-
-@pytest.fixture
-async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterator[Bench]:
-    async with Bench.open(database, fresh_redis, tmp_path) as bench:
-        yield bench
-
 
 BONUS = {
     "bonus_offered": offered("b"),
@@ -100,15 +92,9 @@ def _shown(value: Any) -> str:
         ([offered("b"), claimed("b", currency="USD")], ["currency_mismatch"]),
         ([offered("b"), claimed("b", wagering_requirement=370.2)], []),
         ([offered("b"), claimed("b", wagering_requirement=370.21)], ["value_mismatch"]),
-        (
-            [offered("b", bonus_value_max=12.33), claimed("b")],
-            ["exceeds_max"],
-        ),
+        ([offered("b", bonus_value_max=12.33), claimed("b")], ["exceeds_max"]),
         ([offered("b", bonus_value_max=12.34), claimed("b")], []),
-        (
-            [offered("b", wagering_multiplier=0), claimed("b", wagering_requirement=0)],
-            [],
-        ),
+        ([offered("b", wagering_multiplier=0), claimed("b", wagering_requirement=0)], []),
         (
             [
                 offered("b", wagering_multiplier=3, currency="JPY"),
@@ -124,10 +110,7 @@ def _shown(value: Any) -> str:
             [claimed("b"), completed("b"), cashed_out("b", 1, original_bonus_value=12)],
             ["value_mismatch"],
         ),
-        (
-            [claimed("b"), completed("b"), cashed_out("b", 1, currency="USD")],
-            ["currency_mismatch"],
-        ),
+        ([claimed("b"), completed("b"), cashed_out("b", 1, currency="USD")], ["currency_mismatch"]),
         ([event("deposit", transaction_id="t", **money(5))], ["reference_missing"]),
         (
             [

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from support.event_bench import GEO, HISTORY, accepted
 from support.proxy import FaultProxy
 from support.sending import NOW, claimed, event, money, offered
-from support.stack import connected
+from support.stack import connected, fetch
 
 from snapbid.base.redis_keys import ShardKeys, hash_tag
 from snapbid.drain import leases as drain_leases
@@ -70,8 +70,7 @@ class Bench:
         return [await self.redis.xlen(ShardKeys(shard).events) for shard in range(SHARDS)]
 
     async def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        async with connected(self.dsn) as connection:
-            return [tuple(row) for row in await connection.fetch(sql)]
+        return await fetch(self.dsn, sql)
 
     async def assert_stored(self) -> None:
         """Each event once, and none that was not sent."""

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Any
 
-import asyncpg
 import pytest
 import redis
 from support import sending
 from support.sending import BATCH, NOW, SINGLE, Reply, event, money
-from support.stack import Stack
+from support.stack import Stack, connected
 
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.campaigns.click_id import Click, creative_digest
@@ -154,11 +153,7 @@ def test_unknown_paths_below_v3(served: Served, path: str) -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [
-        {"content_type": "text/plain"},
-        {"content_type": ""},
-        {"content_encoding": "br"},
-    ],
+    [{"content_type": "text/plain"}, {"content_type": ""}, {"content_encoding": "br"}],
     ids=str,
 )
 def test_types(served: Served, headers: dict[str, str]) -> None:
@@ -271,8 +266,7 @@ def test_batch_sizes(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "prefer",
-    ["handling=lenient", "respond-async, Handling=Lenient; x=1", 'handling="lenient"'],
+    "prefer", ["handling=lenient", "respond-async, Handling=Lenient; x=1", 'handling="lenient"']
 )
 def test_lenient_batches(served: Served, prefer: str) -> None:
     batch = [event("login"), event("no_such"), 5, event("login", user="u-2")]
@@ -374,8 +368,7 @@ async def clicks(dsn: str) -> tuple[str, str]:
     """Click ids of a campaign: one that counts, and one of a click too long ago."""
     creative = {"id": "k", "media": "banner", "w": 1, "h": 1, "adm": "{{click_id}}"}
     own = {"id": "spring", "advertiser": "a.example", "cpm": 1, "creatives": [creative]}
-    connection = await asyncpg.connect(dsn)
-    try:
+    async with connected(dsn) as connection:
         await campaigns.replace_many(connection, [("spring", json.dumps(own))])
         campaign = await connection.fetchval("select number from campaign_number")
         (key,) = (await conversions.fetch_keys(connection)).values()
@@ -384,8 +377,6 @@ async def clicks(dsn: str) -> tuple[str, str]:
             key.make(Click(campaign, creative_digest("k"), 7, now_s - days * 86_400))
             for days in (1, 31)
         )  # type: ignore[return-value]
-    finally:
-        await connection.close()
 
 
 def test_test_mode_shows_what_an_event_would_count_for(served: Served) -> None:

@@ -1,19 +1,17 @@
 """Privacy requests: what is stored of a person is removed, and no more of it is taken."""
 
 import asyncio
-import contextlib
 import json
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import asyncpg
 import pytest
 from redis import Redis
 from support.commands import invoke, succeed
 from support.ops import ask
 from support.processes import eventually
-from support.stack import Stack
+from support.stack import Stack, draining, fetch
 
 USER, DEVICE, HASH = "user-81", "38400000-8cf0-11bd-b23e-10b96e40000d", "ab" * 32
 NOBODY = (
@@ -50,14 +48,7 @@ class System:
         return ask(self.stack, "POST", path, body, content_type=media, x_api_key=self.key)[0]
 
     def rows(self, sql: str) -> list[Any]:
-        async def fetch() -> list[Any]:
-            connection = await asyncpg.connect(self.dsn)
-            try:
-                return [tuple(row) for row in await connection.fetch(sql)]
-            finally:
-                await connection.close()
-
-        return asyncio.run(fetch())
+        return asyncio.run(fetch(self.dsn, sql))
 
     def caps(self) -> int:
         return sum(1 for _ in self.redis.scan_iter("{sb0}:f[ce]:*"))
@@ -77,9 +68,7 @@ def system(module_database: str, module_stack: Callable[..., Stack]) -> Iterator
     succeed(environ, "campaign", "import", "-", input=json.dumps(CAMPAIGN))
     served = module_stack()
     served.environ["SNAPBID_HOME"] = served.environ["SNAPBID_HOME"]
-    drain = Stack(served.environ, "drain")
-    with contextlib.closing(drain):
-        drain.launch()
+    with draining(served):
         made = System(served, module_database)
         made.redis.flushall()
         yield made

@@ -1,7 +1,6 @@
 """`snapbid golive` against servers that have really been sent what it judges."""
 
 import asyncio
-import contextlib
 import json
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ import pytest
 from support import books
 from support.commands import invoke
 from support.processes import eventually
-from support.stack import Stack
+from support.stack import Stack, draining
 from support.wire import Wire
 
 BID_HEADERS = {"content-type": "application/json"}
@@ -23,9 +22,7 @@ def stack(database: str, start_stack: Callable[..., Stack]) -> Iterator[Stack]:
     """Two workers and a drain."""
     asyncio.run(books.set_up(database))
     served = start_stack(SNAPBID_WORKERS="2")
-    drain = Stack(served.environ, "drain")
-    with contextlib.closing(drain):
-        drain.launch()
+    with draining(served):
         yield served
 
 

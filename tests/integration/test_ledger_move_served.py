@@ -7,12 +7,11 @@ from contextlib import closing
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
+from support.campaigns import put
 from support.moved import books
 from support.processes import eventually
 from support.spending import bid_request
-from support.stack import Stack, connected, run
-
-from snapbid.warehouse import campaigns, registry
+from support.stack import Stack, run
 
 BIDS = 6
 CAMPAIGN = {
@@ -22,12 +21,6 @@ CAMPAIGN = {
     "budget": {"total": 0.002 * BIDS},
     "creatives": [{"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}],
 }
-
-
-async def register(dsn: str) -> None:
-    async with connected(dsn) as connection:
-        await registry.add(connection, "acme", None)
-        await campaigns.replace_many(connection, [("c-1", json.dumps(CAMPAIGN))])
 
 
 def bid(stack: Stack, auction: str) -> str:
@@ -53,7 +46,7 @@ def status(stack: Stack) -> str:
 def test_wins_before_during_and_after_a_move_count_once(
     database: str, fresh_redis: str, start_stack: Callable[..., Stack]
 ) -> None:
-    asyncio.run(register(database))
+    asyncio.run(put(database, CAMPAIGN, ssp="acme"))
     old = start_stack(SNAPBID_WORKERS="2")
     drain = Stack({**old.environ}, "drain")
     drain.launch()

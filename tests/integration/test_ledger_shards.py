@@ -43,9 +43,7 @@ async def test_a_ledger_on_one_redis_has_one_shard(settings: StoreSettings, stor
     assert store.hget(ShardKeys(0).state, "shards") == b"1"
 
 
-async def test_the_setting_applies_only_when_the_ledger_is_made(
-    settings: StoreSettings,
-) -> None:
+async def test_the_setting_applies_only_when_the_ledger_is_made(settings: StoreSettings) -> None:
     assert await started(settings, 3) == 3
     assert await started(settings) == 3
     assert await started(settings, 3) == 3

@@ -16,6 +16,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from support.campaigns import put
 from support.client import LocalApp, Reply
 from support.processes import eventually, listening, workers_of
 from support.remembered import counts, looking
@@ -26,7 +27,7 @@ from support.stack import Stack, connected, run
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.reference.rates import Rates
-from snapbid.warehouse import campaigns, registry
+from snapbid.warehouse import campaigns
 
 SIZES = {"small": (300, 250), "wide": (728, 90)}
 HOUR_CAP = [{"impressions": 1, "seconds": 3600}]
@@ -223,14 +224,6 @@ def test_shards_refuse_one_by_one() -> None:
 # -- a served system ------------------------------------------------------------------------------
 
 
-async def put(dsn: str, *documents: dict[str, Any]) -> None:
-    async with connected(dsn) as connection:
-        await registry.add(connection, "acme", None)
-        await campaigns.replace_many(
-            connection, [(each["id"], json.dumps(each)) for each in documents]
-        )
-
-
 def ask(stack: Stack, auction: str, **more: Any) -> tuple[int, str]:
     body = json.dumps(bid_request(auction, **more)).encode()
     request = urllib.request.Request(
@@ -246,7 +239,9 @@ async def test_budgets_of_a_served_system(
     database: str, fresh_redis: str, start_stack: Callable[..., Stack]
 ) -> None:
     """Two workers, a budget of 50 bids; then more money; then a look at the list."""
-    await put(database, campaign("a", 2, budget={"total": 0.1, "daily": 1}), campaign("b", 1))
+    await put(
+        database, campaign("a", 2, budget={"total": 0.1, "daily": 1}), campaign("b", 1), ssp="acme"
+    )
     holds = {"SNAPBID_HOLD_S": "3600"}  # as long as a slow machine may take
     stack = start_stack(SNAPBID_WORKERS="2", **holds)
     with ThreadPoolExecutor(8) as pool:
@@ -263,7 +258,7 @@ async def test_budgets_of_a_served_system(
     (shown,) = json.loads(run(environ, "campaign", "list", "--budgets", "--json").stdout)
     assert (shown["id"], shown["spent"], shown["held"]) == ("a", 0.002, 0.098)
     assert (shown["remaining"], shown["remaining_today"], shown["pacing"]) == (0, 0.9, "asap")
-    await put(database, campaign("a", 2, budget={"total": 0.2, "daily": 1}))
+    await put(database, campaign("a", 2, budget={"total": 0.2, "daily": 1}), ssp="acme")
     eventually(lambda: ask(stack, f"y{time.monotonic()}")[1] == "a", "the larger budget")
 
 
@@ -276,7 +271,7 @@ async def test_workers_reactivate_campaigns_with_headroom(
     database: str, fresh_redis: str, start_stack: Callable[..., Stack]
 ) -> None:
     """All of them, also in place of one that was killed."""
-    await put(database, campaign("a", 2, budget={"total": 0.002}), campaign("b", 1))
+    await put(database, campaign("a", 2, budget={"total": 0.002}), campaign("b", 1), ssp="acme")
     stack = start_stack(SNAPBID_WORKERS="2", SNAPBID_HOLD_S="3600")
     assert stack.process
     server, numbers = stack.process.pid, count()
@@ -314,9 +309,9 @@ async def test_workers_reactivate_campaigns_with_headroom(
 async def test_campaign_creation_times_are_kept(database: str) -> None:
     async with connected(database) as connection:
         before = datetime.now(UTC)
-        await put(database, campaign("a", 2))
+        await put(database, campaign("a", 2), ssp="acme")
         first = await created(connection)
-        await put(database, campaign("a", 3))
+        await put(database, campaign("a", 3), ssp="acme")
         (stored,) = (await campaigns.fetch_since(connection, 0)).changed
         assert await created(connection) == first
         assert abs(first - before) < timedelta(minutes=1)
@@ -342,7 +337,7 @@ async def test_a_user_at_many_connections_is_capped(
 ) -> None:
     users = 3
     capped = campaign("a", 2, frequency_caps=[{"impressions": 4, "seconds": 86_400}])
-    await put(database, capped, campaign("b", 1))
+    await put(database, capped, campaign("b", 1), ssp="acme")
     stack = start_stack(SNAPBID_WORKERS="2", SNAPBID_LEDGER_SHARDS=str(shards))
     seen: dict[str, int] = {}
     lock = threading.Lock()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support import oracle, strategies
 from support.agreement import assert_agrees
+from support.campaigns import document, put
 from support.commands import succeed
 from support.processes import eventually
 from support.snapshot import AROUND, snapshot_of_catalog
@@ -39,16 +40,7 @@ signal.pause()
 """
 
 
-def document(id: str, **members: Any) -> str:
-    creative = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}
-    common = {"id": id, "advertiser": "brand.example", "cpm": 2, "creatives": [creative]}
-    return json.dumps({**common, **members})
-
-
-async def put(dsn: str, *documents: str) -> None:
-    async with connected(dsn) as connection:
-        rows = [(json.loads(text)["id"], text) for text in documents]
-        await campaigns.replace_many(connection, rows)
+POINT = {"lat": 1, "lon": 1, "km": 1}
 
 
 def names(count: int, start: int = 0) -> list[str]:
@@ -270,11 +262,11 @@ def test_invalid_documents_from_plain_sql_do_not_bid(
     """Neither in the overlay nor in a base, and the log names it."""
     nested = '{"id": "nested", "x": ' + "[" * 5000 + "]" * 5000 + "}"
     strange = {
-        "a": document("a", cpm=-1),
-        "b": document("b", targeting={"geo_radius": [{"lat": 1, "lon": 1, "km": 1}] * 1001}),
-        "c": document("c", creatives=[]),
+        "a": json.dumps(document("a", cpm=-1)),
+        "b": json.dumps(document("b", targeting={"geo_radius": [POINT] * 1001})),
+        "c": json.dumps(document("c", creatives=[])),
         "nested": nested,
-        "x" * 600: document("x" * 600),
+        "x" * 600: json.dumps(document("x" * 600)),
     }
     sql = "insert into campaign (id, document) values ($1, $2::jsonb)"
     for id, text in strange.items():
@@ -359,7 +351,7 @@ async def fill(dsn: str, world: oracle.World) -> None:
                 await registry.add(connection, descriptor)
         for descriptor, canonical in world.registry.items():
             await registry.add(connection, descriptor, canonical)
-    await put(dsn, *map(json.dumps, world.campaigns))
+    await put(dsn, *world.campaigns)
 
 
 async def change(dsn: str, world: oracle.World, spare: list[Any], rng: random.Random) -> None:
@@ -368,7 +360,7 @@ async def change(dsn: str, world: oracle.World, spare: list[Any], rng: random.Ra
         kind = rng.choice(["import", "status", "price", "delete"])
         if kind == "import" and spare:
             world.campaigns.append(spare.pop())
-            await put(dsn, json.dumps(world.campaigns[-1]))
+            await put(dsn, world.campaigns[-1])
             continue
         place = rng.randrange(len(world.campaigns))
         campaign = world.campaigns[place]
@@ -377,7 +369,7 @@ async def change(dsn: str, world: oracle.World, spare: list[Any], rng: random.Ra
             await execute(dsn, "delete from campaign where id = $1", campaign["id"])
         elif kind == "price":
             world.campaigns[place] = campaign = {**campaign, "cpm": rng.choice([1, 3.5, 20])}
-            await put(dsn, json.dumps(campaign))
+            await put(dsn, campaign)
         else:
             status: Any = rng.choice(["active", "paused"])
             world.campaigns[place] = {**campaign, "status": status}
@@ -403,12 +395,7 @@ def test_explain_uses_an_up_to_date_catalog(
         said = succeed(environ, "explain", "acme", "-", "--json", input=json.dumps(request))
         return json.loads(said)
 
-    async def register() -> None:
-        async with connected(database) as connection:
-            await registry.add(connection, "acme")
-
-    asyncio.run(register())
-    asyncio.run(put(database, *map(document, names(8))))
+    asyncio.run(put(database, *map(document, names(8)), ssp="acme"))
     with publishing(database, path):
         await_base(path)
         asyncio.run(put(database, document("c0", cpm=7), document("c3", cpm=5)))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.campaigns import document, put
 from support.processes import eventually, workers_of
 from support.spending import bid_request
 from support.stack import Stack, connected, execute
@@ -26,19 +27,6 @@ select 'c' || n, jsonb_build_object(
         jsonb_build_object('id', 'k', 'media', 'banner', 'w', 300, 'h', 250, 'adm', 'x')))
 from generate_series(1, $1::int) n
 """
-
-
-def document(id: str, cpm: float, **members: Any) -> str:
-    creative = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}
-    return json.dumps(
-        {"id": id, "advertiser": "brand.example", "cpm": cpm, "creatives": [creative], **members}
-    )
-
-
-async def put(dsn: str, *documents: str) -> None:
-    async with connected(dsn) as connection:
-        rows = [(json.loads(text)["id"], text) for text in documents]
-        await campaigns.replace_many(connection, rows)
 
 
 async def fill(dsn: str) -> None:
@@ -76,9 +64,9 @@ def all_answer(stack: Stack, campaign: str) -> None:
 
 
 def test_changes_reach_every_worker(database: str, stack: Stack) -> None:
-    asyncio.run(put(database, document("c7", 3)))
+    asyncio.run(put(database, document("c7", cpm=3)))
     all_answer(stack, "c7")
-    asyncio.run(put(database, document("new", 4)))
+    asyncio.run(put(database, document("new", cpm=4)))
     all_answer(stack, "new")
     asyncio.run(set_status(database, "new", "paused"))
     all_answer(stack, "c7")
@@ -86,14 +74,16 @@ def test_changes_reach_every_worker(database: str, stack: Stack) -> None:
     all_answer(stack, "new")
     asyncio.run(execute(database, "delete from campaign where id = 'new'"))
     all_answer(stack, "c7")
-    asyncio.run(put(database, document("c7", 0.5), document("c8", 2, budget={"daily": 1})))
+    asyncio.run(put(database, document("c7", cpm=0.5), document("c8", cpm=2, budget={"daily": 1})))
     all_answer(stack, "c8")
-    asyncio.run(put(database, document("c8", 2, budget={"daily": 0.000001}), document("c9", 1.5)))
+    asyncio.run(
+        put(database, document("c8", cpm=2, budget={"daily": 0.000001}), document("c9", cpm=1.5))
+    )
     all_answer(stack, "c9")
 
 
 def test_a_restarted_worker_maps_the_existing_catalog(database: str, stack: Stack) -> None:
-    asyncio.run(put(database, document("c7", 3)))
+    asyncio.run(put(database, document("c7", cpm=3)))
     all_answer(stack, "c7")
     assert stack.process is not None
     server = stack.process.pid
@@ -124,7 +114,7 @@ def test_a_damaged_base_ends_a_worker_only_once(
     next worker finds the base damaged and serves no bids, until the publisher has made another: at
     once where its length has changed, without waiting for a change of campaigns.
     """
-    asyncio.run(put(database, document("c7", 3)))
+    asyncio.run(put(database, document("c7", cpm=3)))
     all_answer(stack, "c7")
     (base,) = Path(stack.environ["SNAPBID_HOME"]).rglob("base-*")
     spoil(base)
@@ -142,10 +132,10 @@ def test_a_damaged_base_ends_a_worker_only_once(
 
 
 def test_a_new_base_takes_the_place_of_the_old(database: str, stack: Stack) -> None:
-    asyncio.run(put(database, document("c7", 3)))
+    asyncio.run(put(database, document("c7", cpm=3)))
     all_answer(stack, "c7")
-    asyncio.run(put(database, *(document(f"d{number}", 0.5) for number in range(LEAST + 1))))
+    asyncio.run(put(database, *(document(f"d{number}", cpm=0.5) for number in range(LEAST + 1))))
     eventually(lambda: f"over a base of {MANY + LEAST + 1}" in stack.output, "another base")
     all_answer(stack, "c7")
-    asyncio.run(put(database, document("c7", 0.1), document("d5", 4)))
+    asyncio.run(put(database, document("c7", cpm=0.1), document("d5", cpm=4)))
     all_answer(stack, "d5")

@@ -32,14 +32,6 @@ def load(tmp_path: Path) -> Any:
     return call
 
 
-@pytest.fixture
-def plain(tmp_path: Path) -> tuple[str, ...]:
-    """Replay a request that every bid of the stub fits, instead of the generated ones."""
-    file = tmp_path / "plain.jsonl"
-    file.write_text('{"id":"1","imp":[{"id":"1","banner":{"w":300,"h":250}}]}\n')
-    return ("--replay", str(file))
-
-
 def measured(result: Document) -> Document:
     """The only measured phase of a result, with every request of it accounted for."""
     (phase,) = [phase for phase in result["phases"] if phase["measured"]]

@@ -31,14 +31,6 @@ TWO = ("--generators", "2", "--rate", "20")
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> tuple[str, ...]:
-    """Replay a request that every bid of the stub fits."""
-    file = tmp_path / "plain.jsonl"
-    file.write_text('{"id":"1","imp":[{"id":"1","banner":{"w":300,"h":250}}]}\n')
-    return ("--replay", str(file))
-
-
-@pytest.fixture
 def lead(tmp_path: Path) -> Iterator[Any]:
     """Start the first generator of a run; gives its process and where the others join."""
     with contextlib.ExitStack() as ended:

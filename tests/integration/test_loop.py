@@ -1,7 +1,6 @@
 """From a bid to its click to a conversion and a self-exclusion, as the README has it."""
 
 import asyncio
-import contextlib
 import re
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import sending
 from support.processes import eventually
-from support.stack import Stack
+from support.stack import Stack, draining
 
 from snapbid.embedded import demo
 
@@ -34,8 +33,7 @@ def test_the_examples_of_the_readme(
     key = sending.issue(database, "demo-casino", "igaming")
     sending.await_key(stack.port, key)
     environ = {**stack.environ, "SNAPBID_BASE_URL": stack.base_url, "KEY": key}
-    with contextlib.closing(Stack(stack.environ, "drain")) as drain:
-        drain.launch()
+    with draining(stack):
         output = run(LOOP + EXCLUSION, environ, tmp_path)
         assert re.findall(r"a bid request: (\d+)", output) == ["200", "204"]
         assert re.search(r"^ +REFUSES +product", output, re.MULTILINE)

@@ -12,14 +12,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 import redis
 from support import logged, sending
 from support.commands import succeed
 from support.ops import ask
 from support.processes import eventually
-from support.stack import Stack
+from support.stack import Stack, connected
 
 from snapbid.campaigns.persons import PersonKey
 
@@ -88,9 +87,8 @@ def bid(served: Stack, body: bytes) -> str | None:
 
 async def tables(dsn: str) -> bytes:
     """All rows of all tables, as text and as PostgreSQL sends them in binary."""
-    connection = await asyncpg.connect(dsn)
     buffer = BytesIO()
-    try:
+    async with connected(dsn) as connection:
         names = await connection.fetch(
             "select c.oid::regclass::text as name from pg_class c where relkind in ('r', 'p')"
             " and relnamespace = 'public'::regnamespace and not relispartition"
@@ -99,8 +97,6 @@ async def tables(dsn: str) -> bytes:
             for form in ("text", "binary"):
                 query = f"select * from {row['name']}"
                 await connection.copy_from_query(query, output=buffer, format=form)
-    finally:
-        await connection.close()
     return buffer.getvalue()
 
 

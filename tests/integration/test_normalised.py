@@ -1,7 +1,6 @@
 """Normalised forms in the warehouse: the import stores them, plain SQL clears them."""
 
 import json
-from collections.abc import AsyncIterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,6 @@ from snapbid.warehouse import campaigns
 
 CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}
 DOCUMENT = {"id": "a", "advertiser": "shop.example", "cpm": 2, "creatives": [CREATIVE]}
-
-
-@pytest.fixture
-async def connection(database: str) -> AsyncIterator[asyncpg.Connection]:
-    async with connected(database) as connection:
-        yield connection
 
 
 async def put(

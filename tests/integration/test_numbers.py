@@ -1,23 +1,14 @@
 """The numbers of descriptors and campaigns: made from the name, and kept for ever."""
 
 import json
-from collections.abc import AsyncIterator
 from hashlib import sha256
 
 import asyncpg
-import pytest
 from support.snapshot import catalog_of
-from support.stack import connected
 
 from snapbid.catalog.payload import decode_payload
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns, registry
-
-
-@pytest.fixture
-async def connection(database: str) -> AsyncIterator[asyncpg.Connection]:
-    async with connected(database) as connection:
-        yield connection
 
 
 async def put(connection: asyncpg.Connection, *names: str) -> None:

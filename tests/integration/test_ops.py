@@ -14,7 +14,7 @@ from support import sending
 from support.commands import invoke, succeed
 from support.ops import ask, bid, data, prepare, samples
 from support.processes import eventually
-from support.stack import Stack, execute
+from support.stack import Stack, draining, execute
 
 from snapbid.base.risks import RiskLog
 from snapbid.base.settings import StoreSettings
@@ -101,9 +101,7 @@ def test_drain_backlog(served: Stack, database: str, redis_url: str) -> None:
     eventually(lambda: (data(served)["drain_waiting"] or 0) > 0, "counters that wait")
     assert data(served)["drain_behind_s"] is None  # no drain has ever been here
     assert "snapbid_drain_behind_seconds" not in samples(served)
-    drain = Stack(served.environ, "drain")
-    try:
-        drain.launch()
+    with draining(served):
         eventually(lambda: data(served)["drain_waiting"] == 0, "the drain to have been here")
         assert data(served)["drain_behind_s"] == 0
         eventually(lambda: data(served)["verdict"]["state"] == "bidding", "the verdict")
@@ -112,8 +110,6 @@ def test_drain_backlog(served: Stack, database: str, redis_url: str) -> None:
         rounds = samples(served)["snapbid_drain_rounds_total"][()]
         assert rounds > 0  # a process of its own counts on the same page
         buy_without_a_budget(served, own)
-    finally:
-        drain.close()
     assert bid(served, "later")[0] == 200
     eventually(lambda: (data(served)["drain_behind_s"] or 0) > 0, "what it left behind")
 
@@ -173,12 +169,8 @@ def test_ownership_of_the_ledger(served: Stack, redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         client.hdel("{sb0}:segment", "confirmed")
         eventually(lambda: shards() == {"waiting": 1}, "a ledger that waits for the drain")
-        drain = Stack(served.environ, "drain")
-        try:
-            drain.launch()
+        with draining(served):
             eventually(lambda: shards() == {"confirmed": 1}, "the drain to confirm it")
-        finally:
-            drain.close()
         own = client.hget("{sb0}:segment", "warehouse")
         assert own is not None
         client.hset("{sb0}:segment", "warehouse", "another")

@@ -19,11 +19,7 @@ def text(window: Browser) -> str:
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_the_page(
-    width: int,
-    height: int,
-    database: str,
-    start_stack: Callable[..., Stack],
-    tmp_path: Path,
+    width: int, height: int, database: str, start_stack: Callable[..., Stack], tmp_path: Path
 ) -> None:
     with browser(width, height, dark=width < 600) as window:
         prepare(database)

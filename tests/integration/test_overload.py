@@ -16,7 +16,7 @@ import pytest
 from support import books
 from support.lanes import Lane, Reply
 from support.processes import eventually, workers_of
-from support.stack import Stack
+from support.stack import Stack, draining
 from support.wire import Wire, head
 
 from snapbid.bidding._bid_path import FIRST_LIMIT
@@ -31,9 +31,7 @@ def stack(database: str, start_stack: Callable[..., Stack]) -> Iterator[Stack]:
     """One worker and a drain."""
     asyncio.run(books.set_up(database))
     served = start_stack(SNAPBID_BASE_URL=books.BASE_URL)
-    drain = Stack(served.environ, "drain")
-    with contextlib.closing(drain):
-        drain.launch()
+    with draining(served):
         yield served
 
 

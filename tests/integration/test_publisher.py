@@ -6,27 +6,18 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.campaigns import document, put
 from support.processes import eventually
-from support.stack import connected, execute
+from support.stack import execute
 
 from snapbid.catalog.catalog import Catalog, CatalogError
 from snapbid.catalog.publisher.publisher import CatalogPublisher
-from snapbid.warehouse import campaigns, registry
-
-
-def document(id: str, **members: Any) -> str:
-    creative = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}
-    common = {"id": id, "advertiser": "brand.example", "cpm": 2, "creatives": [creative]}
-    return json.dumps({**common, **members})
 
 
 async def fill(dsn: str, *ids: str, ssp: str = "acme") -> None:
-    async with connected(dsn) as connection:
-        await registry.add(connection, ssp, None)
-        await campaigns.replace_many(connection, [(id, document(id)) for id in ids])
+    await put(dsn, *map(document, ids), ssp=ssp)
 
 
 @pytest.fixture
@@ -77,7 +68,7 @@ def test_changes_are_published(database: str, path: Path) -> None:
     asyncio.run(fill(database, "c", ssp="nova"))
     eventually(lambda: ids(path) == ["b", "c"], "one added")
     eventually(lambda: "nova" in Catalog.open(path).ssps, "the SSP")
-    dearer = document("b", cpm=7)
+    dearer = json.dumps(document("b", cpm=7))
     asyncio.run(
         execute(database, "update campaign set document = $1::jsonb where id = 'b'", dearer)
     )
@@ -87,7 +78,7 @@ def test_changes_are_published(database: str, path: Path) -> None:
 def test_invalid_documents_are_left_out(database: str, path: Path) -> None:
     asyncio.run(fill(database, "a"))
     eventually(lambda: path.exists() and ids(path) == ["a"], "the campaign")
-    broken = document("a", cpm=-1)
+    broken = json.dumps(document("a", cpm=-1))
     asyncio.run(
         execute(database, "update campaign set document = $1::jsonb where id = 'a'", broken)
     )

@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 from support.remembered import Clock, remember, remembering, segment_of, until
+from support.stack import connected
 
 from snapbid.campaigns.suspensions import marks_of
 from snapbid.drain.suspensions import SuspensionRounds
@@ -122,8 +123,7 @@ KEEPER = SuspensionRounds(SuspensionRule(3, 0.2), 3600)
 async def test_a_share_of_enough_bids_suspends(
     database: str, losses: int, bids: int, suspends: bool
 ) -> None:
-    connection = await asyncpg.connect(database)
-    try:
+    async with connected(database) as connection:
         await register(connection)
         rows = [("acme", "spring", 12, 203, losses, 0), ("acme", "spring", 12, None, 0, bids)]
         await connection.executemany(
@@ -132,14 +132,11 @@ async def test_a_share_of_enough_bids_suspends(
             [(ssp, campaign, mark_of("bad"), *rest) for ssp, campaign, _, *rest in rows],
         )
         assert await KEEPER.round(connection) == suspends
-    finally:
-        await connection.close()
 
 
 async def test_rejections_and_bids_add_up_over_rounds(database: str) -> None:
     """Bids that come without a rejection change no reason, and nothing becomes negative."""
-    connection = await asyncpg.connect(database)
-    try:
+    async with connected(database) as connection:
         await register(connection)
         for losses, bids in ((2, 10), (0, 5), (1, 5), (-1, 0), (1, 0), (1, 0)):
             reason = 203 if losses else None
@@ -152,8 +149,6 @@ async def test_rejections_and_bids_add_up_over_rounds(database: str) -> None:
         assert begun == 1
         row = await connection.fetchrow("select reason, losses, bids from creative_suspension")
         assert tuple(row) == (203, 4, 20)
-    finally:
-        await connection.close()
 
 
 def mark_of(creative: str) -> int:

@@ -149,10 +149,7 @@ class TestCache:
     ) -> None:
         monkeypatch.setattr(warehouse_reports, "TIMEOUT_S", 60)
         monkeypatch.setattr(reports, "ANSWER_TIMEOUT_S", 60)
-        async with (
-            reporter(warehouse, fresh_redis) as worker,
-            connected(warehouse) as watcher,
-        ):
+        async with reporter(warehouse, fresh_redis) as worker, connected(warehouse) as watcher:
             async with asyncio.TaskGroup() as group, locked(warehouse):
                 asked = [group.create_task(worker.report(token(), WINDOW)) for _ in range(50)]
                 await until(lambda: _waits(watcher, 1))

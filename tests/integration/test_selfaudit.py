@@ -278,10 +278,7 @@ async def test_nothing_differs_whatever_happens(stores: Stores, history: str) ->
             await ledger.settle(kind, b"auction 1", b"1", 1)
         assert await stores.sell(ledger, 2, daily) == 2
     await stores.drain(2)
-    async with (
-        contextlib.aclosing(stores.client()) as client,
-        connected(stores.dsn) as connection,
-    ):
+    async with contextlib.aclosing(stores.client()) as client, connected(stores.dsn) as connection:
         auditor = Auditor(client, stores.shards, stores.clock)
         assert await auditor.audit(connection) == []
         assert await auditor.audit(connection) == []

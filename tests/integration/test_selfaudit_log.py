@@ -16,7 +16,7 @@ import redis
 from redis.asyncio import Redis
 from support import books, logged
 from support.books import Books, set_up, trade
-from support.stack import Stack, connected
+from support.stack import Stack, connected, draining
 
 from snapbid.auctionlog.daily import CLOSED_MS, EDGE_MS, LoggedDay, count_day
 from snapbid.auctionlog.files import files_of
@@ -235,8 +235,7 @@ def test_real_traffic_agrees(
     bids = [row for row in rows if row["kind"] == "bid"]
     wins = [row for row in rows if row["kind"] == "win" and row["verdict"] == "counted"]
     audit = partial(audited, database, fresh_redis, shards, directory)
-    with closing(Stack(served.environ, "drain")) as drain:
-        drain.launch()
+    with draining(served):
         assert asyncio.run(audit(len(bids))) == []
     lost = bids[0]
     unwon = next(bid for bid in bids if name(bid) == name(wins[-1]))

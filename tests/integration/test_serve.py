@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.campaigns import put
 from support.commands import succeed
 from support.processes import eventually, workers_of
-from support.stack import Stack, connected, execute, run
+from support.stack import Stack, execute, run
 from support.wire import Wire, head
 
 from snapbid.embedded import Redis
-from snapbid.warehouse import campaigns, registry
 
 JSON = {"content-type": "application/json"}
 CAMPAIGN: dict[str, Any] = {
@@ -59,16 +59,9 @@ def all_answer(stack: Stack, status: int, ssp: str = "acme") -> None:
     )
 
 
-async def fill(dsn: str) -> None:
-    """One SSP and one campaign, as the commands would write them."""
-    async with connected(dsn) as connection:
-        await registry.add(connection, "acme", None)
-        await campaigns.replace_many(connection, [("c1", json.dumps(CAMPAIGN))])
-
-
 @pytest.fixture
 def filled(database: str) -> str:
-    asyncio.run(fill(database))
+    asyncio.run(put(database, CAMPAIGN, ssp="acme"))
     return database
 
 

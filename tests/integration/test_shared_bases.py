@@ -2,20 +2,20 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
 import pytest
+from support.campaigns import document, put
 from support.processes import eventually
-from support.stack import connected, execute
+from support.stack import connected, execute, fetch
 
 from snapbid.catalog.catalog import Base, Catalog
 from snapbid.catalog.publisher import base, publisher, sharing
 from snapbid.catalog.publisher.publisher import CatalogPublisher
-from snapbid.warehouse import bases, campaigns
+from snapbid.warehouse import bases
 
 
 @pytest.fixture(autouse=True)
@@ -41,14 +41,6 @@ def machines(machine: None, another_machine: None) -> None:
     """Two of them."""
 
 
-async def fill(dsn: str, *ids: str) -> None:
-    creative = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "x"}
-    common = {"advertiser": "brand.example", "cpm": 2, "creatives": [creative]}
-    async with connected(dsn) as connection:
-        documents = [(id, json.dumps({"id": id, **common})) for id in ids]
-        await campaigns.replace_many(connection, documents)
-
-
 def make(dsn: str, folder: Path, after: int = -1, *, urgent: bool = False) -> tuple[Base, bytes]:
     folder.mkdir(exist_ok=True)
     made = asyncio.run(base.make(dsn, folder, after, urgent=urgent)).base
@@ -57,11 +49,7 @@ def make(dsn: str, folder: Path, after: int = -1, *, urgent: bool = False) -> tu
 
 
 def stored(dsn: str) -> int:
-    async def count() -> int:
-        async with connected(dsn) as connection:
-            return int(await connection.fetchval("select count(*) from catalog_base"))
-
-    return asyncio.run(count())
+    return len(asyncio.run(fetch(dsn, "select from catalog_base")))
 
 
 def fetches(caplog: pytest.LogCaptureFixture) -> int:
@@ -74,7 +62,7 @@ def test_another_machine_fetches(
 ) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(sharing, "PART", 100)
-    asyncio.run(fill(database, "a", "b"))
+    asyncio.run(put(database, *map(document, "ab")))
     (built, content), (fetched, same) = (make(database, tmp_path / name) for name in "xy")
     assert (content, built.checksum, built.revision) == (same, fetched.checksum, fetched.revision)
     assert fetches(caplog) == 1
@@ -95,7 +83,7 @@ def test_a_damaged_base_is_built_anew(
     database: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: str
 ) -> None:
     caplog.set_level(logging.INFO)
-    asyncio.run(fill(database, "a", "b"))
+    asyncio.run(put(database, *map(document, "ab")))
     _, content = make(database, tmp_path / "x")
     asyncio.run(execute(database, spoil))
     assert make(database, tmp_path / "y")[1] == content
@@ -107,7 +95,7 @@ def test_a_damaged_base_is_built_anew(
 
 @pytest.mark.usefixtures("machine")
 def test_one_machine_stores_nothing(database: str, tmp_path: Path) -> None:
-    asyncio.run(fill(database, "a"))
+    asyncio.run(put(database, document("a")))
     make(database, tmp_path / "x")
     assert stored(database) == 0
 
@@ -116,7 +104,7 @@ def test_one_machine_stores_nothing(database: str, tmp_path: Path) -> None:
 def test_where_bids_wait(database: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What is stored is fetched; else one is built, whoever else is at that."""
     caplog.set_level(logging.INFO)
-    asyncio.run(fill(database, "a", "b"))
+    asyncio.run(put(database, *map(document, "ab")))
 
     async def beside_another() -> None:
         async with connected(database) as other:
@@ -135,7 +123,7 @@ def test_where_bids_wait(database: str, tmp_path: Path, caplog: pytest.LogCaptur
 def test_without_the_table_each_builds(
     database: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asyncio.run(fill(database, "a"))
+    asyncio.run(put(database, document("a")))
     asyncio.run(execute(database, "drop table catalog_base cascade"))
     make(database, tmp_path / "x")
     assert "failed to fetch a base" in caplog.text
@@ -143,13 +131,10 @@ def test_without_the_table_each_builds(
 
 @pytest.mark.usefixtures("machines")
 def test_other_code_builds_its_own(
-    database: str,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    database: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
-    asyncio.run(fill(database, "a"))
+    asyncio.run(put(database, document("a")))
     make(database, tmp_path / "x")
     monkeypatch.setattr(sharing, "layout", lambda: "other")
     make(database, tmp_path / "y")
@@ -170,7 +155,7 @@ def test_a_builder_that_dies_frees_the_lock(database: str) -> None:
 @pytest.mark.usefixtures("machines")
 def test_two_at_once(database: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    asyncio.run(fill(database, "a", "b"))
+    asyncio.run(put(database, *map(document, "ab")))
 
     async def both() -> list[sharing.ObtainedBase]:
         for name in "xy":
@@ -204,7 +189,7 @@ def test_of_two_publishers_one_builds_and_the_other_fetches(
             stack.callback(machines[name].stop)
         published = machines.values()
         eventually(lambda: all(each.published_at for each in published), "an empty catalog")
-        asyncio.run(fill(database, "a", "b", "c"))
+        asyncio.run(put(database, *map(document, "abc")))
         eventually(lambda: all(sum(each.bases.values()) for each in published), "bases")
         assert sorted(each.bases["fetched"] for each in published) == [0, 1]
         both = [tmp_path / name / "catalog" for name in "xy"]

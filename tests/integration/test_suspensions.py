@@ -1,7 +1,6 @@
 """Creatives that an SSP rejects for what they are are suspended there (contract 11)."""
 
 import asyncio
-import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from support.commands import invoke, succeed
 from support.ops import ask, data
 from support.processes import eventually
 from support.remembered import looking
-from support.stack import Stack, execute
+from support.stack import Stack, draining, execute
 
 AUCTIONS = itertools.count(1)
 MARKUP = {"media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
@@ -32,9 +31,7 @@ def stack(module_database: str, module_stack: Callable[..., Stack]) -> Iterator[
         succeed(environ, "ssp", "add", *added)
     succeed(environ, "campaign", "import", "-", input=json.dumps(CAMPAIGN))
     served = module_stack(SNAPBID_WORKERS="2")
-    drain = Stack(served.environ, "drain")
-    with contextlib.closing(drain):
-        drain.launch()
+    with draining(served):
         yield served
 
 

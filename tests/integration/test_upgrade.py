@@ -20,17 +20,7 @@ from typing import NamedTuple
 
 import pytest
 from support import sending
-from support.books import (
-    BASE_URL,
-    CAMPAIGNS,
-    LOSS,
-    OFFERS,
-    SSPS,
-    Books,
-    Offer,
-    agreed,
-    document,
-)
+from support.books import BASE_URL, CAMPAIGNS, LOSS, OFFERS, SSPS, Books, Offer, agreed, document
 from support.lanes import Lane
 from support.processes import PATIENCE_S, eventually
 from support.stack import Stack, run

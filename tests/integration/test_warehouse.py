@@ -3,7 +3,6 @@
 import asyncio
 import datetime
 import json
-from collections.abc import AsyncIterator
 from secrets import token_hex
 from typing import Any
 
@@ -23,12 +22,6 @@ from snapbid.warehouse.risks import fetch_risks
 WAIT_S = 30
 TODAY = datetime.date(2024, 5, 1)
 LATER = "insert into schema_migration (name, version, breaks) values ('9999_later', '7.0', $1)"
-
-
-@pytest.fixture
-async def connection(database: str) -> AsyncIterator[asyncpg.Connection]:
-    async with connected(database) as connection:
-        yield connection
 
 
 def document(name: str, **change: Any) -> tuple[str, str]:

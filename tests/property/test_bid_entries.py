@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.oracle_entries import (
-    pair_digest,
-    plain_answer,
-    plain_counts,
-    text_digest,
-)
+from support.oracle_entries import pair_digest, plain_answer, plain_counts, text_digest
 
 from snapbid.ledger.bids._records import AnswerBids, bid_digest, count, join, keep, user_digest
 from snapbid.ledger.bids.records import kept_entries
@@ -173,7 +168,7 @@ def test_malformed_bids_are_refused(changed: dict[int, Any]) -> None:
 
 
 class OddLimits:
-    """Limits that the product does not make."""
+    """Limits that the product never makes."""
 
     kinds: Any = 8
     longest_s: Any = 0

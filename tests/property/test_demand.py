@@ -127,7 +127,7 @@ def test_no_bid_of_many_random_worlds_is_dropped(
 
 
 def at_its_limit(request: Any, offers: Mapping[str, oracle.Offer]) -> bool:
-    """Raise the floors of impressions without deals to the prices that they got."""
+    """Raise the floors of impressions without deals to the prices they got."""
     for imp in request["imp"]:
         offer = offers.get(str(imp.get("id")))
         if offer is not None and "pmp" not in imp and request.get("cur") in (None, ["USD"]):
@@ -211,10 +211,7 @@ def sizes_of(request: Any) -> Iterator[tuple[int, int]]:
 
 
 def change(
-    rng: random.Random,
-    standing: dict[str, Any],
-    added: Iterator[Any],
-    sizes: list[tuple[int, int]],
+    rng: random.Random, standing: dict[str, Any], added: Iterator[Any], sizes: list[tuple[int, int]]
 ) -> tuple[set[str], bool]:
     """Change some campaigns; return which, and whether any may bid on more than before."""
     chosen = rng.sample(sorted(standing), 40)
@@ -255,7 +252,7 @@ def campaigns_of(snapshot: CatalogSnapshot, ssp: str, request: Any, now_ms: int)
 
 
 def read(request: Any) -> BidRequest | None:
-    """None where the bid endpoint would answer 400."""
+    """Read a request; None if the bid endpoint would answer 400."""
     try:
         return decode(msgspec.json.encode(request))
     except BadRequest:
@@ -263,7 +260,7 @@ def read(request: Any) -> BidRequest | None:
 
 
 def answered(snapshot: CatalogSnapshot, ssp: str, request: Any) -> bool:
-    """Whether there is a bid at any hour of the week that campaigns tell apart."""
+    """Whether there is a bid at any hour of the week that campaigns distinguish."""
     decoded = read(request)
     assert decoded is not None
     hours = (1_800_000_000_000 + hour * 3_600_000 for hour in range(0, 168, 4))

@@ -28,7 +28,7 @@ PRICE: Final = 1000
 
 
 def hold(allowance: Allowance, price: int) -> Allowance | None:
-    """What a shard's script makes of a bid; None if it exceeds the allowance."""
+    """Hold a bid as a shard's script does; None if it exceeds the allowance."""
     return None if price > allowance.spare else allowance._replace(used=allowance.used + price)
 
 
@@ -71,7 +71,7 @@ class World:
         return True
 
     def settle(self) -> None:
-        """A hold ends: the bid was lost; or it becomes spend."""
+        """End a hold: as lost, or as spend."""
         shard, price = self.holds.pop(self.rng.randrange(len(self.holds)))
         if self.rng.random() < 0.5:
             allowance = self.allowances[shard]
@@ -82,7 +82,7 @@ class World:
         return self.rng.random() < self.faults
 
     def tell(self, shard: int, granted: int, returned: int) -> None:
-        """A message to an allowance: lost, late, or twice."""
+        """Deliver a message to an allowance: lost, late, or twice."""
         if not self.lossy():
             self.allowances[shard] = updated(self.allowances[shard], granted, returned)
             if self.allowances[shard].spare >= self.refused.get(shard, 0):
@@ -91,7 +91,7 @@ class World:
             self.late.append((shard, granted, returned))
 
     def allocator(self) -> Iterator[None]:
-        """One round of an allocator; at each step others may come between, and it may end."""
+        """One round of an allocator; at each step others may interleave, and it may end."""
         read = [None if self.lossy() else allowance for allowance in self.allowances]
         yield
         account = self.account

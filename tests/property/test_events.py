@@ -25,7 +25,7 @@ LATEST_MS = NOW_MS + AHEAD_MS
 
 
 def resolved(value: Any) -> Any:
-    """A value of the tables without their shorthands; what is no JSON value of Python's is None."""
+    """A table's value without shorthands; None for what Python has no JSON value."""
     if isinstance(value, dict) and "$repeat" in value:
         text, times = value["$repeat"]
         return text * times

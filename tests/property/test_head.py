@@ -27,7 +27,7 @@ PLAIN = [(b"content-type", b"application/json"), (b"content-length", b"12")]
 
 
 def thorough(headers: list[tuple[bytes, bytes]]) -> int:
-    """The length of a body that is JSON and comes as it is, by its last headers; else -1."""
+    """The length of an uncompressed JSON body, by the last headers; else -1."""
     last = dict(headers)
     try:
         http.check_type(last.get(b"content-type"))
@@ -81,8 +81,4 @@ def test_references_balance() -> None:
     for _ in range(1000):
         assert plain_length(headers) == 5
         assert value_of(headers, b"content-type") is value
-    assert before == (
-        sys.getrefcount(value),
-        sys.getrefcount(headers),
-        sys.getrefcount(headers[0]),
-    )
+    assert before == (sys.getrefcount(value), sys.getrefcount(headers), sys.getrefcount(headers[0]))

@@ -133,9 +133,7 @@ def test_native_response_in_adm_reads_like_the_native_object() -> None:
         assert parse(written) == own
 
 
-def test_the_request_cache_is_keyed_by_text_and_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_request_cache_is_keyed_by_text_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_request, "MAX_CACHED", 10)
     requests = NativeRequests()
     first = requests.read(REQUEST % 1, None)

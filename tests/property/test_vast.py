@@ -25,7 +25,7 @@ STRANGE = (
 
 
 def seen(text: str) -> Vast | None:
-    """What is read, within bounds."""
+    """Read a document, within bounds."""
     began = time.process_time()
     result = None
     with suppress(VastError):

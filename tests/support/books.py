@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
-import asyncpg
-
 from snapbid.warehouse import campaigns, registry
 from support.lanes import Lane, Reply
+from support.stack import connected
 
 SSPS: Final = {
     "acme": "acme",
@@ -78,21 +77,17 @@ def document(name: str, size: Size, cpm: int, **more: Any) -> tuple[str, str]:
 
 async def set_up(dsn: str, *more: tuple[str, str]) -> None:
     """Register the SSPs and import the campaigns, plus `more`."""
-    connection = await asyncpg.connect(dsn)
-    try:
+    async with connected(dsn) as connection:
         for descriptor, canonical in SSPS.items():
             await registry.add(connection, descriptor, canonical)
         documents = [document(name, size, cpm) for size, (name, cpm) in CAMPAIGNS.items()]
         await campaigns.replace_many(connection, [*documents, *more])
-    finally:
-        await connection.close()
 
 
 async def tables(dsn: str) -> Counter[Key]:
     """The counts of the warehouse, over all days, under the keys of the books."""
     counts: Counter[Key] = Counter()
-    connection = await asyncpg.connect(dsn)
-    try:
+    async with connected(dsn) as connection:
         for row in await connection.fetch("select * from bid_daily"):
             counts["bids", row["descriptor"]] += row["bids"]
             counts["wins", row["descriptor"]] += row["wins"]
@@ -108,8 +103,6 @@ async def tables(dsn: str) -> Counter[Key]:
             counts["campaign imps", name] += row["imps"]
             counts["campaign cpm", name] += row["win_cpm_micros"]
             assert row["spend_micros"] == round(Fraction(row["win_cpm_micros"], 1000))
-    finally:
-        await connection.close()
     return +counts
 
 
@@ -342,11 +335,7 @@ def _counts(
 
 
 def _request(
-    auction: str,
-    imps: dict[str, Size],
-    multipliers: Mapping[str, Any],
-    tmax: int | None,
-    user: str,
+    auction: str, imps: dict[str, Size], multipliers: Mapping[str, Any], tmax: int | None, user: str
 ) -> bytes:
     quantities = {
         imp: {} if multiplier is None else {"qty": {"multiplier": multiplier, "sourcetype": 1}}

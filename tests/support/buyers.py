@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +11,15 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from snapbid.ledger.budgets.budgets import Budgets
+from snapbid.redisclient.connection import connect
 from support.lanes import Lane
 from support.spending import bid_request
+from support.stack import fetch
 
 BASE_URL = "http://127.0.0.1:8000"
 LANES = 256
+QUIET_S = 2.0
+SPENT_S = 240.0
 
 
 def campaign(number: int, cpm: int, budget: int, width: int) -> dict[str, Any]:
@@ -80,6 +85,29 @@ async def used_up(budgets: Budgets, most: dict[int, int]) -> bool:
     except RedisError:  # just killed
         return False
     return all(state.used > most[number] for number, state in states.items())
+
+
+async def sold_out(
+    url: str, dsn: str, shards: int, buyers: list[Buyer], documents: list[dict[str, Any]]
+) -> None:
+    """Wait until no budget has room for another bid, and no campaign has bid for a while."""
+    names = dict(await fetch(dsn, "select id, number from campaign_number"))
+    most = {
+        names[each["id"]]: round((sum(each["budget"].values()) - each["cpm"] / 1000) * 10**9)
+        for each in documents
+    }  # nano-USD that are used before the last bid
+    redis = connect(url)
+    budgets = Budgets(redis, shards, time.time)
+    try:
+        async with asyncio.timeout(SPENT_S):
+            before = -1
+            while before != (bids := sum(buyer.statuses[200] for buyer in buyers)) or not (
+                await used_up(budgets, most)
+            ):
+                before = bids
+                await asyncio.sleep(QUIET_S)
+    finally:
+        await redis.aclose()
 
 
 def overspent(buyer: Buyer, documents: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:

@@ -51,7 +51,7 @@ def users_of(shard: int, shards: int) -> Iterator[str]:
 async def opened_capped(
     url: str, spool: Path, *, shards: int, clock: Callable[[], float], ttl_s: int = TTL_S
 ) -> AsyncIterator[Capped]:
-    """Time is that of `clock`."""
+    """A ledger with caps whose time is that of `clock`."""
     sweeper = OutboxSweeper(Connections(url), shards, clock, simulated=True)
     try:
         async with opened(url, spool, clock=clock, shards=shards, ttl_s=ttl_s) as ledger:

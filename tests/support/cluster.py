@@ -278,7 +278,7 @@ class Cluster:
         return next(self.named(line[1]) for line in self.lines(primary) if line[3] == own)
 
     def revive(self) -> None:
-        """Start what has ended, let go on what was stopped."""
+        """Start what has ended, continue what was stopped."""
         for node in self.nodes:
             if node in self.running():
                 node.go_on()
@@ -322,7 +322,7 @@ class Cluster:
             raise
 
     def _hears_ahead(self, node: Server) -> bool:
-        """Whether it has heard of another one later than now, by its clock."""
+        """Whether its record of another node is later than now, by its clock."""
         heard_ms = max(int(line[5]) for line in self.lines(node))
         seconds, micros = map(int, node.call("TIME"))  # asked last: it hears of others all the time
         return heard_ms > seconds * 1000 + micros // 1000
@@ -403,7 +403,7 @@ class Sentinels:
 
 
 class Sentinel(Server):
-    """Takes no options of a store."""
+    """A sentinel, which takes none of a store's options."""
 
     @classmethod
     def watching(cls, folder: Path, primary: Server) -> Self:

@@ -178,7 +178,7 @@ def may_use_user_data(
     gpp_sid: Collection[int],
     gvl_id: int | None,
 ) -> bool:
-    """What contract 3 requires for the strings of this module, by their known meaning."""
+    """Decide as contract 3 requires, by the known meaning of this module's strings."""
     if coppa or gpc or any(GPP[said].gpc for said in gpp):
         return False
     if any(US_PRIVACY[said] for said in us_privacy):

@@ -24,7 +24,5 @@ def validator(schema: dict[str, Any]) -> jsonschema.Draft202012Validator:
     """A validator for a schema, whose references are resolved in the document."""
     absolute = json.loads(json.dumps(schema).replace('"#/', f'"{_URN}#/'))
     return jsonschema.Draft202012Validator(
-        absolute,
-        registry=_REGISTRY,
-        format_checker=jsonschema.FormatChecker(["ipv4", "ipv6"]),
+        absolute, registry=_REGISTRY, format_checker=jsonschema.FormatChecker(["ipv4", "ipv6"])
     )

@@ -83,11 +83,7 @@ def _numbered(rows: Iterator[LoggedRow]) -> Iterator[LoggedRow]:
 
 
 def _rows(
-    rng: random.Random,
-    auctions: int,
-    causes: dict[int, str],
-    made: Made,
-    others: tuple[str, ...],
+    rng: random.Random, auctions: int, causes: dict[int, str], made: Made, others: tuple[str, ...]
 ) -> Iterator[LoggedRow]:
     for number in range(auctions):
         cause = causes.get(number, "")

@@ -76,7 +76,7 @@ def generate(event: Event) -> dict[str, Any]:
 
 
 def _fields(event: Event) -> list[Field]:
-    """In the order of violations: fields of the context before those of objects in it."""
+    """The fields in the order of violations: those of the context before those of objects in it."""
     fields = (*event.identity_fields(), *event.context_fields())
     return sorted(fields, key=lambda field: field.path.count("."))
 

@@ -13,7 +13,7 @@ _processes = multiprocessing.get_context("spawn")
 
 
 class Flood(AbstractContextManager["Flood"]):
-    """`target` has a `%d` for a number that no other request has."""
+    """Clients that request `target`, in which `%d` is a number unique to each request."""
 
     def __init__(self, port: int, target: str, lanes: int) -> None:
         self.lanes = lanes
@@ -33,7 +33,7 @@ class Flood(AbstractContextManager["Flood"]):
         return self
 
     def has_come(self, more: int) -> None:
-        """Wait until so many more requests were answered."""
+        """Wait until this many more requests were answered."""
         wanted = self.answers + more
         eventually(lambda: self.answers >= wanted, "the answers to a flood")
 

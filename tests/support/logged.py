@@ -52,7 +52,7 @@ def missing(rows: list[dict[str, Any]]) -> int:
 
 
 def awaited(directory: Path) -> int:
-    """How many bids and notices workers that live have on their way to the ledger."""
+    """How many bids and notices live workers have on their way to the ledger."""
     total = 0
     for chunk in open_all(spool_of(directory), set()):
         if not chunk.is_abandoned():
@@ -62,7 +62,7 @@ def awaited(directory: Path) -> int:
 
 
 def contradiction(rows: list[dict[str, Any]], warehouse: Counter[Key]) -> str:
-    """In what they differ from the warehouse by more than the gaps admit; "" where in nothing."""
+    """How rows differ from the warehouse by more than the gaps admit; "" if they do not."""
     counted, admitted = counts(rows), missing(rows)
     differing = {key for key in {*warehouse, *counted} if warehouse[key] != counted[key]}
     left_out = sum(abs(warehouse[key] - counted[key]) for key in differing if key[0] in ROWS)

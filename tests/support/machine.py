@@ -17,6 +17,7 @@ from typing import Final
 from snapbid.embedded import Home, Postgres, Redis
 from snapbid.warehouse.migrate import migrate
 from support.processes import workers_of
+from support.proxy import FaultProxy
 from support.remembered import keys, looking
 from support.stack import Stack
 
@@ -82,6 +83,21 @@ class Machine:
         process = getattr(self, victim).process
         process.kill()
         process.wait()
+
+    async def lose_redis(self, proxy: FaultProxy, how: str) -> None:
+        """Stall the wire to Redis ("briefly", "stalled"), end it ("unreachable"), or kill Redis."""
+        if how in ("briefly", "stalled"):
+            proxy.stall()
+        elif how == "unreachable":
+            await proxy.refuse()
+            proxy.cut()
+        else:
+            self.kill("redis", random.Random())
+
+    async def regain_redis(self, proxy: FaultProxy) -> None:
+        if self.redis.process is None or self.redis.process.poll() is not None:
+            self.redis.start()
+        await proxy.resume()
 
     def start_again(self, victim: str) -> None:
         if victim == "drain":

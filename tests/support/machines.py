@@ -11,11 +11,7 @@ from support.stack import Stack
 @contextlib.contextmanager
 def serving(cluster: Cluster, database: str, folder: Path, **environ: str) -> Iterator[list[Stack]]:
     """Two servers that are ready, each with a home of its own, and a drain beside them."""
-    shared = {
-        "SNAPBID_DATABASE_URL": database,
-        "SNAPBID_REDIS_URL": cluster.url,
-        **environ,
-    }
+    shared = {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": cluster.url, **environ}
     with contextlib.ExitStack() as stack:
         made = []
         for name, command in (("a", "drain"), ("a", "serve"), ("b", "serve")):

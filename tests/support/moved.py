@@ -21,6 +21,7 @@ from snapbid.metrics import Metrics
 from snapbid.redisclient.connection import Connections
 from support.remembered import opened, until
 from support.spending import reserve, state
+from support.stack import connected
 
 PRICE = 1_000_000  # nano-USD of a bid, and its CPM in micro-USD
 BUDGET, CAPS = 1, 2  # campaigns
@@ -127,13 +128,10 @@ async def settled(spool: Path) -> None:
 
 async def books(dsn: str) -> dict[str, tuple[Any, ...]]:
     """What the warehouse has of campaigns: bids, wins, impressions, CPMs of wins; and of losses."""
-    connection = await asyncpg.connect(dsn)
-    try:
+    async with connected(dsn) as connection:
         rows = await connection.fetch(
             "select campaign, sum(bids)::int, sum(wins)::int, sum(imps)::int,"
             " sum(win_cpm_micros)::bigint from campaign_daily group by campaign"
         )
         losses = await connection.fetchval("select coalesce(sum(losses), 0)::int from loss_daily")
         return {**{row[0]: tuple(row)[1:] for row in rows}, "losses": (losses,)}
-    finally:
-        await connection.close()

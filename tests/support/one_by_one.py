@@ -39,7 +39,7 @@ class Counted(NamedTuple):
 
 
 def lines_of(texts: Sequence[Sequence[str]]) -> list[Line]:
-    """Lines of auction, impression, time in ms, price, currency, kind and SSP."""
+    """The lines as auction, impression, time in ms, price, currency, kind and SSP."""
     lines = []
     for number, (auction, imp, time, price, currency, kind, ssp) in enumerate(texts, 2):
         day = day_of(int(time)) if time else None

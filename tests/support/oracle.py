@@ -13,13 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from support import oracle_categories, oracle_native, oracle_vast
-from support.oracle_deals import (
-    best_deal,
-    deal_steps,
-    refused_by_durations,
-    unpaid,
-    wanted_deals,
-)
+from support.oracle_deals import best_deal, deal_steps, refused_by_durations, unpaid, wanted_deals
 from support.oracle_media import attributes, misfits_in_media, misfits_in_player
 from support.oracle_pods import Separation
 from support.oracle_reading import (
@@ -211,7 +205,7 @@ def refused_by_price(slot: Slot, campaign: Document) -> Iterator[str]:
 
 
 def refused_by_pod(slot: Slot, campaign: Document) -> Iterator[str]:
-    """Keep an advertiser to one impression of a pod."""
+    """Refuse an advertiser that already has an impression of the pod."""
     if domain(campaign["advertiser"]) in slot.rivals:
         yield "pod"
 

@@ -29,7 +29,7 @@ class Oracle:
                 users.append(identity["client_user_id"])
 
     def persons(self, event: Mapping[str, Any]) -> set[str]:
-        """Whose an event is: its user's, or that of all users behind its anonymous id."""
+        """The persons of an event: its user, or all users behind its anonymous id."""
         identity = event["identity"]
         if "client_user_id" in identity:
             return {str(identity["client_user_id"])}
@@ -37,7 +37,7 @@ class Oracle:
         return {*self.users_of.get(anonymous, [f"anonymous {anonymous}"])}
 
     def shown(self, event: Mapping[str, Any]) -> set[str]:
-        """Whom the device of an event shows."""
+        """The persons whom an event's device identifies."""
         anonymous = event["identity"].get("anonymous_id", "")
         return self.persons(event) | {*self.users_of.get(anonymous, ())}
 

@@ -61,7 +61,7 @@ class Person:
     has_deposited: bool = False
 
     def at(self, ms: int) -> "Person":
-        """What counts of it at that time."""
+        """The part that counts at that time."""
         return self if self.click is not None and self.click.counts_at(ms) else Person()
 
 
@@ -116,11 +116,7 @@ def _joined(user: Person, device: Person) -> Person:
 
 
 def _count(
-    made: Attributed,
-    event: Happened,
-    who: tuple[str, str, str],
-    known: Person,
-    own: Issued | None,
+    made: Attributed, event: Happened, who: tuple[str, str, str], known: Person, own: Issued | None
 ) -> None:
     person = made.last[who] = Person(known.click, known.has_deposited)
     if own is not None:

@@ -35,7 +35,7 @@ def plain_answer(
     answer: int,
     counted: bool,
 ) -> PlainAnswer:
-    """Raises struct.error for what the layout has no room for."""
+    """Pack an answer; raises struct.error for values that do not fit the layout."""
     entries = []
     for number, (imp_id, marked, price, limits) in enumerate(bids):
         flags = (FIRST if number == 0 else 0) | (0 if counted else COUNT)
@@ -55,7 +55,7 @@ def plain_answer(
 
 
 def plain_counts(answers: Iterable[PlainAnswer]) -> dict[int, dict[bytes, int]]:
-    """By day, by the counter's name."""
+    """The counts by day and counter name."""
     days: dict[int, Counter[bytes]] = {}
     for answer in answers:
         counts = days.setdefault(answer.seconds // DAY_S, Counter())

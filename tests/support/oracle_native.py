@@ -61,7 +61,7 @@ def kind_of(asset: Document) -> str | None:
 
 
 def has(creative: Document, native: Document) -> bool:
-    """Whether the creative fills all required assets, and one at least."""
+    """Whether the creative fills all required assets, and at least one."""
     request = asked(native)
     if request is None:
         return False

@@ -151,7 +151,7 @@ def floor_micros(world: World, amount: Any, currency: Any, bid_in: str = "USD") 
 
 
 def converted(world: World, floor: Fraction | None, currency: Any, bid_in: str) -> int | None:
-    """The same of an exact amount."""
+    """Convert an exact amount likewise."""
     rate = world.usd.get((trimmed(currency) or "USD").upper())
     if floor is None or floor <= 0:
         floor, rate = Fraction(0), Fraction(1)
@@ -293,7 +293,7 @@ def browser_of(world: World, brands: list[str]) -> str:
 
 
 def recognised(device: Document, user: Document) -> tuple[str, str] | None:
-    """Give the kind and the id of a recognised user (contract 3, the limits' last point)."""
+    """Give the kind and id of a recognised user (contract 3, the limits' last point)."""
     identity: tuple[str, str] | None = None
     lists = (described(user.get("eids")), described(part(user, "ext").get("eids")))
     for eid in reversed([eid for eids in lists for eid in eids]):
@@ -317,7 +317,7 @@ def source_of(eid: Document) -> str:
 
 
 def somebody(value: Any) -> str | None:
-    """Read an id of a user that is not nobody's."""
+    """Read a user's id, unless it is a placeholder."""
     name = counted(value)
     if name is None or NOBODY.fullmatch(name):
         return None

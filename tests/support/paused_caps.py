@@ -18,7 +18,7 @@ CAPPED_AND_FREE = [
 
 
 def capped_answer(port: int, auction: str, user: str) -> str:
-    """The campaign that bids for a user on an impression for the two."""
+    """The campaign that bids for a user on an impression that fits both."""
     body = json.dumps(bid_request(auction, [SIZE], user={"id": user})).encode()
     with Wire(port) as wire:
         json_type = {"content-type": "application/json"}
@@ -30,7 +30,7 @@ def capped_answer(port: int, auction: str, user: str) -> str:
 def assert_caps_pause(
     environ: dict[str, str], port: int, shards: tuple[int, int], number: int, request: Path
 ) -> None:
-    """While the first of these shards is unavailable, the other being there; for its users alone.
+    """Fail unless caps pause for users of the first shard alone, which is unavailable.
 
     `number`: of all shards; `request`: a file to write.
     """

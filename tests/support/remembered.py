@@ -96,7 +96,7 @@ async def until(condition: Callable[[], object], what: str = "") -> None:
 
 
 def spool_files(folder: Path, suffix: str = "spool") -> list[Path]:
-    """What is left in the directory of a spool."""
+    """The files in a spool directory."""
     return list(folder.glob(f"*.{suffix}"))
 
 
@@ -119,7 +119,7 @@ def remembering(
     ssp: int = 1,
     within_s: float = 10.0,
 ) -> "Pending[str] | None":
-    """The same, to be awaited for the verdicts."""
+    """The same; the result is to be awaited for the verdicts."""
     plain = [(imp, campaign, price, None) for imp, campaign, price in bids]
     return ledger.remember(auction, ssp, plain, None, within_s)
 
@@ -152,7 +152,7 @@ def counts(client: redis.Redis) -> Counts:
 
 
 def anomalies(client: redis.Redis) -> Counts:
-    """The counts of what happened beside them."""
+    """The counts of anomalies."""
     return _counts(client, lambda field: field.startswith("n:"))
 
 

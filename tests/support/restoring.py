@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 from redis.asyncio import Redis as Client
 
 from snapbid.drain.counters import NOTHING, Reading, ShardCounters, SupersededError
@@ -78,7 +77,7 @@ class Stores:
         return copy
 
     def restore_ledger(self, copy: Path | None) -> None:
-        """Go back to a copy, or to nothing."""
+        """Restore a copy, or empty the ledger."""
         self.redis.stop()
         shutil.rmtree(self.redis.data)
         if copy is not None:
@@ -87,7 +86,7 @@ class Stores:
 
     @contextlib.contextmanager
     def replica(self) -> Iterator["Replica"]:
-        """Another Redis, which has what the ledger has now, and gets no more of it."""
+        """A second Redis with the ledger's current data, and none of its later writes."""
         self._copies += 1
         with Home(self._scratch / f"replica-{self._copies}") as home:
             other = Redis(home)
@@ -104,7 +103,7 @@ class Stores:
 
     @property
     def url(self) -> str:
-        """That of the ledger."""
+        """The ledger's URL."""
         return f"{self.redis.url}?db={self.redis_database}"
 
     async def own(self, ledger: Ledger) -> None:
@@ -159,17 +158,16 @@ class Stores:
     # -- what happens ------------------------------------------------------------------------
 
     async def drain(self, rounds: int = 1) -> None:
-        """Some rounds of a drain that has just started."""
+        """Run some rounds of a drain that has just started."""
         async with self.draining() as drain:
             for _ in range(rounds):
                 await drain()
 
     @contextlib.asynccontextmanager
     async def draining(
-        self,
-        shard: Callable[[Client, int], ShardCounters] = ShardCounters,
+        self, shard: Callable[[Client, int], ShardCounters] = ShardCounters
     ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """A running drain: what does a round, beginning anew where one asks for it."""
+        """A running drain: give what runs a round, and restarts if a round asks for it."""
         metrics = Metrics(self._scratch / "metrics")
         client = self.client()
         try:
@@ -247,16 +245,23 @@ class Stores:
             kept += 1
         return kept
 
+    async def sell_and_drain(self, count: int, limits: Limits | None = None) -> int:
+        """Sell from a ledger that is closed before a drain."""
+        async with self.ledger() as ledger:
+            kept = await self.sell(ledger, count, limits)
+        await self.drain()
+        return kept
+
 
 class Replica:
-    """Of a ledger, with its data of some moment."""
+    """A replica of a ledger, with its data of some moment."""
 
     def __init__(self, ledger: Redis, redis: Redis) -> None:
         self.redis = redis
         self._ledger = ledger
 
     def put_back(self) -> None:
-        """Its data is the ledger's again, whose Redis goes on running."""
+        """Give its data to the ledger, whose Redis goes on running."""
         _follow(self._ledger, self.redis)
 
 
@@ -274,6 +279,5 @@ def _follow(redis: Redis, primary: Redis) -> None:
 
 async def prepare(dsn: str) -> None:
     """Register the SSPs and campaigns of these tests."""
-    connection = await asyncpg.connect(dsn)
-    await register(connection)
-    await connection.close()
+    async with connected(dsn) as connection:
+        await register(connection)

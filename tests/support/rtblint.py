@@ -18,7 +18,7 @@ COMMAND: Final = ("validate", "--type", "response", "--format", "json")
 
 
 def issues(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
-    """What it finds in answers to requests: objects with `id`, `severity`, `message` and `path`."""
+    """Judge answers to requests: objects with `id`, `severity`, `message` and `path`."""
     if not PROGRAM.exists():
         pytest.skip("rtblint is not installed (cargo): make .venv/.rtblint")
     with tempfile.TemporaryDirectory(prefix="snapbid-rtblint-") as folder:

@@ -5,13 +5,10 @@ import contextlib
 import http.client
 import json
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import asyncpg
-
 from snapbid.warehouse import products
-from support.stack import execute
+from support.stack import connected, execute
 
 SINGLE: Final = "/v3/s2s/event"
 BATCH: Final = "/v3/s2s/batch"
@@ -113,11 +110,8 @@ def issue(dsn: str, product: str, *presets: str, rate: int = products.RATE) -> s
     """Issue a new key."""
 
     async def run() -> str:
-        connection = await asyncpg.connect(dsn)
-        try:
+        async with connected(dsn) as connection:
             return await products.issue(connection, product, presets, rate)
-        finally:
-            await connection.close()
 
     return asyncio.run(run())
 
@@ -135,15 +129,11 @@ def await_key(port: int, key: str) -> None:
 def rows(dsn: str, sql: str, *values: Any) -> list[dict[str, Any]]:
     """The rows of a query."""
 
-    async def run() -> Sequence[Mapping[str, Any]]:
-        connection = await asyncpg.connect(dsn)
-        try:
-            fetched: Sequence[Mapping[str, Any]] = await connection.fetch(sql, *values)
-            return fetched
-        finally:
-            await connection.close()
+    async def run() -> list[dict[str, Any]]:
+        async with connected(dsn) as connection:
+            return [dict(row) for row in await connection.fetch(sql, *values)]
 
-    return [dict(row) for row in asyncio.run(run())]
+    return asyncio.run(run())
 
 
 def run_sql(dsn: str, sql: str, *values: Any) -> None:

@@ -115,12 +115,7 @@ def members_of_pools() -> MemberBook:
 def _snapshot(
     catalog_: catalog.Catalog, geo: CountryOfAddress, gvl_id: int | None
 ) -> CatalogSnapshot:
-    lookups = Lookups(
-        geo,
-        catalog_.rates,
-        gvl_id=gvl_id,
-        members=members_of_pools(),
-    )
+    lookups = Lookups(geo, catalog_.rates, gvl_id=gvl_id, members=members_of_pools())
     return CatalogSnapshot(catalog_, lookups)
 
 

@@ -83,6 +83,11 @@ async def execute(dsn: str, sql: str, *values: Any) -> None:
         await connection.execute(sql, *values)
 
 
+async def fetch(dsn: str, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    async with connected(dsn) as connection:
+        return [tuple(row) for row in await connection.fetch(sql, *values)]
+
+
 def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of this process, with its settings replaced by `environ`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SNAPBID_")}
@@ -155,10 +160,7 @@ class Stack:
                 raise AssertionError(f"not ready within {START_S} s:\n{self.output}")
         url = self.environ.get("SNAPBID_REDIS_URL", "")  # none: `up` has its own
         if self.command == ("serve",) and "+" not in url:  # as a drain would, if there were one
-            confirm_budgets(
-                url,
-                int(self.environ.get("SNAPBID_LEDGER_SHARDS", "1")),
-            )
+            confirm_budgets(url, int(self.environ.get("SNAPBID_LEDGER_SHARDS", "1")))
 
     def get(self, path: str, *, ops: bool = False) -> tuple[int, bytes]:
         """GET over a new connection; returns status (0 without an answer) and body."""
@@ -193,3 +195,11 @@ class Stack:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait()
         self._output.close()
+
+
+@contextlib.contextmanager
+def draining(served: Stack) -> Iterator[Stack]:
+    """Run a drain on the stores of a server; give the drain."""
+    with contextlib.closing(Stack(served.environ, "drain")) as drain:
+        drain.launch()
+        yield drain

@@ -27,7 +27,7 @@ Item = tuple[str, str, float, float]  # head, body or end; SSP; when it came, wh
 
 
 class Outcome:
-    """What became of an SSP's requests; the latencies (s) are those of all answers."""
+    """The outcome of an SSP's requests; latencies (s) of all answers."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -54,7 +54,7 @@ class Worker:
         self._numbers = count()
 
     def run(self, arrivals: Iterator[tuple[float, str]]) -> None:
-        """Serves (time, SSP) arrivals to the last answer."""
+        """Serve (time, SSP) arrivals to the last answer."""
         for at, ssp in arrivals:
             self._put(at, ("head", ssp, at, at))
         while self._queue or self._later:
@@ -105,7 +105,7 @@ def clock() -> Clock:
 
 
 def sent(ssp: str, load: float, start: float, end: float) -> Iterator[tuple[float, str]]:
-    """Requests at random moments, so many times what the worker can do."""
+    """Arrivals at random moments, at a multiple of the worker's capacity."""
     random = Random(f"{ssp} {load}")
     at = start
     while (at := at + random.expovariate(load * CAPACITY)) < end:

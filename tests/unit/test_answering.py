@@ -72,6 +72,12 @@ class Played:
     def future(self) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().create_future()
 
+    def sent(self, body: bytes = BODY) -> "asyncio.Future[Any]":
+        """The future that a request awaits, resolved with a body."""
+        coming = self.future()
+        coming.set_result(message(body))
+        return coming
+
     def ask(self, coming: Any, headers: HeaderList | None = None) -> Any:
         return self.endpoint(head() if headers is None else headers, lambda: coming)
 
@@ -127,8 +133,7 @@ async def test_kept_samples_are_bounded(played: Played) -> None:
     long = UNANSWERED[:-1] + b',"x":"' + b"x" * LARGE + b'"}'
 
     async def ask(body: bytes) -> None:
-        coming = played.future()
-        coming.set_result(message(body))
+        coming = played.sent(body)
         await played.ask(coming, head(body))
 
     played.bidding.max_bytes = 2 * LARGE
@@ -153,8 +158,7 @@ async def test_kept_samples_are_bounded(played: Played) -> None:
 async def test_other_verdicts(played: Played, verdicts: str, reason: Reason) -> None:
     """None in time, or another family has a bid on the auction: no bid."""
     played.ledger.verdicts = played.future()
-    coming = played.future()
-    coming.set_result(message())
+    coming = played.sent()
     asked = asyncio.create_task(played.ask(coming))
     while not played.ledger.asked:
         await asyncio.sleep(0)
@@ -167,8 +171,7 @@ async def test_other_verdicts(played: Played, verdicts: str, reason: Reason) -> 
 
 
 async def test_a_ledger_that_is_unavailable(played: Played) -> None:
-    coming = played.future()
-    coming.set_result(message())
+    coming = played.sent()
     assert (await played.ask(coming)).start["status"] == 204
     assert played.under_way == (0, 0)
 
@@ -189,8 +192,7 @@ async def test_a_ledger_that_is_unavailable(played: Played) -> None:
 async def test_refusals(
     played: Played, headers: HeaderList, body: bytes, error: type[Exception]
 ) -> None:
-    coming = played.future()
-    coming.set_result(message(body))
+    coming = played.sent(body)
     with pytest.raises(error):
         await played.ask(coming, headers)
     assert played.under_way == (0, 0)
@@ -279,8 +281,7 @@ async def test_requests_beyond_the_limit_get_no_bid(played: Played) -> None:
     for _ in range(admission.limit):
         admission.enter(played.share, now)
     full = played.under_way
-    coming = played.future()
-    coming.set_result(message())
+    coming = played.sent()
     assert (await played.ask(coming)).start["status"] == 204
     assert played.under_way[0] in (full[0], full[0] - full[1], 0), "it was never in the share"
     assert not played.ledger.asked
@@ -298,8 +299,7 @@ async def test_requests_leave_no_references(played: Played) -> None:
     played.ledger.verdicts.set_result("k")
     kept = []
     for _ in range(3):
-        coming = played.future()
-        coming.set_result(message())
+        coming = played.sent()
         receive = Receiving(coming)
         kept.append(weakref.ref(receive))
         assert (await played.endpoint(head(), receive)).start["status"] == 200

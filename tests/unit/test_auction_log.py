@@ -68,19 +68,16 @@ async def write(log: AuctionLog, auctions: int, first: int = 0, at_ms: int = NOO
             await asyncio.sleep(0.001)
 
 
-def test_bids_round_trip(directory: Path, metrics: Metrics) -> None:
-    async def work() -> None:
-        log = AuctionLog(directory, metrics)
-        await log.open()
-        began = log.rows.begin()
-        bids = [Bid("1", TEMPLATE, None), Bid("é\n2", TEMPLATE, "deal-9", 21_300_000)]
-        log.rows.bids(NOON_MS, SOURCE, asked('a "b"/☃'), bids, "EUR")
-        log.rows.bids(NOON_MS, SOURCE, asked("t"), bids[:1], "USD", True)
-        log.rows.end()
-        assert began > NOON_MS - DAY_MS
-        await log.close()
-
-    asyncio.run(work())
+async def test_bids_round_trip(directory: Path, metrics: Metrics) -> None:
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    began = log.rows.begin()
+    bids = [Bid("1", TEMPLATE, None), Bid("é\n2", TEMPLATE, "deal-9", 21_300_000)]
+    log.rows.bids(NOON_MS, SOURCE, asked('a "b"/☃'), bids, "EUR")
+    log.rows.bids(NOON_MS, SOURCE, asked("t"), bids[:1], "USD", True)
+    log.rows.end()
+    assert began > NOON_MS - DAY_MS
+    await log.close()
     convert(directory)
     plain, dear, test = read(directory)
     assert plain["time"].timestamp() * 1000 == NOON_MS
@@ -129,17 +126,14 @@ CONTEXTS: list[tuple[BidRequest, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("request_", "expected"), CONTEXTS)
-def test_bids_carry_request_context(
+async def test_bids_carry_request_context(
     directory: Path, metrics: Metrics, request_: BidRequest, expected: dict[str, Any]
 ) -> None:
-    async def work() -> None:
-        log = AuctionLog(directory, metrics)
-        await log.open()
-        log.rows.bids(NOON_MS, SOURCE, request_, [Bid("1", TEMPLATE, None)], "USD")
-        log.rows.notice(NOON_MS, WIN, "c", 0, b"a", b"1")
-        await log.close()
-
-    asyncio.run(work())
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    log.rows.bids(NOON_MS, SOURCE, request_, [Bid("1", TEMPLATE, None)], "USD")
+    log.rows.notice(NOON_MS, WIN, "c", 0, b"a", b"1")
+    await log.close()
     convert(directory)
     bid, win = read(directory)
     assert {name: bid[name] for name in expected} == expected
@@ -147,18 +141,15 @@ def test_bids_carry_request_context(
     assert {name: win[name] for name in (*expected, "hour")} == {**NO_CONTEXT, "hour": None}
 
 
-def test_notices_round_trip(directory: Path, metrics: Metrics) -> None:
+async def test_notices_round_trip(directory: Path, metrics: Metrics) -> None:
     digest = bid_digest(b"a", b"1")
 
-    async def work() -> None:
-        log = AuctionLog(directory, metrics)
-        await log.open()
-        log.rows.notice(NOON_MS, WIN, "s", 0, b"a", b"1")
-        log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "c")
-        log.rows.notice(NOON_MS, LOSS, "d", 102, b"\xff", b"2")
-        await log.close()
-
-    asyncio.run(work())
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    log.rows.notice(NOON_MS, WIN, "s", 0, b"a", b"1")
+    log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "c")
+    log.rows.notice(NOON_MS, LOSS, "d", 102, b"\xff", b"2")
+    await log.close()
     convert(directory)
     spooled, replayed, loss = read(directory)
     assert (spooled["kind"], spooled["verdict"]) == ("win", "spooled")
@@ -170,74 +161,62 @@ def test_notices_round_trip(directory: Path, metrics: Metrics) -> None:
     assert (loss["auction_id"], loss["notice_key"]) == ("�", None)
 
 
-def test_a_signed_notice_from_the_spool_has_the_key_of_its_outcome(
+async def test_a_signed_notice_from_the_spool_has_the_key_of_its_outcome(
     directory: Path, metrics: Metrics
 ) -> None:
     digest = bid_digest(family_of("acme") + b"a", b"1")
 
-    async def work() -> None:
-        log = AuctionLog(directory, metrics)
-        await log.open()
-        log.rows.notice(NOON_MS, WIN, "s", 0, b"a", b"1", ssp="acme")
-        log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "c")
-        await log.close()
-
-    asyncio.run(work())
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    log.rows.notice(NOON_MS, WIN, "s", 0, b"a", b"1", ssp="acme")
+    log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "c")
+    await log.close()
     convert(directory)
     spooled, replayed = read(directory)
     assert (spooled["ssp"], spooled["auction_id"]) == ("acme", "a")
     assert spooled["notice_key"] == replayed["notice_key"] == digest
 
 
-def test_spooled_notices_are_logged_on_the_day_they_count(
+async def test_spooled_notices_are_logged_on_the_day_they_count(
     directory: Path, metrics: Metrics
 ) -> None:
     digest, began = bid_digest(b"a", b"1"), datetime.now(UTC)
 
-    async def work() -> None:
-        log = AuctionLog(directory, metrics)
-        await log.open()
-        log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "l")
-        await log.close()
-
-    asyncio.run(work())
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "l")
+    await log.close()
     convert(directory)
     (late,) = read(directory)
     assert late["verdict"] == "late"
     assert began - timedelta(seconds=1) <= late["time"] <= datetime.now(UTC)
 
 
-def test_long_ids_are_cut(directory: Path, metrics: Metrics) -> None:
-    async def work() -> None:
-        log = AuctionLog(directory, metrics)
-        await log.open()
-        log.rows.bids(NOON_MS, SOURCE, asked("a"), [Bid("1", TEMPLATE, "d" * 70_000)], "USD")
-        await log.close()
-
-    asyncio.run(work())
+async def test_long_ids_are_cut(directory: Path, metrics: Metrics) -> None:
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    log.rows.bids(NOON_MS, SOURCE, asked("a"), [Bid("1", TEMPLATE, "d" * 70_000)], "USD")
+    await log.close()
     convert(directory)
     (row,) = read(directory)
     assert row["deal_id"] == "d" * 1024
 
 
-def test_rows_of_many_chunks_and_days(
+async def test_rows_of_many_chunks_and_days(
     directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks follow each other without a row lost, and each day has its directory."""
     monkeypatch.setattr(chunks, "CHUNK_SIZE", 65_536)
     monkeypatch.setattr(writer, "MOST_BYTES", 120_000)
 
-    async def work() -> None:
-        log = AuctionLog(directory, metrics)
-        await log.open()
-        for day in range(3):
-            for start in range(0, 2_000, 100):
-                while not log.rows.has_next:
-                    await asyncio.sleep(0.001)
-                await write(log, 100, day * 2_000 + start, NOON_MS + day % 2 * DAY_MS)
-        await log.close()
-
-    asyncio.run(work())
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    for day in range(3):
+        for start in range(0, 2_000, 100):
+            while not log.rows.has_next:
+                await asyncio.sleep(0.001)
+            await write(log, 100, day * 2_000 + start, NOON_MS + day % 2 * DAY_MS)
+    await log.close()
     convert(directory)
     rows = read(directory)
     assert [row["auction_id"] for row in rows] == [f"a{number}" for number in range(6_000)]
@@ -245,23 +224,20 @@ def test_rows_of_many_chunks_and_days(
     assert not list(spool_of(directory).glob("*.rows"))
 
 
-def test_a_growing_chunk_is_converted_in_steps(directory: Path, metrics: Metrics) -> None:
-    async def work() -> None:
-        log = AuctionLog(directory, metrics)
-        await log.open()
-        log_writer = LogWriter(directory, 0)
-        log_writer.open()
-        for step in range(3):
-            await write(log, 10, step * 10)
-            log_writer.look()
-            assert len(read(directory)) == (step + 1) * 10
-        log_writer.close()
-        await write(log, 10, 30)
-        convert(directory)  # another writer goes on where the first one stopped
-        await log.close()
-        convert(directory)
-
-    asyncio.run(work())
+async def test_a_growing_chunk_is_converted_in_steps(directory: Path, metrics: Metrics) -> None:
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    log_writer = LogWriter(directory, 0)
+    log_writer.open()
+    for step in range(3):
+        await write(log, 10, step * 10)
+        log_writer.look()
+        assert len(read(directory)) == (step + 1) * 10
+    log_writer.close()
+    await write(log, 10, 30)
+    convert(directory)  # another writer goes on where the first one stopped
+    await log.close()
+    convert(directory)
     rows = read(directory)
     assert [row["auction_id"] for row in rows] == [f"a{number}" for number in range(40)]
     assert len(files(directory)) == 4
@@ -281,28 +257,25 @@ ANSWERS: list[list[tuple[Any, ...]]] = [
 ]
 
 
-def test_the_page_queries_run_in_duckdb(
+async def test_the_page_queries_run_in_duckdb(
     directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     views, *queries = [
         block.partition("```")[0] for block in PAGE.read_text().split("```sql\n")[1:]
     ]
 
-    async def work() -> None:
-        log = AuctionLog(directory, metrics)
-        await log.open()
-        await write(log, 10)
-        request = asked("b", BANNER, **SITE, device=PHONE)
-        log.rows.bids(NOON_MS, SOURCE, request, [Bid("1", TEMPLATE, "d-1")], "USD")
-        log.rows.bids(NOON_MS, SOURCE, asked("e"), [Bid("1", LOSING, None)], "USD")
-        log.rows.notice(NOON_MS + DAY_MS, WIN, "c", 0, b"a0", b"1")
-        log.rows.notice(NOON_MS + DAY_MS, WIN, "d", 0, b"a1", b"1")
-        log.rows.notice(NOON_MS + DAY_MS, WIN, "l", 0, b"b", b"1")
-        log.rows.notice(NOON_MS + DAY_MS, WIN, "u", 0, b"a3", b"1")
-        log.rows.notice(NOON_MS + DAY_MS, LOSS, "c", 102, b"a4", b"1")
-        await log.close()
-
-    asyncio.run(work())
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    await write(log, 10)
+    request = asked("b", BANNER, **SITE, device=PHONE)
+    log.rows.bids(NOON_MS, SOURCE, request, [Bid("1", TEMPLATE, "d-1")], "USD")
+    log.rows.bids(NOON_MS, SOURCE, asked("e"), [Bid("1", LOSING, None)], "USD")
+    log.rows.notice(NOON_MS + DAY_MS, WIN, "c", 0, b"a0", b"1")
+    log.rows.notice(NOON_MS + DAY_MS, WIN, "d", 0, b"a1", b"1")
+    log.rows.notice(NOON_MS + DAY_MS, WIN, "l", 0, b"b", b"1")
+    log.rows.notice(NOON_MS + DAY_MS, WIN, "u", 0, b"a3", b"1")
+    log.rows.notice(NOON_MS + DAY_MS, LOSS, "c", 102, b"a4", b"1")
+    await log.close()
     convert(directory)
     monkeypatch.chdir(directory.parent)
     directory.rename("auctions")
@@ -368,20 +341,17 @@ def test_interrupted_conversions_are_repeated(
     assert not list(directory.rglob("*.tmp"))
 
 
-def test_unwritable_rows_are_counted(directory: Path, metrics: Metrics) -> None:
+async def test_unwritable_rows_are_counted(directory: Path, metrics: Metrics) -> None:
     directory.write_text("not a directory")
 
-    async def work() -> None:
-        log = AuctionLog(directory, metrics)
-        await log.open()
-        await write(log, 25)
-        directory.unlink()
-        while not log.rows.has_next:
-            await asyncio.sleep(0.01)
-        await write(log, 10, 25)
-        await log.close()
-
-    asyncio.run(work())
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    await write(log, 25)
+    directory.unlink()
+    while not log.rows.has_next:
+        await asyncio.sleep(0.01)
+    await write(log, 10, 25)
+    await log.close()
     convert(directory)
     gap, *rows = read(directory)
     assert (gap["verdict"], gap["missing"], gap["sequence"]) == ("unwritten", 25, 26)
@@ -389,24 +359,21 @@ def test_unwritable_rows_are_counted(directory: Path, metrics: Metrics) -> None:
     assert metrics.counter("snapbid_auction_log_lost_total").value == 25
 
 
-def test_full_spools_refuse_rows(
+async def test_full_spools_refuse_rows(
     directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no writer runs the disk is not filled."""
     monkeypatch.setattr(chunks, "CHUNK_SIZE", 65_536)
     monkeypatch.setattr(chunks, "MOST_CHUNKS", 2)
 
-    async def work() -> None:
-        log = AuctionLog(directory, metrics)
-        await log.open()
-        await write(log, 2_000)
-        assert log.rows.lost > 0
-        while not log.rows.has_next:
-            convert(directory)
-            await asyncio.sleep(0.01)
-        await log.close()
-
-    asyncio.run(work())
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    await write(log, 2_000)
+    assert log.rows.lost > 0
+    while not log.rows.has_next:
+        convert(directory)
+        await asyncio.sleep(0.01)
+    await log.close()
     convert(directory)
     rows = read(directory)
     assert len([row for row in rows if row["kind"] == "bid"]) + missing(rows) == 2_000

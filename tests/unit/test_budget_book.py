@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from support.campaigns import document
 from support.remembered import at
 from support.snapshot import RATES, builder_of
 
@@ -16,11 +17,6 @@ NOON = at("2030-06-15T12:00:00")
 TODAY = str(int(NOON) // 86_400)
 CREATIVE = {"id": "k", "media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
 USD = 10**9  # nano-USD
-
-
-def document(id: str, **members: Any) -> dict[str, Any]:
-    common = {"id": id, "advertiser": "brand.example", "cpm": 2, "creatives": [CREATIVE]}
-    return {**common, **members}
 
 
 BASED = [document("a", budget={"total": 1}), document("b"), document("c", budget={"daily": 3})]

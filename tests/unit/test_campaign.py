@@ -21,12 +21,7 @@ from snapbid.campaigns.vocabulary import DIMENSIONS
 from snapbid.embedded import demo
 
 CREATIVE = {"id": "n", "media": "banner", "adm": "x", "w": 1, "h": 1}
-BASE: dict[str, Any] = {
-    "id": "c1",
-    "advertiser": "shop.example",
-    "cpm": 1,
-    "creatives": [CREATIVE],
-}
+BASE: dict[str, Any] = {"id": "c1", "advertiser": "shop.example", "cpm": 1, "creatives": [CREATIVE]}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -84,10 +79,7 @@ def test_at_the_limit(change: dict[str, Any]) -> None:
     ("change", "mistake"),
     [
         ({"id": "x" * 513}, "id: must have at most 512 bytes, found 513"),
-        (
-            {"creatives": creatives(1001)},
-            "creatives: must have at most 1000 entries, found 1001",
-        ),
+        ({"creatives": creatives(1001)}, "creatives: must have at most 1000 entries, found 1001"),
         (
             {"creatives": adm("ü" * (32 * 1024) + "x")},
             "creatives[0].adm: must have at most 65536 bytes, found 65537",
@@ -113,10 +105,7 @@ def test_at_the_limit(change: dict[str, Any]) -> None:
             {"targeting": {"deal": {"include": names(10_001)}}},
             "targeting.deal.include: must have at most 10000 entries, found 10001",
         ),
-        (
-            {"frequency_caps": caps(17)},
-            "frequency_caps: must have at most 16 entries, found 17",
-        ),
+        ({"frequency_caps": caps(17)}, "frequency_caps: must have at most 16 entries, found 17"),
         (
             {"targeting": {"geo_radius": circles(1_001)}},
             "targeting.geo_radius: must have at most 1000 entries, found 1001",

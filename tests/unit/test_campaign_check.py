@@ -129,7 +129,4 @@ def test_a_file_without_any(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["creatives"] == []
     assert done.stderr.startswith("the file contains no campaign: expected JSON campaigns")
     done = invoke({}, "campaign", "check", "-", input=json.dumps(campaign("c", CREATIVES[3])))
-    assert (done.returncode, done.stdout) == (
-        0,
-        f"{HEADING}\nc\ta\tvideo\taddress\t\n",
-    )
+    assert (done.returncode, done.stdout) == (0, f"{HEADING}\nc\ta\tvideo\taddress\t\n")

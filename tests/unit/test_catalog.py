@@ -11,12 +11,11 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.snapshot import numbered
+from support.snapshot import builder_of, numbered
 
-from snapbid.campaigns.document import parse
 from snapbid.catalog._builder import Builder
 from snapbid.catalog.catalog import Base, Catalog, CatalogError, Head, Index, encode, write
-from snapbid.catalog.payload import decode_payload, put
+from snapbid.catalog.payload import decode_payload
 from snapbid.reference.rates import Rates
 
 RATES = Rates({"USD": Fraction(1), "JPY": Fraction(1, 150)}, date(2026, 3, 4))
@@ -30,10 +29,7 @@ def document(id: str, cpm: float, **members: Any) -> dict[str, Any]:
 
 
 def index_of(*documents: dict[str, Any]) -> bytearray:
-    builder = Builder()
-    for number, document in enumerate(documents, 1):
-        put(builder, parse(document), number)
-    return builder.build()
+    return builder_of(documents).build()
 
 
 def content(*documents: dict[str, Any]) -> bytes:
@@ -178,7 +174,7 @@ def test_a_whole_base_is_taken(tmp_path: Path) -> None:
 
 
 class Source(bytearray):
-    """A buffer whose end can be seen."""
+    """A buffer that can be referred to weakly."""
 
 
 def test_an_index_in_a_cycle_releases_its_buffer() -> None:

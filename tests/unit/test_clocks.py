@@ -9,7 +9,7 @@ SURE = 0.01
 
 
 def told(**ahead_s: float) -> list[str]:
-    """What is told where this machine is so far ahead of each."""
+    """The report if this machine is ahead of each by this much."""
     names = {"redis": "Redis", "postgres": "PostgreSQL", "drain": "the drain on east"}
     own = {names[name]: OwnClock(seconds, SURE) for name, seconds in ahead_s.items()}
     return [str(difference) for difference in find_differences(own)]

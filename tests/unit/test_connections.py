@@ -5,7 +5,6 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -45,7 +44,7 @@ class Pair(NamedTuple):
 
 
 def later() -> None:
-    """The kernel counts in its own ticks, of at most 10 ms."""
+    """Wait for the kernel's next tick, of at most 10 ms."""
     time.sleep(0.02)
 
 
@@ -77,12 +76,6 @@ def listen(request: pytest.FixtureRequest) -> Iterator[Callable[[], Port]]:
         except OSError:
             pytest.skip(f"no {request.param} here")
         yield lambda: Port(request.param, stack)
-
-
-@pytest.fixture
-def metrics(tmp_path: Path) -> Iterator[Metrics]:
-    with contextlib.closing(Metrics(tmp_path)) as metrics:
-        yield metrics
 
 
 def looks(keeper: ConnectionKeeper) -> int:

@@ -28,10 +28,7 @@ CAMPAIGN: dict[str, Any] = {
         ),
         ({"targeting": {"hour": {"include": [1, 2], "exclude": [2]}}}, None),
         ({"targeting": {"hour": {"exclude": [2]}}}, None),
-        (
-            {"budget": {"daily": 0.002499}},
-            "budget.daily is below the cost of one win, 0.0025 USD",
-        ),
+        ({"budget": {"daily": 0.002499}}, "budget.daily is below the cost of one win, 0.0025 USD"),
         ({"budget": {"total": 0.001}}, "budget.total is below the cost of one win, 0.0025 USD"),
         ({"budget": {"daily": 0.0025, "total": 0.0025}}, None),
     ],

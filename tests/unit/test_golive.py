@@ -121,7 +121,7 @@ async def test_refused_writes_are_retried(fresh_redis: str) -> None:
 
 
 class Forgetful(RequestStatsStore):
-    """Loses the answers of Redis, `lost` of them."""
+    """A store that loses the first `lost` answers of Redis."""
 
     lost = 2
 
@@ -169,7 +169,7 @@ async def test_unknown_notices_are_looked_up_three_times(fresh_redis: str) -> No
 
 
 class Slow(RequestStatsStore):
-    """Is asked more while it writes, and at first can't look for tests."""
+    """A store that counts more while it writes, and whose first look-up of tests fails."""
 
     meanwhile: Callable[[], None]
     fails = True
@@ -204,7 +204,7 @@ async def test_counts_during_a_write_are_kept(fresh_redis: str) -> None:
 
 
 class Sampled(RequestStats):
-    """Has three samples of an SSP, whatever is wanted."""
+    """Statistics with three samples of an SSP, however many are requested."""
 
     def __init__(self, ssp: str) -> None:
         super().__init__()

@@ -28,10 +28,7 @@ def parameters(function: object) -> list[str]:
     ("function", "expected"),
     [
         (MPServer._spawn_worker, ["self", "idx", "target", "callback_loader"]),
-        (
-            MPServer._respawn_workers,
-            ["self", "workers", "spawn_target", "target_loader", "delay"],
-        ),
+        (MPServer._respawn_workers, ["self", "workers", "spawn_target", "target_loader", "delay"]),
         (MPServer.serve, ["self", "spawn_target", "target_loader", "wrap_loader"]),
         (WorkerProcess.join, ["self", "timeout"]),
         (WorkerProcess.terminate, ["self"]),

@@ -19,7 +19,7 @@ LIMITS = Limits(7, 1_000_000, None, None)
 
 
 class Conversation:
-    """A core with the test in the role of Redis; time stands still until it is set."""
+    """A core for which the test plays Redis; time stands still until set."""
 
     def __init__(self) -> None:
         self.spooled: list[PendingNotice] = []
@@ -214,7 +214,7 @@ async def test_requests_beyond_the_bound_are_refused(
 
 
 def settled_until(talk: Conversation) -> Any:
-    """As the next heartbeat says it."""
+    """The mark that the next heartbeat reports."""
     talk.now += shard.HEARTBEAT_S
     assert "heartbeat" in talk.send()
     said = talk.sent[-1][-1]

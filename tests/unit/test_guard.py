@@ -19,7 +19,7 @@ HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"2")]
 
 
 class NoPermits:
-    """A limit that is reached."""
+    """A limit that is exhausted."""
 
     def take(self) -> bool:
         return False

@@ -10,7 +10,7 @@ from snapbid.base.redis_keys import hash_tag
 
 
 def shards_by_primary(count: int) -> Counter[int]:
-    """As `redis-cli --cluster create` divides the slots."""
+    """Shards by primary, if slots are divided as `redis-cli --cluster create` does."""
     ends = [round((primary + 1) * SLOTS / count) for primary in range(count)]
     slots = [key_slot(hash_tag(shard).encode()) for shard in range(count)]
     return Counter(next(i for i, end in enumerate(ends) if slot < end) for slot in slots)

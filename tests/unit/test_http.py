@@ -42,7 +42,7 @@ JSON = {b"content-type": b"application/json"}
 
 
 class Client:
-    """Sends a body in parts and then waits, or goes away."""
+    """A client that sends a body in parts and then waits or disconnects."""
 
     def __init__(self, *parts: bytes, leaves: bool = False, ends: bool = True) -> None:
         self._messages: list[Message] = [
@@ -281,7 +281,7 @@ def test_malformed_gzip(body: bytes, match: str) -> None:
 
 
 def of_window(log: int, body: bytes) -> bytes:
-    """A frame that needs a window of so many bits, and does not tell its size."""
+    """A frame of unstated size that needs a window of this many bits."""
     parameters: dict[int, int] = {zstd.CompressionParameter.window_log: log}
     compressor = zstd.ZstdCompressor(options=parameters)
     begun: bytes = compressor.compress(body, zstd.ZstdCompressor.FLUSH_BLOCK)
@@ -370,7 +370,7 @@ def test_short_complete_bodies_are_not_copied(
 
 
 class SlowClient:
-    """Sends what it is told to, when it is told to."""
+    """A client that sends on demand."""
 
     def __init__(self) -> None:
         self.coming: asyncio.Future[Message]
@@ -398,54 +398,45 @@ def test_body_deadlines_use_the_process_clock(timeout_s: float) -> None:
 
 
 @pytest.mark.parametrize("parts", [0, 1, 3])
-def test_a_body_has_one_deadline_for_all_of_its_parts(parts: int) -> None:
+async def test_a_body_has_one_deadline_for_all_of_its_parts(parts: int) -> None:
     deadline = BodyDeadline()
 
-    async def run() -> None:
-        client = SlowClient()
-        reading = asyncio.ensure_future(read_whole(client, JSON, deadline))
-        ticks_left = deadline.ticks
-        for _ in range(parts):
-            await asyncio.sleep(0)
-            await ticks(deadline, 3)
-            ticks_left -= 3
-            client.send(b"x")
+    client = SlowClient()
+    reading = asyncio.ensure_future(read_whole(client, JSON, deadline))
+    ticks_left = deadline.ticks
+    for _ in range(parts):
         await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        await ticks(deadline, ticks_left)
-        await asyncio.sleep(0)
-        assert not reading.done(), "it has all of the time"
-        await deadline.tick()
-        with pytest.raises(BodyTimeout):
-            await reading
-
-    asyncio.run(run())
-
-
-def test_a_part_that_comes_with_the_deadline_does_not_extend_it() -> None:
-    deadline = BodyDeadline()
-
-    async def run() -> None:
-        client = SlowClient()
-        reading = asyncio.ensure_future(read_whole(client, JSON, deadline))
-        await asyncio.sleep(0)
+        await ticks(deadline, 3)
+        ticks_left -= 3
         client.send(b"x")
-        await ticks(deadline, deadline.ticks + 1)
-        with pytest.raises(BodyTimeout):
-            await reading
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await ticks(deadline, ticks_left)
+    await asyncio.sleep(0)
+    assert not reading.done(), "it has all of the time"
+    await deadline.tick()
+    with pytest.raises(BodyTimeout):
+        await reading
 
-    asyncio.run(run())
+
+async def test_a_part_that_comes_with_the_deadline_does_not_extend_it() -> None:
+    deadline = BodyDeadline()
+
+    client = SlowClient()
+    reading = asyncio.ensure_future(read_whole(client, JSON, deadline))
+    await asyncio.sleep(0)
+    client.send(b"x")
+    await ticks(deadline, deadline.ticks + 1)
+    with pytest.raises(BodyTimeout):
+        await reading
 
 
-def test_cancelling_a_request_propagates() -> None:
-    async def run() -> None:
-        reading = asyncio.ensure_future(read_whole(SlowClient()))
-        await asyncio.sleep(0)
-        reading.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reading
-
-    asyncio.run(run())
+async def test_cancelling_a_request_propagates() -> None:
+    reading = asyncio.ensure_future(read_whole(SlowClient()))
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
 
 
 def test_received_bodies_leave_no_references() -> None:

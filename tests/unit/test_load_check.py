@@ -104,11 +104,7 @@ SPOILED: list[tuple[str, Document, Document]] = [
     ("currency", {"cur": ["EUR", "GBP"]}, {"top": {"cur": "GBP"}}),
     ("currency", {"cur": ["XXX"]}, {}),
     ("currency", {"cur": ["EUR", "USD"]}, {"top": {"cur": "EUR"}}),
-    (
-        "price",
-        {"cur": ["EUR"], "imp": EUROS},
-        {"price": 0.9, "top": {"cur": "EUR"}},
-    ),
+    ("price", {"cur": ["EUR"], "imp": EUROS}, {"price": 0.9, "top": {"cur": "EUR"}}),
     ("price", {"cur": ["JPY"]}, {"price": 80.0, "top": {"cur": "JPY"}}),
     ("impid", {}, {"impid": "2"}),
     ("price", {}, {"price": 0.999999}),

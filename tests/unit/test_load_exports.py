@@ -39,7 +39,7 @@ def suite(**more: Any) -> ElementTree.Element:
 
 
 def outcomes(element: ElementTree.Element) -> dict[str, tuple[str, str]]:
-    """By name of a case: `passed`, `failure` or `skipped`, and the message."""
+    """The outcome and message by case: `passed`, `failure` or `skipped`."""
     found = {}
     for case in element.iter("testcase"):
         children = list(case)

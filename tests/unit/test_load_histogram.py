@@ -52,11 +52,7 @@ def test_merging_equals_recording_into_a_single_histogram() -> None:
         parts[number % 5].record(number / 3000)
         whole.record(number / 3000)
     total = merged(parts)
-    assert (total.buckets, total.count, total.max_us) == (
-        whole.buckets,
-        whole.count,
-        whole.max_us,
-    )
+    assert (total.buckets, total.count, total.max_us) == (whole.buckets, whole.count, whole.max_us)
 
 
 def test_empty_and_out_of_range_values() -> None:

@@ -23,18 +23,9 @@ def test_equal_figures_are_exact() -> None:
 
 def test_any_other_figure_is_different() -> None:
     account = Account(bids=5, wins=2, imps=1, cpm_micros=2_500_000)
-    assert statuses(account, SspTotals(106, 12, 10, Decimal("14845.6"))) == (
-        "different",
-        ["bids"],
-    )
-    assert statuses(account, SspTotals(105, 11, 10, Decimal("14845.6"))) == (
-        "different",
-        ["wins"],
-    )
-    assert statuses(account, SspTotals(105, 12, 11, Decimal("14845.6"))) == (
-        "different",
-        ["imps"],
-    )
+    assert statuses(account, SspTotals(106, 12, 10, Decimal("14845.6"))) == ("different", ["bids"])
+    assert statuses(account, SspTotals(105, 11, 10, Decimal("14845.6"))) == ("different", ["wins"])
+    assert statuses(account, SspTotals(105, 12, 11, Decimal("14845.6"))) == ("different", ["imps"])
     after = SspTotals(105, 12, 10, Decimal("14847"))
     assert statuses(account, after) == ("different", ["micro-USD"])
 

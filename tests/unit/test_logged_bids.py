@@ -24,7 +24,7 @@ HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % l
 
 
 class Deciding:
-    """A ledger that decides when told to."""
+    """A ledger whose decision the test triggers."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()

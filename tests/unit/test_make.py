@@ -13,7 +13,7 @@ OLD_PYTHON = '#!/bin/sh\n[ "$1" = -V ] && echo Python 3.9.2 && exit\nexit 1\n'
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What the first step of `make` reads, where nothing is made yet."""
+    """A checkout with what the first step of `make` reads, and nothing made."""
     for name in ("Makefile", "pyproject.toml", "setup.py"):
         shutil.copy(TOP / name, tmp_path)
     shutil.copytree(TOP / "requirements", tmp_path / "requirements")

@@ -1,7 +1,6 @@
 """Notices as they come in: queries, reasons, refusals (document 2; contract 5)."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_from_bytes
@@ -23,7 +22,7 @@ from snapbid.metrics import Metrics, exposition
 
 
 class Settled:
-    """Keeps what it is told to settle; answers `letter`, or raises."""
+    """A ledger that records notices; answers `letter`, or raises."""
 
     def __init__(self, letter: str = "c", error: Exception | None = None) -> None:
         self.letter = letter
@@ -45,13 +44,6 @@ class Settled:
         self.calls.append((kind, family + auction_id, imp_id, reason))
         self.otherwise.append(otherwise)
         return self.letter
-
-
-@pytest.fixture
-def metrics(tmp_path: Path) -> Iterator[Metrics]:
-    metrics = Metrics(tmp_path)
-    yield metrics
-    metrics.close()
 
 
 async def nothing() -> Message:
@@ -230,8 +222,7 @@ KINDS = (WIN, BILLING, LOSS)
 
 
 @pytest.mark.parametrize(
-    "ampersand",
-    [b"&amp;", b"&AMP;", b"&amp;amp;", b"&amp%3B", b"&amp%3bamp;"],
+    "ampersand", [b"&amp;", b"&AMP;", b"&amp;amp;", b"&amp%3B", b"&amp%3bamp;"]
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_ampersand_that_html_escapes_is_one(

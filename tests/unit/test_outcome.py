@@ -1,18 +1,12 @@
 """What the end of a bid request records: counts, its share, its time."""
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from snapbid.bidding._bid_path import AdmissionControl, Outcome, RequestCounts
 from snapbid.metrics import Metrics, read
-
-
-@pytest.fixture
-def metrics(tmp_path: Path) -> Metrics:
-    return Metrics(tmp_path)
 
 
 def parts(metrics: Metrics, status: int) -> tuple[Any, ...]:

@@ -67,9 +67,7 @@ def test_the_least_price_reaches_the_floor_once_it_is_converted(
 
 
 @given(
-    amount=st.floats(0, 1e6),
-    times=st.integers(0, 3600),
-    of=st.sampled_from(["USD", "EUR", "JPY"]),
+    amount=st.floats(0, 1e6), times=st.integers(0, 3600), of=st.sampled_from(["USD", "EUR", "JPY"])
 )
 def test_a_floor_by_the_second_is_rounded_once(amount: float, times: int, of: str) -> None:
     table = rates.parse_table(TABLE)

@@ -241,7 +241,7 @@ def is_text(annotation: Any) -> bool:
 
 
 async def send(recorder: Recorder, body: bytes, headers: dict[bytes, bytes] | None = None) -> Any:
-    """One request, in two parts, to a handler that is watched; what the handler has seen."""
+    """Send a request in two parts to a watched handler; give what it has received."""
     seen: list[bytes] = []
     parts = iter([(body[:10], True), (body[10:], False)])
 

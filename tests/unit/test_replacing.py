@@ -25,7 +25,7 @@ PROCESSOR_S = 1.0
 
 
 class Ledger:
-    """Refuses the bids of all campaigns but the accepted ones."""
+    """A ledger that refuses the bids of all but the accepted campaigns."""
 
     def __init__(self, snapshot: CatalogSnapshot, *accepted: str) -> None:
         index = snapshot.catalog.index

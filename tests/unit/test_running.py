@@ -13,16 +13,16 @@ import uvloop
 from snapbid.redisclient._wire import Turn
 from snapbid.server._running import AT_ONCE, BEHIND, IN_TASK, MOST_BEHIND, SLICE, RequestRunner
 
-LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 Work = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Scope(dict[str, Any]):
-    """That can be referred to weakly."""
+    """A scope that can be referred to weakly."""
 
 
 class Watcher:
-    """A request as Granian hands it over, and what it is told."""
+    """A request as Granian hands it over, and what it receives back."""
 
     def __init__(self, path: str) -> None:
         self.scope = Scope(path=path)
@@ -74,24 +74,15 @@ class Runs:
         return watcher.told
 
 
-@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    def run(work: Coroutine[Any, Any, Any]) -> Any:
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            return runner.run(work)
-
-    return run
-
-
 def future(after: Callable[[Any], None]) -> Any:
-    """A future to which that is done in the next turn."""
+    """A future on which this is called in the next iteration."""
     loop = asyncio.get_running_loop()
     made: asyncio.Future[Any] = loop.create_future()
     loop.call_soon(after, made)
     return made
 
 
-def test_awaitable_kinds(run: Any) -> None:
+async def test_awaitable_kinds() -> None:
     async def nothing() -> None:
         assert asyncio.current_task() is None
 
@@ -134,18 +125,15 @@ def test_awaitable_kinds(run: Any) -> None:
     async def threads() -> None:
         assert await asyncio.to_thread(lambda: 10) == 10
 
-    async def all_of_it() -> None:
-        works: dict[str, Work] = {
-            work.__name__: work for work in (nothing, turns, futures, replies, tasks, threads)
-        }
-        runs = Runs(**works)
-        for name in works:
-            assert await runs.outcome(f"/short-{name}") == ["done"], name
-
-    run(all_of_it())
+    works: dict[str, Work] = {
+        work.__name__: work for work in (nothing, turns, futures, replies, tasks, threads)
+    }
+    runs = Runs(**works)
+    for name in works:
+        assert await runs.outcome(f"/short-{name}") == ["done"], name
 
 
-def test_failures(run: Any) -> None:
+async def test_failures() -> None:
     """An error of what is awaited is raised there; the request's own is told, once."""
     error = OSError("gone")
 
@@ -177,146 +165,128 @@ def test_failures(run: Any) -> None:
     async def awaits_what_is_no_future() -> None:
         await Odd()
 
-    async def all_of_it() -> None:
-        runs = Runs(fails=fails, awaits=awaits_an_error, catches=catches_it,
-                    odd=awaits_what_is_no_future)  # fmt: skip
-        assert await runs.outcome("/short-fails") == [error]
-        assert await runs.outcome("/short-awaits") == [error]
-        assert await runs.outcome("/short-catches") == ["done"]
-        (told,) = await runs.outcome("/short-odd")
-        assert isinstance(told, RuntimeError)
-        (told,) = await runs.outcome("/short-unknown")
-        assert isinstance(told, KeyError), "raised by the call itself"
-
-    run(all_of_it())
+    runs = Runs(fails=fails, awaits=awaits_an_error, catches=catches_it,
+                odd=awaits_what_is_no_future)  # fmt: skip
+    assert await runs.outcome("/short-fails") == [error]
+    assert await runs.outcome("/short-awaits") == [error]
+    assert await runs.outcome("/short-catches") == ["done"]
+    (told,) = await runs.outcome("/short-odd")
+    assert isinstance(told, RuntimeError)
+    (told,) = await runs.outcome("/short-unknown")
+    assert isinstance(told, KeyError), "raised by the call itself"
 
 
-def test_any_other_request_runs_in_a_task(run: Any) -> None:
+async def test_any_other_request_runs_in_a_task() -> None:
     async def works() -> None:
         assert asyncio.current_task() is not None
         async with asyncio.timeout(60):
             await asyncio.sleep(0)
 
-    async def all_of_it() -> None:
-        runs, watcher = Runs(works=works), Watcher("/other-works")
-        runs.runner.schedule(watcher)
-        await asyncio.wait_for(watcher.ended.wait(), 60)
-        assert isinstance(watcher.task, asyncio.Task)
-        await watcher.task
-        assert watcher.told == ["done"]
-
-    run(all_of_it())
+    runs, watcher = Runs(works=works), Watcher("/other-works")
+    runs.runner.schedule(watcher)
+    await asyncio.wait_for(watcher.ended.wait(), 60)
+    assert isinstance(watcher.task, asyncio.Task)
+    await watcher.task
+    assert watcher.told == ["done"]
 
 
-def test_requests_start_in_order_from_any_thread(run: Any) -> None:
+async def test_requests_start_in_order_from_any_thread() -> None:
     started: list[str] = []
 
-    async def all_of_it() -> None:
-        def work(name: str) -> Work:
-            async def works() -> None:
-                started.append(name)
-                await future(lambda it: it.set_result(None))
+    def work(name: str) -> Work:
+        async def works() -> None:
+            started.append(name)
+            await future(lambda it: it.set_result(None))
 
-            return works
+        return works
 
-        names = [f"n{number}" for number in range(100)]
-        runs = Runs(**{name: work(name) for name in names})
-        watchers = [Watcher(f"/short-{name}") for name in names]
+    names = [f"n{number}" for number in range(100)]
+    runs = Runs(**{name: work(name) for name in names})
+    watchers = [Watcher(f"/short-{name}") for name in names]
 
-        def schedule() -> None:
-            for watcher in watchers:
-                runs.runner.schedule(watcher)
-
-        thread = threading.Thread(target=schedule)
-        thread.start()
+    def schedule() -> None:
         for watcher in watchers:
-            await asyncio.wait_for(watcher.ended.wait(), 60)
-        thread.join()
-        assert started == names
-        assert all(watcher.told == ["done"] for watcher in watchers)
+            runs.runner.schedule(watcher)
 
-    run(all_of_it())
+    thread = threading.Thread(target=schedule)
+    thread.start()
+    for watcher in watchers:
+        await asyncio.wait_for(watcher.ended.wait(), 60)
+    thread.join()
+    assert started == names
+    assert all(watcher.told == ["done"] for watcher in watchers)
 
 
-def test_requests_leave_no_references(run: Any) -> None:
+async def test_requests_leave_no_references() -> None:
     async def works() -> None:
         await future(lambda it: it.set_result(None))
 
-    async def all_of_it() -> None:
-        runs, watcher = Runs(works=works), Watcher("/short-works")
-        scope = weakref.ref(watcher.scope)
-        runs.runner.schedule(watcher)
-        await asyncio.wait_for(watcher.ended.wait(), 60)
-        await asyncio.sleep(0)
-        del watcher
-        gc.collect()  # the watcher is its own protocol
-        assert scope() is None
-
-    run(all_of_it())
+    runs, watcher = Runs(works=works), Watcher("/short-works")
+    scope = weakref.ref(watcher.scope)
+    runs.runner.schedule(watcher)
+    await asyncio.wait_for(watcher.ended.wait(), 60)
+    await asyncio.sleep(0)
+    del watcher
+    gc.collect()  # the watcher is its own protocol
+    assert scope() is None
 
 
-def test_waiting_requests_take_turns(run: Any) -> None:
+async def test_waiting_requests_take_turns() -> None:
     """What comes later and waits for nobody is first; so many of the others are under way."""
     started: list[str] = []
     behind = [f"behind{number}" for number in range(3 * MOST_BEHIND)]
     tasks = [f"other{number}" for number in range(3 * SLICE)]
 
-    async def all_of_it() -> None:
-        over = asyncio.get_running_loop().create_future()
-        most = running = 0
+    over = asyncio.get_running_loop().create_future()
+    most = running = 0
 
-        def work(name: str) -> Work:
-            async def works() -> None:
-                nonlocal most, running
-                started.append(name)
-                if name in behind:
-                    running += 1
-                    most = max(most, running)
-                    await asyncio.shield(over)
-                    running -= 1
+    def work(name: str) -> Work:
+        async def works() -> None:
+            nonlocal most, running
+            started.append(name)
+            if name in behind:
+                running += 1
+                most = max(most, running)
+                await asyncio.shield(over)
+                running -= 1
 
-            return works
+        return works
 
-        runs = Runs(**{name: work(name) for name in (*behind, *tasks, "bid", "late")})
-        flood = [Watcher(f"/behind-{name}") for name in behind]
-        flood += [Watcher(f"/other-{name}") for name in tasks]
-        bid, late = Watcher("/short-bid"), Watcher("/short-late")
-        for watcher in (*flood, bid):
-            runs.runner.schedule(watcher)
-        await bid.ended.wait()
-        assert started[0] == "bid"
-        assert len(started) <= 1 + 2 * SLICE
-        while running < MOST_BEHIND:
-            await asyncio.sleep(0)
-        for _ in range(10):
-            await asyncio.sleep(0)
-        runs.runner.schedule(late)
-        await late.ended.wait()
-        assert len(started) == 2 + MOST_BEHIND + len(tasks)
-        over.set_result(None)
-        for watcher in flood:
-            await asyncio.wait_for(watcher.ended.wait(), 60)
-        assert most == MOST_BEHIND
-        assert [name for name in started if name in behind] == behind
-        assert [name for name in started if name in tasks] == tasks
-
-    run(all_of_it())
+    runs = Runs(**{name: work(name) for name in (*behind, *tasks, "bid", "late")})
+    flood = [Watcher(f"/behind-{name}") for name in behind]
+    flood += [Watcher(f"/other-{name}") for name in tasks]
+    bid, late = Watcher("/short-bid"), Watcher("/short-late")
+    for watcher in (*flood, bid):
+        runs.runner.schedule(watcher)
+    await bid.ended.wait()
+    assert started[0] == "bid"
+    assert len(started) <= 1 + 2 * SLICE
+    while running < MOST_BEHIND:
+        await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    runs.runner.schedule(late)
+    await late.ended.wait()
+    assert len(started) == 2 + MOST_BEHIND + len(tasks)
+    over.set_result(None)
+    for watcher in flood:
+        await asyncio.wait_for(watcher.ended.wait(), 60)
+    assert most == MOST_BEHIND
+    assert [name for name in started if name in behind] == behind
+    assert [name for name in started if name in tasks] == tasks
 
 
-def test_a_failed_request_frees_its_slot(run: Any) -> None:
+async def test_a_failed_request_frees_its_slot() -> None:
     async def fails() -> None:
         raise OSError("gone")
 
-    async def all_of_it() -> None:
-        runs = Runs(fails=fails)
-        watchers = [Watcher(f"/behind-{name}") for name in ("fails", "unknown") * MOST_BEHIND]
-        for watcher in watchers:
-            runs.runner.schedule(watcher)
-        for watcher in watchers:
-            await asyncio.wait_for(watcher.ended.wait(), 60)
-        assert {type(error) for watcher in watchers for error in watcher.told} == {
-            OSError,
-            KeyError,
-        }
-
-    run(all_of_it())
+    runs = Runs(fails=fails)
+    watchers = [Watcher(f"/behind-{name}") for name in ("fails", "unknown") * MOST_BEHIND]
+    for watcher in watchers:
+        runs.runner.schedule(watcher)
+    for watcher in watchers:
+        await asyncio.wait_for(watcher.ended.wait(), 60)
+    assert {type(error) for watcher in watchers for error in watcher.told} == {
+        OSError,
+        KeyError,
+    }

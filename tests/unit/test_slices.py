@@ -17,7 +17,7 @@ BODY = json.dumps([event("login", f"u{number}") for number in range(100)] + [eve
 
 
 async def turns_during(slice_s: float, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How often somebody else had a turn while a batch was read."""
+    """How often another task ran while a batch was read."""
     monkeypatch.setattr(turns, "SLICE_S", slice_s)
     count = 0
 

@@ -39,7 +39,7 @@ async def write_all(spool: Spool, numbers: range) -> None:
 
 
 def abandoned(directory: Path) -> list[tuple[int, bytes]]:
-    """What a worker that comes later finds, and removes."""
+    """The notices that a later worker finds; removes them."""
     notices: list[tuple[int, bytes]] = []
     for spooled in Spool(directory, PLENTY).abandoned():
         notices += spooled.notices() or []
@@ -197,7 +197,7 @@ async def test_unsettled_files_count_against_the_bound(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def small_files(size: int) -> Iterator[None]:
-    """Limits how large a file may become, which a write then meets half way.
+    """Limit file sizes, so that a write fails half way.
 
     The limit is the whole process's, so nothing else may write meanwhile, the test's report least.
     """

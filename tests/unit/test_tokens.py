@@ -73,7 +73,7 @@ def test_enormous_tokens_are_not_decoded() -> None:
 
 
 def holds(claims: dict[str, Any]) -> bool:
-    """Whether a signed token with these claims must be taken, said plainly."""
+    """Whether a signed token with these claims must be accepted, by the plain rules."""
     named = [claims.get(name) for name in ("sub", "iss", "jti")]
     at = NOW.timestamp()
     return (

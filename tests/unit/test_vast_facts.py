@@ -200,8 +200,7 @@ def test_the_demo_can_be_imported() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"adm": "<DAAST/>"}, {"protocols": [2, 3, 7, 8]}, {"duration": 30}],
+    "change", [{"adm": "<DAAST/>"}, {"protocols": [2, 3, 7, 8]}, {"duration": 30}]
 )
 def test_campaigns_stored_earlier_still_bid(change: dict[str, Any]) -> None:
     written = document(**{"adm": inline("3.0", LADDER)} | change)

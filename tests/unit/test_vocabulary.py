@@ -149,7 +149,7 @@ def test_the_dimensions_are_those_of_the_contract() -> None:
     )
     integers = {d.name for d in vocabulary.DIMENSIONS if d.kind == "int"}
     assert integers == {
-        *("device_type", "connection", "position", "rewarded", "interstitial", "hour"),
+        *("device_type", "connection", "position", "rewarded", "interstitial", "hour")
     }
     assert all((d.case is None) == (d.kind == "int") for d in vocabulary.DIMENSIONS)
     per_impression = {d.name for d in vocabulary.DIMENSIONS if d.scope == "impression"}

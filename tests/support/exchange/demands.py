@@ -25,7 +25,7 @@ def bids_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def faults(request: Request, response: Mapping[str, Any]) -> list[str]:
-    """Why an exchange would drop or complain of this answer to its request."""
+    """Why an exchange would drop this answer to its request, or warn of it."""
     found = [*violations(response)]
     if response.get("id") != request["id"]:
         found.append("the answer is to another auction")
@@ -119,7 +119,7 @@ def _blocks(request: Request, asked: Mapping[str, Any], bid: Bid) -> Iterator[st
 
 
 def _dsa_faults(request: Request, bid: Bid) -> Iterator[str]:
-    """As the IAB's DSA extension and Prebid Server's `dsa/validate.go` have it."""
+    """Faults by the IAB's DSA extension and Prebid Server's `dsa/validate.go`."""
     regs = request.get("regs") or {}
     asked = regs.get("dsa") or (regs.get("ext") or {}).get("dsa") or {}
     said = (bid.get("ext") or {}).get("dsa")

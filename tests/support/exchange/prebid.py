@@ -73,14 +73,14 @@ def prebid_server(
 
 
 def _adapters(checkout: Path, endpoints: Mapping[str, str]) -> dict[str, Any]:
-    """Those with an endpoint of ours, as they are; all others are disabled."""
+    """The settings of adapters: those of ours unchanged, all others disabled."""
     known = [path.stem for path in (checkout / "static" / "bidder-info").glob("*.yaml")]
     others: dict[str, Any] = {name: {"disabled": True} for name in known}
     return others | {name: {"endpoint": url, "disabled": False} for name, url in endpoints.items()}
 
 
 def _settings(port: int, admin_port: int) -> dict[str, Any]:
-    """Every check of bids that it knows is enforced.
+    """Its settings, with every check of bids enforced.
 
     It passes privacy signals on and leaves it to us to obey them.
     """

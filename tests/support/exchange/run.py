@@ -170,7 +170,7 @@ def _pause_demo(environ: dict[str, str]) -> None:
 
 
 def _await_campaigns(instance: Stack) -> None:
-    """Until workers have the scenarios' campaigns: SSPs and campaigns come with one catalog."""
+    """Wait until workers have the scenarios' campaigns; SSPs come with the same catalog."""
     probe = {"id": "probe", "test": 1, "imp": [{"id": "1", "banner": {"w": 728, "h": 90}}]}
     request = urllib.request.Request(
         f"{instance.base_url}/api/v1/openrtb2/{SSP}/bid",

@@ -77,7 +77,7 @@ def fuzz(name: str, seconds: int) -> None:
 
 
 def telling(target: "Target", told: Callable[[str], str], seconds: int) -> Callable[[bytes], None]:
-    """The target, which prints the memory in use at the start, with warm caches, and at the end.
+    """Wrap the target to print the memory in use at the start, with warm caches, and at the end.
 
     The inputs that have reached something new are in the resident memory, too.
     """

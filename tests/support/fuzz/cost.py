@@ -47,7 +47,7 @@ Genome = dict[str, Any]  # {"seed": int, "genes": [Gene, …]}
 
 @cache
 def known(dimension: str) -> list[Any]:
-    """Values of a dimension that campaigns of the snapshot have."""
+    """The values of a dimension that campaigns of the snapshot target."""
     values: dict[Any, None] = {}
     for document in documents(2_000):
         own: Any = document.get(dimension) or document.get("targeting", {}).get(dimension, {})
@@ -93,10 +93,7 @@ FIELDS: Final = {
     "us_privacy": "regs", "country": "geo", "region": "geo", "city": "geo", "zip": "geo",
     "buyeruid": "user", "ifa": "device",
 }  # fmt: skip
-IMPRESSION: Final = (
-    *("battr", "mimes", "protocols", "api", "btype"),
-    *("rqddurs", "delivery"),
-)
+IMPRESSION: Final = (*("battr", "mimes", "protocols", "api", "btype"), *("rqddurs", "delivery"))
 DEALS: Final = {"deal's wseat": ("wseat", "seat"), "deal's wadomain": ("wadomain", "advertiser")}
 PLACES: Final = (
     *LISTS, *FIELDS, *IMPRESSION, *DEALS, "imp", "media", "format", "deals", "segment", "data",
@@ -284,7 +281,7 @@ class Climber:
 
 
 def again(of: BidEndpoint, worst: tuple[float, Genome]) -> tuple[float, Genome]:
-    """Measure a request over some seconds: a processor that is shared takes longer now and then."""
+    """Measure a request over some seconds: on a shared processor, single runs may take longer."""
     cost, genome = worst
     body = body_of(genome) if genome else None
     for _ in range(AGAIN if body else 0):

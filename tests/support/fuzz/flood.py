@@ -90,7 +90,7 @@ class Mutator:
 
 @contextlib.contextmanager
 def keeping_the_last(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """Keep the input that is being read in a file: its length, then its bytes."""
+    """Keep the current input in a file: its length, then its bytes."""
     with path.open("wb+") as file:
         file.truncate(8 + LONGEST)
         with mmap.mmap(file.fileno(), 8 + LONGEST) as kept:

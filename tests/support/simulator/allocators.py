@@ -29,14 +29,14 @@ class Trade(Protocol):
 
 
 class Budgets:
-    """Stands in for the BudgetBook."""
+    """A stand-in for `BudgetBook`."""
 
     def __init__(self, trade: Trade) -> None:
         self._trade = trade
         self._known: Catalog | None = None
 
     def news(self) -> list[int]:
-        """All campaigns, where the catalog is another one than before."""
+        """All campaigns if the catalog has changed since the last call, else none."""
         if self._trade.catalog == self._known:
             return []
         self._known = self._trade.catalog
@@ -55,7 +55,7 @@ class Budgets:
 
 
 class Allocator(AllocatorThread):
-    """`work` is the thread's."""
+    """A machine's allocator; `work` is what its thread does."""
 
     def __init__(self, url: str, trade: Trade, folder: Path) -> None:
         self._connections = Connections(url)

@@ -58,7 +58,7 @@ class Books:
         self.latest_wall_s = 0.0  # that any clock has shown
 
     def announced(self, ttl_s: int) -> None:
-        """A worker has begun: bids may be known for as long, whether it bids or not."""
+        """Note that a worker has started, whose TTL may apply to bids from now on."""
         self.longest_ttl_s = max(self.longest_ttl_s, ttl_s)
 
     # -- bids --------------------------------------------------------------------------------
@@ -72,11 +72,11 @@ class Books:
                     record.lost_at = record.asked_at
 
     def shown(self, walls: Walls) -> None:
-        """Clocks have shown these times."""
+        """Note times that clocks have shown."""
         self.latest_wall_s = max(self.latest_wall_s, walls[1])
 
     def promised(self, answer: Answer, kept: list[Record], now: float, wall: Walls) -> None:
-        """It was answered 200, with these bids."""
+        """Note an answer of 200 with these bids."""
         self.shown(wall)
         answer.kept = kept
         for record in answer.records:
@@ -115,11 +115,11 @@ class Books:
         return any(bad_since <= lost.at for lost in self._lost)
 
     def began(self, now: float) -> None:
-        """Another run of Redis may have, or whoever serves a part of it may be another one."""
+        """Note that Redis, or a node of it, may have been restarted or replaced."""
         self._begun.append(now)
 
     def has_begun(self, bad_since: float) -> bool:
-        """Whether one has since."""
+        """Whether a run of Redis has begun since."""
         return any(bad_since <= at for at in self._begun)
 
     def is_promised(self, pair: tuple[str, str]) -> bool:
@@ -164,7 +164,7 @@ class Books:
         notice.done_at, notice.done_wall, notice.refused = now, wall, True
 
     def _candidates(self, notice: Notice) -> Iterator[Record]:
-        """The records that the notice may have met."""
+        """The records that a notice may have found."""
         records = self._records.get(notice.pair, ())
         for record in records:
             if not (record.promised or record.unknown):
@@ -180,7 +180,7 @@ class Books:
                 yield record
 
     def clock_was_set(self, whose: str, by: float, now: float) -> None:
-        """Of a machine, of Redis, or of all."""
+        """Note that a clock was set: a machine's, that of Redis, or all."""
         self.limits.clock_was_set(by, now)
         if by < 0 and whose in ("redis", "all"):
             self._set_back.append((now, -by))
@@ -220,7 +220,7 @@ class Books:
             notice.acknowledged &= not (is_gone and notice.machine == machine)
 
     def replaced(self) -> None:
-        """Another warehouse: all that was counted before is none of its business."""
+        """Note that the warehouse was replaced: earlier counts no longer matter."""
         self._former |= self._records.keys()
         self._answers = [answer for answer in self._answers if answer.is_open]
         pending = {record for answer in self._answers for record in answer.records}
@@ -259,7 +259,7 @@ class Books:
                     answer.may_be_doubled |= not answer.kept and not answer.is_open
 
     def warehouse_went_back(self, now: float, figures: Figures, gone: set[str]) -> None:
-        """To these figures, without some campaigns."""
+        """Note that the warehouse was restored to these figures, without some campaigns."""
         self.limits.vague |= gone
         self.limits.warehouse_went_back(figures)
         self._baseline = (now, figures)
@@ -326,7 +326,7 @@ class Books:
             bounds.lessen(days, "campaign bids", record.campaign.name)
 
     def _by_record(self) -> dict[tuple[Record, int], list[Notice]]:
-        """The notices that a record may have met, by kind."""
+        """The notices that may have found a record, by kind."""
         by_record: defaultdict[tuple[Record, int], list[Notice]] = defaultdict(list)
         for notice in self._notices:
             for record in self._candidates(notice):
@@ -389,7 +389,7 @@ class Books:
                 bounds.add(days, "losses", whose, 1, must)
 
     def spent(self, campaign: Campaign) -> tuple[int, int]:
-        """By wins, at least and at most (nano-USD)."""
+        """The least and most that wins have spent (nano-USD)."""
         bounds = Bounds()
         for (record, kind), notices in self._by_record().items():
             if kind == WIN and record.campaign is campaign:
@@ -399,7 +399,7 @@ class Books:
 
     @property
     def counts(self) -> dict[str, int]:
-        """For the tally."""
+        """Counts for the tally."""
         return {
             "200": sum(bool(answer.kept) for answer in self._answers),
             "204": sum(not answer.kept for answer in self._answers),

@@ -118,7 +118,7 @@ class ClickBooks:
         return self._issued[number][0]
 
     def sent(self, event_id: str, click_id: str | None) -> None:
-        """An event is sent, perhaps again."""
+        """Note that an event is sent, perhaps again."""
         keys = [key for id, key, _ in self._issued.values() if id == click_id]
         self._sent.setdefault(event_id, all(key in self._valid for key in keys))
 
@@ -130,7 +130,7 @@ class ClickBooks:
         self._doubt()
 
     def warehouse_changed(self) -> None:
-        """Another one, or an older copy of it."""
+        """Note that the warehouse was replaced, or restored from an older copy."""
         self._valid = self._keys()
         self._sent = dict.fromkeys(self._sent, True)  # it may have them, from when they were valid
         self._doubt()

@@ -19,7 +19,7 @@ class Copy:
 
 
 async def save(connection: Any) -> Copy:
-    """What it is now."""
+    """Copy the current state."""
     names = await connection.fetch(
         "select c.oid::regclass::text as name, array_agg(attname::text) as columns from pg_class c"
         " join pg_attribute on attrelid = c.oid and attnum > 0 and not attisdropped"
@@ -40,7 +40,7 @@ async def save(connection: Any) -> Copy:
 
 
 async def load(connection: Any, copy: Copy) -> None:
-    """Make it what it was; partitions that were made since are gone."""
+    """Restore a copy; partitions made since are dropped."""
     made = await connection.fetch("select name from event_partitions")
     for row in made:  # by the drain, which makes them again: each run does the same
         with contextlib.suppress(asyncpg.LockNotAvailableError):

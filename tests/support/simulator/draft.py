@@ -70,7 +70,7 @@ class Draft:
             self._start_s = MIDNIGHT_S - int(self.seconds * rng.random())
 
     def script(self) -> Script:
-        """All that was added, with the traffic; add what breaks before."""
+        """The script of all that was added, with traffic; add faults first."""
         rng = self.rng
         for _ in range(rng.choice((0, 1, 1, 2, 3))):
             self._burst(rng.choice([*self.periods, None]))
@@ -109,11 +109,11 @@ class Draft:
         self._steps.append(Step(round(max(at, 0.0), 6), do, args))
 
     def broken(self, begin: float, seconds: float, machine: str = "") -> None:
-        """Something is, for so long; traffic shall come."""
+        """Note a fault of this length, for which traffic is drawn."""
         self.periods.append(Period(begin, begin + seconds, machine))
 
     def campaign(self, at: float) -> int:
-        """A new one: its number."""
+        """Add a campaign; give its number."""
         number, kind = len(self.campaigns) + 1, self.rng.choice(KINDS)
         self.add(at, "campaign", number=number, kind=kind, budget=self.rng.choice((2, 3, 6)))
         self.campaigns.append(number)

@@ -82,15 +82,15 @@ class Record:
     replaced_at: float = NEVER
 
     def is_spent(self, at: float) -> bool:
-        """For certain; a loss that Redis knows before the win releases the hold."""
+        """Whether it is certainly spent; a loss received before the win releases the hold."""
         return self.won_at <= at and not (self.is_won_in_spool and self.lost_at < NEVER)
 
     def is_seen(self, at: float) -> bool:
-        """For certain, in the same way."""
+        """Whether an impression certainly counts, by the same rules."""
         return self.seen_at <= at and not (self.is_seen_in_spool and self.lost_at < NEVER)
 
     def is_held(self, begin: float, end: float, early_s: float) -> bool:
-        """For certain, for all of that time, where no hold ends earlier than by so much."""
+        """Whether it is certainly held throughout, if holds end early by at most this much."""
         return (
             self.promised
             and self.answered_at <= begin
@@ -115,7 +115,7 @@ class Answer:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not known yet."""
+        """Whether its outcome is not known yet."""
         return self.records[0].answered_at == NEVER
 
 
@@ -177,7 +177,7 @@ class Bounds:
                 self.lower[key] += number
 
     def lessen(self, days: set[int], what: str, whose: str) -> None:
-        """One less may have been counted."""
+        """Note that one fewer may have been counted."""
         for day in (*days, ALL_DAYS):
             self.lower[day, what, whose] -= 1
 

@@ -9,7 +9,7 @@ from support.simulator.servers import RedisServer
 
 
 class Escrow:
-    """Of a world with several shards."""
+    """The books of escrow, for several shards."""
 
     def __init__(self, redis: RedisServer, trade: Trade) -> None:
         self._redis = redis

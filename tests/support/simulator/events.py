@@ -218,12 +218,7 @@ def _of_bonus(bonus: int, amount: int) -> tuple[str, dict[str, Any]]:
 def _read(
     kind: str, context: dict[str, Any], at_ms: int, identity: dict[str, str], now_ms: int
 ) -> AcceptedEvent | None:
-    document = {
-        "event": kind,
-        "timestamp": at_ms,
-        "identity": identity,
-        "context": context,
-    }
+    document = {"event": kind, "timestamp": at_ms, "identity": identity, "context": context}
     result = read_single(json.dumps(document).encode(), PRODUCT, now_ms)
     return result.event if isinstance(result, SingleResult) else None
 

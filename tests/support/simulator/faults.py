@@ -33,7 +33,7 @@ def draft(seed: str, length: int, faults: Collection[str] | None = None, shards:
 
 
 def _cluster(made: Draft, faults: Collection[str] | None) -> None:
-    """Some runs have one: all of those for which a fault of clusters is named."""
+    """Draw a cluster for some runs, and for all in which a cluster's fault is named."""
     allowed = [name for name in OF_CLUSTERS if faults is None or name in faults]
     rng = random.Random(f"{made.seed} cluster")
     if not allowed or (faults is None and rng.random() >= CLUSTERS):
@@ -78,7 +78,7 @@ def _cut(made: Draft, at: float) -> None:
 
 
 def _cut_for_long(made: Draft, at: float) -> None:
-    """For longer than bids are remembered, where that is short; or until the day has closed."""
+    """Cut for longer than bids are remembered, if that is short, or until the day has closed."""
     machine = made.rng.choice(made.machines)
     seconds = round(min(made.ttl_s, 12) * (0.5 + made.rng.random()), 6)
     made.broken(at, seconds, machine)
@@ -116,7 +116,7 @@ def _stop(made: Draft, at: float) -> None:
 
 
 def _stall_and_stop(made: Draft, at: float) -> None:
-    """A stop while Redis does not answer."""
+    """Stop a worker while Redis stalls."""
     who, seconds = made.rng.choice(made.workers), _seconds(made)
     if made.rng.random() < 0.7:  # so that the connection is given up meanwhile
         seconds += 1.5
@@ -131,7 +131,7 @@ def _stall_and_stop(made: Draft, at: float) -> None:
 
 
 def _settings(made: Draft, at: float) -> None:
-    """Other settings for some machines, by a restart of their workers."""
+    """Restart workers of some machines with other settings."""
     ttl, hold = made.rng.choice(TTLS_S), made.rng.choice(HOLDS_S)
     for machine in made.rng.choice((made.machines, made.machines[:1], made.machines[-1:])):
         made.add(at, "settings", machine=machine, ttl=ttl, hold=hold)
@@ -143,7 +143,7 @@ def _settings(made: Draft, at: float) -> None:
 
 
 def _join(made: Draft, at: float) -> None:
-    """Another machine, with settings of its own."""
+    """Add a machine with its own settings."""
     name = "cefgh"[len([worker for worker in made.workers if worker[0] in "cefgh"])]
     ttl, hold = made.rng.choice(TTLS_S), made.rng.choice(HOLDS_S)
     made.add(at, "join", machine=name, ttl=ttl, hold=hold, ahead=made.rng.choice((0, 0, -5, 5)))
@@ -153,7 +153,7 @@ def _join(made: Draft, at: float) -> None:
 
 
 def _leave(made: Draft, at: float) -> None:
-    """A machine is gone for good, with its disk."""
+    """Remove a machine for good, with its disk."""
     if len(made.machines) > 1:
         made.add(at, "leave", machine=made.rng.choice(made.machines))
         made.broken(at, 0.5)
@@ -170,7 +170,7 @@ def _clock(made: Draft, at: float) -> None:
 
 
 def _midnight(made: Draft, at: float) -> None:
-    """The night passes, as far as the clocks know."""
+    """Set all clocks past midnight."""
     made.add(at, "clock", whose="all", by=made.rng.choice((3600.0, 7200.0, 43_200.0)))
     made.broken(at, 0.1)
 
@@ -194,7 +194,7 @@ def _older_redis(made: Draft, at: float) -> None:
 
 
 def _restore_redis(made: Draft, at: float) -> None:
-    """To what was saved, or to nothing."""
+    """Restore Redis to a saved copy, or to nothing."""
     seconds = _seconds(made)
     made.broken(at, seconds)
     made.add(at, "restore", store="redis", seconds=seconds)
@@ -318,7 +318,7 @@ def _sold_around(made: Draft, at: float, seconds: float) -> None:
 
 
 def _replica_cut_off(made: Draft, at: float) -> None:
-    """From its primary, which is killed then, perhaps: what it did not hear of is gone."""
+    """Cut a replica off its primary, which may then be killed: what the replica missed is lost."""
     rng, seconds = made.rng, _seconds(made)
     group = rng.randrange(made.primaries)
     made.add(at, "replica", group=group, seconds=seconds)
@@ -342,7 +342,7 @@ def _primary_killed(made: Draft, at: float) -> None:
 
 
 def _primary_gone(made: Draft, at: float) -> None:
-    """For so long that its shards go on with the replica that took over."""
+    """Kill a primary for so long that its shards go on with the replica that took over."""
     rng = made.rng
     back = round(rng.uniform(GRACE_S + 1, 2 * GRACE_S), 6)
     _lose(made, at, rng.randrange(made.primaries), back)

@@ -33,7 +33,7 @@ class LimitBooks:
         self._early_s = 0.0
 
     def clear(self) -> None:
-        """Another warehouse, and nothing is promised until the ledger is its own."""
+        """Start anew with another warehouse: nothing is promised until it owns the ledger."""
         self._by_campaign.clear()
         self._lost, self.loosened_at = None, NEVER
 
@@ -48,14 +48,14 @@ class LimitBooks:
             self._lost = self._lost._replace(figures=less)
 
     def clock_was_set(self, by: float, now: float) -> None:
-        """One of them, Redis' perhaps."""
+        """Note that a clock was set, perhaps that of Redis."""
         if by > JUMP_S:
             self._jumped_at = now
         elif 0 < by <= STEP_S:
             self._early_s += by
 
     def promised(self, record: Record) -> None:
-        """A bid that was answered 200."""
+        """Note a bid that was answered 200."""
         self._check_budget(record)
         self._check_cap(record)
         self._by_campaign[record.campaign.name].append(record)

@@ -46,7 +46,7 @@ class Process:
         self._files: set[int] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """A task of this process."""
+        """Start a task of this process."""
         task: asyncio.Task[T] = self._loop.create_task(work, context=self._context)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         return task
@@ -60,7 +60,7 @@ class Process:
         return self._context
 
     def kill(self) -> None:
-        """It takes no step more."""
+        """Kill it: no task of it runs again."""
         self.alive = False
         for file in sorted(self._files):
             _close(file)
@@ -189,7 +189,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timers[0][0]
 
     def _run_once(self) -> None:
-        """Turn after turn until the loop is stopped; the clock jumps where nothing is ready."""
+        """Run iterations until stopped; if nothing is ready, the clock jumps to what is next."""
         ready: Any = self._ready  # type: ignore[attr-defined]
         timers = self._timers
         while True:
@@ -217,7 +217,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 return
 
     def forget(self) -> None:
-        """What was to happen will not."""
+        """Drop everything that is scheduled."""
         self._timers.clear()
         self._sleepers.clear()
         self._ready.clear()  # type: ignore[attr-defined]
@@ -226,7 +226,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Any, *args: Any
     ) -> Any:
-        """At once, but done a moment later."""
+        """Call it at once; the result is available a moment later."""
         future = self.create_future()
         shortest, longest = THREAD_S
         delay_s = shortest + (longest - shortest) * self._draw()
@@ -252,10 +252,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return await self.create_unix_connection(protocol_factory, f"{host}:{port}")
 
     def _write_to_self(self) -> None:
-        """Nobody waits in a system call."""
+        """Do nothing: nobody waits in a system call."""
 
     def _asyncgen_finalizer_hook(self, generator: Any) -> None:
-        """What a killed process leaves is not cleaned up."""
+        """Leave the generators of killed processes alone."""
 
 
 def _succeed(future: "asyncio.Future[Any]", result: Any) -> None:

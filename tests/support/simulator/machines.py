@@ -104,7 +104,7 @@ class Worker:
             await self.queue.open()
 
     def take_up(self, catalog: Catalog) -> None:
-        """Bid from it from now on."""
+        """Use this catalog for bids from now on."""
         self.catalog = catalog
         if self.ledger is not None:
             self.ledger.belong_to(catalog.warehouse, catalog.ledger)
@@ -115,12 +115,12 @@ class Worker:
 
     @property
     def has_reached(self) -> bool:
-        """Whether it has reached Redis, all of it."""
+        """Whether it is connected to every shard."""
         ledger = self.ledger
         return self.process.alive and ledger is not None and all(c.is_known for c in ledger._clocks)
 
     def limits_of(self, campaign: Campaign) -> Limits | None:
-        """Of one that is in the catalog."""
+        """The limits of a campaign of the catalog."""
         world = self._world
         number = self.catalog.campaigns[campaign.name]
         return limits_of(campaign, number, world.shards, world.start_s)
@@ -144,7 +144,7 @@ class Worker:
         return [verdict == BidVerdict.KEPT for verdict in verdicts] if verdicts else None
 
     def skew_s(self, auction: bytes) -> tuple[float, bool]:
-        """Of its time to that of Redis, which it follows while it reaches it.
+        """The skew of its time to that of Redis, which it follows while connected.
 
         True with it where it has not reached Redis yet: its times are corrected once it has, or
         another process of its machine, and are as exact as that one's first look at Redis' clock.

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import asyncpg
@@ -75,82 +75,63 @@ def stopped(pids: list[int]) -> Iterator[None]:
                 os.kill(pid, signal.SIGCONT)
 
 
-@fault("server", sudden=True)
-def worker_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    kill(*some(rng, stage.machine.workers))
-    yield ""
+Victims = Callable[[MachineStage, random.Random], list[int]]
 
 
-@fault("server", sudden=True)
-def all_workers_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    kill(*stage.machine.workers)
-    yield ""
+def process(name: str) -> Victims:
+    return lambda stage, _: pids_of(stage, name)
 
 
-@fault("server", sudden=True)
-def server_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    kill(*pids_of(stage, "served"))
-    yield ""
+def a_worker(stage: MachineStage, rng: random.Random) -> list[int]:
+    return some(rng, stage.machine.workers)
 
 
-@fault("server", sudden=True)
-def log_writer_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    kill(*(pid for served in pids_of(stage, "served") for pid in log_writers_of(served)))
-    yield ""
+def log_writer(stage: MachineStage, rng: random.Random) -> list[int]:
+    return [pid for served in pids_of(stage, "served") for pid in log_writers_of(served)]
 
 
-@fault("drain", sudden=True)
-def drain_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    kill(*pids_of(stage, "drain"))
-    yield ""
+KILLED: Final[dict[str, tuple[str, Victims]]] = {
+    "worker killed": ("server", a_worker),
+    "all workers killed": ("server", lambda stage, _: stage.machine.workers),
+    "server killed": ("server", process("served")),
+    "log writer killed": ("server", log_writer),
+    "drain killed": ("drain", process("drain")),
+    "redis killed": ("redis", process("redis")),
+    "postgres killed": ("postgres", lambda stage, _: pids_of(stage, "postgres")[:1]),
+    "postgres backend killed": (
+        "postgres",
+        lambda stage, rng: some(rng, pids_of(stage, "postgres")[1:]),
+    ),
+}
+STOPPED: Final[dict[str, tuple[str, Victims]]] = {
+    "worker stopped": ("server", a_worker),
+    "server stopped": ("server", process("served")),
+    "drain stopped": ("drain", process("drain")),
+    "redis stopped": ("redis", process("redis")),
+    "postgres stopped": ("postgres", process("postgres")),
+}
 
 
-@fault("redis", sudden=True)
-def redis_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    kill(*pids_of(stage, "redis"))
-    yield ""
-
-
-@fault("postgres", sudden=True)
-def postgres_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    kill(*pids_of(stage, "postgres")[:1])
-    yield ""
-
-
-@fault("postgres", sudden=True)
-def postgres_backend_killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    kill(*some(rng, pids_of(stage, "postgres")[1:]))
-    yield ""
-
-
-@fault("server")
-def worker_stopped(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    with stopped(some(rng, stage.machine.workers)):
+def killing(victims: Victims) -> Callable[[MachineStage, random.Random], Iterator[str]]:
+    def killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
+        kill(*victims(stage, rng))
         yield ""
 
-
-@fault("server")
-def server_stopped(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    with stopped(pids_of(stage, "served")):
-        yield ""
+    return killed
 
 
-@fault("drain")
-def drain_stopped(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    with stopped(pids_of(stage, "drain")):
-        yield ""
+def stopping(victims: Victims) -> Callable[[MachineStage, random.Random], Iterator[str]]:
+    def suspended(stage: MachineStage, rng: random.Random) -> Iterator[str]:
+        with stopped(victims(stage, rng)):
+            yield ""
+
+    return suspended
 
 
-@fault("redis")
-def redis_stopped(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    with stopped(pids_of(stage, "redis")):
-        yield ""
-
-
-@fault("postgres")
-def postgres_stopped(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    with stopped(pids_of(stage, "postgres")):
-        yield ""
+for name, (part, victims) in KILLED.items():
+    fault(part, name, sudden=True)(killing(victims))
+for name, (part, victims) in STOPPED.items():
+    fault(part, name)(stopping(victims))
 
 
 # -- restarts and a migration ---------------------------------------------------------------------

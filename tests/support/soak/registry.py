@@ -41,14 +41,16 @@ class Faults(Generic[StageT]):
         return some
 
     def fault(
-        self, part: str, *, sudden: bool = False
+        self, part: str, name: str = "", *, sudden: bool = False
     ) -> Callable[[Callable[[StageT, random.Random], Iterator[str]]], None]:
+        """Register a fault, by the name of its function where none is given."""
+
         def register(function: Callable[[StageT, random.Random], Iterator[str]]) -> None:
-            name = function.__name__.replace("_", " ")
-            self.named[name] = contextlib.contextmanager(function)
-            self.parts[name] = part
+            named = name or function.__name__.replace("_", " ")
+            self.named[named] = contextlib.contextmanager(function)
+            self.parts[named] = part
             if sudden:
-                self.sudden.add(name)
+                self.sudden.add(named)
 
         return register
 
