@@ -75,8 +75,7 @@ async def read_whole(
     headers: dict[bytes, bytes] = JSON,
     deadline: BodyDeadline | None = None,
 ) -> bytes:
-    sent = await read_json_body(headers, client.receive, LIMIT, deadline or BodyDeadline())
-    return inflate(sent.body, LIMIT, sent.encoding) if sent.encoding else sent.body
+    return await read_json_body(headers, client.receive, LIMIT, deadline or BodyDeadline())
 
 
 def test_a_body_in_one_part_and_in_several() -> None:

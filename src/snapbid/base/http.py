@@ -136,16 +136,30 @@ def problem_answer(problem: Problem) -> Answer:
 
 
 class SentBody(NamedTuple):
-    """A body as it was sent, and its encoding, if any (`inflate`)."""
+    """A body as it was sent, and its encoding; None if it has none."""
 
     body: bytes
     encoding: str | None
 
+    def inflated(self, limit: int) -> bytes:
+        """Inflate the body, up to `limit` bytes. Raises TooLarge and BadRequest."""
+        return self.body if self.encoding is None else inflate(self.body, limit, self.encoding)
+
 
 async def read_json_body(
     headers: Headers, receive: Receive, limit: int, deadline: BodyDeadline
+) -> bytes:
+    """Read and inflate the body of a JSON request, up to `limit` bytes.
+
+    Raises the same errors as `read_sent_body` and `SentBody.inflated`.
+    """
+    return (await read_sent_body(headers, receive, limit, deadline)).inflated(limit)
+
+
+async def read_sent_body(
+    headers: Headers, receive: Receive, limit: int, deadline: BodyDeadline
 ) -> SentBody:
-    """Read the body of a JSON request, up to `limit` bytes.
+    """Read the body of a JSON request, up to `limit` bytes as sent.
 
     Raises UnsupportedMediaType, TooLarge and BadRequest (RFC 9110), checked in this order, and
     Disconnected or BodyTimeout if the body does not arrive.

@@ -22,8 +22,7 @@ from snapbid.base.http import (
     Receive,
     Scope,
     SentBody,
-    inflate,
-    read_json_body,
+    read_sent_body,
     refused,
 )
 from snapbid.catalog.catalog import EventConfig
@@ -166,7 +165,7 @@ class EventEndpoints:
             key = await self._admit(headers.get(b"x-api-key", b""))
         except Problem as problem:
             raise await refused(problem, receive) from None
-        sent = await read_json_body(headers, receive, MAX_BYTES, self._body_deadline)
+        sent = await read_sent_body(headers, receive, MAX_BYTES, self._body_deadline)
         plain = _TEST_MODE not in headers and _PREFER not in headers
         return await handler(sent, key, PLAIN if plain else read_options(scope["headers"]))
 
@@ -183,7 +182,7 @@ class EventEndpoints:
     async def _single(self, sent: SentBody, key: ApiKey, options: RequestOptions) -> CodedAnswer:
         now_ms = time_ns() // 1_000_000
         test = bool(options.test)
-        result = read_single(_inflated(sent), key.product, now_ms, test=test)
+        result = read_single(sent.inflated(MAX_BYTES), key.product, now_ms, test=test)
         if isinstance(result, RefusedRequest) or options.test is None:
             return answers.refused(_first_refusal(result, options))
         if test:
@@ -196,7 +195,7 @@ class EventEndpoints:
     async def _batch(self, sent: SentBody, key: ApiKey, options: RequestOptions) -> CodedAnswer:
         now_ms = time_ns() // 1_000_000
         async with self._turns.take(key.product.name, len(sent.body)):
-            result = await self._read_batch(_inflated(sent), key.product, now_ms, options)
+            result = await self._read_batch(sent.inflated(MAX_BYTES), key.product, now_ms, options)
             if isinstance(result, RefusedRequest) or options.test is None:
                 return answers.refused(_first_refusal(result, options))
             if options.test:
@@ -258,10 +257,6 @@ async def _within(asking: Awaitable[Refusal | None]) -> None:
         raise EventsUnavailable from error
     if refusal is not None:
         raise RateExceeded(refusal.limit, refusal.what, refusal.wait_s)
-
-
-def _inflated(sent: SentBody) -> bytes:
-    return sent.body if sent.encoding is None else inflate(sent.body, MAX_BYTES, sent.encoding)
 
 
 def read_options(fields: Iterable[tuple[bytes, bytes]]) -> RequestOptions:
