@@ -61,7 +61,7 @@ def parse_network(text: str) -> Network:
 
 
 def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Parse several networks, dropping repeats. Raises ValueError with a line for each mistake."""
+    """Parse several networks, dropping duplicates. Raises ValueError with a line per mistake."""
     networks: dict[Network, None] = {}
     mistakes = []
     for text in texts:

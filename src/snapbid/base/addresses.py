@@ -30,7 +30,7 @@ _NODE: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]@?#]+)(?::([0-9]{1,5}
 
 
 class Arrangement(Enum):
-    """The kinds of deployment that a URL can name."""
+    """A kind of Redis deployment, as named by a URL."""
 
     ONE = "redis"
     CLUSTER = "cluster"
@@ -38,7 +38,7 @@ class Arrangement(Enum):
 
 
 def redis_cli(url: str) -> str:
-    """Return the `redis-cli` command for the single Redis of a URL; it prompts for a password."""
+    """Return a `redis-cli` command that connects to a URL's Redis, asking for the password."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme == "unix":
@@ -74,7 +74,7 @@ class RedisAddress(NamedTuple):
     query: str = ""
 
     def node_url(self, node: Node) -> str:
-        """Return the URL of a node of a cluster, or of a node known to sentinels."""
+        """Return the URL of a node, in a cluster or behind sentinels."""
         host, port = node
         host = f"[{host}]" if ":" in host else host
         return f"{self.scheme}://{self.user}{host}:{port}{self.query}"

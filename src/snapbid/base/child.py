@@ -46,7 +46,10 @@ async def run_child(module: str, line: bytes) -> tuple[int, bytes]:
 
 
 def exit_with_parent() -> None:
-    """Exit when the parent does. For modules run by `run_child`, after reading their line."""
+    """Exit as soon as the parent does.
+
+    Modules run by `run_child` call this after reading their line.
+    """
 
     def wait() -> None:
         os.read(sys.stdin.fileno(), 1)
@@ -58,8 +61,8 @@ def exit_with_parent() -> None:
 class ChildProcess:
     """`python -m module arguments`, restarted whenever it exits; the log calls it `name`.
 
-    `environ` is added to the environment, from which our settings are removed. `after_s`: delay of
-    the first start; `stop_s`: time to exit before it is killed.
+    `environ` is added to the environment, from which our settings are removed. `after_s`: delay
+    before the first start; `stop_s`: time allowed for exiting before it is killed.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Errors that carry an HTTP status; `server/app.py` turns them into answers.
+"""Errors with an HTTP status, which `server/app.py` turns into answers.
 
-Also a description of an exception that is safe to log.
+Also `where`, which describes any exception in words that are safe to log.
 """
 
 import traceback

@@ -53,8 +53,9 @@ class AwaitedMessages(dict[Awaitable[Message], None]):
 
 
 def ticks(timeout_s: float) -> tuple[float, int]:
-    """Return the tick interval (s) and the number of ticks a body gets: about ten, and no less than
-    `timeout_s` in all.
+    """Return the tick interval (s) and the number of ticks that a body may take.
+
+    There are about ten ticks, at least `timeout_s` in total.
 
     Intervals longer than a beat are whole beats, so as not to wake an idle process.
     """
@@ -136,7 +137,7 @@ def problem_answer(problem: Problem) -> Answer:
 
 
 class SentBody(NamedTuple):
-    """A body as it was sent, and its encoding; None if it has none."""
+    """A body as sent, and its content encoding, None for plain."""
 
     body: bytes
     encoding: str | None
@@ -248,7 +249,7 @@ async def refused(problem: Problem, receive: Receive) -> Problem:
     """Drain the rest of a refused request's body, and return the problem to raise.
 
     Without draining, the server would have to close the connection and lose the client's next
-    request on it. If the body is too long to drain, the answer announces the close.
+    request on it. If the body is too long to drain, the answer gets the header `Connection: close`.
     """
     if not await drain(receive):
         problem.headers = (*problem.headers, (b"connection", b"close"))
@@ -258,8 +259,9 @@ async def refused(problem: Problem, receive: Receive) -> Problem:
 async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> None:
     """Skip the body of a request that has queued for `waited_s` and is answered without it.
 
-    The server itself drops a short body that has arrived, which makes the request a third cheaper.
-    For a body that has not, it would close the connection, so that body is drained.
+    The server itself drops a short body that has already arrived, which makes the request a third
+    cheaper. If a body has not arrived, the server would close the connection, so it is drained
+    here.
     """
     length = _length(headers.get(b"content-length"))
     if waited_s < LEFT_AFTER_S or length is None or length > LEFT_BYTES:
@@ -331,8 +333,8 @@ _idle: list[zstd.ZstdCompressor] = []  # reused: creating one takes longer than 
 def compress(body: bytes, encoding: str = GZIP) -> bytes | None:
     """Compress a body at the fastest level; None if that would take too long.
 
-    Time is estimated from the size of the output: gzip compresses 256 KiB of repetitive markup in
-    half a millisecond, and 256 KiB of base64 in eight.
+    The time is estimated from the size of the output: gzip compresses 256 KiB of repetitive markup
+    in half a millisecond, and 256 KiB of base64 in eight.
     """
     if encoding == GZIP:
         return _compress(body, zlib.compressobj(1, zlib.DEFLATED, 31))
@@ -358,9 +360,7 @@ def _compress(body: bytes, compressor: Any) -> bytes | None:
 
 @lru_cache(256)
 def accepted_encoding(header: bytes) -> str | None:
-    """Return the encoding that an `Accept-Encoding` prefers, zstd on a tie; None if it accepts
-    neither.
-    """
+    """Return the encoding that an `Accept-Encoding` prefers: zstd (also on a tie), gzip, or None."""
     weights = _weights(header)
     return max(weights, key=lambda encoding: (weights[encoding], encoding), default=None)
 

@@ -32,8 +32,8 @@ decide which primary of a cluster holds the shard (`hash_tag`):
     {sbN}:spools:left         processes that were signed off recently
     {sbN}:mark                written before WAIT (replicas.py)
     {sbN}:unreplicated        set while writes are acknowledged without the required replica
-    {sbN}:closed              why workers are refused (closing.py); {sbN}:closed:r and :e stand for
-                              r and e meanwhile
+    {sbN}:closed              why workers are refused (closing.py); {sbN}:closed:r and :e keep what
+                              was in r and e
     {sbN}:segment             the current run of Redis, and the progress of the drain (below)
     {sbN}:segments            segments that may have counters -> when each began (epoch s)
     {sbN}:left                ended segments -> number of the last batch that the drain had read
@@ -48,12 +48,12 @@ decide which primary of a cluster holds the shard (`hash_tag`):
     {sbN}:e                   stream of server events of some products, for the drain (queues.py)
     {sbN}:accepted            `MINUTE PRODUCT` -> events acknowledged then, less those that get no
                               row, for the self-audit (queue.py)
-    {sbN}:seen                when an SSP's wins, impressions and losses last grew: `w:7`, epoch s
+    {sbN}:seen                when an SSP last had a win, impression or loss counted: `w:7`, epoch s
 
 Fields of the hash {sbN}:segment:
 
-    segment, run, origin      the current segment, the run id of its Redis, and the primary that the
-                              latter replicated before
+    segment, run, origin      the current segment, the run id of its Redis, and the primary that
+                              this Redis replicated before
     confirmed                 the segment for which the drain has restored budgets
     carried                   set once budgets include what the warehouse knew when the epoch began
     warehouse                 the warehouse that numbers the campaigns and SSPs
@@ -61,7 +61,7 @@ Fields of the hash {sbN}:segment:
     read, released            numbers of the last batch of counters that the drain has read, and of
                               the last whose names it has removed; the warehouse has the number of
                               the last batch it absorbed (drain_fence)
-    outdated                  segments of which this is an older copy than the one drained
+    outdated                  segments of which the drain has read a newer copy than this
     shards                    the number of shards of the ledger, set on shard 0 first (parts.py)
     moved_from                the epoch of the ledger from which this one was moved
     moved                     the shard counts of former ledgers, and when their last bids expire
@@ -140,11 +140,11 @@ class ShardKeys:
         self.processes = f"{prefix}spools"
 
     def grants(self, campaign: int) -> str:
-        """Return the key of a shard's grants from a campaign's budget."""
+        """Return the key of the shard's allowance from a campaign's budget."""
         return f"{self.prefix}g:{campaign}"
 
     def counters(self, segment: str, day: str) -> str:
-        """Return the key of a day's counters (`YYYY-MM-DD`)."""
+        """Return the key of the counters that a run has for a day (`YYYY-MM-DD`)."""
         return f"{self.prefix}c:{segment}:{day}"
 
 

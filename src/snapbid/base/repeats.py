@@ -1,4 +1,4 @@
-"""Rate limiting for log lines that would repeat with every round or request."""
+"""Rate limiting for log lines that would repeat in every round or for every request."""
 
 import logging
 from collections.abc import Callable, Mapping

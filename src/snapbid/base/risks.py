@@ -1,4 +1,4 @@
-"""Risks of a store: it may lose acknowledged data, or refuses writes (contract 5)."""
+"""Risks of a store: that it loses acknowledged data, or refuses writes (contract 5)."""
 
 import logging
 from collections.abc import Sequence

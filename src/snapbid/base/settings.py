@@ -146,7 +146,7 @@ def load(environ: Mapping[str, str]) -> Settings:
 
 
 def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for another program: no settings of ours except SNAPBID_LOG."""
+    """Return the environment for another program, without our settings except SNAPBID_LOG."""
     return {
         name: value
         for name, value in environ.items()
@@ -157,7 +157,7 @@ def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
 def to_environ(settings: Settings, fields: Container[str] | None = None) -> dict[str, str]:
     """Return the variables from which `load` reads these settings, secrets included.
 
-    `fields`: limit the result to these.
+    `fields`: the settings to include; None for all.
     """
     lines: dict[str, str] = {}
     for variable, (field, _) in _CHECKS.items():
@@ -251,7 +251,7 @@ def reachable(host: str) -> str:
 
 
 def bound(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """Resolve a host to the address to listen on, with its family. Raises OSError."""
+    """Return the address family and the socket address for listening on a host. Raises OSError."""
     family, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

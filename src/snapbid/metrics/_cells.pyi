@@ -5,7 +5,7 @@ from typing_extensions import Buffer
 
 @final
 class Counter:
-    """A counter in the slot of this process. Not thread-safe.
+    """A counter in this process's slot. Not thread-safe.
 
     `cell` must be 8 writable, aligned bytes of the slot, or ValueError is raised.
     """
@@ -21,7 +21,7 @@ class Counter:
 
 @type_check_only
 class MakesCounters(Protocol):
-    """See `slots.Metrics.counter`."""
+    """Creates counters, as `slots.Metrics.counter` does."""
 
     def counter(self, name: str, **labels: object) -> Counter: ...
 

@@ -232,7 +232,7 @@ DEFINITIONS: dict[str, Definition] = {
 
 
 def definition_of(kind: Kind, name: str, labels: Mapping[str, object]) -> Definition:
-    """Return the definition. Raises ValueError for a name or labels not in `DEFINITIONS`."""
+    """Return a metric's definition. Raises ValueError for a name or labels not in `DEFINITIONS`."""
     definition = DEFINITIONS.get(name)
     if definition is None or definition.kind != kind:
         raise ValueError(f"{name}: no such {kind} in DEFINITIONS")

@@ -1,9 +1,9 @@
 """Limit requests per second across all workers and machines, without a round trip for each.
 
-A worker leases permits: as many as it used recently, valid for `LEASE_S`. Redis counts leased
-permits by slices of its clock, and leases no more than the limit within any run of slices that a
-second plus a lease can touch. So no second exceeds the limit, wherever it begins; the price is that
-under full load the limit is used up every 1.06 s instead of every second.
+A worker leases permits: as many as it used recently, valid for `LEASE_S`. Redis divides time into
+slices and counts the permits leased in each. Any slices that a second plus a lease can touch share
+one limit, so no second exceeds it, wherever it begins. The price is that under full load the limit
+is used up every 1.06 s instead of every second.
 
 While requests keep coming, the next lease is fetched before the current one ends. So a request
 waits for Redis only if the worker has no lease, and not at all while Redis has no permits left.
@@ -35,7 +35,10 @@ class PermitsUnavailable(Exception):
 
 
 class Permits:
-    """One limit, under a Redis key. `clock` (epoch µs) replaces the Redis clock in tests."""
+    """A limit on requests per second, under a Redis key.
+
+    `clock` (epoch µs) replaces the Redis clock in tests.
+    """
 
     def __init__(
         self, redis: Redis, key: str, limit: int, *, clock: Callable[[], int] | None = None
@@ -53,7 +56,7 @@ class Permits:
         self._fetching: asyncio.Task[None] | None = None
 
     def take(self) -> bool | None:
-        """Take a permit; False if there is none for now, None if `fetch` may get one."""
+        """Take a permit; False if none is available for now, None if `fetch` may get one."""
         now = perf_counter()
         self._asked += 1
         if self._left > 0 and now < self._until:

@@ -10,10 +10,10 @@ of events.
 the stream: the client sends them again, and since the warehouse keeps one event per id, nothing
 needs to be rolled back.
 
-Now and then, when the stream is measured, the events acknowledged since are added to counts in
-Redis, by minute of receipt and product. The drain subtracts those that get no row, and the
-self-audit compares the rest with the warehouse (drain/accepted.py). A worker that dies may lose
-counts, but none is ever too high.
+From time to time, when the stream's length is measured, the events acknowledged since the last time
+are added to counts in Redis, by minute of receipt and product. The drain subtracts those that get
+no row, and the self-audit compares the rest with the warehouse (drain/accepted.py). A worker that
+dies may lose counts, but none is ever too high.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ def add(requests: Iterable[bytes], stream: str) -> tuple[str | bytes, ...]:
 
 
 def name_minute(received_at_ms: int, product: str) -> str:
-    """Return the field that counts a product's events received in the same minute."""
+    """Return the name of the field that counts a product's events received in that minute."""
     return f"{received_at_ms // MINUTE_MS} {product}"
 
 

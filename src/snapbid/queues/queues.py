@@ -34,7 +34,7 @@ class EventQueues:
 
     @property
     def sink(self) -> "EventQueue | EventQueues":
-        """The sink for events: the queue itself if there is only one."""
+        """Where to put events: the only queue, or this object if there are several."""
         return self if len(self._queues) > 1 else self._queues[0]
 
     async def open(self) -> None:
@@ -57,10 +57,9 @@ class EventQueues:
 
 
 async def fetch_leftovers(redis: Redis, shards: int) -> list[int]:
-    """List shards beyond `shards` with data: after a move to fewer, their streams may have events.
+    """List shards beyond `shards` that still have data, such as events, after a move to fewer.
 
-    Shard numbers have gaps only where data was lost or is unavailable; a later call finds the
-    latter.
+    Looks past gaps in their numbers: shards whose data is lost, or unavailable until a later call.
     """
     leftovers = list[int]()
     number, gap = shards, 0

@@ -25,7 +25,7 @@ class RateLimiterUnavailable(Exception):
 
 
 class RateDecision(Struct, frozen=True, gc=False):
-    """Whether a request is admitted, and the remaining limit.
+    """Whether a request is admitted, and what is left of the limit.
 
     `remaining`: further requests that would be admitted now. `wait_s`: time until the oldest
     counted request leaves the window and makes room for one more.

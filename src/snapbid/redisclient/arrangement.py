@@ -35,7 +35,7 @@ _OTHER_MODES: Final = {
 
 
 async def fetch_risks(url: str, replicas: int | None) -> list[Risk]:
-    """Query the nodes for risks; `replicas`: see Connections.
+    """Fetch the risks of the nodes that `url` names; `replicas`: see Connections.
 
     Raises RedisError or OSError if none answers.
     """

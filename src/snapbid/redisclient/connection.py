@@ -95,7 +95,7 @@ class Connections:
 
     @property
     def demand(self) -> ReplicaDemand:
-        """The required replicas, by what is known of the cluster so far."""
+        """The required replicas, going by what is known of the cluster so far."""
         if self._replicas is not None:
             return ReplicaDemand(self._replicas)
         return ReplicaDemand(int(self._nodes is not None and self._nodes.has_replicas), GRACE_S)
@@ -122,7 +122,7 @@ class Connections:
     async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
         """Wait until replicas have all earlier writes to a shard. Raises RedisError.
 
-        For a shard that continues without replicas, only look for one now and then.
+        If the shard continues without replicas, only look for one from time to time.
         """
         now = asyncio.get_running_loop().time
         replication = self._replications.setdefault(keys.number, Replication())

@@ -78,7 +78,7 @@ def is_elsewhere(error: Exception) -> bool:
 
 
 def is_moved(error: Exception) -> bool:
-    """Whether an error says that another node serves the slot."""
+    """Whether an error redirects to another node, which serves the slot."""
     return isinstance(error, MovedError) or str(error).startswith("MOVED ")
 
 
@@ -111,7 +111,7 @@ class SentinelNodes:
         self._primary: Node | None = None
 
     async def primary_of(self, slot: int) -> Node:
-        """Return the primary. Raises ConnectionError if no sentinel knows it."""
+        """Return the primary, whatever the slot. Raises ConnectionError if no sentinel knows it."""
         if self._primary is None:
             errors: list[Exception] = []
             self._primary = await _first(map(self._ask, self._sentinels), errors)
@@ -242,7 +242,7 @@ async def _first(questions: Iterable[Any], errors: list[Exception]) -> Any:
 
 
 def parse_slots(reply: Sequence[Any], asked: Node) -> tuple[list[SlotRange], list[Node]]:
-    """Parse a reply to CLUSTER SLOTS, sent by the node `asked`, into ranges and nodes."""
+    """Parse a reply to CLUSTER SLOTS from the node `asked` into slot ranges and all nodes."""
     ranges, members = [], []
     for first, last, *nodes in reply:
         own = [_node(fields, asked) for fields in nodes]
@@ -275,7 +275,7 @@ def parse_members(text: str) -> list[MemberNode]:
 
 
 def has_replicas(members: Iterable[MemberNode]) -> bool:
-    """Whether there are replicas, counting a failed primary without slots, which becomes one."""
+    """Whether there are replicas, or failed primaries without slots, which return as replicas."""
     return any(node.primary or (node.is_failing and not node.slots) for node in members)
 
 

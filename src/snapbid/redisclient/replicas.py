@@ -65,7 +65,7 @@ class Replication:
         self._asked: tuple[Command, ...] = ()  # with the batch under way
 
     def first(self, keys: ShardKeys, demand: ReplicaDemand, now: float) -> tuple[Command, ...]:
-        """Return the commands with which a new connection finds out whether writes must wait.
+        """Return the commands by which a new connection learns whether writes wait for replicas.
 
         Pass the replies to `decide`.
         """

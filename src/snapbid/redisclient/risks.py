@@ -1,7 +1,6 @@
 """Risks of losing the ledger through the configuration of a Redis server.
 
-Most are read from `INFO`, which still works if a provider disables `CONFIG`; then only
-`appendfsync` is unknown.
+Most are read from `INFO`. If a provider disables `CONFIG`, only `appendfsync` is unknown.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ MIB: Final = 2**20
 
 
 async def fetch_risks(redis: Redis, server: str, url: str) -> list[Risk]:
-    """Fetch the risks of the server at `url`; `server`: its name in texts. Raises RedisError."""
+    """Fetch the risks of the server at `url`; `server`: its name in messages. Raises RedisError."""
     info = await redis.info()
     config: dict[Any, Any] = {}
     with contextlib.suppress(ResponseError):

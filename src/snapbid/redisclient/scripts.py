@@ -35,7 +35,7 @@ _WORD: Final = re.compile(r"\w+")
 
 @cache
 def parts(package: str, name: str) -> Mapping[str, str]:
-    """Return the texts of a script's files by name, in the order of joining."""
+    """Return the texts of a script's files by name, in the order in which they are joined."""
     text = (resources.files(package) / f"{name}.lua").read_text(encoding="utf-8")
     joined: dict[str, str] = {}
     for included in includes(text):

@@ -95,7 +95,7 @@ class TripUser(Protocol):
         """Set up a new connection. An exception ends it."""
 
     def next_batch(self, now: float) -> Sequence[Command]:
-        """Return the commands of the next round trip, which is skipped if there are none."""
+        """Return the commands of the next round trip; if there are none, it is skipped."""
 
     def receive(self, replies: list[Any], asked_at: float, now: float) -> None:
         """Handle the replies to the last batch. An exception ends the connection."""
@@ -178,7 +178,7 @@ class RoundTrips:
     # -- requests ---------------------------------------------------------------------------------
 
     def schedule(self, waiting: int = 0) -> None:
-        """Schedule a batch unless one is in progress; send it now if enough requests wait."""
+        """Schedule a batch unless one is in progress; send it at once if enough requests wait."""
         if self._sent_at is not None:
             return
         if waiting >= ENOUGH:
