@@ -29,7 +29,7 @@ def audience() -> None:
 def audience_add(file: str) -> None:
     """Add the audiences in a JSON file, an object or an array; an existing id is replaced.
 
-    All stored server events count whose person is known.
+    All stored server events of known persons count.
     """
     from snapbid.drain import audiences
     from snapbid.warehouse import products
@@ -101,7 +101,7 @@ def audience_hash(file: str) -> None:
 @audience.command("list", examples=["snapbid audience list", "snapbid audience list --json"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def audience_list(as_json: bool) -> None:
-    """List the audiences with their number of members (ids in bid requests)."""
+    """List the audiences with their numbers of members (ids in bid requests)."""
     from snapbid.warehouse import audiences
 
     listed = console.in_warehouse(audiences.fetch_listed)

@@ -1,4 +1,4 @@
-"""`snapbid campaign`: list, show, pause, resume and delete; other commands have own modules."""
+"""`snapbid campaign`: list, show, pause, resume and delete. Other modules have the rest."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,7 @@ def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
 def campaign_show(campaign_id: str, as_json: bool) -> None:
     """Show a campaign's stored document, its performance and its macros.
 
-    Each macro has a line: creative, field, line in the field's text, macro, place.
+    Each macro has a line: creative, field, line number in the field, macro, where it stands.
     """
     import msgspec
 
@@ -141,7 +141,7 @@ def campaign_pause(campaign_id: str) -> None:
 @campaign.command("resume", examples=["snapbid campaign resume spring"])
 @click.argument("campaign_id", metavar="ID")
 def campaign_resume(campaign_id: str) -> None:
-    """Have a paused campaign bid again."""
+    """Let a paused campaign bid again."""
     _set_status(campaign_id, "active")
 
 

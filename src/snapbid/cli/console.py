@@ -123,7 +123,7 @@ def instance(settings: Settings, *fields: str) -> dict[str, str]:
 
 
 def signing(settings: Settings) -> tuple[bytes, str]:
-    """Return key and issuer for tokens from the settings, or else from the embedded instance."""
+    """Return the tokens' key and issuer from the settings, or else from the embedded instance."""
     from snapbid.report import tokens
 
     if settings.jwt_secret is None:
@@ -165,7 +165,7 @@ def with_shards(settings: S) -> S:
 def check_ledger(settings: StoreSettings) -> StoreSettings:
     """Add the ledger's number of shards to the settings.
 
-    Raises Refused also if the ledger belongs to another warehouse.
+    Raises Refused as `with_shards` does, and also if the ledger belongs to another warehouse.
     """
     import asyncio
 
@@ -182,7 +182,7 @@ def in_warehouse(
     *args: P.args,
     **more: P.kwargs,
 ) -> T:
-    """Run `work` on a connection to the warehouse; the audit names this command for changes."""
+    """Run `work` on a connection to the warehouse; the audit records changes with this command."""
     dsn = database_url(load(os.environ))
     context = click.get_current_context()
 

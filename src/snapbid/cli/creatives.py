@@ -19,7 +19,7 @@ def creative() -> None:
 @click.option("--ssp", metavar="SSP", help="Only at this SSP (canonical id).")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def creative_list(ssp: str | None, as_json: bool) -> None:
-    """List suspended creatives with SSP, reason, number of losses and end of the suspension.
+    """List suspended creatives with the SSP, reason, number of losses and end of suspension.
 
     Losses with reasons 200 to 213 suspend a creative at the SSP that reports them; see
     SNAPBID_SUSPEND_LOSSES and SNAPBID_SUSPEND_S.
@@ -52,7 +52,7 @@ def creative_list(ssp: str | None, as_json: bool) -> None:
 @click.argument("creative_id", metavar="[CREATIVE]", required=False)
 @click.option("--ssp", metavar="SSP", help="Only at this SSP (canonical id).")
 def creative_resume(campaign_id: str, creative_id: str | None, ssp: str | None) -> None:
-    """Resume one or all suspended creatives of a campaign, and reset their count of losses."""
+    """Resume one or all suspended creatives of a campaign, and reset their loss counts."""
     from snapbid.warehouse import suspensions
 
     resumed = console.in_warehouse(suspensions.resume, campaign_id, creative_id, ssp)

@@ -77,7 +77,7 @@ def rates_list(as_json: bool) -> None:
 @click.argument("currency")
 @click.option("--date", "day", type=console.day, help="Only the rate of this day.")
 def rates_remove(currency: str, day: date | None) -> None:
-    """Remove your own rates for a currency, all or one.
+    """Remove your own rates for a currency: all of them, or one day's.
 
     Stored amounts stay as they are. Without your own rate, the European Central Bank's applies.
     """

@@ -46,15 +46,16 @@ def forget(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Forget a person: remove all data stored under any of the ids, and store no more of it.
+    """Forget a person: remove all data stored under any of the ids, and store no more.
 
     Server events are emptied but still count; conflicting payloads, the last click, audience
     memberships, frequency caps and the user of open bids are removed. Keyed hashes of the ids are
     kept, to store later events of this person empty and keep frequency caps from recognising the
     user. Prints a receipt as JSON.
 
-    A user id identifies a person only within a product or at an SSP: those that know the id, and
-    those given with --product or --ssp. Device and click ids, and hashes, are forgotten everywhere.
+    A user id identifies a person only within a product or at an SSP. It is forgotten at those that
+    know it, and at those given with --product or --ssp. Device and click ids, and hashes, are
+    forgotten everywhere.
     """
     import asyncio
     import secrets

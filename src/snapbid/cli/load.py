@@ -153,7 +153,7 @@ class LoadCommand(ShellCommand):
 @click.option("--i-own-this-target", "owned", is_flag=True,
               help="Required for a target that is not this machine.")  # fmt: skip
 def load(target: str | None, **raw: Any) -> None:
-    """Load-test the bidder at TARGET (http://127.0.0.1:8000) and compare with its report.
+    """Load-test the bidder at TARGET (http://127.0.0.1:8000) and check its report.
 
     Requests are sent on schedule, however slow the answers, and latency counts from the scheduled
     time. Exit status: 0 if passed, 1 if an objective was missed or the report differs, 2 if

@@ -1,4 +1,4 @@
-"""The command line: a thin shell over the rooms (contract 1, "Commands").
+"""The command line: a thin layer over the other packages (contract 1, "Commands").
 
 Exit status: 0 for success; 1 if refused or failed, with a line per mistake on stderr; 2 for wrong
 usage or settings. Commands import their dependencies only when they run, to keep `snapbid --help`

@@ -8,8 +8,8 @@ The tests use the same servers, on unix sockets in a home directory owned by one
         postgres.dsn
         postgres.stop()
 
-Start servers from a thread that lives as long as they should: the kernel stops them when it ends,
-so nothing survives a `kill -9` of the owner.
+Start servers from a thread that lives as long as they should: the kernel stops them when the thread
+ends, so nothing survives a `kill -9` of the owner.
 """
 
 from snapbid.embedded.home import Home, running_env

@@ -211,7 +211,7 @@ def _fits(run: Path) -> bool:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace `path` atomically and synced to disk, readable only by its owner."""
+    """Replace a file atomically, synced to disk and readable only by its owner."""
     new = path.with_name(path.name + ".new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)

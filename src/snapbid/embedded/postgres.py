@@ -186,7 +186,7 @@ class Postgres:
         return self.process.poll() if self.process else None
 
     def stop(self) -> None:
-        """Shut down fast: roll back open transactions, save committed ones."""
+        """Shut down fast: open transactions are rolled back, committed ones kept."""
         if self.process:
             stop(self.process, signal.SIGINT)
             self.process = None

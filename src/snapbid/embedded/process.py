@@ -1,4 +1,4 @@
-"""Start and stop the processes of the embedded servers, and stop those a killed owner left."""
+"""Start and stop the embedded servers' processes, also those left behind by a killed owner."""
 
 import contextlib
 import functools

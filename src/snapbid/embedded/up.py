@@ -1,8 +1,8 @@
 """`snapbid up`: everything on one machine, from an empty directory to a bid (contract 1).
 
 It locks the home, starts Redis and PostgreSQL, prepares the warehouse, and starts the programs.
-Each runs in its own session: Ctrl-C in a terminal reaches only this process, which stops them in
-reverse order. A process that exits unexpectedly is restarted, with increasing pauses.
+Each child process has its own session, so Ctrl-C in a terminal reaches only this process, which
+stops them in reverse order. A process that exits unexpectedly is restarted, with increasing pauses.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """E.164 country calling codes as assigned by ITU-T (document 3, `phone_country_code`).
 
-Codes of countries, territories and mobile satellite networks. Service codes that belong to no
-subscriber (800, 808, 979) are left out.
+These are the codes of countries, territories and mobile satellite networks, without codes for
+services (800, 808, 979), which no subscriber has.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """ISO 4217 currency codes (document 3, Conventions).
 
-Events may be old, so some withdrawn codes remain valid: those withdrawn since 2015, and those that
-the exchange-rate history quotes after 2001.
+Events may be old, so withdrawn codes remain valid if they were withdrawn since 2015, or have quotes
+after 2001 in the exchange-rate history.
 """
 
 from typing import Final

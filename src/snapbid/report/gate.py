@@ -74,7 +74,7 @@ class TokenGate:
     async def serve(self, scope: Scope, receive: Receive, ssp: str | None, make: Make) -> Answer:
         """Answer a request for a document of `ssp` (None: unknown path). Raises Problem.
 
-        An admitted request is answered by `make`; its answer, or its Problem, carries the quota.
+        `make` answers an admitted request; its answer, or its Problem, gets the quota's headers.
         """
         if ssp is None:
             raise await refused(NotFound("there is nothing at this path"), receive)

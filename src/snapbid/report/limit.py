@@ -26,7 +26,7 @@ repeated = RepeatedLog(logging.getLogger(__name__))
 
 
 class Quota(NamedTuple):
-    """Whether a request is admitted, how many more may follow, and when the next one may (s)."""
+    """Whether a request is admitted, how many more may follow, and when more may (in seconds)."""
 
     admitted: bool
     remaining: int
@@ -70,8 +70,7 @@ class TokenLimit:
 
 
 def redis_key(jti: str, prefix: str = REPORT_RATE) -> str:
-    """Return the Redis key of a token's requests, hashed since a `jti` may be text of any
-    length."""
+    """Return the Redis key for a token's requests; it is hashed, since a `jti` may be long."""
     return f"{prefix}{hashlib.blake2b(jti.encode(), digest_size=16).hexdigest()}"
 
 

@@ -83,7 +83,7 @@ class ReportSource:
 
 
 def encode(ssp: str, window: ReportWindow, days: reports.FiguresByDay) -> bytes:
-    """Encode the body of document 1: a row for every day of the window, zeros included."""
+    """Encode a report's body (document 1): a row for every day of the window, zeros included."""
     rows = [(day, days.get(day, NO_ACTIVITY)) for day in window.days()]
     return msgspec.json.encode(
         {
@@ -106,9 +106,10 @@ def encode(ssp: str, window: ReportWindow, days: reports.FiguresByDay) -> bytes:
 
 
 def usd(cpm_micros: int) -> str:
-    """Format the cost of a sum of CPMs (micro-USD per thousand) in USD, half-even to 6 decimals.
+    """Format the cost of wins, given the sum of their CPMs (micro-USD), in USD.
 
-    The result is a JSON number without float noise, always with a decimal point.
+    The result is a JSON number without float noise, rounded half to even to 6 decimals, always with
+    a decimal point.
     """
     micros = round(Fraction(cpm_micros, 1000))
     whole, rest = divmod(abs(micros), 1_000_000)

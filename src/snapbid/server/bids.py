@@ -71,7 +71,7 @@ class BidEndpoints:
         self._has_snapshot = True
 
     def resolve(self, path: str) -> Route | None:
-        """Return the route of a bid path that `handlers` lacks, or of a method other than POST."""
+        """Return the route of a bid path missing in `handlers`, or for a method other than POST."""
         if not path.startswith(BID_PREFIX):
             return None
         guarded = self._guarded.get(path)

@@ -1,4 +1,4 @@
-"""Follow the files that a worker bids from as they are replaced: catalog and audience members."""
+"""Follow replacements of the files that a worker bids from: catalog and audience members."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class MemberFollower:
-    """Maps the file of members whenever it is replaced, and puts them into `book`.
+    """Maps the file of audience members whenever it is replaced, and puts the members into `book`.
 
     An invalid file is logged once; the current members stay in use.
     """
@@ -56,8 +56,8 @@ class CatalogFollower:
 
     `build` makes a snapshot of it, given the previous one; `use` puts the snapshot into service
     atomically. An invalid file is logged once, and the current snapshot stays in service. It also
-    stays if the new campaigns depend on persons and `members` are not yet published: meanwhile,
-    nobody who has opted out may get an advertisement.
+    stays if the new campaigns depend on persons and `members` are not yet published, so that nobody
+    who has opted out gets an advertisement meanwhile.
     """
 
     def __init__(

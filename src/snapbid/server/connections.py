@@ -1,7 +1,7 @@
 """End connections that occupy a slot of a worker without using it.
 
 Granian accepts a limited number of connections at a time; the rest wait in the kernel's queue. It
-has one timeout for both idle connections and incomplete request heads, which has to be long for
+has a single timeout for idle connections and incomplete request heads, which has to be long for
 exchanges. So this module does the rest, from the kernel's figures on each connection:
 
 - A connection whose request has not been answered within `ANSWER_S` is ended: its head is
@@ -78,7 +78,7 @@ class ConnectionKeeper:
             await (asyncio.sleep(HURRIED_EVERY_S) if hurries else beat(EVERY_S))
 
     async def look(self) -> int:
-        """End the connections that are due; return the number that were open."""
+        """End the connections that are due; return how many connections were open."""
         now, before, self._asking = monotonic(), self._asking, {}
         connections, holding = [], []
         answer_s = STOPPING_S if self._is_stopping else self._answer_s
@@ -165,7 +165,7 @@ class _Sockets:
         return Connection(own.fileno(), own.getpeername(), sent_ms / 1000, asks, answers, received)
 
     def end(self, connection: Connection) -> bool:
-        """Shut a connection down, for Granian to close it; return False if it is gone."""
+        """Shut a connection down, so that Granian closes it; return False if it is gone."""
         with contextlib.suppress(OSError):
             copy = os.dup(connection.fd)  # unlike the copy, the original may be reused meanwhile
             with _socket_of(copy) as own:

@@ -11,7 +11,7 @@ STOP_S: Final = 60.0  # to convert the remaining rows
 
 
 def problem_of(directory: Path) -> str | None:
-    """Return the problem with keeping the auction log in a directory; None if there is none."""
+    """Return why a directory cannot hold the auction log; None if it can."""
     if find_spec("duckdb") is None:
         return "needs duckdb: pip install 'snapbid[parquet]'"
     try:
@@ -22,7 +22,7 @@ def problem_of(directory: Path) -> str | None:
 
 
 def writer_of(directory: Path, rotate_s: int) -> ChildProcess:
-    """Return the writer process for a directory, which converts rows after `rotate_s`."""
+    """Return a directory's writer process, not yet started; it converts rows after `rotate_s`."""
     return ChildProcess(
         "auction log writer", "snapbid.auctionlog", str(directory), str(rotate_s), stop_s=STOP_S
     )

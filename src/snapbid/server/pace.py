@@ -1,4 +1,4 @@
-"""A rate limit on all requests but bids, which leaves a worker time to bid in a flood of them."""
+"""A rate limit on all requests but bids, so that a flood of them leaves a worker time to bid."""
 
 import asyncio
 from collections import deque

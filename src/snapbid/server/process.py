@@ -1,4 +1,4 @@
-"""A worker process: its entry point for Granian, and the message that it listens."""
+"""A worker process: its entry point for Granian, and the signal that it is listening."""
 
 import asyncio
 import ctypes

@@ -27,7 +27,7 @@ Resolver: TypeAlias = Callable[[str], Route | None]
 
 
 async def not_found(_scope: Scope, receive: Receive) -> Answer:
-    """Raise NotFound for any method."""
+    """Raise NotFound, whatever the method."""
     raise await refused(NotFound("there is nothing at this path"), receive)
 
 

@@ -182,7 +182,7 @@ def schedule_as_batch() -> None:
     """Schedule this process and its children as SCHED_BATCH, where that exists.
 
     Otherwise a worker's two threads, which read and answer requests, preempt each other at every
-    request, which takes a third of its processor time (bench/README.md).
+    request, costing a third of its processor time (bench/README.md).
     """
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may forbid it
