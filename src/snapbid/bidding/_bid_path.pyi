@@ -132,14 +132,14 @@ class AdmissionControl:
         """Admit a request if the limit allows; return whether it does."""
 
     def has_body(self, share: SspShare, entered: float, now: float) -> None:
-        """Record that a request's body has arrived, or that its client has disconnected."""
+        """Record that the body of a request has arrived, or that its client has disconnected."""
 
     def leave(self, share: SspShare) -> None:
         """Record that a request has been answered."""
 
 @final
 class Outcome:
-    """An outcome of an SSP's bid requests, answered with `status`: a bid, or a reason for none.
+    """An outcome of an SSP's bid requests, answered with `status`: a bid, or a reason not to bid.
 
     `counter` counts requests with this outcome; `seconds` is the histogram of all bid requests.
     """
@@ -240,7 +240,7 @@ class Decision:
     @property
     def snapshot(self) -> CatalogSnapshot: ...
     def bid_of(self, choice: Choice) -> Bid:
-        """Return the bid for one of the choices."""
+        """Return the bid made for one of the choices."""
 
 @final
 class NoBid:

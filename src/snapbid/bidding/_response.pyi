@@ -9,11 +9,11 @@ class Template:
     """The constant parts of a creative's bid.
 
     The `pieces` are joined by the `response.VALUES` whose indexes are in `values`; the notification
-    URLs follow. `seat` closes the list of the seat's bids. `number` (campaign and creative, see
-    `marked`) and `limits` are for the ledger; `campaign`, `creative` and `sent_micros` (the price
-    in the answer's currency) for the auction log. `click`: campaign and creative as click ids state
-    them, if the markup has any. Raises ValueError and TypeError for pieces that do not match the
-    values.
+    URLs follow. `seat` is the text that ends the list of a seat's bids. `number` (campaign and
+    creative, see `marked`) and `limits` are for the ledger; `campaign`, `creative` and
+    `sent_micros` (the price in the answer's currency) for the auction log. `click`: campaign and
+    creative as encoded in click ids, if the markup has any. Raises ValueError and TypeError for
+    pieces that do not match the values.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ClickStamp:
 
 @final
 class ClickSigner:
-    """Makes the stamps of a worker's click ids.
+    """Makes the stamps for a worker's click ids.
 
     `number` and `keys` come from a `ClickKey`; `persons` is the key of `PersonKey`.
     """

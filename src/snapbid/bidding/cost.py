@@ -4,7 +4,7 @@ A win costs a thousandth of its CPM. An impression that stands for several, such
 seen by many people, costs that many times more. The ledger holds, spends and reports the product
 instead of the price, at no extra cost for a plain bid; the price in the response is still the CPM.
 
-The sender of the request states the multiplier, so it only counts for DOOH, and up to the
+The sender of the request states the multiplier, so it counts only for DOOH, and only up to the
 operator's limit.
 """
 
@@ -18,7 +18,7 @@ MAX_COST: Final = 10**15  # nano-USD: no win costs more than 1,000,000 USD
 
 
 def quantity_of(request: BidRequest, imp: Imp) -> float:
-    """Return how many impressions this one stands for; 1 unless a DOOH request says otherwise."""
+    """Return how many impressions this one stands for; 1 unless a DOOH request states more."""
     if request.dooh is None or request.site is not None or request.app is not None:
         return 1
     quantity = None if imp.qty is None else imp.qty.multiplier

@@ -1,4 +1,4 @@
-"""State that a worker's bid endpoints share (`POST /api/v1/openrtb2/{sspId}/bid`; document 2)."""
+"""State shared by a worker's bid endpoints (`POST /api/v1/openrtb2/{sspId}/bid`; document 2)."""
 
 from collections.abc import Callable
 from copy import copy
@@ -56,7 +56,7 @@ class LogsBids(Protocol):
 
 
 class Bidding:
-    """State shared by the bid endpoints of a worker.
+    """The stores, settings and counters shared by the bid endpoints of a worker.
 
     `max_bytes` limits a decompressed body, `processor_ms` a request's processor time. `tmax_ms` is
     the default for requests without `tmax`. `body_deadline` ends requests whose bodies do not

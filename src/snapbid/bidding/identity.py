@@ -13,7 +13,7 @@ from snapbid.campaigns.persons import folded, is_placeholder
 
 
 def recognise(device: Device, user: User) -> str | None:
-    """Return the user's name; None if no id is present or tracking is limited."""
+    """Return the user's name (kind and id); None if no id is present or tracking is limited."""
     if device.lmt == 1 or device.dnt == 1:
         return None
     if _is_id(user.id):
@@ -28,7 +28,7 @@ def recognise(device: Device, user: User) -> str | None:
 
 
 def member_ids(device: Device, user: User, canonical: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the ids under which the user of a request is looked up: kind, id and scope.
+    """Yield the ids by which a request's user may be an audience member: kind, id and scope.
 
     The matcher reads the same ids (`catalog._request`, `read_persons`). Placeholders are in no
     audience.

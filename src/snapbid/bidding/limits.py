@@ -140,7 +140,7 @@ async def replace_refused(
 
 
 def without_refused(bids: list[Bid], verdicts: str) -> list[Bid] | Reason:
-    """Drop refused bids without replacing them; if none is left, return the reason."""
+    """Drop refused bids without replacing them; if none is left, return the reason for no bid."""
     kept = [bid for bid, verdict in zip(bids, verdicts, strict=True) if verdict == BidVerdict.KEPT]
     return kept or _reason(verdicts)
 
@@ -179,7 +179,7 @@ class _Replacements:
                 pods.release(choice.imp)
 
     def replace(self, choice: "Choice", *, out_of_money: bool) -> "Choice | None":
-        """Choose the next best campaign that is not known to be out of budget."""
+        """Choose the impression's next best campaign, skipping those known to be out of budget."""
         imp = choice.imp
         if out_of_money:
             self._snapshot.refuse(
@@ -208,7 +208,9 @@ class _Replacements:
         return cost_of(self._snapshot.catalog.index.price(rank), quantity)
 
     def fits_answer(self, refused: Bid, bid: Bid) -> bool:
-        """Replace `refused` with `bid` in the answer's length; return whether it still fits."""
+        """Return whether the answer still fits with `bid` in place of `refused`; note its new
+        length.
+        """
         if self._bytes_left is None:
             return True
         room = self._bytes_left + self._length(refused)

@@ -267,8 +267,7 @@ class Lookups:
 
 
 def signals(request: BidRequest) -> privacy.PrivacySignals:
-    """Collect the privacy signals from the fields of OpenRTB 2.6 and from 2.5's `ext`; both
-    count."""
+    """Collect the privacy signals from OpenRTB 2.6's fields and from 2.5's `ext`; both count."""
     regs, user = request.regs, request.user
     sources: list[Regs | RegsExt] = []
     if regs is not None:

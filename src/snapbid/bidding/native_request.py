@@ -137,8 +137,7 @@ _decoder: Final = msgspec.json.Decoder(NativeMarkup, strict=False)
 
 
 def fault_of(request: Any) -> str:
-    """Return the fault of an unreadable native request: path below `request`, and rule
-    (`.ver: …`)."""
+    """Return an unreadable request's fault: the path below `request` and the rule (`.ver: …`)."""
     if isinstance(request, dict):
         request = msgspec.json.encode(request).decode()
     markup = _decode(request) if isinstance(request, str) else None

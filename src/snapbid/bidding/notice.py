@@ -69,8 +69,8 @@ FamilyOf: TypeAlias = Callable[[bytes, bytes], bytes | None]
 class NoticeEndpoint:
     """The endpoint of one kind of notice. Notices of unknown auctions are passed to `unknown`.
 
-    `rejections` receives losses. With `signer` it accepts signed notices as well as plain ones that
-    name no signed bid; with `only_signed`, signed ones only.
+    `rejections` receives losses. With `signer`, signed notices are accepted, too; unsigned ones are
+    accepted for unsigned bids, or with `only_signed` not at all.
     """
 
     def __init__(

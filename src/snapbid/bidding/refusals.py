@@ -166,7 +166,7 @@ def _media(ranks: list[int], asking: _Asking) -> set[int]:
 
 
 def format_rule(imp: Imp, media: Container[int]) -> str:
-    """Return why an impression takes no creative of these media (`mtype`)."""
+    """Return the rule by which an impression takes no creative of these media (`mtype`)."""
     if MEDIA["banner"] in media and imp.banner is not None:
         return SIZE if sizes_of(imp) else SIZE_MISSING
     if MEDIA["native"] in media and imp.native is not None:

@@ -138,7 +138,7 @@ class Qty(Struct, gc=False):
 
 
 class PrebidExt(Struct, gc=False):
-    """`imp.ext.prebid` of Prebid Server, with `rwdd` under the name used there."""
+    """`imp.ext.prebid` of Prebid Server, which has its own name for `rwdd`."""
 
     rwdd: Flag = msgspec.field(default=None, name="is_rewarded_inventory")
 
@@ -362,8 +362,8 @@ decode_plain: Final = msgspec.json.Decoder(BidRequest, strict=False).decode
 def decode(body: bytes, error: Exception | None = None) -> BidRequest:
     """Decode a body to a request with an id, and impressions with distinct ids.
 
-    Impressions beyond `MAX_IMPRESSIONS` are dropped. `error`: what `decode_plain` raised, if it was
-    tried. Raises BadRequest, naming the field.
+    Impressions beyond `MAX_IMPRESSIONS` are dropped. `error`: the exception that `decode_plain`
+    raised, if it was tried. Raises BadRequest, naming the field.
     """
     # 256 KiB can hold more than 100,000 of the shortest values.
     if len(body) > MAX_VALUES < len(body) - len(body.translate(None, b",[{")):
@@ -399,7 +399,7 @@ def check(request: BidRequest, body: bytes = b"") -> None:
     """Drop impressions beyond `MAX_IMPRESSIONS`, and check required fields (contract 4, status
     400).
 
-    `body`: what the request was decoded from. Raises BadRequest.
+    `body`: the text that the request was decoded from. Raises BadRequest.
     """
     impressions = request.imp
     if impressions is not None and len(impressions) > MAX_IMPRESSIONS:

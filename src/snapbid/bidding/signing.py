@@ -29,11 +29,11 @@ class NoticeSigner:
         self._families: dict[bytes, str] = {}
 
     def use_families(self, canonicals: Iterable[str]) -> None:
-        """Set the canonical ids that `canonical` returns."""
+        """Set the canonical ids of all registered families, for `canonical`."""
         self._families = {family_of(canonical): canonical for canonical in canonicals}
 
     def canonical(self, family: bytes) -> str:
-        """Return the canonical id of a family; "" if it is not registered any more."""
+        """Return the canonical id of a family; "" if the family is no longer registered."""
         return self._families.get(family, "")
 
     def token(self, family: bytes, auction_id: bytes, imp_id: bytes) -> bytes:
@@ -42,7 +42,7 @@ class NoticeSigner:
         return urlsafe_b64encode(family.removeprefix(NAMED_BY_FAMILY) + digest)
 
     def family(self, token: str, auction_id: bytes, imp_id: bytes) -> bytes | None:
-        """Return the family that a token names; None if it is not this bid's token."""
+        """Return the family named by a token; None if the token is not for this bid."""
         if len(token) != _TOKEN:
             return None
         try:

@@ -26,7 +26,7 @@ CARRY_BATCH: Final = 50  # campaigns carried over before yielding to other tasks
 class RefusedCampaign(NamedTuple):
     """A campaign refused for lack of headroom, until its release.
 
-    `shards`: the lowest cost (`cost`) refused by each shard.
+    `shards`: the lowest cost that each shard refused, by shard.
     """
 
     document: CampaignPayload
@@ -165,17 +165,17 @@ class CatalogSnapshot:
             self.core.refused.add(rank)
 
     def is_refused(self, rank: int, shard: int, cost: int) -> bool:
-        """Return whether the shard has refused this cost since the last reactivation."""
+        """Return whether a shard refused this or a lower cost since the last reactivation.
+
+        Costs above MAX_COST are always refused.
+        """
         refused = self.refused.get(rank)
         if refused is None or shard not in refused.shards:
             return cost > MAX_COST
         return cost >= min(refused.shards[shard], MAX_COST + 1)
 
     def is_refused_by_all(self, rank: int, cost: int) -> bool:
-        """Return whether every shard has refused this cost since the last reactivation.
-
-        Costs above MAX_COST are always refused.
-        """
+        """Return whether every shard refuses this cost; see `is_refused`."""
         return all(self.is_refused(rank, shard, cost) for shard in range(self.shards))
 
     def reactivate(self, releases: Iterable[tuple[int, int]] | None) -> None:
@@ -204,8 +204,7 @@ class CatalogSnapshot:
                 self._ranks.pop(refused.limits.campaign, None)
 
     async def carry_over(self, before: "CatalogSnapshot") -> None:
-        """Refuse the campaigns that the previous snapshot refused, unless budget or price has
-        changed.
+        """Refuse the campaigns that `before` refused, unless their budget or price has changed.
 
         This keeps campaigns that are out of budget from bidding after a catalog update. Yields to
         other tasks.

@@ -1,7 +1,7 @@
 """Detection of field names in the wrong letter case: `Imp` for `imp`.
 
-JSON names are case-sensitive, so such a field is ignored; the diagnosis tells its sender (contract
-11).
+JSON names are case-sensitive, so such a field is ignored; the diagnosis reports it to its sender
+(contract 11).
 """
 
 from collections.abc import Iterator

@@ -45,7 +45,7 @@ def grants_in_europe(text: str, vendor: int | None) -> bool:
 
 
 def grants_in_canada(text: str, vendor: int | None) -> bool:
-    """Return whether section 5 of a GPP string permits that use in Canada."""
+    """Return whether section 5 of a GPP string (Canada) permits the use of user data."""
     return _grants(text, vendor, _CANADA)
 
 

@@ -1,12 +1,12 @@
 """The second, tolerant pass over a body that the typed decoder rejected (contract 3).
 
-It accepts what real exchanges send where the meaning is plain: numbers as strings, floats for
-integers, booleans as flags, numbers as ids, a single value for a list, several values in one text,
-and a list of one for a single value. "" and null count as absent; so do [] for a single value and
-an `ext` that is not an object. Whole-number bounds may be fractions. Anything else is rejected,
-naming the field's path. So is a number that cannot be parsed: a floor, a size or a privacy flag is
-never guessed. Only in enumerations is unknown text an unknown value (`UNREADABLE` in a list, which
-may restrict).
+It accepts what real exchanges send where the meaning is plain: strings for numbers, floats for
+integers, booleans for flags, numbers for ids, a single value for a list, several values in one
+text, and a list of one for a single value. "" and null count as absent; so do [] for a single value
+and an `ext` that is not an object. Bounds that are whole numbers may be sent as fractions. Anything
+else is rejected, naming the field's path. So is a number that cannot be parsed: a floor, a size or
+a privacy flag is never guessed. Only in enumerations is unknown text an unknown value (`UNREADABLE`
+in a list, which may restrict).
 
 The time is bounded: of a list of objects only the entries that count are converted, and a body that
 takes more than `MAX_STEPS` is rejected. The number of values is estimated from the commas.

@@ -58,7 +58,7 @@ class LoggedBid(NamedTuple):
     imp_id: str
 
     def digests(self) -> bytes:
-        """Return the digests of the bid, as a plain and as a signed one."""
+        """Return the bid's digests, as an unsigned bid and as a signed one."""
         auction, imp = self.auction_id.encode(), self.imp_id.encode()
         family = b"" if self.ssp is None else family_of(self.ssp)
         return bid_digest(auction, imp) + bid_digest(family + auction, imp)
@@ -72,10 +72,9 @@ class RecordedBids:
         self._kinds = redis.register_script(script("kinds", shards=shards))
 
     async def fetch_kinds(self, bids: Sequence[LoggedBid]) -> list[int]:
-        """Fetch the kinds of notices counted for bids.
+        """Fetch, for each bid, the kinds of notices counted: the flags of `records`, summed.
 
-        The flags of `records`, summed; NO_RECORD for a bid that the ledger does not have. Raises
-        RedisError or OSError.
+        NO_RECORD stands for a bid that the ledger does not have. Raises RedisError or OSError.
         """
         digests = b"".join([bid.digests() for bid in bids])
         args: list[int | bytes] = [int(time() * 1000), digests]

@@ -47,6 +47,6 @@ async def reopen(redis: Redis, keys: ShardKeys) -> None:
 
 
 async def closed(redis: Redis, keys: ShardKeys) -> str:
-    """Fetch the reason for which a shard is closed; "" if it is open."""
+    """Fetch the reason a shard is closed; "" if it is open."""
     why: Any = await redis.get(f"{keys.prefix}closed")
     return (why or b"").decode()

@@ -29,7 +29,7 @@ class CopyError(RedisError):
 
 
 class ShardClocks(NamedTuple):
-    """A shard's hold clock, and what processes have reported by it (ms)."""
+    """A shard's hold clock, and the times that processes have reported by it (ms)."""
 
     now: int
     processes: Mapping[bytes, tuple[int, int]]  # token: notices settled up to, last heartbeat
@@ -45,7 +45,7 @@ class Moved(NamedTuple):
 
 
 class Copy:
-    """A copy of `source` (`before` shards) into `target` (`shards` shards)."""
+    """Copies the ledger in `source` (`before` shards) into `target` (`shards` shards)."""
 
     def __init__(self, source: Redis, before: int, target: Redis, shards: int) -> None:
         self._source = source
@@ -295,8 +295,8 @@ async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
 def merged_clocks(clocks: Sequence[ShardClocks], shards: int) -> list[ShardClocks]:
     """Compute the initial hold clocks of the new ledger's shards.
 
-    Among merged shards the slowest clock counts, so no hold ends too soon. Holds in each shard keep
-    waiting for every process that may have spooled notices.
+    Among merged shards the slowest clock counts, so no hold ends too soon. Holds in every shard
+    keep waiting for all processes that may have spooled notices.
     """
     behind: dict[bytes, tuple[int, int]] = {}
     for clock in clocks:

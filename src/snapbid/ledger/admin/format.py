@@ -13,7 +13,7 @@ FORMAT: Final = 1
 
 
 async def fetch_risks(redis: Redis, server: str) -> list[Risk]:
-    """Report a ledger whose format is newer than this program's. Raises RedisError."""
+    """Return a risk if the ledger's format is newer than this program's. Raises RedisError."""
     fields: Any = await redis.hmget(LEDGER_FORMAT, "number", "version")
     number, reader = fields
     if int(number or 0) <= FORMAT:

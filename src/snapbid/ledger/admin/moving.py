@@ -3,8 +3,9 @@
 The old ledger is closed: workers treat it as unavailable, and spool notices. It is copied into the
 new one (copying.py), which stays closed until the copy has been compared. Then `serve` and `drain`
 are restarted with the new settings, and settle the spooled notices. The shards of the new ledger
-are `filling` and then open; shard 0 is `filled` in between, from when on the move counts as done.
-If the command is killed before that, running it again starts over; after that, it finishes.
+are `filling` and then open; shard 0 is `filled` in between, and from then on the move counts as
+done. If the command is killed before that, running it again starts over; if after that, running it
+again finishes the move.
 """
 
 import asyncio
@@ -75,11 +76,11 @@ class LedgerSide:
             await closing.reopen(self.redis, keys)
 
     async def states(self) -> list[ShardState]:
-        """Fetch the states of the shards. As when a drain does so, this may begin a run."""
+        """Fetch the states of the shards. As in a drain, this may begin a run of Redis."""
         return [ShardState.parse(await self._begin(keys=keys.script_keys)) for keys in self.keys]
 
     async def begin(self, keys: ShardKeys, warehouse: str) -> ShardState:
-        """Begin a run in a shard that is being filled."""
+        """Begin a run of Redis in a shard that is being filled; return the shard's state."""
         answer = await self._begin(keys=keys.script_keys, args=[warehouse, self.shards, "fills"])
         return ShardState.parse(answer)
 
@@ -126,9 +127,9 @@ async def move(
 ) -> Moved | None:
     """Move the ledger; return None if it has already been moved.
 
-    `name`: the new place in messages; `tell`: receives progress messages; `leave_unknown`: leave
-    behind counters that the drain cannot carry because the warehouse does not know their campaign
-    or SSP. Raises MoveError, and errors of the stores.
+    `name`: the new ledger's name in messages; `tell`: receives progress messages; `leave_unknown`:
+    leave behind counters that the drain cannot carry because the warehouse does not know their
+    campaign or SSP. Raises MoveError, and errors of the stores.
     """
     source, target = LedgerSide(old), LedgerSide(new)
     try:

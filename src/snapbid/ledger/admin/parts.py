@@ -1,4 +1,4 @@
-"""The ledger's number of shards, and queries to all shards, of which some may be unavailable."""
+"""The ledger's number of shards, and queries to all shards, even if some are unavailable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable

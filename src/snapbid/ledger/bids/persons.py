@@ -1,4 +1,4 @@
-"""Erase users from the ledger: cap holds, cap impressions and open bids (money.lua)."""
+"""Erase users from the ledger: from cap holds, cap impressions and open bids (money.lua)."""
 
 import asyncio
 from collections.abc import Iterable

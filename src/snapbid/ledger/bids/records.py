@@ -73,9 +73,9 @@ class NoticeVerdict(StrEnum):
 
 
 def family_of(canonical: str) -> bytes:
-    """Return the bytes that precede the auction's id in the name of a family's signed bid.
+    """Return the prefix of the names of a family's signed bids; the auction id follows it.
 
-    They begin with NAMED_BY_FAMILY, so no plain bid has such a name.
+    It begins with NAMED_BY_FAMILY, so it never clashes with the name of an unsigned bid.
     """
     return NAMED_BY_FAMILY + blake2b(canonical.encode(), digest_size=FAMILY_SIZE).digest()
 
@@ -86,7 +86,7 @@ def marked(campaign: int, mark: int) -> int:
 
 
 def identity(marked: int, answer: int) -> int:
-    """Return a bid's identity: its creative's mark above its answer's 24 bits (records.lua)."""
+    """Return a bid's identity: its creative's mark above its answer's 24 bits (see records.lua)."""
     return marked >> 32 << 24 | answer
 
 

@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 
 def observer_of(metrics: Metrics) -> Observe:
-    """Return an observer of round trips.
+    """Return a function that records each round trip in the metrics.
 
     It is called with the number of answers with bids, the number of notices, and the duration (s).
     """
@@ -531,7 +531,7 @@ class LedgerShard:
         return answer
 
     def hold(self, packed: bytes, within_s: float, *, ends: bool = False) -> "Reply[str] | None":
-        """Hold a capped user's impression, or end a hold (PendingHold); None if unavailable."""
+        """Hold a capped user's impression, or end a hold (PendingHold); None if not connected."""
         if not (self.connected or ends):
             return None
         done: Reply[str] = self.trips.reply()
@@ -571,7 +571,7 @@ class LedgerShard:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the shard's ledger is another warehouse's, or not the warehouse's current one."""
+        """Whether the shard belongs to another warehouse's ledger, or not to the current one."""
         name, own = self._name, self._own
         if name.warehouse and self._warehouse not in ("", name.warehouse):
             return True

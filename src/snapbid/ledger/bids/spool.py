@@ -60,7 +60,7 @@ class Spool:
 
     @property
     def holds_own(self) -> bool:
-        """Whether this worker has a file that is not set aside yet."""
+        """Whether this worker has a file that it has not yet set aside."""
         return self._file is not None
 
     @property
@@ -184,7 +184,7 @@ class Spool:
         return [name for name in names if name != own]
 
     def abandoned(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over abandoned files of notices one by one; `names`: a listing, if at hand."""
+        """Take over abandoned files of notices one by one; `names`: `look`'s result, if at hand."""
         return self._take_over(names, _SUFFIX)
 
     def abandoned_batches(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
@@ -199,7 +199,7 @@ class Spool:
     # -- processes --------------------------------------------------------------------------------
 
     def join(self) -> None:
-        """Mark this process as alive. Raises OSError."""
+        """Create and lock the file that marks this process as alive. Raises OSError."""
         path = self._directory / f"{self.token}{_PROCESS}"
         self._process = SpoolFile(path, _create(path, b""))
 
@@ -275,7 +275,7 @@ class SpoolFile:
             return []
 
     def done(self) -> None:
-        """Remove the file, which is fully processed."""
+        """Remove the fully processed file."""
         self._path.unlink(missing_ok=True)
         os.close(self._file)
 

@@ -63,7 +63,7 @@ class EscrowedBudget(NamedTuple):
 
 
 class AllowanceReport(NamedTuple):
-    """A shard's report on a campaign."""
+    """A shard's report on a campaign: its allowances, and whether they need more."""
 
     refused: int  # the lowest refused cost, or 0
     is_low: bool  # whether it requests a refill

@@ -79,13 +79,16 @@ class Budgets:
         return str(letters.decode())
 
     async def states(self, campaigns: Sequence[int]) -> dict[int, CampaignSpend]:
-        """Fetch campaigns' use in all shards together, by number. Raises RedisError or OSError."""
+        """Fetch the spend and holds of campaigns over all shards, by campaign number.
+
+        Raises RedisError or OSError.
+        """
         return summed(campaigns, all_of(await self.states_of_each(campaigns)))
 
     async def states_of_each(
         self, campaigns: Sequence[int], batch_size: int = BATCH
     ) -> list[Mapping[int, CampaignSpend] | None]:
-        """Fetch campaigns' use in each shard; None for an unavailable shard.
+        """Fetch the spend and holds of campaigns in each shard; None for an unavailable shard.
 
         `batch_size`: campaigns per script call. Raises RedisError or OSError if no shard answers.
         """
@@ -129,7 +132,7 @@ class Budgets:
 def summed(
     campaigns: Iterable[int], shards: Sequence[Mapping[int, CampaignSpend]]
 ) -> dict[int, CampaignSpend]:
-    """Sum up campaigns' use over all shards."""
+    """Sum up the spend and holds of campaigns over all shards."""
     sums = {}
     for campaign in campaigns:
         states = [shard.get(campaign, NOTHING) for shard in shards]

@@ -1,8 +1,8 @@
 """Escrow: the rules by which shards share a budget, without I/O (contract 3 and 10).
 
-A campaign's budget, in nano-USD, is for a period: in total, or for one day. Its account records the
-grants to each shard and its returns. Each shard's allowance records its own, and its use by spend
-and holds. An allowance admits a bid if there is enough left of its grants:
+A campaign's budget, in nano-USD, is for a period: in total, or for one day. Its account records
+each shard's grants and returns. The shard's allowance records them, too, and its use by spend and
+holds. An allowance admits a bid if enough is left of its grants:
 
     used + price <= granted - returned
 
@@ -49,7 +49,7 @@ class Allowance(NamedTuple):
 
 
 class AccountEntry(NamedTuple):
-    """An account's record of a shard; `is_known`: the account has learnt its allowance."""
+    """An account's record of a shard; `is_known`: the account knows the shard's allowance."""
 
     granted: int = 0
     returned: int = 0
@@ -60,12 +60,12 @@ Account: TypeAlias = tuple[AccountEntry, ...]  # by shard
 
 
 def opened(shards: int) -> Account:
-    """Open an account that knows no allowance yet."""
+    """Return a new account, which knows no allowance yet."""
     return (AccountEntry(),) * shards
 
 
 def outstanding(account: Account) -> int:
-    """Sum up the amounts that shards may use, by the account's records."""
+    """Sum up the amounts that shards may use, according to the account."""
     return sum(entry.granted - entry.returned for entry in account)
 
 
@@ -108,7 +108,7 @@ class Plan(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """The demand on an allowance since the last look.
+    """The demand on an allowance since the last round.
 
     `spent`: the growth of its use; `refused`: the lowest cost refused since it last had headroom,
     or 0.
@@ -133,7 +133,7 @@ def plan(
 
     `demands` cover the last `passed_s`; `price` is the cost of one bid. Targets shrink with the
     remaining budget. If the free money is short, it goes to allowances that refused a bid, for
-    whole bids; only for these is money collected that is idle, or too little for a bid.
+    whole bids; only for these is money collected where it is idle, or too little for a bid.
     """
     shards = len(allowances)
     left = limit - used_of(account, allowances)

@@ -8,7 +8,7 @@ recovered.
 
 With several shards, each may spend its grant from a budget (escrow.py).
 
-Money is in nano-USD here: the cost of a plain bid is then exactly its CPM in micro-USD.
+Money is in nano-USD here: the cost of a plain bid then equals its CPM in micro-USD.
 """
 
 from struct import Struct

@@ -99,11 +99,11 @@ class _Holds:
         self._holds: list[tuple[int, bytes, bytes]] = []
 
     def add(self, index: int, hold: bytes, caps: bytes) -> None:
-        """Add the hold of the bid at `index`."""
+        """Add the hold for the bid at `index`; `make` sends it."""
         self._holds.append((index, hold, caps))
 
     async def make(self, within_s: float) -> dict[int, str]:
-        """Make the holds; return the verdicts of refused ones, by index."""
+        """Make the holds; return the verdicts on refused ones, by the index of the bid."""
         waiting = [
             (index, self._shard.hold(b"".join((hold, _SIZE.pack(len(caps)), caps)), within_s))
             for index, hold, caps in self._holds

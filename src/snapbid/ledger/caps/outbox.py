@@ -7,10 +7,10 @@ again, or after a later one, gives the same result. A win turns the hold into an
 ends it.
 
 A hold must not expire before all wins from before its end are delivered, or a cap could be
-exceeded. So a round also reports to the user's shard, by the hold clock, up to when an outbox is
-delivered: up to when all notices were settled (clock.lua) in the previous round, provided that this
-round leaves no entry. Once an outbox has not reported for 15 minutes of the hold clock, because its
-shard is unavailable, holds no longer wait for it.
+exceeded. So a round also reports to the user's shard the time, by the hold clock, up to which an
+outbox is delivered. Provided that the round leaves no entry, this is the time up to which all
+notices had been settled at the previous round (clock.lua). Once an outbox has not reported for 15
+minutes of the hold clock, because its shard is unavailable, holds no longer wait for it.
 """
 
 import secrets
