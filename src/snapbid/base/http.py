@@ -98,7 +98,7 @@ class BodyDeadline:
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """A complete answer: start message (shared if constant) and body."""
+    """A complete answer: its ASGI start message (shared if constant) and its body."""
 
     start: Message
     body: bytes
@@ -360,7 +360,7 @@ def _compress(body: bytes, compressor: Any) -> bytes | None:
 
 @lru_cache(256)
 def accepted_encoding(header: bytes) -> str | None:
-    """Return the encoding that an `Accept-Encoding` prefers: zstd (also on a tie), gzip, or None."""
+    """Return the encoding that an `Accept-Encoding` prefers: zstd (also if tied), gzip, or None."""
     weights = _weights(header)
     return max(weights, key=lambda encoding: (weights[encoding], encoding), default=None)
 

@@ -187,7 +187,7 @@ def require_stores(settings: Settings) -> StoreSettings:
 
 
 def require_serving(settings: Settings) -> ServingSettings:
-    """Return the settings as ServingSettings. Raises SettingsError naming those that are unset."""
+    """Return the settings as ServingSettings. Raises SettingsError naming any that are unset."""
     require(settings, "redis_url", "database_url", "jwt_secret")
     return ServingSettings(**msgspec.structs.asdict(settings))
 

@@ -49,7 +49,7 @@ class Rejections:
         self._counting: asyncio.Task[None] | None = None
 
     def use(self, access: Mapping[str, SspAccess], numbers: Mapping[str, int]) -> None:
-        """Switch to the SSP networks of a new catalog."""
+        """Switch to a new catalog's SSPs, with their networks and numbers."""
         self._narrowed = [
             (numbers[ssp], parse_networks(of.allow))
             for ssp, of in access.items()

@@ -181,7 +181,8 @@ class CatalogSnapshot:
     def reactivate(self, releases: Iterable[tuple[int, int]] | None) -> None:
         """Let campaigns bid again in the shards that released them.
 
-        `releases`: pairs of number (or ALL, or DAILY) and shard; None means all, in all shards.
+        `releases`: pairs of campaign number (or ALL, or DAILY) and shard; None means all, in all
+        shards.
         """
         if releases is None:
             releases = [(ALL, shard) for shard in range(self.shards)]

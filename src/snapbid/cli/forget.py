@@ -50,8 +50,8 @@ def forget(
 
     Server events are emptied but still count; conflicting payloads, the last click, audience
     memberships, frequency caps and the user of open bids are removed. Keyed hashes of the ids are
-    kept, to store later events of this person empty and keep frequency caps from recognising the
-    user. Prints a receipt as JSON.
+    kept, so that later events of this person are stored empty, and frequency caps do not recognise
+    the user. Prints a receipt as JSON.
 
     A user id identifies a person only within a product or at an SSP. It is forgotten at those that
     know it, and at those given with --product or --ssp. Device and click ids, and hashes, are

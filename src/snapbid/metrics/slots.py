@@ -41,7 +41,7 @@ _SLOTS = 1024
 
 
 class Metrics:
-    """The slot of this process in a directory of slots.
+    """This process's slot in a directory of slots.
 
     Raises OSError if the directory or a slot cannot be written.
     """
@@ -163,7 +163,7 @@ class Metrics:
 
 
 def read(directory: str | os.PathLike[str]) -> dict[str, int]:
-    """Sum the entries of all slots, by key. Unreadable slots are skipped."""
+    """Sum up the values of all slots, by key. Unreadable slots are skipped."""
     sums: defaultdict[str, int] = defaultdict(int)
     for path in sorted(Path(directory).glob("worker-*.metrics")):
         try:

@@ -26,7 +26,7 @@ def stream_of(product: str, shards: int) -> int:
 
 
 class EventQueues:
-    """One worker's queues; `replicas`: see Connections."""
+    """One worker's queues of events, one per shard; `replicas`: see Connections."""
 
     def __init__(self, url: str, replicas: int | None = None, shards: int = 1) -> None:
         connections = Connections(url, replicas)

@@ -83,8 +83,8 @@ class SlotConnector(Connector):
 class Connections:
     """Factory for the clients and connections of a URL, which share one slot map.
 
-    `replicas`: how many must confirm a write before it counts. None: one in a cluster with
-    replicas, unless a shard has been without for some time (replicas.py).
+    `replicas`: how many must confirm a write before it counts. None: one in a cluster that has
+    replicas, unless the shard has been without one for some time (replicas.py).
     """
 
     def __init__(self, url: str, replicas: int | None = None) -> None:
@@ -166,7 +166,7 @@ def _once() -> dict[str, Any]:
 
 
 def client_of(address: RedisAddress, node: Node) -> Redis:
-    """Return a client for one node: of a cluster, or a primary known to sentinels."""
+    """Return a client for a cluster node, or for a primary known to sentinels."""
     return Redis.from_url(address.node_url(node), **_TIMEOUTS, **_once())
 
 

@@ -211,7 +211,7 @@ def brand(name: str) -> str | None:
 
 
 class Agent(NamedTuple):
-    """The details of a user agent: names from the lists above, versions such as `17.4.1`."""
+    """The details of a user agent: names from contract 3's lists, versions such as `17.4.1`."""
 
     browser: str
     browser_version: str | None

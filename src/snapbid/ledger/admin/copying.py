@@ -25,7 +25,7 @@ OVER_S: Final = 600  # a time bucket that expires this soon has no live records
 
 
 class CopyError(RedisError):
-    """The copy differs from the original."""
+    """The copied ledger differs from the original."""
 
 
 class ShardClocks(NamedTuple):

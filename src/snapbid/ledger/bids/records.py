@@ -96,7 +96,7 @@ def user_shard(digest: bytes, shards: int) -> int:
 
 
 def moved_to(auction_id: bytes, former: Sequence[int], shards: int) -> list[int]:
-    """List the shards that hold an auction's bids from before moves of the ledger, newest first.
+    """List the shards holding an auction's bids from before moves of the ledger, newest move first.
 
     `former`: the shard counts before each move, in order. Each move took shard N to N modulo the
     next count.

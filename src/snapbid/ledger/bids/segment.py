@@ -24,7 +24,7 @@ def parse_former(text: str) -> list[FormerLedger]:
 
 
 class ShardState(NamedTuple):
-    """The reply of begin.lua.
+    """The state of a shard, as returned by begin.lua.
 
     `warehouse`: the warehouse whose numbers the ledger uses; "" until a drain or worker has set it.
     `former`: the ledgers that this one was moved from, oldest first; `moved_from`: the epoch of the

@@ -1,4 +1,4 @@
-"""Move money between campaigns' accounts and allowances, in rounds (rules in escrow.py)."""
+"""Move money between campaigns' accounts and allowances, in rounds (escrow.py has the rules)."""
 
 from collections.abc import (
     Awaitable,
@@ -123,7 +123,7 @@ class Allocator:
         await self._redis.aclose()
 
     async def balance(self, budgets: Sequence[EscrowedBudget]) -> set[int]:
-        """Run one round for campaigns; return those for which it is complete.
+        """Run one round for campaigns; return the campaigns for which it is complete.
 
         It is incomplete if another allocator interfered or an allowance is unknown. Each shard is
         queried for all campaigns at once. Allowances repeat their refill requests, so the next
