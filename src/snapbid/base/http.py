@@ -259,9 +259,8 @@ async def refused(problem: Problem, receive: Receive) -> Problem:
 async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> None:
     """Skip the body of a request that has queued for `waited_s` and is answered without it.
 
-    The server itself drops a short body that has already arrived, which makes the request a third
-    cheaper. If a body has not arrived, the server would close the connection, so it is drained
-    here.
+    The server itself drops a short body that has already arrived, making the request a third
+    cheaper. If the body has not arrived, the server would close the connection, so it is drained.
     """
     length = _length(headers.get(b"content-length"))
     if waited_s < LEFT_AFTER_S or length is None or length > LEFT_BYTES:

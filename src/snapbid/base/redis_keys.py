@@ -19,12 +19,12 @@ decide which primary of a cluster holds the shard (`hash_tag`):
     {sbN}:refused, {sbN}:until:hold, {sbN}:until:pacing
                               campaigns refused for lack of headroom, and until when (money.lua)
     {sbN}:releases, {sbN}:released
-                              those that have headroom again; the number of the last release
+                              those with headroom again; the number of the last release
     {sbN}:refills             refill requests of allowances (money.lua)
     {sbN}:fe:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
     {sbN}:o:M                 outbox: notices for impressions of users in shard M (outbox.py)
-    {sbN}:o                   the sweeper that leases these outboxes, until when (hold clock)
+    {sbN}:o                   the sweeper that leases these outboxes, and until when (hold clock)
     {sbN}:outboxes            time up to which each shard's outbox for this one is delivered
     {sbN}:delivered           time up to which all of them are
     {sbN}:h                   the hold clock (clock.lua)

@@ -182,7 +182,7 @@ class Postgres:
             os.chown(path, *_nobody())
 
     def poll(self) -> int | None:
-        """Return the exit status; None while the server runs."""
+        """Return the exit status; None while the server is running."""
         return self.process.poll() if self.process else None
 
     def stop(self) -> None:

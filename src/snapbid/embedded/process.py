@@ -31,8 +31,8 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start `command` in a new session, out of reach of Ctrl-C in a terminal.
 
-    It gets `death_signal` when the calling thread ends. `log`: file to append its output to; by
-    default it shares ours. `privileges`: additional setpriv flags. `env`: by default our
+    The process gets `death_signal` when the calling thread ends. `log`: file to append its output
+    to; by default it shares ours. `privileges`: additional setpriv flags. `env`: by default our
     environment without our settings.
     """
     with contextlib.ExitStack() as stack:
@@ -106,7 +106,8 @@ def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -
 def serves(pid: int, owned: Path) -> bool:
     """Whether `pid` is a live process with `owned` as its working directory or an argument.
 
-    Some servers hide their working directory, others overwrite their arguments.
+    Checks both, since some servers hide their working directory, and others overwrite their
+    arguments.
     """
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()

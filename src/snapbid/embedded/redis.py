@@ -1,9 +1,9 @@
 """A private Redis on a unix socket, with an append-only file.
 
 Redis writes to the file before it answers, so a killed Redis loses nothing it has acknowledged.
-`appendfsync everysec` does not guarantee that: during its own sync, Redis answers while writes are
-held back. So Redis runs with `appendfsync no`, and this module syncs the file every second, which
-limits the loss in a crash of the operating system just as well.
+`appendfsync everysec` does not guarantee that: during its own sync, Redis answers although writes
+are held back. So Redis runs with `appendfsync no`, and this module syncs the file every second,
+which limits the loss in a crash of the operating system just as well.
 
 Redis accepts commands that need memory, and so all writes, only while disk space is reserved for
 them (space.py): until then, and whenever reserving fails, `maxmemory` is 1. Otherwise it is a share
@@ -164,7 +164,7 @@ class Redis:
                 return False
 
     def poll(self) -> int | None:
-        """Return the exit status; None while the server runs."""
+        """Return the exit status; None while the server is running."""
         return self.process.poll() if self.process else None
 
     def stop(self) -> None:

@@ -129,7 +129,7 @@ class Restarter:
 
 
 def describe_status(status: int) -> str:
-    """Describe an exit status: `exit status 1`, `SIGKILL`."""
+    """Describe an exit status, for example as `exit status 1` or `SIGKILL`."""
     return f"exit status {status}" if status >= 0 else signal.Signals(-status).name
 
 

@@ -174,7 +174,7 @@ def load() -> None:
 
 
 def parse(ua: str) -> tuple[str, str]:
-    """Return a user agent's (operating system, browser), in the terms of contract 3.
+    """Return a user agent's (operating system, browser), as contract 3 names them.
 
     Either is `other` if unknown. The `CACHED_AGENTS` most recently used results are cached.
     """

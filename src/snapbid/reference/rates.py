@@ -50,7 +50,7 @@ class Rates:
         """Return the lowest price in micro-USD that reaches the floor after conversion.
 
         The bid's currency must have a rate (see `price_micros`); the price must not become 0 in it.
-        None and ValueError as in `floor_micros`.
+        Returns None and raises ValueError as `floor_micros` does.
         """
         return self._converted(amount, currency.upper(), bid_currency, times)
 
@@ -95,7 +95,7 @@ def bundled_table() -> str:
 
 
 def parse_table(text: str) -> Rates:
-    """Parse the bank's table: a header `Date,USD,JPY,…`, then a row of units per EUR each day."""
+    """Parse the bank's table: a header `Date,USD,JPY,…`, then a row of units per EUR for each day."""
     header, *rows = text.splitlines()
     newest = max(row for row in rows if row)
     columns = zip(header.split(",")[1:], newest.split(",")[1:], strict=True)

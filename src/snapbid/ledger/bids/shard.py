@@ -198,7 +198,7 @@ class GroupCommit:
     # is nearly full or slow, or too many are waiting.
 
     def remember(self, answer: AnswerBids) -> int:
-        """Queue an answer's bids."""
+        """Queue an answer's bids; return how many answers are queued, 0 if this one is refused."""
         waiting = self._answers.waiting
         if self.is_nearly_full or len(waiting) >= MAX_WAITING:
             return 0
@@ -206,7 +206,7 @@ class GroupCommit:
         return len(waiting)
 
     def settle(self, notice: PendingNotice) -> int:
-        """Queue a notice."""
+        """Queue a notice; return how many notices are queued, 0 if this one is refused."""
         waiting = self._notices.waiting
         if self._is_slow or len(waiting) >= MAX_WAITING:
             return 0
@@ -214,7 +214,7 @@ class GroupCommit:
         return len(waiting)
 
     def hold(self, hold: PendingHold) -> int:
-        """Queue a hold, or the end of one, which may wait while Redis is unavailable."""
+        """Queue a hold, or the end of one; return how many are queued, 0 if this one is refused."""
         waiting = self._holds.waiting
         if len(waiting) >= MAX_WAITING:
             return 0

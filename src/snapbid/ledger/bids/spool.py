@@ -254,7 +254,7 @@ class SpoolFile:
         return self._path.stem
 
     def notices(self, behind_ms: int = 0) -> list[tuple[int, bytes]] | None:
-        """Read (shard, notice) pairs, skipping a truncated entry, which was never answered.
+        """Read (shard, notice) pairs, skipping a truncated entry, whose notice was never answered.
 
         Converts times by this machine's clock, which is `behind_ms` behind Redis'. Returns None for
         a file in another format, which is left to the release that wrote it.
