@@ -51,7 +51,7 @@ async def fetch_audit(redis: Redis) -> AuditReport | None:
 
 
 class LoggedBid(NamedTuple):
-    """A bid by its ids; `ssp`: canonical id of the SSP, None if unknown."""
+    """The ids of a bid; `ssp`: canonical id of the SSP, None if unknown."""
 
     ssp: str | None
     auction_id: str

@@ -1,4 +1,4 @@
-"""Close and reopen shards while a ledger is moved from or into them.
+"""Close and reopen shards while a ledger is moved out of or into them.
 
 To workers, a closed ledger is unavailable: bids get a 204, notices are spooled, events get a 503.
 The drain continues. Scripts need no check: closing renames the registry of time buckets and the

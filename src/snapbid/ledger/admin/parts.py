@@ -61,12 +61,12 @@ async def record_count(redis: Redis, shards: int) -> int:
 
 
 def name(shard: int) -> str:
-    """Name a shard for operators: `shard 1`."""
+    """Name a shard for operators, as in `shard 1`."""
     return f"shard {shard}"
 
 
 def names(shards: Iterable[int]) -> str:
-    """Name several shards: `shard 1, shard 3`."""
+    """Name several shards for operators, as in `shard 1, shard 3`."""
     return ", ".join(map(name, shards))
 
 
