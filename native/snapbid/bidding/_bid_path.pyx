@@ -382,7 +382,7 @@ MAX_NOTICE_ID = MOST_OF_AN_ID
 
 
 cdef inline bint fits_a_notice(str text) except -1:
-    """Return whether the notification endpoints would accept the id."""
+    """Return whether the notification endpoints would accept a text as an id."""
     cdef Py_ssize_t size = PyUnicode_GET_LENGTH(text)
     if size > MOST_OF_AN_ID:
         return False

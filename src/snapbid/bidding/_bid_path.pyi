@@ -32,8 +32,8 @@ MAX_NOTICE_ID: int  # bytes of an id in a notification URL
 def plain_length(headers: HeaderList) -> int:
     """Return the length of a plain JSON body; -1 if the headers must be read in full.
 
-    They must be if Content-Type or Content-Length is missing, repeated or unusual, or if there is a
-    Content-Encoding.
+    This is necessary if Content-Type or Content-Length is missing, repeated or unusual, or if there
+    is a Content-Encoding.
     """
 
 def value_of(headers: HeaderList, name: bytes) -> bytes:
@@ -80,7 +80,7 @@ class RequestCounts:
 class SspShare:
     """One SSP's share of a worker's admission: its requests in flight.
 
-    `reading` and `reading_before` count requests that still wait for their body, from this interval
+    `reading` and `reading_before` count requests still waiting for their body, from this interval
     and the previous one. Older ones do not count as in flight until their body has arrived.
     """
 
@@ -160,7 +160,7 @@ class Outcome:
         """Count the answer to an admitted request, which took `seconds`, and free its slot."""
 
 def can_be_notified(text: str) -> bool:
-    """Return whether the notification endpoints would accept the id."""
+    """Return whether the notification endpoints would accept a text as an id."""
 
 @final
 class SnapshotCore:
@@ -219,8 +219,8 @@ class Choice:
 class Decision:
     """The best campaign of each impression, and the search, which can continue from `last`.
 
-    `lookups`: those of the bids' currency; `declares`: bids carry their campaigns' declarations
-    under the Digital Services Act; `pods`: the advertisers in the request's pods, if it has any.
+    `lookups`: for the bids' currency; `declares`: bids carry their campaigns' declarations under
+    the Digital Services Act; `pods`: the advertisers in the request's pods, if it has any.
     """
 
     @property
@@ -244,7 +244,7 @@ class Decision:
 
 @final
 class NoBid:
-    """An answer without a bid. `undecided`: how many impressions were not decided in time.
+    """An answer without a bid. `undecided`: the number of impressions not decided in time.
 
     `query`: the search; None if there was none.
     """
@@ -262,7 +262,7 @@ class NoBid:
 class Proposal:
     """An answer before it is written: its bids, and the choices and decision behind them.
 
-    `limited`: whether any campaign has a budget or caps; `undecided`: how many impressions were not
+    `limited`: whether any campaign has a budget or caps; `undecided`: the number of impressions not
     decided in time; `processor_s`: the processor time allowed.
     """
 

@@ -86,7 +86,7 @@ class ClickSigner:
 
     def __init__(self, number: int, keys: bytes, persons: bytes) -> None: ...
     def stamp(self, descriptor: int, now_ms: int, names_auction: bool, person: int) -> ClickStamp:
-        """Make the stamp of an answer at a time (epoch ms).
+        """Make the stamp for an answer at `now_ms` (epoch).
 
         `names_auction`: click ids include the auction, since user data may be used; `person`: 0 for
         none.
@@ -117,8 +117,7 @@ class ResponseWriter:
         sign: Callable[[str, str], bytes] | None = None,
     ) -> None: ...
     def signed(self, sign: Callable[[str, str], bytes]) -> ResponseWriter:
-        """Return a writer that signs its notification URLs; both draw ids from the same
-        sequence."""
+        """Return a writer that signs its URLs; both writers draw ids from the same sequence."""
 
     def write(
         self,

@@ -95,8 +95,7 @@ def bundled_table() -> str:
 
 
 def parse_table(text: str) -> Rates:
-    """Parse the bank's table: a header `Date,USD,JPY,…`, then units per EUR for each day.
-    """
+    """Parse the bank's table: a header `Date,USD,JPY,…`, then units per EUR for each day."""
     header, *rows = text.splitlines()
     newest = max(row for row in rows if row)
     columns = zip(header.split(",")[1:], newest.split(",")[1:], strict=True)
