@@ -104,7 +104,8 @@ class Budgets:
     async def grants(
         self, shard: int, campaigns: Iterable[int], day: int
     ) -> dict[int, tuple[int, int]]:
-        """Fetch a shard's grants by campaign: in total, and for a day (since 1970); 0 for none.
+        """Fetch a shard's grants by campaign: in total, and for a day (days since 1970); 0 for
+        none.
 
         Raises RedisError or OSError.
         """

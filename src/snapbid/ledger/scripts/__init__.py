@@ -2,8 +2,8 @@
 
 Each file names what it includes (see redisclient/scripts.py), and gets these constants:
 
-    SHARDS             number of shards; with several, budgets are in escrow, and caps in the shards
-                       of the users
+    SHARDS             number of shards; with several, budgets are in escrow, and caps in the users'
+                       shards
     LIMITED            whether bids may have limits; only remember.lua reads it
     SIMULATED          whether the caller's time replaces that of the server
     LARGEST_STEP_MS    largest step of the hold clock between two calls (clock.lua)
