@@ -863,8 +863,7 @@ cdef class Builder:
         return 0
 
     def build(self):
-        """Return the index, to which the payload file must be appended. Raises ValueError if too
-        large."""
+        """Return the index; append the payload file to it. Raises ValueError if it is too large."""
         cdef IndexWriter writer = IndexWriter(
             self.entries, self.gone, self.keys, self.parents, self.in_file)
         return writer.write()

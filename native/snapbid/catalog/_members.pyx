@@ -49,7 +49,7 @@ cdef inline uint32_t bits_of(uint64_t count) noexcept:
 
 
 def starts_of(const unsigned char[::1] entries not None):
-    """Build the table after a section's entries: where those of each prefix begin.
+    """Build the table after a section's entries: at which entry each prefix begins.
 
     Raises ValueError if the entries are not in ascending order.
     """
@@ -91,10 +91,11 @@ cdef int open_section(Section *section, const unsigned char[::1] data, uint64_t 
 
 @cython.final
 cdef class Members:
-    """A view of a mapped file's sections: the base, and the changes over it.
+    """Audience members in mapped files: the base, and the changes that override it.
 
     `key`: the key of the hashes (`campaigns.persons`); `audiences` and `products` map numbers to
-    names. Each section is a buffer with its number of entries. Raises ValueError for anything else.
+    names. Each section is given as a buffer and its number of entries. Raises ValueError for a key
+    or a section of the wrong size.
     """
 
     def __cinit__(self, bytes key not None, dict audiences not None, dict products not None,
@@ -113,8 +114,7 @@ cdef class Members:
         return self.base.count + self.over.count
 
     def look_up(self, int64_t member, int64_t now_ms):
-        """Return the ids of a member's audiences, and the products that must not advertise to
-        them."""
+        """Return a member's audiences, and the products that must not advertise to the member."""
         audiences, products = [], []
         self.find(<uint64_t>member, now_ms, audiences, products)
         return audiences, products
@@ -178,7 +178,7 @@ cdef inline const unsigned char *seek(const Section *section, uint64_t member,
 
 @cython.final
 cdef class MemberBook:
-    """The members in use, shared by all readers of a process; `current` is None until then."""
+    """The members in use, shared by a process' readers; `current` is None before any are set."""
 
     @property
     def current(self):

@@ -86,7 +86,7 @@ class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A valid campaign. Times are UTC in ms since the epoch: starts_at <= now < ends_at."""
+    """A valid campaign, which runs while starts_at <= now < ends_at (UTC, ms since the epoch)."""
 
     id: str
     advertiser: str  # lower case

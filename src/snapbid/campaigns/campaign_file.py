@@ -100,13 +100,13 @@ class _Checker:
         self.mistakes.append(CampaignMistake("", rule, line))
 
     def refuse_file(self, what: str) -> None:
-        """Report a file of another kind."""
+        """Report a file of another kind; `what` completes "the file"."""
         self.mistakes.append(CampaignMistake("", f"the file {what}: {EXPECTED}"))
 
     def check(self, line: int, at: Path, document: Any) -> Campaign | None:
         """Check a decoded document that starts on `line`; `at` is its index in an array, if any.
 
-        Return None if it has a mistake.
+        Returns the campaign, or None if it has a mistake.
         """
         mistakes = Mistakes()
         for key in self.json.repeated:

@@ -43,7 +43,7 @@ _MASKED: Final = slice(13, 25)  # time and auction
 
 
 class Click(NamedTuple):
-    """The content of a click id. `person`: the member in the bid request, or 0."""
+    """The content of a click id. `person`: the hash of an id in the bid request, or 0."""
 
     campaign: int
     creative: bytes

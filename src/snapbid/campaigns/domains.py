@@ -79,7 +79,7 @@ def apart(text: str) -> str:
 
 @lru_cache(_CACHED)
 def line_of(domain: str) -> tuple[str, ...]:
-    """Return a domain and its parents, nearest first, each followed by any Unicode form."""
+    """Return a domain and its parents, nearest first, each followed by its Unicode form, if any."""
     line = []
     labels = domain.split(".")
     for index in range(len(labels)):

@@ -1,4 +1,4 @@
-"""Positions of macros in markup, and the unsafe ones (contract 2, "Creative").
+"""Finds the positions of macros in markup, and the unsafe ones (contract 2, "Creative").
 
 The ids of an auction and an impression come from the sender of a request. Percent-encoding reduces
 them to `A-Z a-z 0-9 - . _ ~` and `%`, so they end no text, attribute or URL parameter. But it does
@@ -78,7 +78,7 @@ class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def unprotected(text: str, language: Language) -> list[MacroPlace]:
-    """Find macros, filled in from the request, that percent-encoding does not protect."""
+    """Find the macros filled in from the request that percent-encoding does not protect."""
     if "{{" not in text or _FROM_REQUEST.search(text) is None:
         return []
     return [
@@ -121,7 +121,7 @@ class _Places:
         attribute: str | None = None,
         parameter: str | None = None,
     ) -> None:
-        """Set the position of all macros in a text."""
+        """Record this position for all macros in a text."""
         for mark in _MARK.finditer(text) if _OPEN in text else ():
             number = int(mark[1])
             macro, line = self._places[number].macro, self._places[number].line
@@ -130,7 +130,7 @@ class _Places:
     def url_or_text(
         self, value: str, element: str | None = None, attribute: str | None = None
     ) -> None:
-        """Set the position of the macros in a value: a URL if it looks like one, else text."""
+        """Record the position of the macros in a value: a URL if it looks like one, else text."""
         if _OPEN not in value:
             return
         url = value.translate(_LEFT_OUT).lstrip(_BEFORE_URL)

@@ -40,7 +40,7 @@ _DIGEST: Final = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]
 
 
 class MemberError(ValueError):
-    """Some lines are not ids; the message gives their numbers but quotes none."""
+    """A file has lines that are not ids; the message gives their numbers, but quotes none."""
 
 
 class _LineError(ValueError):

@@ -89,7 +89,7 @@ def is_member_id(id: object) -> bool:
 def is_somebody(id: str | None) -> TypeGuard[str]:
     """Return whether an id in server events identifies a person, and is not a placeholder.
 
-    A number does, whatever its digits, since customers are numbered; zero does not.
+    Any number but zero does, even 7777, since customers may be numbered.
     """
     if id is None or not is_placeholder(id):
         return id is not None

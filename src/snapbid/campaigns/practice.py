@@ -1,10 +1,10 @@
 """Warnings about accepted markup that is probably a mistake, each with its line.
 
-- A banner that is not HTML: VAST, JSON, an address, plain text.
+- A banner that is not HTML: VAST, JSON, a URL, plain text.
 - Resources loaded over HTTP, in a creative stated to be secure.
 - `mraid.js`, without an API framework that provides it.
-- Macros that nobody fills in: an ad server's, those of VAST in a banner, and any `${…}` that
-  OpenRTB does not define.
+- Macros that nobody fills in: an ad server's, VAST's in a banner, and any `${…}` that OpenRTB
+  does not define.
 """
 
 import json
@@ -115,7 +115,7 @@ class _HttpReader(HTMLParser):
         self._found: list[str] = []
 
     def read(self, text: str) -> list[str]:
-        """Return the places that load over HTTP, each with its line."""
+        """Return the places that load resources over HTTP, each with its line."""
         self.feed(text + END)
         self.close()
         return self._found
@@ -141,7 +141,7 @@ class _HttpReader(HTMLParser):
 
 
 def check_macros(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
-    """Warn once of each macro that nobody fills in."""
+    """Warn once about each macro that nobody fills in."""
     if not any(map(text.__contains__, _SIGNS)):
         return
     known: set[str] = set()

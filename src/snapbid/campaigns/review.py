@@ -13,7 +13,7 @@ from snapbid.campaigns.vast_facts import facts_of, known
 
 
 class Derived(NamedTuple):
-    """The kind of markup, such as `VAST 3.0`, and the values that it states, by field."""
+    """The kind of a markup, such as `VAST 3.0`, and the facts found in it, by field."""
 
     markup: str
     fields: dict[str, Any]
@@ -52,7 +52,7 @@ MILLE: Final = 1_000
 
 
 def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
-    """Return why a campaign can never bid from `now_ms` (epoch) on; None if it can."""
+    """Return why a campaign can never bid after `now_ms` (epoch ms); None if it can."""
     if campaign.ends_at_ms is not None and campaign.ends_at_ms <= now_ms:
         return "ends_at is in the past"
     for dimension, values in campaign.targeting.items():
@@ -70,7 +70,7 @@ def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
 
 
 def warning_of(campaign: Campaign, now_ms: int) -> str | None:
-    """Warn of a campaign that can never bid, or is not paced; None if neither."""
+    """Return a warning if a campaign can never bid, or is not paced though it should be."""
     budget = campaign.budget
     if why := why_never_bids(campaign, now_ms):
         return f"campaign {campaign.id} can never bid: {why}"

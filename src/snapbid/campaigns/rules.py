@@ -83,10 +83,10 @@ def list_of(
     unique: str | None = None,
     together: Together | None = None,
 ) -> Check:
-    """Check a list of values.
+    """Build a check of lists with up to `most` items, each checked by `check_item`.
 
     With `distinct`, equal values are kept once, in order. `unique`: a field that must differ
-    between the objects.
+    between the objects. `together`: a rule about all items.
     """
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
@@ -125,9 +125,9 @@ def object_of(
     required: tuple[str, ...] = (),
     together: Together | None = None,
 ) -> Check:
-    """Check an object; `build` receives the fields that are present as keyword arguments.
+    """Build a check of objects with these fields, which returns what `build` makes of them.
 
-    `together`: a rule about several fields.
+    `build` gets the fields present as keyword arguments. `together`: a rule about several fields.
     """
     absent = dict.fromkeys(checks)
 

@@ -1,9 +1,9 @@
 """The suppression list: persons to forget, stored only as keyed hashes of their ids.
 
-The key belongs to the warehouse. The hashes are of ids in server events (`event_name`), and of
-users as frequency caps name them (`user_name`). The same user id in two products, or in two
-families of SSPs, means two persons. Ids of devices, clicks, addresses and numbers identify the same
-person everywhere.
+The key belongs to the warehouse. The hashes cover ids in server events (`event_name`), and users as
+frequency caps name them (`user_name`). The same user id in two products, or in two families of
+SSPs, denotes two persons. A device id, a click id, or the hash of an email address or phone number
+identifies the same person everywhere.
 """
 
 import hmac
@@ -64,15 +64,15 @@ def user_name(user: str, family: str) -> str:
 
 
 def event_name(id: str, product: str = "") -> str:
-    """Return the name of an id in events of one product, or of all products."""
+    """Return the name of an id in the events of a product, by default of all products."""
     return f"id {product}\0{folded(id) if is_unique(id) else id}"
 
 
 def event_names(product: str, identifies: Identifies | None, id: str) -> tuple[str, ...]:
     """Return the names by which an id in a product's event may be suppressed; one is enough.
 
-    If `identifies` is unknown (None, for a field outside the catalog), the id counts as one of the
-    product, and also of all products if no two persons can share it.
+    If `identifies` is unknown (None, for a field outside the catalog), the id has a name in this
+    product and, if no two persons can share the id, one in all products.
     """
     own, everywhere = event_name(id, product), event_name(id)
     if identifies is not None:

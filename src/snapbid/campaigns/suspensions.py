@@ -1,6 +1,6 @@
 """Suspended creatives, which an SSP keeps rejecting for their content (contract 11).
 
-The ledger counts such losses by campaign and by the creative's mark, a byte in the record of a bid.
+The ledger counts such rejections by campaign and by the creative's mark, a byte in a bid's record.
 """
 
 from collections.abc import Iterable

@@ -76,7 +76,7 @@ def check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 
 
 def markup(longest: int, language: Language | None = None) -> Check:
-    """Check text with bidder macros; in a `language`, percent-encoding must protect each."""
+    """Build a check of text with bidder macros, each of them safe in the `language`, if given."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if rule := text_rule(value, longest):
@@ -123,7 +123,7 @@ def check_media_type(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 
 
 def check_name(value: Any, at: Path, mistakes: Mistakes) -> str | None:
-    """Check the id of a seat or an app, and drop surrounding white space."""
+    """Check the id of a seat or an app; return it without surrounding white space."""
     name = value.strip() if text_rule(value) is None else ""
     if not name:
         report(mistakes, at, text_rule(value) or f"must not be blank, found {shown(value)}")
@@ -214,7 +214,7 @@ def _decimals(number: Decimal) -> int:
 
 
 def micros(most: int) -> Check:
-    """Check an amount of at most `most` USD, and convert it to micro-USD exactly."""
+    """Build a check of amounts up to `most` USD, which converts them exactly to micro-USD."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> int | None:
         number = _decimal(value)

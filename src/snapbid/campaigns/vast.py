@@ -1,8 +1,8 @@
 """Reader of VAST and its media (VAST 2, 3 and 4, inline and wrappers).
 
 A document is refused if no player plays it or it is not VAST: text that is not XML, a different
-root or version, no ad, an ad that is not exactly one of `InLine` and `Wrapper`, a wrapper without
-an address, an inline ad without media. Any other deviation from VAST is a warning (`vast_form`),
+root or version, no ad, an ad without exactly one of `InLine` and `Wrapper`, a wrapper without a
+URL, an inline ad without media. Any other deviation from VAST is a warning (`vast_form`),
 with its line. Elements are matched by their names as written, whatever their namespace, as players
 do.
 
@@ -66,12 +66,12 @@ class MediaFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class Vast(msgspec.Struct, frozen=True):
-    """The facts of a document, from the ads that are played: a pod's, or else the first one.
+    """The facts of a document, from the ads that are played: those of a pod, or else the first.
 
-    Fields that the markup does not state are None or empty: the media of a wrapper are elsewhere.
-    `seconds`: the duration; `apis`: the API frameworks it needs. The other texts name their lines:
-    `untimed` says why a linear ad has no readable duration, `insecure` lists what is loaded over
-    HTTP, `warnings` deviations from VAST.
+    Facts that the markup does not state, as a wrapper's media, are None or empty. `seconds`: the
+    duration; `apis`: the API frameworks it needs. Texts with line numbers: `untimed`, why a linear
+    ad has no readable duration; `insecure`, what is loaded over HTTP; `warnings`, deviations from
+    VAST.
     """
 
     version: str
@@ -88,7 +88,7 @@ class Vast(msgspec.Struct, frozen=True):
 
 
 class VastError(ValueError):
-    """Text is not VAST, or cannot be played: the broken rule and its line."""
+    """A text is not VAST, or cannot be played; the message has the broken rule and its line."""
 
     def __init__(self, rule: str, line: int) -> None:
         super().__init__(str(Remark(rule, line)))

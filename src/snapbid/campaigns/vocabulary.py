@@ -31,8 +31,8 @@ class Dimension(msgspec.Struct, frozen=True, gc=False):
 
     `kind`: the type of entries; `either` is an integer or a text. `case`: how text is compared, as
     `exact`, `fold` (any case, normal form casefolded), `upper` or `lower` (any case, normal form in
-    upper or lower case); None for integers. `multi`: a request may carry several values, which for
-    `ssp`, `domain` and `category` includes values derived from one (canonical id, parents).
+    upper or lower case); None for integers. `multi`: a request may carry several values, including,
+    for `ssp`, `domain` and `category`, values derived from another (canonical id, parents).
     `scope`: whether values belong to the request or to each impression.
     """
 
@@ -113,8 +113,8 @@ def region(country: str, code: str) -> str | None:
 def category(written: str) -> str | None:
     """Normalise a category of a site or app: `IAB3-1` for `iab-3-1`, ` IAB 3-1` and `IAB03_1`.
 
-    Categories of other taxonomies are compared without case and white space. None for a text with
-    several categories.
+    Categories of other taxonomies are compared without case and white space. Returns None for a
+    text with several categories.
     """
     normal = taxonomies.spelled(written if written.isascii() else mapped(written))
     return _short(normal) if normal and normal.count("IAB") < 2 else None

@@ -25,5 +25,4 @@ class Builder:
         advertiser: tuple[str, ...],
     ) -> None: ...
     def build(self) -> bytearray:
-        """Return the index, to which the payload file must be appended. Raises ValueError if too
-        large."""
+        """Return the index; append the payload file to it. Raises ValueError if it is too large."""

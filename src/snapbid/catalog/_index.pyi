@@ -130,10 +130,10 @@ class Query:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The search's work so far, without the overlay's.
+        """The search's work so far in the base: numbers of things, by kind.
 
-        Rows, groups of rows, and groups with posting lists that narrow a block; then blocks,
-        candidates and verified candidates.
+        Rows, groups of rows, and groups of posting lists by which blocks were narrowed; blocks
+        searched; candidates found and verified.
         """
 
 @final

@@ -8,17 +8,18 @@ EPOCH_S: int  # of `until` in an entry, epoch s
 ENTRY_SIZE: int  # bytes
 
 def starts_of(entries: ReadableBuffer) -> bytearray:
-    """Build the table after a section's entries: where those of each prefix begin.
+    """Build the table after a section's entries: at which entry each prefix begins.
 
     Raises ValueError if the entries are not in ascending order.
     """
 
 @final
 class Members:
-    """A view of a mapped file's sections: the base, and the changes over it.
+    """Audience members in mapped files: the base, and the changes that override it.
 
     `key`: the key of the hashes (`campaigns.persons`); `audiences` and `products` map numbers to
-    names. Each section is a buffer with its number of entries. Raises ValueError for anything else.
+    names. Each section is given as a buffer and its number of entries. Raises ValueError for a key
+    or a section of the wrong size.
     """
 
     def __new__(
@@ -35,12 +36,11 @@ class Members:
         """Return the number of entries, including ended ones."""
 
     def look_up(self, member: int, now_ms: int) -> tuple[list[str], list[str]]:
-        """Return the ids of a member's audiences, and the products that must not advertise to
-        them."""
+        """Return a member's audiences, and the products that must not advertise to the member."""
 
 @final
 class MemberBook:
-    """The members in use, shared by all readers of a process; `current` is None until then."""
+    """The members in use, shared by a process' readers; `current` is None before any are set."""
 
     @property
     def current(self) -> Members | None: ...

@@ -103,7 +103,7 @@ class Stamp(NamedTuple):
 class Catalog:
     """An open catalog.
 
-    `ssps`: canonical id by descriptor; `ssp_numbers`: a descriptor's number in the ledger's
+    `ssps`: canonical ids by descriptor; `ssp_numbers`: numbers of descriptors in the ledger's
     records; `reported`: ids with reports, as in `ssps`, including former ones; `access`, `events`,
     `ledger`, `warehouse`, `suspensions`: as in `Head`; `click_key` signs click ids; `mapped`: the
     mapping of `base`; both are None without a base.
@@ -154,7 +154,7 @@ class Catalog:
 
     @property
     def families(self) -> dict[int, int]:
-        """Return the numbers of SSP variants, each with the number of its family."""
+        """Map the numbers of SSP variants to the numbers of their families."""
         first: dict[str, int] = {}
         for descriptor, number in self.ssp_numbers.items():
             canonical = self.ssps[descriptor]

@@ -40,8 +40,8 @@ class CreativePayload(msgspec.Struct, frozen=True, array_like=True):
 class CampaignPayload(msgspec.Struct, frozen=True, array_like=True):
     """The fields of a campaign for the response, and its limits.
 
-    `number` identifies the campaign in the ledger. `since_ms`: when it was created, or its start if
-    that is later (UTC epoch ms).
+    `number` identifies the campaign in the ledger. `since_ms`: its creation or its start, whichever
+    is later (UTC epoch ms).
     """
 
     cid: str

@@ -26,8 +26,8 @@ Answering a request:
   keys         API keys and the operator's exchange rates
   enrich       location, device and amounts in USD, for test mode and the drain
   attribution  the click for which an event counts, for test mode and the drain
-  answers      documents and errors, each with the code it is counted under; long work in time
-               slices, so that bids do not wait
+  answers      documents and errors, each with the code it is counted under
+  turns        time slices for long batches, so that bids do not wait
 
 README.md in this directory is the page for partners.
 """

@@ -1,7 +1,7 @@
 """Answers of the event endpoints (document 3, Responses and Error body; contract 7).
 
 Each answer comes with the code under which the metric counts the request: `accepted` (202), `valid`
-(200, test mode) or the error's code. A 429 is `{"error": …}` alone; every other error is
+(200, test mode) or the error's code. A 429 has only `{"error": …}`; every other error is
 `{code, message, violations}`.
 """
 
@@ -85,7 +85,7 @@ class EventsUnavailable(Problem):
 
 
 def accepted(event: AcceptedEvent) -> CodedAnswer:
-    """Answer 202 to a single event."""
+    """Answer 202 to an accepted event."""
     return Answer(_EVENT_START, _EVENT_BODY % event.event_id.encode()), _ACCEPTED
 
 
@@ -111,7 +111,7 @@ def enrich(event: AcceptedEvent, enricher: Enricher) -> EnrichedEvent:
 def enrich_batch(
     batch: BatchResult, enricher: Enricher
 ) -> Generator[None, None, list[EnrichedEvent]]:
-    """Enrich the accepted events of a batch in steps, but only for their warnings and amounts."""
+    """Enrich the accepted events of a batch in steps, computing only warnings and amounts."""
     found = []
     for event in batch.accepted:
         document = event.document
@@ -123,8 +123,7 @@ def enrich_batch(
 
 
 def tested(result: SingleResult, found: EnrichedEvent, counting: Counting) -> CodedAnswer:
-    """Answer 200 to a valid event in test mode: how it would be stored, and what it would count
-    for."""
+    """Answer 200 to a valid event in test mode, with its stored form and any conversion."""
     answer = {
         "status": "valid",
         "event": found.document | {"enrichment": found.enriched.document},

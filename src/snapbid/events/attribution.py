@@ -35,7 +35,7 @@ DEPOSIT: Final = "deposit"
 
 
 class Conversion(NamedTuple):
-    """The sum that an event counts for, and what it adds to it."""
+    """The key of the sum that an event counts towards, and the amounts it adds."""
 
     key: ConversionKey
     added: ConversionSum
@@ -49,7 +49,7 @@ class Counting(NamedTuple):
 
 
 class Clicks(NamedTuple):
-    """The contents of the valid click ids in some rows: links, and the persons who clicked."""
+    """The valid click ids found in rows: their links, and the members who clicked."""
 
     links: Mapping[str, ClickLink]
     members: Mapping[str, int]
@@ -69,7 +69,7 @@ class Issued(NamedTuple):
 async def read_clicks(
     connection: asyncpg.Connection, rows: Sequence[EventRow]
 ) -> tuple[list[EventRow], Clicks]:
-    """Flag rows by their click ids; return them, and the contents of these ids."""
+    """Flag rows whose click ids do not count; return all rows, and the contents of valid ids."""
     texts = {row.click_id for row in rows if row.click_id is not None}
     if not texts:
         return list(rows), Clicks({}, {})
@@ -108,7 +108,7 @@ async def count(
 ) -> list[EventRow]:
     """Count new events in order, and store the last click of each person.
 
-    Returns the rows, with the campaigns that they count for.
+    Returns the rows, each with the campaign it counts for.
     """
     attribution = await _begin(connection, key, new)
     before = dict(attribution.last)
@@ -136,7 +136,7 @@ def _counting(row: EventRow, conversion: Conversion | None) -> EventRow:
 
 
 async def preview(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> list[Counting]:
-    """Preview what each event would count for, in order; a repeat counts for nothing."""
+    """Return what each event would count for, in order; a repeated event counts for nothing."""
     key = await persons.fetch_key(connection)
     flagged, clicks = await read_clicks(connection, rows)
     attribution = await _begin(connection, key, flagged)
@@ -190,7 +190,7 @@ class Attribution:
         self._users = dict(users)
 
     def count(self, row: EventRow, key: PersonKey, own: ClickLink | None) -> Conversion | None:
-        """Count an event; return the conversion, if any. `own`: the click that its id names."""
+        """Count an event; return its conversion, if any. `own`: the click named by its click id."""
         person = self._person(row, key)
         if person is None:
             return None if own is None else self._add(row, own, None)

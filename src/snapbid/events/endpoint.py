@@ -76,7 +76,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_event_path(path: str) -> bool:
-    """Return whether `EventEndpoints` answers this path: any below `/v3/`, others with 404."""
+    """Return whether a path is below `/v3/`; `EventEndpoints` answers unknown ones with 404."""
     return path.startswith(PREFIX)
 
 
@@ -260,7 +260,7 @@ async def _within(asking: Awaitable[Refusal | None]) -> None:
 
 
 def read_options(fields: Iterable[tuple[bytes, bytes]]) -> RequestOptions:
-    """Read header fields with lower-case names; repeated ones form a list (RFC 9110, 5.2)."""
+    """Read options from header fields (lower-case names), joining repeated ones (RFC 9110, 5.2)."""
     test_modes, preferences = [], []
     for name, value in fields:
         if name == _TEST_MODE:

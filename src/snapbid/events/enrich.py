@@ -31,8 +31,8 @@ class QuoteSource(Protocol):
 
 
 class Enriched(NamedTuple):
-    """The result of enrichment: `document` is `{geo, user_agent, amounts}`; `warnings` are (field,
-    rule)."""
+    """An enriched event: `document` is `{geo, user_agent, amounts}`; `warnings` are pairs of field
+    and rule."""
 
     document: dict[str, Any]
     warnings: list[tuple[str, str]]
@@ -97,7 +97,7 @@ def _amounts(
 
 
 def to_usd(value: float, rate: Fraction) -> float | None:
-    """Convert an amount, rounded half-even to 6 decimals; None if it exceeds a double.
+    """Convert an amount, rounding half-even to 6 decimals; None if the result exceeds a double.
 
     A float counts as its shortest decimal form: 0.1 is a tenth.
     """
@@ -112,7 +112,7 @@ def to_usd(value: float, rate: Fraction) -> float | None:
 def value_micros(event: dict[str, Any], enriched: dict[str, Any]) -> int | None:
     """Return an event's value as a conversion, in micro-USD (contract 12).
 
-    None without an exchange rate, or above MAX_VALUE_USD, which must be a mistake.
+    None without an exchange rate, or if the value is above MAX_VALUE_USD, surely a mistake.
     """
     kind, amounts = EVENTS[event["event"]], enriched["amounts"]
     leaf = kind.value or kind.cost

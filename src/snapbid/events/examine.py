@@ -1,7 +1,7 @@
 """The thorough path: every violation and every warning of an event, and its normalised form.
 
-This path defines validity: `fast` takes only events that this path accepts, with the same canonical
-envelope. Violations are in the order event, timestamp, identity, context; within an object, the
+This path defines validity: `fast` takes only events that this path accepts, and builds the same
+canonical envelopes. Violations are in the order event, timestamp, identity, context; within an object, the
 catalog's fields come first in catalog order, then unknown fields in the order received.
 """
 
@@ -40,7 +40,7 @@ class FieldGroup(NamedTuple):
 
 
 class EventFields(NamedTuple):
-    """The fields of an event; `inner`: the objects within the context, by key."""
+    """The fields of an event; `inner`: those of objects within the context, by the object's key."""
 
     identity: FieldGroup
     context: FieldGroup

@@ -1,6 +1,6 @@
 """The fast path for valid events: a typed decode, the few checks beyond types, and an encode.
 
-It takes events that have only fields of the catalog, none of them null; `examine` decides on all
+It takes events with only the catalog's fields, none of them null; `examine` decides on all
 others. Such an event costs a third as much as an examination (`bench/micro/test_events.py`: the
 batch and the single event).
 
@@ -257,7 +257,7 @@ _PLANS: Final[dict[type, EventPlan]] = {
 
 @cache
 def decoder_for(presets: frozenset[str]) -> Decode:
-    """Return the decode function for the events of these presets; other events fail it."""
+    """Return the decode function for the events of these presets; it fails for any other event."""
     enabled = [_ENVELOPES[name] for name, event in EVENTS.items() if event.preset in presets]
     union: Any = enabled[0]
     for envelope in enabled[1:]:

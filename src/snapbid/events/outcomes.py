@@ -26,7 +26,7 @@ _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Product(Struct, frozen=True):
-    """A key's product and its presets, which always include `general.core`."""
+    """An API key's product and the product's presets, which always include `general.core`."""
 
     name: str
     presets: frozenset[str] = frozenset({CORE})
@@ -93,7 +93,7 @@ def accepted(
     """Build the accepted event from its envelope. `ids` are in the order of `AcceptedEvent`.
 
     `key`: the id of the transaction or bonus; None if the whole envelope identifies the event.
-    U+0000 separates product, event and key, which cannot contain it.
+    U+0000 separates the hashed product, event and key, none of which can contain it.
     """
     unique = envelope if key is None else key.encode()
     digest = sha256(b"%b\0%b\0%b" % (product, event.encode(), unique)).hexdigest()

@@ -83,9 +83,9 @@ def is_unhashed(text: str) -> bool:
 
 
 def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | None, str]]:
-    """Yield the ids of persons in a context, with what each identifies.
+    """Yield each person's id in a context, after what it identifies.
 
-    These are the catalog's fields that hold ids, in any event, and every text outside the catalog's
+    Ids are the values of the catalog's id fields, in any event, and all texts outside the catalog's
     fields; what such a text identifies is unknown (None).
     """
     if isinstance(value, dict):
@@ -101,7 +101,7 @@ def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | Non
 
 
 def is_plaintext(key: str, value: Any) -> bool:
-    """Return whether an object's member is personal data, by its key or as an email address."""
+    """Return whether a member of an object is personal data, judging by its key and value."""
     return _has_email(key, value) or (is_key(key) and _says_something(value))
 
 
@@ -112,7 +112,7 @@ def _has_email(key: str, value: Any) -> bool:
 def paths(value: Any, *, says_nothing: bool = False) -> Iterator[tuple[str | int, ...]]:
     """Yield the paths (keys and indices) to personal data in an unknown field's value.
 
-    `says_nothing`: it is known to contain no text or number, so that only a key may be an address.
+    `says_nothing`: the value contains no text or number, so only its keys may be email addresses.
     """
     members: Iterator[tuple[str | int, Any]]
     if isinstance(value, dict):

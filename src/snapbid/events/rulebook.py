@@ -148,7 +148,7 @@ def refuse(violations: list[FieldFinding]) -> RefusedRequest:
 
 
 def refuse_body(code: str, rule: str, reason: str = "", index: int | None = None) -> RefusedRequest:
-    """Build the refusal of a whole body; `index`: the event of a batch that caused it."""
+    """Build the refusal of a whole body; `index`: the position of the event that caused it."""
     message = f"{BODY} {RULES[rule]}" + (f": {reason}" if reason else "")
     if index is None:
         return RefusedRequest(code, message, [FieldFinding(BODY, rule, None)])

@@ -66,8 +66,8 @@ def check_utf8(body: bytes) -> None:
 def elements(body: bytes, limit: int) -> list[Raw]:
     """Split an array into its elements, as undecoded text.
 
-    Raises Malformed (see `locate`), NotArray, and TooMany for more than `limit`. What is no array,
-    and large, is not read any further.
+    Raises Malformed (see `locate`), NotArray, and TooMany for more than `limit`. A large text that
+    is not an array is not checked further.
     """
     if body.count(b",") > _MANY_COMMAS and _is_longer(body, limit):
         raise TooMany
@@ -102,8 +102,8 @@ def _row(limit: int) -> type[msgspec.Struct]:
 def is_large(text: bytes) -> bool:
     """Return whether a text is larger than one event may be.
 
-    Its commas and opening brackets tell how many values it has at most. Those in strings count,
-    too: a closer look would take as long as reading it.
+    It has at most as many values as commas and opening brackets. Those in strings count too, since
+    telling them apart would take as long as decoding the text.
     """
     if is_long(text):
         return True
@@ -111,14 +111,14 @@ def is_large(text: bytes) -> bool:
 
 
 def is_long(text: bytes) -> bool:
-    """Return whether a text is longer than one event may be, without the blanks around it."""
+    """Return whether a text, without surrounding white space, is longer than an event may be."""
     return len(text) > MAX_BYTES and len(text.strip(_WHITE)) > MAX_BYTES
 
 
 def decode_strictly(text: bytes, skipped: int = 0) -> Any:
-    """Decode a text strictly; `skipped` bytes preceded it.
+    """Decode a text strictly. Raises Malformed.
 
-    Raises Malformed.
+    Positions in the message include the `skipped` bytes before the text.
     """
     try:
         document = _STRICT.decode(text.decode())
@@ -134,7 +134,7 @@ def decode_strictly(text: bytes, skipped: int = 0) -> Any:
 
 
 def locate(body: bytes, skipped: int = 0) -> Malformed | None:
-    """Find the error in a malformed batch, and the event that has it; None if not found.
+    """Find the error in a malformed batch, and the event that contains it; None if not found.
 
     Byte positions include the `skipped` ones.
     """

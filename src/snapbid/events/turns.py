@@ -1,6 +1,6 @@
-"""When batches are read: one of a product at a time, in time slices that go round the products.
+"""Schedules the reading of batches: one at a time per product, in time slices, round-robin.
 
-So neither bids nor another product's batches wait for one partner's. After each slice the event
+Neither bids nor other products' batches wait for one partner's batch. After each slice the event
 loop sleeps for a moment instead of yielding once: the server's own threads, which receive the
 requests, need the interpreter too, and do not get it from a busy loop.
 """
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Slices:
-    """Time slices, which go round the pieces of work that are under way."""
+    """Runs generators concurrently, in time slices."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -49,16 +49,16 @@ class _ProductTurn:
 
 
 class BatchTurns:
-    """The turns of each product's batches."""
+    """Lets each product's batches be read one at a time, in order of arrival."""
 
     def __init__(self) -> None:
         self._products: dict[str, _ProductTurn] = {}
 
     @asynccontextmanager
     async def take(self, product: str, size: int) -> AsyncIterator[None]:
-        """Wait for the turn of a batch of `size` bytes.
+        """Wait for the turn of a batch of `size` bytes, and hold it within the context.
 
-        Raises EventsUnavailable if the product's batches would have over MOST_WAITING bytes.
+        Raises EventsUnavailable if the product's batches would exceed MOST_WAITING bytes.
         """
         own = self._products.setdefault(product, _ProductTurn())
         if own.size + size > MOST_WAITING:

@@ -1,4 +1,4 @@
-"""Reading the bodies of both endpoints (contract 7): the accepted events, or every violation.
+"""Reads the bodies of both endpoints (contract 7) into accepted events, or every violation.
 
 An event is read field by field (`examine`), unless the fast path takes it (`fast`). Results are
 independent of HTTP: values of `outcomes`, or a `RefusedRequest`.
@@ -80,7 +80,7 @@ class _EventReader:
 def read_single(
     body: bytes, product: Product, now_ms: int, *, test: bool = False
 ) -> SingleResult | RefusedRequest:
-    """Read one envelope; `test` only adds warnings."""
+    """Read a single envelope; `test` adds warnings to the result, nothing else."""
     if is_long(body):
         return refuse(findings_of(None, [("", "max_size")]))
     try:
@@ -118,7 +118,7 @@ def read_batch(
 def batch_steps(
     body: bytes, product: Product, now_ms: int, *, lenient: bool = False, test: bool = False
 ) -> Steps:
-    """Read a batch as `read_batch` does, yielding before each event so that others can run.
+    """Read a batch as `read_batch` does, yielding before each event so that other tasks can run.
 
     Raises Malformed, for `refuse_malformed`.
     """

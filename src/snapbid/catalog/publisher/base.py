@@ -43,7 +43,7 @@ logger = logging.getLogger(MODULE)  # not __main__
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A request for a base: the warehouse, the folder, whether bids wait for it, and the revision
+    """A request for a base: the warehouse, the folder, whether bids are waiting, and the revision
     that it must be newer than."""
 
     dsn: str
@@ -55,7 +55,7 @@ class Order(msgspec.Struct, frozen=True):
 async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) -> ObtainedBase:
     """Build a base newer than the revision `after` in the folder, retrying until it succeeds.
 
-    `urgent`: bids wait for the base.
+    `urgent`: bids are waiting for the base.
     """
     order = Order(dsn, str(folder.absolute()), urgent, after)
     while True:
@@ -77,7 +77,7 @@ async def _attempt(order: Order) -> ObtainedBase | None:
 
 
 def remove_others(folder: Path, kept: Base | None) -> None:
-    """Remove the bases that the catalog no longer names; existing mappings stay valid."""
+    """Remove all bases but the kept one from the folder; existing mappings stay valid."""
     for path in folder.glob(PREFIX + "*"):
         if kept is None or path.name != kept.name:
             path.unlink(missing_ok=True)

@@ -33,7 +33,7 @@ class Overlay:
 
     @property
     def is_large(self) -> bool:
-        """Return whether a new base is due, since each change rebuilds the whole overlay."""
+        """Return whether it is large enough for a new base, as each change rebuilds all of it."""
         campaigns, size = (self.base.campaigns, self.base.size) if self.base else (0, 0)
         return len(self) > max(LEAST, campaigns // SHARE) or self._bytes > max(
             LEAST_BYTES, size // SHARE
@@ -52,7 +52,7 @@ class Overlay:
         self.revision = changes.revision
 
     def skip(self, revision: int) -> None:
-        """Skip the changes up to a revision, since a new base will have them."""
+        """Skip the changes up to a revision, which a new base will include."""
         self.revision = revision
 
     def build(self) -> bytearray:

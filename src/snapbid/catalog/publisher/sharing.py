@@ -1,7 +1,7 @@
 """Sharing of bases between machines through the warehouse: one builds, the others fetch and verify.
 
-If bids wait for a base, a stored one is fetched; otherwise one is built at once, without waiting
-for another machine, and is not stored.
+If bids are waiting for a base and no stored one fits, one is built at once, without waiting for
+another machine, and not stored.
 """
 
 import hashlib

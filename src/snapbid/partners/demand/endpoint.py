@@ -1,6 +1,6 @@
 """`GET /api/v1/ssp/{sspId}/demand` over HTTP (contract 11): the rules that the drain has built.
 
-The token and the order of checks are the report's; the rate limit is separate.
+The token and the order of checks are those of the report; the rate limit is separate.
 """
 
 import logging

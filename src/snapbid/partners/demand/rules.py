@@ -19,12 +19,12 @@ VALID_FOR_S: Final = 3600
 
 
 class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Impressions that could be bid on; an empty list sets no condition.
+    """Conditions under which an impression could be bid on; an empty list sets none.
 
-    `sizes`: of a banner, or of one of its formats; `inventories`: the request is for one of these
-    (site, app, dooh); `countries` and `device_types` (`device.devicetype`): the request's; `deals`:
-    one of them is offered. `max_floor` (USD): the highest `bidfloor` where there are no `deals`,
-    which have their own floors.
+    The banner, or one of its formats, must have one of the `sizes`; the request, one of the
+    `inventories` (site, app, dooh), `countries` and `device_types` (`device.devicetype`). The
+    impression must offer one of the `deals`, which have their own floors, or else have a `bidfloor`
+    of at most `max_floor` (USD).
     """
 
     media: str
@@ -39,7 +39,7 @@ class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 class DemandRules(msgspec.Struct, frozen=True, rename="camel"):
     """The part of an SSP's traffic that could be bid on, valid for `valid_for_s` after it is read.
 
-    `currencies`: USD per unit of each currency. A request whose `cur` has none of them may be
+    `currencies`: USD per unit of each currency. A request whose `cur` names none of them may be
     dropped too.
     """
 

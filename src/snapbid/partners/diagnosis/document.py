@@ -123,7 +123,7 @@ class RuleShare(Struct, frozen=True):
 
 
 class FieldFault(Struct, frozen=True):
-    """A missing or invalid field; `example`: its path in one of the requests, without values."""
+    """A missing or invalid field; `example`: its path in one of these requests, without values."""
 
     field: str
     rule: str
@@ -132,10 +132,10 @@ class FieldFault(Struct, frozen=True):
 
 
 class NoticeCounts(Struct, frozen=True):
-    """Notices of one kind. `late`, part of `counted`: counted on a later day than the bid's.
+    """Counts of notices of one kind. `late` ones, also in `counted`, came after the bid's day.
 
-    `unknown`: for an expired bid (a notice without any bid belongs to no SSP). `altered`: the URL
-    differed from the bid's, and the bid's values were used.
+    `unknown`: the bid had expired (a notice without any bid belongs to no SSP). `altered`: the URL
+    differed from the bid's, whose values were used.
     """
 
     counted: int
@@ -146,7 +146,7 @@ class NoticeCounts(Struct, frozen=True):
 
 
 class DiagnosisDay(Struct, frozen=True, rename="camel"):
-    """One UTC day."""
+    """An SSP's counts for one UTC day."""
 
     date: Day
     requests: int
@@ -157,7 +157,7 @@ class DiagnosisDay(Struct, frozen=True, rename="camel"):
 
 
 class Diagnosis(Struct, frozen=True, rename="camel"):
-    """The document for an SSP. `checklist` is null if its request statistics cannot be read."""
+    """The diagnosis of an SSP. `checklist` is null if its request statistics cannot be read."""
 
     ssp: str
     from_: datetime = msgspec.field(name="from")

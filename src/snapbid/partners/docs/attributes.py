@@ -2,7 +2,7 @@
 
 `attributes.json` has the attributes of OpenRTB 2.6 (202606), of the Native Ads API 1.2 and of the
 Digital Services Act's extension, and AdCOM's lists, by object, each with a status and a note.
-Limits are enforced, values can be targeted; other attributes are used, or not used for a reason.
+An attribute is enforced as a limit, targeted by campaigns, used otherwise, or not used.
 """
 
 import json
@@ -24,7 +24,7 @@ INTRODUCTION: Final = (
 
 
 class Attribute(NamedTuple):
-    """An attribute of an object, its status (one of STATUSES), and a note on how or why not."""
+    """An attribute of an object, its status (one of STATUSES), and how it is used or why not."""
 
     object: str
     name: str

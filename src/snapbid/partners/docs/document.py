@@ -69,7 +69,7 @@ def document(settings: Settings) -> dict[str, Any]:
 
 
 def limits(settings: Settings) -> dict[str, Any]:
-    """Return the values for placeholders, `{{name}}`."""
+    """Return the values of the placeholders, `{{name}}`, by name."""
     return {
         "base_url": settings.base_url,
         "bid_max_bytes": settings.bid_max_bytes,
@@ -180,5 +180,5 @@ def _content(schema: Schema, examples: dict[str, Fragment]) -> Fragment:
 
 
 def shown(summary: str, value: Any) -> Fragment:
-    """Return a body as an OpenAPI example."""
+    """Return a body and its summary as an OpenAPI example."""
     return {"summary": summary, "value": value}

@@ -59,7 +59,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class PackedBody(NamedTuple):
-    """A gzipped body; the ETags of both its forms differ in the last letter."""
+    """A gzipped body, and the ETag; that of the plain body differs in the last letter."""
 
     gzipped: bytes
     tag: str

@@ -1,6 +1,6 @@
 """Schemas of the event catalog: an envelope for each event, discriminated by `event`.
 
-A null counts as absent, so anything that may be absent may be null. The schemas cannot express that
+A null counts as absent, so whatever may be absent may be null. The schemas cannot express that
 a timestamp lies at most an hour ahead, and they list codes in upper case though any case is
 accepted.
 """
@@ -93,7 +93,7 @@ def component(event: str) -> str:
 
 
 def event_schemas(notes: Notes) -> dict[str, Schema]:
-    """Return the schemas of all events, of their union, and of the values in them.
+    """Return the schemas of all events, their union, and the values in them, by name.
 
     `notes` describe the fields that have no description in the catalog.
     """

@@ -1,4 +1,4 @@
-"""Building blocks of schemas."""
+"""Building blocks of JSON schemas."""
 
 from typing import Any, Final, TypeAlias
 

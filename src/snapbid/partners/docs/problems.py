@@ -1,4 +1,4 @@
-"""Error responses as the code makes them, by section and name in `api.toml`."""
+"""The code's own error responses, by section and name in `api.toml`."""
 
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ _INTERNAL: Final = "the request could not be served"
 
 
 def problems(settings: Settings) -> dict[str, dict[str, Answer]]:
-    """Return answers by section and name, for a server with these settings."""
+    """Return the error responses of a server with these settings, by section and name."""
     raised: dict[str, dict[str, Problem]] = {
         "bid": _bid(settings),
         "notice": _notice(),
