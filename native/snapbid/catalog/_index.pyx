@@ -1310,10 +1310,10 @@ cdef class Query:
 
     @property
     def counts(self):
-        """The search's work so far in the base: numbers of things, by kind.
+        """Counts of the search's work so far, in the base only.
 
-        Rows, groups of rows, and groups of posting lists by which blocks were narrowed; blocks
-        searched; candidates found and verified.
+        `rows`, `flats` (groups of rows) and `groups` (with `postings`) narrow down each block;
+        `blocks` were searched, `candidates` found, and some of them `verified`.
         """
         cdef LayerSearch search = self.workspace.base
         cdef Arrangement arranged = search.arrangement

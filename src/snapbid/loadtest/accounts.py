@@ -1,16 +1,17 @@
 """The client's own counts of acknowledged requests, which the report must match.
 
 Requests that were sent but never answered may or may not count, so they are counted separately.
-Without any, both sides must be equal; otherwise the report must lie within the bounds they leave.
+Without any, both sides must be equal; otherwise the report must lie within the bounds that they
+leave.
 """
 
 from msgspec import Struct
 
 
 class Account(Struct):
-    """One SSP's counts. `cpm_micros` sums the costs of wins.
+    """One SSP's counts; `cpm_micros` is the sum of the wins' costs.
 
-    `maybe_…` is what unanswered requests, and the rounding of converted prices, may add.
+    `maybe_…`: how much unanswered requests, and the rounding of converted prices, may add.
     """
 
     bids: int = 0

@@ -88,7 +88,7 @@ class BrokenRule(NamedTuple):
 
 
 class DealLimits(NamedTuple):
-    """The requirements of a deal; the floor is as in `ImpLimits`."""
+    """The requirements of a deal; its floor is as in `ImpLimits`."""
 
     floor_micros: int | None
     by_duration: list[DurationFloor]
@@ -99,7 +99,7 @@ class DealLimits(NamedTuple):
 class ImpLimits(NamedTuple):
     """The requirements of an impression.
 
-    The floor is in millionths of the bids' currency; None if its own currency has no rate.
+    The floor is in millionths of the bids' currency, None if the floor's currency has no rate.
     """
 
     query: str  # its id, escaped as in notification URLs
@@ -295,8 +295,8 @@ def price_micros(bid: ReceivedBid) -> int:
 def cost_micros(bid: ReceivedBid, limits: RequestLimits) -> tuple[int, int]:
     """Return bounds on the cost of a thousand such wins, in micro-USD.
 
-    They differ because converted prices are rounded. An impression that stands for several costs
-    that many times its price.
+    The bounds differ because converted prices are rounded. An impression that stands for several
+    costs that many times its price.
     """
     price, unit = price_micros(bid), limits.usd_per_unit
     quantity = limits.imps[bid.impid].quantity

@@ -1,8 +1,8 @@
 """Keep-alive HTTP/1.1 connections for load: prebuilt bytes out, status and body back.
 
 A call takes the connection that has been idle longest. If none is idle, it waits for one, and is
-dropped after its timeout. A call that is not answered in time keeps its connection until the answer
-arrives or is given up on, since only then is the outcome known.
+dropped after its timeout. An overdue call keeps its connection until the answer arrives or is given
+up on, since only then is the outcome known.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Call:
 
 
 class ClientConnection(asyncio.Protocol):
-    """A connection of a client; carries one call at a time."""
+    """A client's connection, which carries one call at a time."""
 
     def __init__(self, client: "LoadClient") -> None:
         self._client = client
@@ -174,7 +174,7 @@ def _chunked(rest: bytes) -> bytes | None:
 
 
 class LoadClient:
-    """`size` connections to one address; a call waits for one for up to `patience_s`."""
+    """`size` connections to one address; a call waits up to `patience_s` for one of them."""
 
     def __init__(self, host: str, port: int, size: int, patience_s: float) -> None:
         self._host = host
@@ -210,7 +210,7 @@ class LoadClient:
 
     @property
     def busy(self) -> int:
-        """The number of calls that wait for a connection or an answer."""
+        """The number of calls waiting for a connection or an answer."""
         return len(self._waiting) + sum(connection.call is not None for connection in self._all)
 
     def submit(self, call: Call) -> None:

@@ -30,7 +30,7 @@ Watcher: TypeAlias = Callable[[Phase, Tally, float], None]
 
 
 class PhaseCounts(Struct):
-    """The counts of a phase, and the time that it took."""
+    """The counts of a phase, the client's clocks, and how many seconds it took."""
 
     tally: Tally
     clocks: ClockReading
@@ -65,8 +65,8 @@ class RunCounts(Struct):
 class Generator:
     """Runs phases one after another: `open`, `run` for each, `settle`, `close`.
 
-    Garbage collection is off while it is open: requests make no cycles, and a collection would only
-    delay some of them.
+    Garbage collection is off while it is open: requests make no cycles, so collections would only
+    delay them.
     """
 
     def __init__(self, options: Options, auctions: list[list[Auction]]) -> None:

@@ -50,7 +50,7 @@ class StopPhase(Struct, tag=True):
 
 
 class Settle(Struct, tag=True):
-    """Await outstanding notices and batches; the answer is RunCounts, and the last."""
+    """Await outstanding notices and batches; the answer, the last of a run, is RunCounts."""
 
 
 Order: TypeAlias = RunPhase | StopPhase | Settle

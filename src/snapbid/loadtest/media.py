@@ -1,7 +1,7 @@
 """Checks the media of a video or audio bid against the impression (OpenRTB 2.6, 3.2.7).
 
-Properties that the bid's fields lack are read from its markup, unless that is a wrapper: its media
-are elsewhere.
+Properties that the bid's fields lack are read from its markup, unless that is a wrapper, whose
+media are elsewhere.
 """
 
 import re

@@ -25,14 +25,14 @@ REASONS: Final = ("102", "102", "102", "102", "102", "102", "100", "1", "2", "8"
 
 
 class Delay(NamedTuple):
-    """Seconds, drawn uniformly between two bounds."""
+    """A delay in seconds, drawn uniformly between two bounds."""
 
     least: float
     most: float
 
 
 class NoticeHabits(NamedTuple):
-    """Rates, 0 to 1, and delays; the billing delay starts at the win."""
+    """Rates, 0 to 1, and delays of notices; the billing delay starts at the win."""
 
     win: float
     bill: float
@@ -43,7 +43,7 @@ class NoticeHabits(NamedTuple):
 
 
 class PlannedNotice(NamedTuple):
-    """A notice to fire, and the account in which it counts."""
+    """A notice to fire, and the SSP's account that counts it."""
 
     kind: str
     url: str
@@ -77,7 +77,7 @@ class NoticeCounts(Struct):
 
 
 class NoticeSender:
-    """Plans and fires the notices of answered bids; `open` counts those not yet answered.
+    """Plans and fires the notices of received bids; `open` counts notices not yet answered.
 
     With `only`, it fires only notices whose URLs name that host.
     """

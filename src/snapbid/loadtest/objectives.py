@@ -31,7 +31,7 @@ class Objective(NamedTuple):
 
 
 def parse(text: str) -> Objective:
-    """Parse an objective. Raises ValueError with the rule."""
+    """Parse an objective. Raises ValueError, naming the rule."""
     latency = _LATENCY.fullmatch(text)
     share = _SHARE.fullmatch(text)
     try:
@@ -46,7 +46,7 @@ def parse(text: str) -> Objective:
 
 
 def steady(objectives: Sequence[Objective], first: PhaseResult) -> Objective | None:
-    """Return an objective that holds later phases to the bid rate of the first.
+    """Return an objective that keeps later phases near the bid rate of the first.
 
     None if the objectives already bound the bid rate. A bidder that sheds load answers 204 in time,
     which no other objective detects.

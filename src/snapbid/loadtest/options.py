@@ -47,7 +47,7 @@ class Target(NamedTuple):
 
 
 class EventLoad(NamedTuple):
-    """Event batches per second, events in each, and the API key."""
+    """Event batches per second, events per batch, and the API key."""
 
     rate: float
     size: int
@@ -55,7 +55,7 @@ class EventLoad(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """The requests to send."""
+    """The bid requests to send: weights of SSPs, and any recording to replay."""
 
     ssps: dict[str, float]  # weights
     replay: Path | None  # a recording or a directory of requests, in place of generated ones
@@ -100,7 +100,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def ours(self) -> bool:
-        """Whether documents 1 to 3 apply to the target, as at document 2's bid path."""
+        """Whether documents 1 to 3 apply to the target: the bid path is document 2's."""
         return self.path == BID_PATH
 
 

@@ -1,4 +1,4 @@
-"""Wakes at given times, to within some 50 µs, without spinning.
+"""Wakes at given times, to within about 50 µs, without spinning.
 
 The timers of uvloop and epoll have a resolution of a millisecond: at 5,000 requests a second they
 would send five at a time and add up to a millisecond to every latency. A Linux timerfd has a

@@ -1,4 +1,4 @@
-"""The phases of a run: warm-up, ramp, then steps or the search for the capacity.
+"""The phases of a run: warm-up, ramp, then either fixed steps or a capacity search.
 
 A plan is a generator: it yields the next phase and is sent that phase's result.
 """
@@ -28,7 +28,7 @@ class Phase(NamedTuple):
     faults: Faults = Faults()
 
     def share(self, generators: int) -> "Phase":
-        """Return the phase at one generator's share of the rate."""
+        """Return the phase with one generator's share of the rate."""
         rate_from = self.rate_from
         if rate_from is not None:
             rate_from /= generators
@@ -46,9 +46,9 @@ def fixed(warmup_s: float, ramp_s: float, rates: list[float], seconds: float) ->
 
 
 def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: float) -> Plan:
-    """Plan trials from `rate` up: doubled while they pass, then bisected (on a log scale).
+    """Plan trials from `rate` up: the rate doubles while they pass, then is bisected (log scale).
 
-    A trial in which the client was the bottleneck ends the search, since it says nothing about the
+    A failed trial whose bottleneck was the client ends the search, since it shows nothing about the
     server.
     """
     yield from _unmeasured(warmup_s, ramp_s, rate)

@@ -1,7 +1,7 @@
 """Reads the report before and after a run and reconciles the difference (document 1).
 
 A report may come from a cache of 5 minutes, and states its `Age`. If it is too old, it is requested
-again with an earlier first day, which is a different entry in that cache.
+again with an earlier first day, which has a different entry in that cache.
 """
 
 import asyncio
@@ -176,7 +176,7 @@ async def reconcile(
 def compare(
     ssp: str, account: Account, before: SspTotals, after: SspTotals
 ) -> list[ComparedFigure]:
-    """Compare an SSP's four figures.
+    """Compare an SSP's four figures with their growth in the report.
 
     The report rounds its money to the micro-USD, once before and once after the run, so the
     difference may be off by that much.
@@ -206,7 +206,7 @@ def _exceeds(row: ComparedFigure) -> bool:
 
 
 def summarise(rows: list[ComparedFigure]) -> Reconciliation:
-    """Derive the status from all figures."""
+    """Build the reconciliation, with the status that follows from the figures."""
     wrong = [row for row in rows if not row.agrees]
     if wrong:
         row = wrong[0]

@@ -4,7 +4,7 @@ from msgspec import Struct, field
 
 
 class ClientFigures(Struct, frozen=True):
-    """How busy the client was in a phase, and how late it sent."""
+    """How busy the client was in a phase, and how late it sent requests."""
 
     cpu_percent: float  # of a core
     waited_percent: float  # of the time: ready to run, but without a processor
@@ -22,7 +22,7 @@ class BrokenRuleCount(Struct, frozen=True):
 
 
 class SeriesPoint(Struct, frozen=True):
-    """A second of a phase; latencies in ms."""
+    """The figures of one second of a phase; latencies in ms."""
 
     at_s: float
     offered: int
@@ -32,7 +32,7 @@ class SeriesPoint(Struct, frozen=True):
 
 
 class PhaseResult(Struct, frozen=True):
-    """A phase. Every offered request is in exactly one of `kinds`.
+    """The result of a phase. Every offered request is in exactly one of `kinds`.
 
     Latency counts from the scheduled time, over all requests except `hung up` ones.
     """
@@ -67,7 +67,7 @@ class ObjectiveResult(Struct, frozen=True):
 
 
 class NoticeFigures(Struct, frozen=True):
-    """Notices by kind, and the latency of all of them."""
+    """Notices fired and failed, by kind, and the latency of all kinds together."""
 
     fired: dict[str, int]
     failed: dict[str, int]
@@ -77,7 +77,7 @@ class NoticeFigures(Struct, frozen=True):
 
 
 class EventFigures(Struct, frozen=True):
-    """Event batches sent alongside the bids."""
+    """Counts and latency of the event batches sent alongside the bids."""
 
     batches: int
     events_accepted: int
@@ -113,7 +113,7 @@ class Verdict(Struct, frozen=True):
 
 
 class LoadResult(Struct, frozen=True):
-    """A run."""
+    """The result of a run."""
 
     target: str
     started: str

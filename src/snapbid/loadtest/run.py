@@ -275,7 +275,7 @@ def _traffic(options: Options, mix: Mix) -> tuple[str, str]:
 
 
 def described(options: Options, generators: int) -> dict[str, str]:
-    """Return the options as listed in the result."""
+    """Describe the options, as listed in the result."""
     habits = options.habits
     traffic = [_traffic(options, mix) for mix in options.mixes]
     settings = {

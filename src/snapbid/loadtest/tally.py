@@ -74,7 +74,7 @@ class Tally(Struct, kw_only=True):
         return self.done - sum(self.kinds[kind] for kind in VALID)
 
     def offer(self, due: float, now: float) -> None:
-        """Count a request that is due and is now sent, or waits for a connection."""
+        """Count a request that is due, and now being sent or waiting for a connection."""
         self.offered += 1
         self.lag.record(now - due)
         self._second(due - self.start).offered += 1
@@ -92,7 +92,7 @@ class Tally(Struct, kw_only=True):
             second.bad += 1
 
     def hang_up(self) -> None:
-        """Count a request that the client did not finish, which has no latency."""
+        """Count a request that the client broke off; it has no latency."""
         self.done += 1
         self.kinds[HUNG_UP] += 1
 

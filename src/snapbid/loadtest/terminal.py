@@ -35,7 +35,7 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """Progress on a line of the terminal that is rewritten."""
+    """Progress on one line of the terminal, rewritten as it changes."""
 
     def __init__(self) -> None:
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""Generates bid requests with the mix, oddities and sizes of today's exchange traffic.
+"""Generates bid requests with the mix, oddities and sizes of current exchange traffic.
 
 The distributions and their sources are in `traffic.json`. Requests include fields that the bidder
 does not read, since consent, identifiers and supply chains make up most of their size. All domains

@@ -20,10 +20,9 @@ def judge(
     reconciliation: Reconciliation,
     ended_early: str,
 ) -> Verdict:
-    """Judge a run; the verdict names the first reason for which it failed.
+    """Judge a run; the verdict names the first reason for its failure.
 
-    A search for the capacity may miss objectives. `ended_early` says why the run was aborted; empty
-    if it was not.
+    A capacity search may miss objectives. `ended_early`: why the run was aborted, or empty.
     """
     measured = [phase for phase in phases if phase.measured]
     if ended_early or not measured:

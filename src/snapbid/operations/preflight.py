@@ -215,7 +215,7 @@ async def check_ledger(settings: StoreSettings) -> None:
 
 
 async def fetch_ledger_risks(settings: StoreSettings) -> list[Risk]:
-    """Return a risk if the ledger does not belong to the warehouse, and both answer.
+    """Return a risk if both stores answer, and the ledger does not belong to the warehouse.
 
     The mismatch must last `PATIENCE_S`, the time a drain may need to take over a new ledger.
     """
@@ -255,7 +255,7 @@ async def _of_warehouse(dsn: str) -> list[Risk] | None:
 
 
 class Ledger(NamedTuple):
-    """The ledger in Redis."""
+    """The identity of the ledger in Redis."""
 
     epochs: Sequence[str]  # of each shard; "" if it is empty or unavailable
     moved_from: str  # an epoch of the ledger it was moved from; "" if none
@@ -270,9 +270,9 @@ class Finding(NamedTuple):
 
 
 def judge(ledger: Ledger, own: Sequence[str], former: set[int]) -> Finding:
-    """Compare a ledger with the warehouse's own.
+    """Compare a ledger with the epochs of the warehouse's `own`.
 
-    `former` are the shards whose epochs the warehouse knows from the past.
+    `former`: the shards with earlier epochs of this warehouse.
     """
     count = len(ledger.epochs)
     if ledger.shards not in (0, count):
@@ -301,7 +301,7 @@ def _differing(shards: int | None, known: int) -> str:
 async def find_ledger(connection: asyncpg.Connection, redis: Redis, shards: int) -> Finding:
     """Check whether the ledger may be used, without changing it.
 
-    A closed ledger, or one of another warehouse, is no problem here: its users handle these
+    A closed ledger, or one of another warehouse, is no problem here: its users handle both
     (ledger/bids/shard.py, fence.py). Raises the stores' errors.
     """
 
@@ -325,7 +325,7 @@ async def find_ledger(connection: asyncpg.Connection, redis: Redis, shards: int)
 async def compare_ledger(
     connection: asyncpg.Connection, ledger: Ledger, known: Sequence[str]
 ) -> Finding:
-    """Compare a ledger with the one known to belong to the warehouse."""
+    """Compare a ledger with the epochs known to belong to the warehouse."""
     finding = judge(ledger, known, await fence.former(connection, ledger.epochs))
     if finding.is_new and (await leases.look(connection)).others:
         return finding._replace(

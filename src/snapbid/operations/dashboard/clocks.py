@@ -41,7 +41,7 @@ class ClockWatch:
         self.differences: list[ClockDifference] = []
 
     def look(self, own: Mapping[str, OwnClock], now: float) -> None:
-        """Compare the clocks; `now` is monotonic (s)."""
+        """Compare the clocks; `now` is in monotonic seconds."""
         found = find_differences(own)
         names = frozenset(each.names for each in found)
         if names != self._since[1]:
@@ -57,8 +57,8 @@ def _listed(names: Sequence[str]) -> str:
 def find_differences(own: Mapping[str, OwnClock]) -> list[ClockDifference]:
     """Return the clocks that are wrong by at least LIMIT_S.
 
-    `own` compares this machine's clock with each of the others. Clocks that agree form a group; the
-    largest group is right, or the one with Redis if two tie.
+    `own` compares this machine's clock with each other clock. Clocks that agree form a group; the
+    largest group is right or, in a tie, the one with Redis.
     """
     shown = {OWN: 0.0} | {
         name: -clock.ahead_s if abs(clock.ahead_s) - clock.doubt_s >= LIMIT_S else 0.0

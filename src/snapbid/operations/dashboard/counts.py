@@ -43,7 +43,7 @@ class CountWindow:
         return sum(grown for _, grown in self.of(name))
 
     def errors(self) -> int:
-        """Count the requests that failed with a 5xx, other than health checks."""
+        """Return the number of requests answered with a 5xx, without health checks."""
         return sum(
             grown
             for labels, grown in self.of("snapbid_http_requests_total")
@@ -53,7 +53,7 @@ class CountWindow:
     def quantiles(
         self, name: str, fractions: Sequence[float], **labels: str
     ) -> list[float | None] | None:
-        """Return quantiles of a histogram, None for each beyond the last bound.
+        """Return quantiles of a histogram, with None for any beyond the last finite bound.
 
         Returns None instead of a list if nothing was counted.
         """

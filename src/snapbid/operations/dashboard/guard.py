@@ -1,7 +1,8 @@
 """Warns before an SSP throttles this bidder for late or failed answers.
 
-Exchanges send less to a bidder that times out or fails, some from 15% of requests on. The guard
-warns at 5% and 10%, over the last minute or the last 15. It counts only this machine's answers.
+Exchanges throttle a bidder that times out or fails, some as soon as 15% of its answers do. The
+guard warns at 5% and 10%, over the last minute or the last 15, and counts only this machine's
+answers.
 """
 
 from collections import defaultdict, deque
@@ -19,7 +20,7 @@ KEEP_EVERY_S: Final = 10.0
 
 
 class Answers(NamedTuple):
-    """Counts of an SSP's requests: all, late ones, and those without a bid because we failed."""
+    """Counts of an SSP's requests: all, late ones, and no-bids by the kind of our failure."""
 
     requests: int = 0
     late: int = 0
@@ -33,7 +34,7 @@ class Answers(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share that was late or failed; 0 if there were too few requests."""
+        """The share of requests answered late or failed; 0 if there are too few to judge."""
         return (self.late + self.failed) / self.requests if self.requests >= FEW else 0.0
 
 
@@ -45,7 +46,7 @@ class SspStanding(NamedTuple):
 
     @property
     def level(self) -> int:
-        """1 from WARNING, 2 from ALARM, else 0."""
+        """1 if a share reaches WARNING, 2 if it reaches ALARM, otherwise 0."""
         worst = max(answers.share for answers in self.answers.values())
         return (worst >= WARNING) + (worst >= ALARM)
 

@@ -39,14 +39,14 @@ def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
 
 
 class SilentProcesses(NamedTuple):
-    """Processes without a heartbeat that may have notices on disk; holds wait for them."""
+    """Processes without a heartbeat; holds are kept for the notices they may have on disk."""
 
     processes: int
     left_s: float  # how much longer holds wait, by a clock that stops while nobody uses Redis
 
 
 class Backlog(NamedTuple):
-    """The work that waits for the drain."""
+    """The work waiting for the drain."""
 
     counters: int
     behind_s: float | None  # None if no drain has ever finished a round
@@ -67,7 +67,7 @@ class Backlog(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """An SSP's counts over some time."""
+    """An SSP's counts over a period."""
 
     bids: int  # answers with a bid
     wins: int
@@ -218,14 +218,14 @@ def _sum(shards: Iterable[Mapping[int, Traffic]], number: int) -> Traffic:
 
 
 class RunningTotals:
-    """Turns daily counters into totals that only grow, starting with the first call."""
+    """Turns daily counters into totals since the first call, which never decrease."""
 
     def __init__(self) -> None:
         self._previous: dict[tuple[datetime.date, int], Traffic] | None = None
         self.sums: dict[int, Traffic] = {}  # by SSP number
 
     def add(self, days: Mapping[datetime.date, Mapping[int, Traffic]]) -> dict[int, Traffic]:
-        """Add the counters of these days; return the sums."""
+        """Add the growth of these days' counters since the last call; return totals by SSP number."""
         current = {
             (day, number): traffic for day, ssps in days.items() for number, traffic in ssps.items()
         }

@@ -26,7 +26,7 @@ FEW_FILES: Final = 100
 
 
 class Disk(NamedTuple):
-    """The disk of a setting's directory: bytes free, and bytes that may be needed at once."""
+    """The disk of a setting's directory: bytes free, and the most bytes needed at once."""
 
     setting: str
     path: Path

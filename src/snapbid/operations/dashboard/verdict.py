@@ -42,7 +42,7 @@ UNANSWERED: Final = {  # outcome -> text and remedy
 
 
 class Cause(Struct, frozen=True):
-    """A problem, which `stops` bids or only degrades the service."""
+    """A problem; it `stops` bids, or only degrades the service."""
 
     key: str
     stops: bool
@@ -64,7 +64,7 @@ class ServingVerdict(Struct, frozen=True):
 
 
 class Judge:
-    """Judges repeatedly, remembering since when each cause has lasted."""
+    """Judges repeatedly, remembering when each cause was first seen."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}

@@ -139,7 +139,7 @@ class UnlimitedRow(Struct):
 
 
 class ConversionRow(Struct):
-    """The conversions from a campaign's clicks today; money in USD."""
+    """Today's conversions from a campaign's clicks; money in USD."""
 
     campaign: str
     conversions: int
@@ -150,7 +150,7 @@ class ConversionRow(Struct):
 
 
 class SuspensionRow(Struct):
-    """A creative suspended at an SSP `until` a time (epoch s), with the reason of its last loss."""
+    """A creative suspended at an SSP `until` a time (epoch s), and the last loss reason."""
 
     campaign: str
     creative: str

@@ -1,8 +1,8 @@
 """Checks one campaign against one impression, rule by rule.
 
-The matcher names the first rule that refuses. That rule is then removed from the campaign or the
-request and the matcher runs again, until nothing refuses, so every verdict comes from the live
-code. Budgets and caps are not checked here.
+The matcher names the first rule that refuses the campaign. That rule is then removed from the
+campaign or the request and the matcher runs again, until no rule refuses, so every verdict comes
+from the live code. Budgets and caps are not checked here.
 """
 
 from collections.abc import Iterator

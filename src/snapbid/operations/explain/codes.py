@@ -42,7 +42,7 @@ def _loss(number: int, name: str) -> Code:
 
 
 def filtered(number: int) -> Code:
-    """Return the loss code for a creative that an SSP filters out."""
+    """Return the loss code with this number, for a creative filtered by an SSP."""
     return _loss(number, f"Creative Filtered - {REASONS[number]}")
 
 

@@ -58,7 +58,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Impression(msgspec.Struct, frozen=True):
-    """An impression: of all `campaigns`, `eligible` could bid and the others are `refused`."""
+    """An impression: of all `campaigns`, the `eligible` could bid; the others are `refused`."""
 
     id: str
     asks: str
@@ -197,7 +197,7 @@ async def explain(
 
 
 def without(of: MatchableRequest, unavailable: list[int]) -> Explanation | None:
-    """Return the answer if the auction's shard is unavailable, else None."""
+    """Return the explanation if the auction's shard is unavailable, else None."""
     request, situation, _ = of
     shard = shard_of(str(request.id).encode(), situation.shards)
     if shard not in unavailable:

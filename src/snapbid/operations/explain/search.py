@@ -18,7 +18,7 @@ from snapbid.operations.explain.carried import Carried, in_words
 
 
 class Situation(NamedTuple):
-    """The circumstances of a request."""
+    """The context in which a request is matched."""
 
     ssp: str
     canonical: str

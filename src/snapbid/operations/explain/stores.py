@@ -95,9 +95,9 @@ class Stores:
         return CatalogSnapshot(catalog, lookups, settings.shards)
 
     async def look_up_persons(self, asked: MatchableRequest) -> list[str]:
-        """Load the audiences of the persons in a request, and describe each by the id's hash.
+        """Load the audiences of a request's persons into the lookups; describe each by hash.
 
-        Workers have the same table within seconds of a change.
+        Workers load the same data within seconds of a change.
         """
         request, situation, _ = asked
         device, user = request.device or Device(), request.user or User()
@@ -162,7 +162,7 @@ class Stores:
         return Catalog(b"".join(made))
 
     async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:
-        """Return the campaigns with these ids, without those whose documents are invalid."""
+        """Return the campaigns with these ids, leaving out those with invalid documents."""
         parsed = {}
         for stored in await campaigns.fetch_some(self._warehouse, ids):
             with contextlib.suppress(ValueError):
@@ -244,7 +244,7 @@ class Stores:
             raise LedgerUnavailable from error
 
     async def look(self, auction_id: bytes, bids: list[LedgerBid], user: str | None) -> str:
-        """Return the BidVerdict that each bid would get now. Raises LedgerUnavailable."""
+        """Return a BidVerdict for each bid, as of now. Raises LedgerUnavailable."""
         verdicts = ""
         for start in range(0, len(bids), BATCH):
             some = bids[start : start + BATCH]

@@ -22,6 +22,6 @@ _BLOCK: Final = re.compile(r"^`([\w.]+)`:\n\n```jsonl?\n(.*?)^```", re.MULTILINE
 
 
 def read_example(name: str) -> str:
-    """Return the content of one of `NAMES`."""
+    """Return the content of an example's file, one of `NAMES`."""
     page = resources.files("snapbid.campaigns").joinpath("EXAMPLES.md").read_text(encoding="utf-8")
     return page if name == PAGE else dict(_BLOCK.findall(page))[name]

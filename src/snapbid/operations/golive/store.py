@@ -3,7 +3,7 @@
     {golive}:N:m:MINUTE  counts of the SSP with this number, by minute since the epoch
     {golive}:N:h:HOUR    the same by hour
     {golive}:N:d:YYYY-MM-DD  the same by day
-    {golive}:N:at        count -> when it last grew (epoch s); `first`: when one first did
+    {golive}:N:at        count -> when it last grew (epoch s); `first`: when any first did
     {golive}:N:answers   the latest answers, newest first: `EPOCH_S STATUS`
     {golive}:N:problems  the latest refusals, newest first: `EPOCH_S STATUS DETAIL`
     {golive}:N:examples  broken rule -> the detail of the latest refusal for it
@@ -16,7 +16,7 @@
     {golive}:none        never exists: makes the script fail while the slot moves
 
 These are statistics, not accounting: a killed worker loses its last second. But no batch counts
-twice: if its answer is lost, it is sent again under the same number. Notices of remembered bids are
+twice: if its answer is lost, it is sent again with the same number. Notices of remembered bids are
 read from the ledger's own counters, and the times when these last grew from `{sbN}:seen`
 (drain/counters.py). The drain adds the notices that it carries to the minutes, as `notice:w`,
 `notice:l:-1` (losses without a reason, which `notice:l` includes) or `anomaly:21`.
@@ -63,7 +63,7 @@ class SspRequestStats(msgspec.Struct, frozen=True):
 
 
 class RecentRequestStats(NamedTuple):
-    """An SSP's statistics of the last minutes; fields as in `SspRequestStats`."""
+    """An SSP's statistics for the last minutes; fields as in `SspRequestStats`."""
 
     counts: dict[str, int]
     last_at: dict[str, int]

@@ -6,7 +6,7 @@ second before a kill.
 
 The ledger does not remember test bids, so their notices look like those of unknown auctions. Redis
 therefore keeps the ids of test auctions for a few minutes, and notices of unknown auctions are
-looked up there: an SSP can show with test bids alone that its notices work.
+looked up there: an SSP can prove with test bids alone that its notices work.
 """
 
 import asyncio

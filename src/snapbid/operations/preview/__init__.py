@@ -60,7 +60,7 @@ class Preview:
         says: dict[str, str],
         warnings: Sequence[str],
     ) -> None:
-        """Add a creative, with its kind of markup, the fields derived from it, and warnings."""
+        """Add a creative with its `kind` of markup, what the markup `says`, and warnings."""
         facts = "".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
             for name, value in says.items()

@@ -7,7 +7,7 @@ closed, to the day of its row in the log (`late` there).
 
 If only some days are compared, lines of the adjacent days are read as well: they may claim what was
 counted here on one of these days. A line without an impression claims any counted impression of its
-auction that no other line claims. A column without any matching value is reported once.
+auction that no other line claims. A column without a single matching value is reported once.
 
 All of this is SQL: claims.sql reads their lines, own.sql ours, compare.sql compares them. DuckDB
 spills to disk what does not fit into memory.
@@ -58,7 +58,7 @@ Convert: TypeAlias = Callable[[str, date], Fraction | None]
 
 
 class Terms(NamedTuple):
-    """How to compare a log."""
+    """The SSP whose log is compared, and how."""
 
     ssp: str
     descriptors: frozenset[str]  # the SSP's endpoints
@@ -70,7 +70,7 @@ class Terms(NamedTuple):
 
     @property
     def spans(self) -> Sequence[FamilySpan]:
-        """The days for which bids of the descriptors belong to the SSP."""
+        """The days on which each descriptor's bids belong to the SSP."""
         return self.family or [FamilySpan(name, date.min, date.max) for name in self.descriptors]
 
     def rate(self, currency: str, day: date) -> Fraction | None:
@@ -79,7 +79,7 @@ class Terms(NamedTuple):
 
 
 class Dispute(NamedTuple):
-    """A disputed auction; `line` is None if it is not in the SSP's log. Prices are in micros."""
+    """A disputed auction; `line` is None if the SSP's log does not have it. Prices in micros."""
 
     cause: str
     kind: str
@@ -105,7 +105,7 @@ class LogGap(NamedTuple):
 
 
 class DayTotals(NamedTuple):
-    """One kind on one day, in the SSP's log (`theirs`) and the auction log (`ours`)."""
+    """Totals of a kind of notice on a day: the SSP's log (`theirs`), the auction log (`ours`)."""
 
     theirs: int
     agreed: int

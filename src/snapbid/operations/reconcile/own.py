@@ -11,7 +11,7 @@ from snapbid.warehouse.registry import FamilySpan
 
 
 def load(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan]) -> None:
-    """Create the tables of own.sql from the log's files."""
+    """Create the tables of own.sql from the auction log's files."""
     database.execute("CREATE TABLE family (descriptor VARCHAR, first_day DATE, last_day DATE)")
     database.executemany("INSERT INTO family VALUES ($1, $2, $3)", family)
     if paths:

@@ -43,7 +43,7 @@ _SHOWN: Final = ("cause", "auction", "your log", "our log", "detail")
 
 
 class ReportedDay(NamedTuple):
-    """The report's figures for one kind on one day; `cost_nanos` is None if it reports no cost."""
+    """The report's figures for a kind of notice on a day; `cost_nanos`: None if not reported."""
 
     number: int
     cost_nanos: int | None
@@ -53,7 +53,7 @@ Reported = dict[tuple[str, date], ReportedDay]
 
 
 class TotalsRow(NamedTuple):
-    """One kind on one day: counts and money in the SSP's log, our log and the report."""
+    """A kind of notice on a day: counts and USD in the SSP's log, the auction log, the report."""
 
     kind: str
     day: date | None
@@ -74,7 +74,7 @@ class TotalsRow(NamedTuple):
 
 
 def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]:
-    """Return the totals of all days, with the report's figures if it was compared too."""
+    """Return the totals of all days, with the report's figures if given."""
     rows = []
     known = comparison.totals()
     for kind, day in sorted({*known, *(reported or ())}, key=lambda key: (key[0], str(key[1]))):
@@ -149,7 +149,7 @@ def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
 
 
 def is_complete(comparison: Comparison, *, prices: bool, times: bool) -> bool:
-    """Return whether everything requested was compared, with no oddities in the log."""
+    """Return whether all that was requested was compared, and the log has no oddities."""
     lacking = (prices and comparison.without_price) or (times and comparison.without_time)
     return not (lacking or comparison.seen.notes)
 
