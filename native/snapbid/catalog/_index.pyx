@@ -1191,7 +1191,7 @@ cdef class Query:
         """Start on an impression; return False if its floor has no exchange rate, or time is up.
 
         `rivals`: advertisers that must not win it because they have other impressions of its pod,
-        in the form of Index.advertiser.
+        in the form of `Index.advertiser`.
         """
         cdef Workspace workspace = self.workspace
         cdef bint rated = False

@@ -49,7 +49,7 @@ cdef inline uint32_t bits_of(uint64_t count) noexcept:
 
 
 def starts_of(const unsigned char[::1] entries not None):
-    """Build the table after a section's entries: at which entry each prefix begins.
+    """Build the table that follows a section's entries: the index of each prefix's first entry.
 
     Raises ValueError if the entries are not in ascending order.
     """
@@ -178,7 +178,7 @@ cdef inline const unsigned char *seek(const Section *section, uint64_t member,
 
 @cython.final
 cdef class MemberBook:
-    """The members in use, shared by a process' readers; `current` is None before any are set."""
+    """The members in use, shared by a process's readers; `current` is None before any `use`."""
 
     @property
     def current(self):

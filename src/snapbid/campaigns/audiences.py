@@ -1,4 +1,4 @@
-"""Audiences: persons selected by their events, as an operator defines (contract 12)."""
+"""Audiences: persons selected by their server events, as defined by an operator (contract 12)."""
 
 from collections.abc import Collection
 from typing import Any, Final
@@ -57,7 +57,7 @@ def rule_of(events: Collection[str], with_amounts: Collection[str]) -> Check:
 
 
 def parse(document: object, check: Check) -> tuple[Audience, ...]:
-    """Check a decoded JSON document, an audience or a list of them, by `rule_of`.
+    """Check a decoded JSON document, an audience or a list of them, by the rule of `rule_of`.
 
     Raises CampaignError with every mistake.
     """

@@ -100,7 +100,7 @@ class _Checker:
         self.mistakes.append(CampaignMistake("", rule, line))
 
     def refuse_file(self, what: str) -> None:
-        """Report a file of another kind; `what` completes "the file"."""
+        """Report that the file is of another kind, as described by `what`."""
         self.mistakes.append(CampaignMistake("", f"the file {what}: {EXPECTED}"))
 
     def check(self, line: int, at: Path, document: Any) -> Campaign | None:

@@ -69,7 +69,7 @@ class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def kinds(*, title: bool, video: bool, images: Iterable[int], data: Iterable[int]) -> int:
-    """Build the mask of an ad's kinds of assets; `images` and `data` are types."""
+    """Build a mask of the kinds of assets; `images` and `data` give their types."""
     mask = TITLE * title | VIDEO * video
     for kind in images:
         mask |= 1 << _FIRST_IMAGE + min(max(kind, 1), _IMAGE_TYPES) - 1

@@ -13,7 +13,7 @@ from snapbid.campaigns.vast_facts import facts_of, known
 
 
 class Derived(NamedTuple):
-    """The kind of a markup, such as `VAST 3.0`, and the facts found in it, by field."""
+    """The kind of markup, such as `VAST 3.0`, and the facts found in it, by field."""
 
     markup: str
     fields: dict[str, Any]
@@ -70,7 +70,7 @@ def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
 
 
 def warning_of(campaign: Campaign, now_ms: int) -> str | None:
-    """Return a warning if a campaign can never bid, or is not paced though it should be."""
+    """Return a warning if a campaign can never bid or is not paced as stated, else None."""
     budget = campaign.budget
     if why := why_never_bids(campaign, now_ms):
         return f"campaign {campaign.id} can never bid: {why}"

@@ -23,7 +23,7 @@ formatted to report a mistake."""
 
 
 class Mistakes(list[CampaignMistake]):
-    """The mistakes that refuse a document, and the `warnings` of an accepted one."""
+    """The mistakes in a document, each a reason to refuse it, and the `warnings` about it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -68,7 +68,7 @@ class MediaFile(msgspec.Struct, frozen=True, gc=False):
 class Vast(msgspec.Struct, frozen=True):
     """The facts of a document, from the ads that are played: those of a pod, or else the first.
 
-    Facts that the markup does not state, as a wrapper's media, are None or empty. `seconds`: the
+    Facts missing from the markup, such as a wrapper's media, are None or empty. `seconds`: the
     duration; `apis`: the API frameworks it needs. Texts with line numbers: `untimed`, why a linear
     ad has no readable duration; `insecure`, what is loaded over HTTP; `warnings`, deviations from
     VAST.

@@ -38,7 +38,7 @@ _FIELDS: Final = {
 
 
 def facts_of(text: str, media: str) -> dict[str, Any]:
-    """Map fields of a creative to facts of its VAST for its media type; empty for other text."""
+    """Map a creative's fields to the facts in its VAST, by media type; empty for other text."""
     if is_address(text):
         return {}
     try:
@@ -57,7 +57,7 @@ def fill(creative: Creative | NativeAd, text: str, media: str) -> None:
 
 
 class Known(NamedTuple):
-    """A VAST document, and its facts by field of a creative."""
+    """A VAST document, and its facts by the creative's field."""
 
     vast: Vast
     facts: dict[str, Any]
@@ -71,7 +71,7 @@ def known(text: str) -> Known:
 
 
 def is_address(text: str) -> bool:
-    """Return whether the markup is a URL of VAST, whose content is unknown."""
+    """Return whether the markup is the URL of a VAST document, whose content is unknown."""
     return _ADDRESS.fullmatch(text) is not None
 
 

@@ -40,7 +40,7 @@ class Index:
     """
 
     def __new__(cls, source: Any, overlay: Any = None) -> Self:
-        """Open and keep two buffers. Raises ValueError if one is not an index."""
+        """Open an index and its overlay, keeping both buffers. Raises ValueError for others."""
     def __len__(self) -> int:
         """Return the number of ranks, including hidden campaigns."""
     def targets(self, dimension: int) -> bool: ...
@@ -95,7 +95,7 @@ class Query:
         """The user recognised for frequency caps, or None."""
     @property
     def point(self) -> tuple[float, float] | None:
-        """(lat, lon) in degrees, if the request has them and they may be used."""
+        """(lat, lon) in degrees if the request has them and they may be used; otherwise None."""
     @property
     def declares(self) -> bool:
         """Whether the request requires declarations under the Digital Services Act."""

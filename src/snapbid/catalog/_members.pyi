@@ -8,7 +8,7 @@ EPOCH_S: int  # of `until` in an entry, epoch s
 ENTRY_SIZE: int  # bytes
 
 def starts_of(entries: ReadableBuffer) -> bytearray:
-    """Build the table after a section's entries: at which entry each prefix begins.
+    """Build the table that follows a section's entries: the index of each prefix's first entry.
 
     Raises ValueError if the entries are not in ascending order.
     """
@@ -40,7 +40,7 @@ class Members:
 
 @final
 class MemberBook:
-    """The members in use, shared by a process' readers; `current` is None before any are set."""
+    """The members in use, shared by a process's readers; `current` is None before any `use`."""
 
     @property
     def current(self) -> Members | None: ...

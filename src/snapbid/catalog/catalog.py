@@ -60,7 +60,7 @@ IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int, int]]
 
 
 class EventConfig(msgspec.Struct, frozen=True):
-    """What server events need: API keys, and the operator's exchange rates (contract 7).
+    """Configuration of server events: API keys, and the operator's exchange rates (contract 7).
 
     `rates`: pairs of first day and USD per unit, by currency.
     """

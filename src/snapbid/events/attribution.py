@@ -49,7 +49,7 @@ class Counting(NamedTuple):
 
 
 class Clicks(NamedTuple):
-    """The valid click ids found in rows: their links, and the members who clicked."""
+    """The links of rows' valid click ids, and the members who clicked, both by click id."""
 
     links: Mapping[str, ClickLink]
     members: Mapping[str, int]

@@ -1,8 +1,8 @@
 """The thorough path: every violation and every warning of an event, and its normalised form.
 
 This path defines validity: `fast` takes only events that this path accepts, and builds the same
-canonical envelopes. Violations are in the order event, timestamp, identity, context; within an object, the
-catalog's fields come first in catalog order, then unknown fields in the order received.
+canonical envelopes. Violations are in the order event, timestamp, identity, context; within an
+object, the catalog's fields come first in catalog order, then unknown fields in the order received.
 """
 
 import math

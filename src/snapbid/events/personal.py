@@ -83,7 +83,7 @@ def is_unhashed(text: str) -> bool:
 
 
 def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | None, str]]:
-    """Yield each person's id in a context, after what it identifies.
+    """Yield (what it identifies, id) for each id of a person in a context.
 
     Ids are the values of the catalog's id fields, in any event, and all texts outside the catalog's
     fields; what such a text identifies is unknown (None).

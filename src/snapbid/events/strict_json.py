@@ -66,8 +66,8 @@ def check_utf8(body: bytes) -> None:
 def elements(body: bytes, limit: int) -> list[Raw]:
     """Split an array into its elements, as undecoded text.
 
-    Raises Malformed (see `locate`), NotArray, and TooMany for more than `limit`. A large text that
-    is not an array is not checked further.
+    Raises Malformed (see `locate`), NotArray, and TooMany for more than `limit`. A large text
+    that is not an array raises NotArray even if it is malformed.
     """
     if body.count(b",") > _MANY_COMMAS and _is_longer(body, limit):
         raise TooMany
@@ -102,8 +102,8 @@ def _row(limit: int) -> type[msgspec.Struct]:
 def is_large(text: bytes) -> bool:
     """Return whether a text is larger than one event may be.
 
-    It has at most as many values as commas and opening brackets. Those in strings count too, since
-    telling them apart would take as long as decoding the text.
+    Its commas and opening brackets bound the number of its values. Those in strings count too,
+    since telling them apart would take as long as decoding the text.
     """
     if is_long(text):
         return True

@@ -30,7 +30,7 @@ Watcher: TypeAlias = Callable[[Phase, Tally, float], None]
 
 
 class PhaseCounts(Struct):
-    """The counts of a phase, the client's clocks, and how many seconds it took."""
+    """The counts of a phase, the client's clock readings, and the phase's duration."""
 
     tally: Tally
     clocks: ClockReading

@@ -100,7 +100,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def ours(self) -> bool:
-        """Whether documents 1 to 3 apply to the target: the bid path is document 2's."""
+        """Whether documents 1 to 3 apply to the target, judging by its bid path."""
         return self.path == BID_PATH
 
 

@@ -270,7 +270,7 @@ class Finding(NamedTuple):
 
 
 def judge(ledger: Ledger, own: Sequence[str], former: set[int]) -> Finding:
-    """Compare a ledger with the epochs of the warehouse's `own`.
+    """Compare a ledger with the epochs of the warehouse's `own` ledger.
 
     `former`: the shards with earlier epochs of this warehouse.
     """

@@ -1,7 +1,7 @@
 """The current spend and holds of campaigns, for operators.
 
-Only campaigns with a budget are listed. A document that cannot be parsed, as plain SQL may have
-written it, counts as having no budget.
+Only campaigns with a budget are listed. A document that cannot be parsed, such as one
+written with plain SQL, counts as having no budget.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The publisher of members: reads changes of audiences, and replaces the files that workers map.
+"""The publisher of members: reads changes in audiences, and replaces the files that workers map.
 
 A change is in the file within a second. Large numbers of members are in a base, which is rebuilt
 once a day or after too many changes, while further changes are published. If killed at any moment,

@@ -33,7 +33,7 @@ class Overlay:
 
     @property
     def is_large(self) -> bool:
-        """Return whether it is large enough for a new base, as each change rebuilds all of it."""
+        """Return whether a new base is due, since the overlay, rebuilt at each change, is large."""
         campaigns, size = (self.base.campaigns, self.base.size) if self.base else (0, 0)
         return len(self) > max(LEAST, campaigns // SHARE) or self._bytes > max(
             LEAST_BYTES, size // SHARE

@@ -41,7 +41,7 @@ class ClockWatch:
         self.differences: list[ClockDifference] = []
 
     def look(self, own: Mapping[str, OwnClock], now: float) -> None:
-        """Compare the clocks; `now` is in monotonic seconds."""
+        """Compare the clocks; `now`: monotonic time in seconds."""
         found = find_differences(own)
         names = frozenset(each.names for each in found)
         if names != self._since[1]:

@@ -20,7 +20,7 @@ KEEP_EVERY_S: Final = 10.0
 
 
 class Answers(NamedTuple):
-    """Counts of an SSP's requests: all, late ones, and no-bids by the kind of our failure."""
+    """Counts of an SSP's requests: all, late ones, and failed ones by cause."""
 
     requests: int = 0
     late: int = 0

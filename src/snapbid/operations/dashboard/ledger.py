@@ -225,7 +225,7 @@ class RunningTotals:
         self.sums: dict[int, Traffic] = {}  # by SSP number
 
     def add(self, days: Mapping[datetime.date, Mapping[int, Traffic]]) -> dict[int, Traffic]:
-        """Add the growth of these days' counters since the last call; return totals by SSP number."""
+        """Add the counters' growth since the last call; return the totals by SSP number."""
         current = {
             (day, number): traffic for day, ssps in days.items() for number, traffic in ssps.items()
         }

@@ -150,7 +150,7 @@ async def explain(
 ) -> Explanation:
     """Explain every impression: its winner, and the refused campaigns by rule.
 
-    A live request may use `cpu_ms` of processor time. Fills in the situation's `rivals`.
+    `cpu_ms`: the processor time that a live request may use. Fills in the situation's `rivals`.
     """
     request, situation, left_out = of
     ssp, canonical, now_ms, lookups, why, *_ = situation

@@ -73,7 +73,7 @@ class _Notice(NamedTuple):
 
 
 class RequestStatsWriter:
-    """Collects a worker's request statistics of all SSPs, and writes them to Redis.
+    """Collects a worker's request statistics for all SSPs, and writes them to Redis.
 
     `clock` returns epoch seconds; `outcomes` yields counts since its previous call.
     """

@@ -58,7 +58,7 @@ Convert: TypeAlias = Callable[[str, date], Fraction | None]
 
 
 class Terms(NamedTuple):
-    """The SSP whose log is compared, and how."""
+    """The SSP whose log is to be compared, and how."""
 
     ssp: str
     descriptors: frozenset[str]  # the SSP's endpoints

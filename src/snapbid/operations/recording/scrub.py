@@ -2,9 +2,9 @@
 
 Only fields of the request's structs are kept, at every depth, and among text fields only those
 listed here as harmless. Identifiers become keyed hashes of the same form: requests of one user
-still belong together, but nobody without the key can find the original by trying. If a request opts out,
-user and device ids, segments and positions are removed. Consent strings stay, since they decide
-whether user data may be used.
+still belong together, but nobody without the key can find the original by trying. If a request
+opts out, user and device ids, segments and positions are removed. Consent strings stay, since they
+decide whether user data may be used.
 """
 
 import re

@@ -132,7 +132,7 @@ class FieldFault(Struct, frozen=True):
 
 
 class NoticeCounts(Struct, frozen=True):
-    """Counts of notices of one kind. `late` ones, also in `counted`, came after the bid's day.
+    """Counts of notices of one kind. `late`, part of `counted`: those for a day after the bid's.
 
     `unknown`: the bid had expired (a notice without any bid belongs to no SSP). `altered`: the URL
     differed from the bid's, whose values were used.

@@ -59,7 +59,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class PackedBody(NamedTuple):
-    """A gzipped body, and the ETag; that of the plain body differs in the last letter."""
+    """A gzipped body; `tag` lacks the ETag's last letter, which tells gzipped from plain."""
 
     gzipped: bytes
     tag: str

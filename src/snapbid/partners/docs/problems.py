@@ -1,4 +1,4 @@
-"""The code's own error responses, by section and name in `api.toml`."""
+"""Error responses as the server's code makes them, by section and name in `api.toml`."""
 
 from typing import Any, Final
 
