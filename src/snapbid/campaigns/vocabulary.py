@@ -32,8 +32,8 @@ class Dimension(msgspec.Struct, frozen=True, gc=False):
     `kind`: the type of entries; `either` is an integer or a text. `case`: how text is compared, as
     `exact`, `fold` (any case, normal form casefolded), `upper` or `lower` (any case, normal form in
     upper or lower case); None for integers. `multi`: a request may carry several values, including,
-    for `ssp`, `domain` and `category`, derived ones (canonical id, parents).
-    `scope`: whether values belong to the request or to each impression.
+    for `ssp`, `domain` and `category`, derived ones (canonical id, parents). `scope`: whether
+    values belong to the request or to each impression.
     """
 
     name: str

@@ -40,7 +40,7 @@ class Index:
     """
 
     def __new__(cls, source: Any, overlay: Any = None) -> Self:
-        """Open an index and its overlay, keeping both buffers. Raises ValueError for others."""
+        """Open an index and any overlay, and keep the buffers. Raises ValueError for other data."""
     def __len__(self) -> int:
         """Return the number of ranks, including hidden campaigns."""
     def targets(self, dimension: int) -> bool: ...

@@ -70,7 +70,7 @@ class EventConfig(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The head of a catalog."""
+    """The head of a catalog file: all its data but the index of campaigns."""
 
     ssps: dict[str, tuple[str, int]]  # by descriptor: canonical id, and the descriptor's number
     rates: Rates

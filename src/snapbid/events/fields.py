@@ -46,7 +46,7 @@ JSON_TYPES: Final[dict[Kind, str]] = dict.fromkeys(Kind, "string") | {
 
 
 class Level(StrEnum):
-    """How far a field is required (document 3, base properties)."""
+    """Whether a field is required, suggested or optional (document 3, base properties)."""
 
     REQUIRED = "R"
     SUGGESTED = "S"

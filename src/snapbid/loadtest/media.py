@@ -29,7 +29,7 @@ class MediaLimits(NamedTuple):
 
 
 def media_limits(medium: Video | Audio) -> MediaLimits | None:
-    """Collect an impression's requirements; None if it has none."""
+    """Return the requirements of an impression's video or audio; None if there are none."""
     delivery = frozenset(method for method in medium.delivery or () if method)
     rates = medium.minbitrate or 0, medium.maxbitrate or 0
     limits = MediaLimits(None, True, *rates, delivery, None)

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Pool(Generic[T]):
-    """Values with weights, drawn at random."""
+    """Weighted values, drawn at random."""
 
     def __init__(self, weighted: Iterable[tuple[T, float]]) -> None:
         pairs = list(weighted)

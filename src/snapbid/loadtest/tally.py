@@ -80,7 +80,7 @@ class Tally(Struct, kw_only=True):
         self._second(due - self.start).offered += 1
 
     def end(self, due: float, now: float, kind: str) -> None:
-        """Count how a request ended; any answer after the timeout is a timeout."""
+        """Count how a request ended; an answer after the timeout counts as a timeout."""
         took = now - due
         if took > self.timeout_s and kind in (*VALID, WRONG):
             kind = TIMEOUT

@@ -50,8 +50,8 @@ class _GroupTally(msgspec.Struct):
 class Groups:
     """Collects the campaigns that may not bid on an impression, in the order of their ranks.
 
-    Floors are in micro-USD. `opened` searches the impression with open deals; `rivals` are the
-    advertisers of the other impressions in its pod.
+    Floors are in micro-USD. `opened` searches the impression with its deals open to every seat and
+    advertiser; `rivals` are the advertisers of the other impressions in its pod.
     """
 
     def __init__(

@@ -145,7 +145,7 @@ class RequestStatsStore:
         return [None if number is None else int(number) for number in numbers]
 
     async def read(self, number: int, shards: int, minutes: int, now: int) -> SspRequestStats:
-        """Read an SSP's statistics for the last minutes, in whole hours if more than 60."""
+        """Read an SSP's statistics for the last `minutes`, in whole hours if more than 60."""
         unit, name = (MINUTE_S, "m") if minutes <= HOUR_S // MINUTE_S else (HOUR_S, "h")
         first, last = (now - minutes * MINUTE_S) // unit + 1, now // unit
         (recent,) = await self._read([number], [f"{name}:{at}" for at in range(first, last + 1)])
@@ -166,7 +166,7 @@ class RequestStatsStore:
     async def read_recent(
         self, numbers: Sequence[int], minutes: int, now: int
     ) -> dict[int, RecentRequestStats]:
-        """Read SSPs' statistics for the last minutes, without the ledger's counts of notices."""
+        """Read SSPs' statistics for the last `minutes`, without the ledger's counts of notices."""
         last = now // MINUTE_S
         times = [f"m:{minute}" for minute in range(last - minutes + 1, last + 1)]
         return dict(zip(numbers, await self._read(numbers, times), strict=True))
