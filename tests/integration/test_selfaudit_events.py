@@ -65,7 +65,7 @@ def logins(count: int, tag: str = "u") -> list[dict[str, Any]]:
 
 
 def missing(accepted: int, stored: int, at: str = "12:00") -> list[Difference]:
-    what = f"accepted and stored of casino at 2024-06-01 {at}"
+    what = f"events of casino at 2024-06-01 {at}"
     return [Difference("events", what, accepted, stored)]
 
 

@@ -152,7 +152,7 @@ async def test_figures_missing_from_the_reports_are_named(
     write(tmp_path, [bid(HOUR_MS + number, f"a{number}") for number in range(5)])
     async with connected(database) as connection:
         assert await log.compare(connection) == []  # it may be on its way
-        lacking = [Difference("auctions", f"bids of c-1 in the auction log of {DAY}", 5, 0)]
+        lacking = [Difference("auctions", f"bids of c-1 on {DAY}", 5, 0)]
         assert await log.compare(connection) == lacking
         await put(connection, bids=5, wins=1)
         assert await log.compare(connection) == []
@@ -160,7 +160,7 @@ async def test_figures_missing_from_the_reports_are_named(
                          Row(5 * HOUR_MS, "win", "counted", "a2")], "b")  # fmt: skip
         assert await log.compare(connection) == []
         found = await log.compare(connection)
-        assert found == [Difference("auctions", f"wins in the auction log of {DAY}", 2, 1)]
+        assert found == [Difference("auctions", f"wins on {DAY}", 2, 1)]
 
 
 async def test_lost_auctions_of_the_last_half_hour_are_named(
@@ -175,8 +175,8 @@ async def test_lost_auctions_of_the_last_half_hour_are_named(
         await log.compare(connection)
         found = await log.compare(connection)
     assert [each.what for each in found] == [
-        f"bids of c-1 in the auction log of {DAY}, not in the ledger: a0/1, a1/1, a2/1",
-        f"bids of c-2 in the auction log of {DAY}, not in the ledger: b/1",
+        f"bids of c-1 on {DAY}, not in the ledger: a0/1, a1/1, a2/1",
+        f"bids of c-2 on {DAY}, not in the ledger: b/1",
     ]
 
 
@@ -241,7 +241,7 @@ def test_real_traffic_agrees(
     unwon = next(bid for bid in bids if name(bid) == name(wins[-1]))
     asyncio.run(lose(database, lost["campaign_id"]))
     found = asyncio.run(audit(len(bids) - 1))
-    assert [each.what.split(" in ")[0] for each in found] == [
+    assert [each.what.split(" on ")[0] for each in found] == [
         f"bids of {lost['campaign_id']}",
         "wins",
     ]

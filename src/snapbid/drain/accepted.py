@@ -126,4 +126,4 @@ def _id_of(entries: Any) -> EntryId | None:
 
 def _name(minute: int, product: str) -> str:
     at = datetime.datetime.fromtimestamp(minute * 60, datetime.UTC)
-    return f"accepted and stored of {product} at {at:%Y-%m-%d %H:%M}"
+    return f"events of {product} at {at:%Y-%m-%d %H:%M}"

@@ -52,7 +52,13 @@ from snapbid.drain.accepted import AcceptedEvents
 from snapbid.drain.logged import LoggedAuctions
 from snapbid.drain.names import CounterField, format_field, parse_field
 from snapbid.drain.tidy import KEPT_DAYS
-from snapbid.ledger.admin.audits import SHOWN, AuditReport, Difference, write_audit
+from snapbid.ledger.admin.audits import (
+    COMPARISONS,
+    SHOWN,
+    AuditReport,
+    Difference,
+    write_audit,
+)
 from snapbid.ledger.bids.clock import compare
 from snapbid.ledger.bids.segment import fetch_segments
 from snapbid.ledger.budgets.budgets import Budgets
@@ -75,9 +81,6 @@ SHARE: Final = 0.01  # of the time that a comparison which counts events may tak
 NICE: Final = 10
 NO_SOURCE: Final = 0  # of a run of Redis of which nothing was absorbed
 DAY: Final = datetime.timedelta(days=1)
-COMPARISONS: Final = (
-    "counters", "reports", "campaigns", "budgets", "holds", "events", "conversions", "auctions",
-)  # fmt: skip
 
 logger = logging.getLogger("snapbid.drain.audit")  # not __main__
 repeated = RepeatedLog(logger)
@@ -302,13 +305,17 @@ async def _audit_on_lease(dsn: str, redis: Redis, auditor: Auditor, ended: async
 
 def _log(differences: Iterable[Difference]) -> None:
     for each in list(differences)[:SHOWN]:
+        one, other = each.sides
         logger.error(
-            "audit found a difference: %(comparison)s: %(what)s: %(first)d against %(second)d",
+            "audit found a difference: %(comparison)s: %(what)s: %(first)d in %(one)s, "
+            "%(second)d in %(other)s",
             {
                 "comparison": each.comparison,
                 "what": each.what,
                 "first": each.first,
+                "one": one,
                 "second": each.second,
+                "other": other,
             },
         )
 

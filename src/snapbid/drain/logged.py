@@ -134,5 +134,5 @@ def _lacking(
     figures.append(("billing", "", "impressions", logged.imps, imps))
     for kind, campaign, what, first, second in figures:
         if first > second:
-            what = f"{what} in the auction log of {day}"
+            what = f"{what} on {day}"
             yield Lacking(kind, campaign, Difference("auctions", what, first, second))

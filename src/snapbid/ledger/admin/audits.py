@@ -14,18 +14,33 @@ from snapbid.ledger.scripts import script
 SHOWN: Final = 20  # differences reported with their figures
 STALE_S: Final = 300.0  # without a complete audit
 NO_RECORD: Final = -1
+COMPARISONS: Final = {  # by name, what has the first figure and what has the second
+    "counters": ("the ledger", "the warehouse"),
+    "reports": ("the absorbed counters", "the report tables"),
+    "campaigns": ("the sum over SSPs", "the sum over campaigns"),
+    "budgets": ("the ledger", "the warehouse"),
+    "holds": ("open bids", "the budget"),
+    "events": ("the ledger's count", "the warehouse"),
+    "conversions": ("conversion_daily", "the stored events"),
+    "auctions": ("the auction log", "the reports"),
+}
 
 
 class Difference(msgspec.Struct, frozen=True):
     """Two figures that should match but differed in two successive audits.
 
-    `comparison`: a name in COMPARISONS (drain/audit.py).
+    `comparison`: a name in COMPARISONS.
     """
 
     comparison: str
     what: str
     first: int
     second: int
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """What has the first figure and what has the second, in the words of the log."""
+        return COMPARISONS.get(self.comparison, ("one", "the other"))  # of a newer program
 
 
 class AuditReport(msgspec.Struct, frozen=True):

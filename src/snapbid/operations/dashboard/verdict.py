@@ -260,12 +260,13 @@ def _of_audit(snapshot: OpsSnapshot) -> Iterator[Cause]:
         return
     if found := sum(audit.counts.values()):
         first = audit.shown[0]
+        one, other = first.sides
         yield Cause(
             "audit",
             False,
             f"the audit has found {found:,} difference{'' if found == 1 else 's'} between figures "
-            f"kept twice: {first.comparison}: {first.what}: {first.first:,}, and "
-            f"{first.second:,}{' …' if found > 1 else ''}",
+            f"kept twice: {first.comparison}: {first.what}: {first.first:,} in {one}, "
+            f"{first.second:,} in {other}{' …' if found > 1 else ''}",
             "see the runbook, SnapbidAuditDifference; the log of the drain lists more",
         )
     if age_s > AUDIT_STALE_S and snapshot.drains and snapshot.redis and snapshot.warehouse:
