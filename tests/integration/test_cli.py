@@ -117,8 +117,8 @@ def test_who_may_send_as_an_ssp(cli: Cli) -> None:
         (
             ["--allow", "10.0.0.1/8", "--allow", "2001:db8::", "--allow", "x", "--qps", "0"],
             [
-                "--allow '10.0.0.1/8': has bits set beyond its prefix; did you mean 10.0.0.0/8?",
-                "--allow 'x': must be an IPv4 or IPv6 address or network",
+                "--allow '10.0.0.1/8' has bits set beyond its prefix: did you mean 10.0.0.0/8?",
+                "--allow 'x' must be an IPv4 or IPv6 address or network",
                 "--qps '0': must be an integer from 1 to 1000000, or any",
             ],
         ),
@@ -126,7 +126,7 @@ def test_who_may_send_as_an_ssp(cli: Cli) -> None:
         (["--qps", "\u0661"], ["--qps '\\u0661': must be an integer from 1 to 1000000, or any"]),
         (
             ["--allow", "any", "--allow", "::1"],
-            ["--allow 'any': must be an IPv4 or IPv6 address or network"],
+            ["--allow 'any' must be an IPv4 or IPv6 address or network"],
         ),
     ],
 )
@@ -501,7 +501,7 @@ def test_an_import_warns_of_markup_and_strictly_refuses_it(cli: Cli, tmp_path: P
     said = [f"warning: line 2: {warning}" for warning in warnings]
     before = done(cli("campaign", "list"))
     assert refused(cli("campaign", "import", "--strict", file)) == [
-        "nothing was imported: --strict treats warnings as mistakes", *said,
+        "nothing was imported: --strict treats warnings as errors", *said,
     ]  # fmt: skip
     assert done(cli("campaign", "list")) == before
     result = cli("campaign", "import", file)
@@ -525,7 +525,7 @@ def test_own_rates_are_listed_and_removed(cli: Cli, tmp_path: Path) -> None:
     assert done(cli("rates", "list")).splitlines()[1] == "BTC\t2026-01-01\t87500"
     assert done(cli("rates", "remove", "BTC", "--date", "2026-01-01")) == "BTC: 1 rate removed\n"
     assert refused(cli("rates", "remove", "BTC", "--date", "2026-01-01")) == [
-        "you have no rate for 'BTC'"
+        "you have no rates of your own for 'BTC'"
     ]
     assert done(cli("rates", "remove", "EUR")) == "EUR: 1 rate removed\n"
     assert json.loads(done(cli("rates", "list", "--json"))) == entries[1:2]

@@ -269,7 +269,7 @@ async def test_impossible_moves_are_refused(fresh_redis: str, dsn: str, tmp_path
     with pytest.raises(MoveError, match="was not moved from this one"):
         await moving.undo(old, new)
     empty = LedgerPlace(f"{fresh_redis}?db=2", 2)
-    with pytest.raises(MoveError, match="waits for the drain"):
+    with pytest.raises(MoveError, match="is waiting for the drain"):
         await moving.move(old, empty, "there", print)
     async with draining(old, dsn, tmp_path / "m1"):
         assert await moving.move(old, empty, "there", print)

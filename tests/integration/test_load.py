@@ -124,7 +124,7 @@ def test_a_corpus_that_cannot_be_sent(load: Any, tmp_path: Path) -> None:
     corpus, file = tmp_path / "corpus", tmp_path / "one.jsonl"
     corpus.mkdir()
     file.write_text('{"id":"1","imp":[{"id":"1","banner":{}}]}')
-    assert "must contain from 1 to 200000 files *.json" in refused("--corpus", str(corpus))
+    assert "must contain 1 to 200000 .json files" in refused("--corpus", str(corpus))
     (corpus / "a.json").write_text("{")
     assert f"{corpus / 'a.json'}: is not JSON" in refused("--corpus", str(corpus))
     both = ("--corpus", str(corpus), "--replay", str(file))
@@ -239,7 +239,7 @@ def test_a_scenario_runs_its_phases(load: Any, tmp_path: Path) -> None:
         ("[[phase]]\nname = 'a'\nduration = 'x'\nrate = 1", "a: duration must be a duration"),
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nrat = 2", "unknown field `rat`"),
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nmeasured = false", "no phase is"),
-        ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nfrom = 1", "from must differ"),
+        ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nfrom = 1", "`from` must differ"),
         (f"{PHASE}\nfaults = {{slow = 0.6, hang_up = 0.6}}", "must sum to at most 1"),
         (f"{PHASE}\nfaults = {{slow = 2}}", "$.phase[0].faults.slow"),
         ("[[phase", "scenario.toml: "),
@@ -386,13 +386,13 @@ def test_a_bidder_that_sheds_load_has_no_capacity_for_it(load: Any, plain: tuple
         (["--duration", "2h"], "--duration must be from"),
         (["--rate", "1e6"], "--rate must be from"),
         (["--rate", "nan"], "--rate must be from"),
-        (["--steps", "10,70000"], "--steps must be rates"),
+        (["--steps", "10,70000"], "--steps must list rates"),
         (["--win-rate", "2"], "--win-rate must be from 0 to 1"),
         (["--connections", "0"], "--connections must be from 1"),
         (["--objective", "p99"], "--objective must be p50"),
         (["--ssp", "a b"], "--ssp must be ID"),
-        (["--find-capacity", "--steps", "1,2"], "exclude each other"),
-        (["--find-capacity", "--abort-on", "errors=5%"], "exclude each other"),
+        (["--find-capacity", "--steps", "1,2"], "cannot be combined"),
+        (["--find-capacity", "--abort-on", "errors=5%"], "cannot be combined"),
         (["--abort-on", "errors"], "--abort-on must be p50"),
         (
             ["--generators", "2"],
@@ -460,7 +460,7 @@ def test_a_recording_is_replayed_as_it_is(load: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("", "contains no request"), ("{", "line 1: is not JSON"), ("\n[]", "line 2: is not a bid"),
+    [("", "contains no requests"), ("{", "line 1: not JSON"), ("\n[]", "line 2: not a bid"),
      ('{"id":"1","imp":[{"id":"1","bidfloor":{}}]}', "request 1: imp[0].bidfloor"),
      ('{"ssp":"a\\r\\nb","request":{"imp":[{}]}}', "line 1: ssp must be an SSP id")],
 )  # fmt: skip

@@ -86,7 +86,7 @@ def test_a_generator_that_leaves_ends_the_run(
         with joined(address, tmp_path):
             eventually(lambda: stub.asked["bid"] > 0, "bids are asked for")
         assert ended(first) == 1
-    assert " left" in first.output.splitlines()[-1]
+    assert " disconnected" in first.output.splitlines()[-1]
     assert "Traceback" not in first.output
 
 
@@ -100,7 +100,9 @@ def test_the_others_stop_when_the_first_one_ends(
             eventually(lambda: stub.asked["bid"] > 0, "the second generator sends")
             first.stop()
             assert ended(second) == 1
-            assert second.output.endswith(f"\nsnapbid load --join {address}: {address} left\n")
+            assert second.output.endswith(
+                f"\nsnapbid load --join {address}: {address} disconnected\n"
+            )
 
 
 def test_unknown_peers_are_named_and_left_out(
@@ -191,6 +193,6 @@ async def test_another_version_does_not_join() -> None:
     server = await asyncio.start_server(first, "127.0.0.1", 0)
     async with server:
         host, port = server.sockets[0].getsockname()
-        with pytest.raises(joining.JoinError, match=r"it is snapbid .*, the first one 0\.0\.9"):
+        with pytest.raises(joining.JoinError, match=r"it has snapbid .*, the first one 0\.0\.9"):
             await joining.join(host, port, never, lambda *_: None)
         assert "the first one 0.0.9" in (await answers.get()).problem

@@ -63,7 +63,7 @@ def test_agreement_is_status_0(environ: dict[str, str], database: str, tmp_path:
         (("acme", "--from", "2026-01-02", "--to", "2026-01-01"), "before"),
         (("acme", "--date", "yesterday"), "2026-01-31"),
         (("acme", "--column", "price=paid"), "paid"),
-        (("acme", "--column", "colour=red"), "must be FIELD=NAME, with a FIELD of auction"),
+        (("acme", "--column", "colour=red"), "must be FIELD=NAME, where FIELD is one of auction"),
         (("acme", "--column", "price=a", "--column", "price=b"), "found several for price"),
         (("acme", "--date", "2026-01-02", "--to", "2026-01-02"), "--date cannot be combined"),
         (("acme", "--tolerance", "nan"), "'--tolerance': must be from 0"),

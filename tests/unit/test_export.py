@@ -296,7 +296,7 @@ def test_units_name_only_visible_programs(place: str, tmp_path: Path) -> None:
     folder = tmp_path / "units"
     status, said = export("systemd", "--program", f"{place}/bin/snapbid", "--output", str(folder))
     assert (status, said.count("\n"), folder.exists()) == (1, 1, False)
-    assert "which is hidden from the units" in said
+    assert "which is hidden from the systemd units" in said
     assert "--program" in said
 
 

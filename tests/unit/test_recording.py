@@ -320,5 +320,5 @@ def test_a_file_that_cannot_be_made_stops_the_start(tmp_path: Path) -> None:
     done = run(stores, "serve", "--record", str(tmp_path / "none" / "r"), "--sample", "2")
     assert done.returncode == 2
     first, second = sorted(done.stderr.splitlines())
-    assert first.startswith("SNAPBID_RECORD must be a file in a directory that exists")
+    assert first.startswith("SNAPBID_RECORD must be a file in an existing directory")
     assert second.startswith("SNAPBID_RECORD_SAMPLE must be a number above 0 and at most 1")

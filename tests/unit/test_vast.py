@@ -166,7 +166,7 @@ NONE = "must be VAST 2.0 to 4.3 or the URL of a VAST document"
         ("<html/>", f"{NONE}, found <html>"),
         ("<DAAST version='1.0'/>", f"{NONE}, found <DAAST>"),
         ("<VAST/>", 'must have the attribute "version" in <VAST>'),
-        ("<VAST version='3.0'/>", "must have <Ad> in <VAST>"),
+        ("<VAST version='3.0'/>", "must have an <Ad> in <VAST>"),
         ("<VAST version='3.0'><Ad/></VAST>",
          "must have one <InLine> or <Wrapper> in <Ad>, found none"),
         ("<VAST version='5.0'/>", f'{NONE}, found version "5.0"'),

@@ -44,15 +44,15 @@ def parse_network(text: str) -> Network:
             raise ValueError
         address = ipaddress.ip_address(host)
     except ValueError:
-        raise ValueError(f"{text[:60]!a}: must be an IPv4 or IPv6 address or network") from None
+        raise ValueError(f"{text[:60]!a} must be an IPv4 or IPv6 address or network") from None
     longest = address.max_prefixlen
     if not slash:
         bits = str(longest)
     if not re.fullmatch("[0-9]{1,3}", bits) or int(bits) > longest:
-        raise ValueError(f"{text[:60]!a}: the prefix must have 0 to {longest} bits")
+        raise ValueError(f"{text[:60]!a} must have a prefix of 0 to {longest} bits")
     network = ipaddress.ip_network(f"{host}/{bits}", strict=False)
     if network.network_address != address:
-        raise ValueError(f"{text[:60]!a}: has bits set beyond its prefix; did you mean {network}?")
+        raise ValueError(f"{text[:60]!a} has bits set beyond its prefix: did you mean {network}?")
     if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
         inner = network.network_address.ipv4_mapped
         assert inner is not None

@@ -120,10 +120,10 @@ def _parse_several(url: str, scheme: str, kind: str, rest: str) -> RedisAddress:
     authority, slash, path = rest.partition("/")
     user, at, hosts = authority.rpartition("@")
     if "," in user:
-        raise ValueError("must have USER:PASSWORD@ once, before the first host")
+        raise ValueError("may have USER:PASSWORD@ only before the first host")
     nodes = tuple(_node(text, _DEFAULT_PORTS[kind]) for text in hosts.split(","))
     if len(set(nodes)) < len(nodes):
-        raise ValueError("must name each node once")
+        raise ValueError("must name each node only once")
     options = dict(_options(query, kind, scheme))
     own = tuple((name, options.pop(name)) for name in sorted(_SENTINEL_OPTIONS & set(options)))
     if kind == "cluster" and path:

@@ -94,7 +94,7 @@ def base_url(text: str) -> str:
         raise InvalidValueError("must not contain a user or a password", None)
     if not good or re.search(r"[\s?#]", text):
         raise InvalidValueError(
-            "must be http:// or https:// with a host, without a query", repr(text)
+            "must be an http:// or https:// URL with a host and no query", repr(text)
         )
     return text.rstrip("/")
 
@@ -131,7 +131,7 @@ def secret(text: str) -> Secret:
 def token(text: str) -> Secret:
     if not re.fullmatch(rf"[!-~]{{{TOKEN_MIN_CHARACTERS},}}", text):
         raise InvalidValueError(
-            f"must have at least {TOKEN_MIN_CHARACTERS} ASCII characters, without spaces",
+            f"must have at least {TOKEN_MIN_CHARACTERS} printable ASCII characters, without spaces",
             f"{len(text)} characters",
         )
     return Secret(text)
@@ -149,7 +149,7 @@ def home(text: str) -> Path:
 def file(text: str) -> Path:
     path = path_of(text)
     if not path.is_file():
-        raise InvalidValueError("must be a file that exists", repr(text))
+        raise InvalidValueError("must be an existing file", repr(text))
     return path
 
 
@@ -168,7 +168,7 @@ def path_of(text: str) -> Path:
 def new_file(text: str) -> Path:
     path = path_of(text)
     if path.is_dir() or not path.parent.is_dir():
-        raise InvalidValueError("must be a file in a directory that exists", repr(text))
+        raise InvalidValueError("must be a file in an existing directory", repr(text))
     return path
 
 

@@ -66,7 +66,7 @@ class Bits:
         start = self.position
         end = self._bits.find("11", start, start + _MAX_FIBONACCI_BITS + 1)
         if end < 0:
-            raise MalformedError("a Fibonacci-coded integer without an end")
+            raise MalformedError("unterminated Fibonacci-coded integer")
         self.position = end + 2
         total, weight, following = 0, 1, 2
         for digit in self._bits[start : end + 1]:

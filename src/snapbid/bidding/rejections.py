@@ -84,7 +84,7 @@ class Rejections:
                 await self._ledger.reject(*self._pending.popleft())
         except RedisError as error:
             logger.info(
-                "dropped %(rejections)d creative rejections, which stay uncounted: %(reason)s",
+                "dropped %(rejections)d creative rejections without counting them: %(reason)s",
                 {"rejections": len(self._pending) + 1, "reason": error},
             )
             self._pending.clear()

@@ -112,7 +112,7 @@ def _integer_ranges(bits: Bits, vendor: int) -> bool:
         first = bits.take(16)
         last = bits.take(16) if is_range else first
         if not 1 <= first <= last:
-            raise MalformedError("not a range of ids")
+            raise MalformedError("invalid range of ids")
         included = included or first <= vendor <= last
     return included
 

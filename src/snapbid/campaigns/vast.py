@@ -188,7 +188,7 @@ class _VastReader:
         version = self._version()
         ads = [self._ad(ad) for ad in root.all("Ad")]
         if not ads:
-            raise VastError("must have <Ad> in <VAST>", root.end)
+            raise VastError("must have an <Ad> in <VAST>", root.end)
         played = [ad for ad in ads if ad.is_in_pod] or ads[:1]
         apis = [ad.needed() for ad in played]
         linear = {ad.linear for ad in played}

@@ -127,7 +127,7 @@ class Catalog:
             if head.base is None:
                 self.index = Index(index)
             elif open_base is None:
-                raise CatalogError("the head names a base, which is not available here")
+                raise CatalogError("the base named by the head is not available here")
             else:
                 self.mapped = open_base(head.base)
                 self.index = Index(self.mapped, index)

@@ -32,7 +32,7 @@ _CREATIVE: Final = re.compile(r"(?:\[\d+\]\.)?creatives\[(\d+)\]")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print an object: creatives, warnings and mistakes."
 )
-@click.option("--strict", is_flag=True, help="Treat warnings as mistakes.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @click.option("--preview", "folder", metavar="DIR", help="Write a page that renders the creatives.",
               type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
 def check_campaigns(file: str, as_json: bool, strict: bool, folder: Path | None) -> None:

@@ -34,7 +34,7 @@ class _MistakesError(Exception):
     ],
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--strict", is_flag=True, help="Treat warnings as mistakes, and import nothing.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors, and import nothing.")
 def import_campaigns(file: str, strict: bool) -> None:
     """Import campaigns, all or none; an existing id is replaced.
 
@@ -107,8 +107,8 @@ def _read(
                 print(f"{count:,} campaigns read", file=sys.stderr, flush=True)
     except CampaignError as error:
         warnings += map(str, error.warnings)
-        raise _MistakesError("the file has mistakes") from error
+        raise _MistakesError("the file has errors") from error
     if strict and warnings:
-        raise _MistakesError("nothing was imported: --strict treats warnings as mistakes")
+        raise _MistakesError("nothing was imported: --strict treats warnings as errors")
     if count >= MANY:
         print(f"{count:,} campaigns read; storing them", file=sys.stderr, flush=True)

@@ -135,7 +135,7 @@ def signing(settings: Settings) -> tuple[bytes, str]:
     try:
         tokens.check_key(key)
     except ValueError as error:
-        raise WrongSettings(f"SNAPBID_JWT_SECRET cannot sign: {error}") from error
+        raise WrongSettings(f"SNAPBID_JWT_SECRET cannot sign tokens: {error}") from error
     return key, settings.jwt_issuer
 
 

@@ -85,5 +85,5 @@ def rates_remove(currency: str, day: date | None) -> None:
 
     removed = console.in_warehouse(table.remove, currency, day)
     if not removed:
-        raise console.Refused(f"you have no rate for {currency[:60]!a}")
+        raise console.Refused(f"you have no rates of your own for {currency[:60]!a}")
     click.echo(f"{currency}: {console.counted(removed, 'rate')} removed")

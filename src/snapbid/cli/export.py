@@ -93,7 +93,7 @@ def _export(files: Mapping[str, str], path: Path | None) -> None:
     taken = [str(target) for target in targets if target.exists()]
     if taken:
         raise console.Refused(
-            f"{', '.join(taken)}: already exists: choose another path or remove it"
+            f"will not overwrite {', '.join(taken)}: choose another path, or remove what is there"
         )
     try:
         if len(files) > 1:

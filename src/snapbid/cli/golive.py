@@ -24,7 +24,7 @@ def _minutes(ctx: click.Context, param: click.Parameter, value: str) -> int:
     minutes = int(found[1]) * MINUTES[found[2]] if found else 0
     if not 1 <= minutes <= MOST:
         raise click.BadParameter(
-            f"must be a duration like 10m, 24h or 7d, at most 7d, found {value[:60]!a}"
+            f"must be a duration of at most 7d, like 10m, 24h or 7d, found {value[:60]!a}"
         )
     return minutes
 

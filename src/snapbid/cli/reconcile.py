@@ -31,7 +31,9 @@ def _columns(
     for value in values:
         field, equals, _ = value.partition("=")
         if field not in FIELDS or not equals or value == "auction=":
-            raise click.BadParameter(f"must be FIELD=NAME, with a FIELD of {', '.join(FIELDS)}")
+            raise click.BadParameter(
+                f"must be FIELD=NAME, where FIELD is one of {', '.join(FIELDS)}"
+            )
     named = [value.partition("=")[::2] for value in values]
     twice = [field for field, number in Counter(field for field, _ in named).items() if number > 1]
     if twice:

@@ -287,7 +287,7 @@ class Drain:
             if count == 1:
                 (counter,) = (counter for each in read for counter in each.counters)
                 repeated.error(
-                    "deferred 1 counter: the warehouse cannot hold %(counter)s: %(reason)s",
+                    "deferred 1 counter: the warehouse cannot store %(counter)s: %(reason)s",
                     {"counter": counter, "reason": error},
                 )
                 return Absorbed(0, [0], is_stored=False)
@@ -366,6 +366,6 @@ def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[Sourc
 def _log_malformed(shard: int, names: Sequence[bytes]) -> None:
     if names:
         repeated.error(
-            "dropped %(names)d malformed counter names of shard %(shard)d, the first %(first)a",
+            "dropped %(names)d malformed counter names of shard %(shard)d, such as %(first)a",
             {"names": len(names), "shard": shard, "first": names[0][:60]},
         )

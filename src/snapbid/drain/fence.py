@@ -94,7 +94,7 @@ class Fence:
         if epoch == "":
             await fence.set_shard(connection, shard.number, state.epoch)
         elif epoch != state.epoch:
-            raise OtherLedgerError("its data set is not the one that the warehouse owns")
+            raise OtherLedgerError("its data set is not the one recorded in the warehouse")
         if not state.warehouse:
             await shard.change(state.segment, warehouse=identity)
 
@@ -103,7 +103,7 @@ def check_warehouse(state: ShardState, identity: str) -> None:
     """Raise UnrelatedStoresError if the ledger belongs to a warehouse other than `identity`."""
     if state.warehouse not in ("", identity):
         raise UnrelatedStoresError(
-            f"the ledger belongs to the warehouse {state.warehouse} and this one is"
+            f"the ledger belongs to the warehouse {state.warehouse}, but this one is"
             f" {identity}: set SNAPBID_DATABASE_URL and SNAPBID_REDIS_URL to stores that"
             " belong together, or take the ledger over with snapbid ledger adopt"
         )
@@ -146,8 +146,9 @@ async def _outdate(
 ) -> ShardState:
     """Keep older data of the ledger from lowering figures, or from being counted twice."""
     logger.warning(
-        "fenced shard %(shard)d: the ledger's data is older than the warehouse (batch %(absorbed)d"
-        " absorbed, batch %(read)d last read); figures are kept, bids made since are forgotten",
+        "fenced shard %(shard)d: the ledger's data is older than the warehouse's (batch"
+        " %(absorbed)d absorbed, batch %(read)d last read); figures are kept, but newer bids"
+        " are forgotten",
         {"shard": shard.number, "absorbed": absorbed, "read": state.read},
     )
     known = await absorb.sources_of(connection, state.epoch, shard.number)

@@ -97,8 +97,8 @@ async def watch(connection: WatchedConnection, dsn: str) -> None:
             doubtful = asked_at
         elif doubtful == connection.asked_at:
             logger.warning(
-                "closed the warehouse connection of process %(server_pid)d: it is idle but"
-                " sent no answer; reconnecting",
+                "closed the warehouse connection served by process %(server_pid)d: the process is"
+                " not working on our statement; reconnecting",
                 {"server_pid": pid},
             )
             with contextlib.suppress(*UNAVAILABLE):

@@ -272,8 +272,9 @@ def _account(postgres: Path) -> list[str]:
             return account
         reason = probe.stderr.strip()
     raise EmbeddedError(
-        f"PostgreSQL cannot start: it refuses root, and cannot run as `nobody` here ({reason}): "
-        "run as an ordinary user, or with the capabilities SETUID, SETGID and DAC_OVERRIDE"
+        "PostgreSQL cannot start: it refuses to run as root, and cannot run as `nobody` here "
+        f"({reason}): run as an ordinary user, or with the capabilities SETUID, SETGID and"
+        " DAC_OVERRIDE"
     )
 
 

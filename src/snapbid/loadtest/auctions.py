@@ -110,7 +110,7 @@ def read_recording(path: Path) -> list[tuple[str | None, dict[str, Any]]]:
     except OSError as error:
         raise ReplayError(f"{path} cannot be read: {error.strerror}") from error
     if not requests:
-        raise ReplayError(f"{path} contains no request")
+        raise ReplayError(f"{path} contains no requests")
     return requests
 
 
@@ -118,7 +118,7 @@ def read_corpus(directory: Path) -> list[tuple[str | None, dict[str, Any]]]:
     """Read a directory with one bid request per `.json` file. Raises ReplayError."""
     requests = [_read_request(file) for file in sorted(directory.glob("*.json"))]
     if not 0 < len(requests) <= MAX_REQUESTS:
-        raise ReplayError(f"{directory} must contain from 1 to {MAX_REQUESTS} files *.json")
+        raise ReplayError(f"{directory} must contain 1 to {MAX_REQUESTS} .json files")
     return requests
 
 
@@ -133,16 +133,16 @@ def _read_request(file: Path) -> tuple[str | None, dict[str, Any]]:
 
 def _read_line(line: bytes, number: int) -> tuple[str | None, dict[str, Any]]:
     if len(line) > MAX_LINE:
-        raise ReplayError(f"line {number}: is over {MAX_LINE} bytes")
+        raise ReplayError(f"line {number}: longer than {MAX_LINE} bytes")
     try:
         document = json.loads(line)
     except ValueError as error:
-        raise ReplayError(f"line {number}: is not JSON: {error}") from None
+        raise ReplayError(f"line {number}: not JSON: {error}") from None
     ssp = None
     if isinstance(document, dict) and "request" in document:
         ssp, document = document.get("ssp"), document["request"]
         if not isinstance(ssp, str) or not SSP_FORM.fullmatch(ssp):
             raise ReplayError(f"line {number}: ssp must be an SSP id")
     if not isinstance(document, dict) or not document.get("imp"):
-        raise ReplayError(f"line {number}: is not a bid request: imp is required")
+        raise ReplayError(f"line {number}: not a bid request: imp is required")
     return ssp, document

@@ -77,7 +77,7 @@ class Channel:
             frame = await self._reader.readexactly(length)
             return msgspec.msgpack.decode(frame, type=kind, dec_hook=_rebuild)
         except (asyncio.IncompleteReadError, OSError) as error:
-            raise JoinError(f"{self.peer} left") from error
+            raise JoinError(f"{self.peer} disconnected") from error
         except msgspec.DecodeError as error:
             raise JoinError(f"{self.peer} is not snapbid load: {error}") from error
 
@@ -183,7 +183,8 @@ async def _accept(channel: Channel, load: Load) -> Generator:
     try:
         if welcome.version != version():
             raise JoinError(
-                f"it is snapbid {version()}, the first one {welcome.version}: install the same"
+                f"it has snapbid {version()}, the first one {welcome.version}: install the same"
+                " version"
             )
         return load(welcome.options)
     except (JoinError, ValueError) as problem:

@@ -194,8 +194,8 @@ def rates(text: str) -> list[float]:
         steps = []
     if not steps or not all(0 < rate <= MAX_RATE for rate in steps):
         raise OptionError(
-            f"--steps must be rates above 0 and at most {MAX_RATE:g}, like 500,1000,2000, "
-            f"found {text!r}"
+            f"--steps must list rates above 0 and up to {MAX_RATE:g}, such as 500,1000,2000 "
+            f"(found {text!r})"
         )
     return steps
 
@@ -208,9 +208,9 @@ def refuse_misuse(options: Options, owned: bool) -> None:
             f"{address.url} is not this machine: give --i-own-this-target if it is yours"
         )
     if options.find_capacity and len(options.rates) > 1:
-        raise OptionError("--find-capacity and --steps exclude each other: give one of them")
+        raise OptionError("--find-capacity and --steps cannot be combined")
     if options.find_capacity and options.abort_on:
-        raise OptionError("--find-capacity and --abort-on exclude each other: give one of them")
+        raise OptionError("--find-capacity and --abort-on cannot be combined")
     trials = MAX_TRIALS if options.find_capacity else len(options.rates)
     longest = options.warmup_s + options.ramp_s + trials * options.duration_s
     if options.phases:

@@ -55,9 +55,9 @@ def read(path: Path) -> list[ScenarioPhase]:
         if phase.name in names[:number]:
             raise OptionError(f"--scenario: two phases are called {phase.name!r}: rename one")
         if phase.from_ == phase.rate:
-            raise OptionError(f"--scenario: {phase.name}: from must differ from rate")
+            raise OptionError(f"--scenario: {phase.name}: `from` must differ from `rate`")
     if not any(phase.measured for phase in phases):
-        raise OptionError("--scenario: no phase is measured: omit measured = false in one")
+        raise OptionError("--scenario: no phase is measured: remove `measured = false` from one")
     return [_beside(path, phase) for phase in phases]
 
 

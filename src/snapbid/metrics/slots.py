@@ -77,7 +77,7 @@ class Metrics:
         definition = definition_of("histogram", name, labels)
         bounds = tuple(map(float, buckets))
         if any(low >= high for low, high in pairwise(bounds)):
-            raise ValueError(f"{name}: the bounds of a histogram must ascend")
+            raise ValueError(f"{name}: histogram bounds must ascend")
         keys = [key_of(f"{name}_bucket", labels | {"le": le}) for le in map(repr, bounds)]
         keys += [key_of(f"{name}_bucket", labels | {"le": "+Inf"}), key_of(f"{name}_sum", labels)]
         with self._lock:
@@ -194,7 +194,7 @@ def _claim(directory: Path) -> tuple[Path, int]:
 def _entries(content: bytes) -> Iterator[tuple[str, int]]:
     """Yield the key and the value's offset of each entry. Raises ValueError for a damaged slot."""
     if content and content[: len(_MAGIC)] not in (_MAGIC, bytes(len(_MAGIC))):
-        raise ValueError("not a metrics slot")
+        raise ValueError("not a metric slot")
     for start in range(0, len(content), _CHUNK):
         offset = start or _HEADER
         end = min(start + _CHUNK, len(content))
@@ -204,6 +204,6 @@ def _entries(content: bytes) -> Iterator[tuple[str, int]]:
                 break
             value = offset + 8 + ((length + 7) & ~7)
             if not 0 < length <= MAX_KEY or value + 8 > end:
-                raise ValueError("damaged metrics slot")
+                raise ValueError("damaged metric slot")
             yield content[offset + 8 : offset + 8 + length].decode(), value
             offset = value + 8

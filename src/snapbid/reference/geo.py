@@ -80,11 +80,11 @@ class GeoDatabase:
             return maxminddb.open_database(self.path, maxminddb.MODE_MMAP_EXT)
         except OSError as error:
             raise GeoDatabaseError(
-                f"geo database {self.path}: cannot be read: {error.strerror or error}"
+                f"geo database {self.path} cannot be read: {error.strerror or error}"
             ) from None
         except (ValueError, maxminddb.InvalidDatabaseError):
             raise GeoDatabaseError(
-                f"geo database {self.path}: is corrupt, or not a MaxMind DB file"
+                f"geo database {self.path} is corrupt, or not a MaxMind DB file"
             ) from None
 
     def _lookup(self, ip: str) -> str | None:
@@ -95,9 +95,9 @@ class GeoDatabase:
             # Look up the whole sample: damage may be anywhere in the file.
             named = sum(self._lookup(ip) is not None for ip in self._sample())
             if not named and not any(map(_country_of, self._first_records())):
-                raise GeoDatabaseError(f"geo database {self.path}: names no country")
+                raise GeoDatabaseError(f"geo database {self.path} contains no countries")
         except maxminddb.InvalidDatabaseError as error:
-            raise GeoDatabaseError(f"geo database {self.path}: is corrupt: {error}") from None
+            raise GeoDatabaseError(f"geo database {self.path} is corrupt: {error}") from None
 
     def _first_records(self) -> Iterator[object]:
         records = cast("Iterable[tuple[object, object]]", self._reader)

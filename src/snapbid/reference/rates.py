@@ -60,7 +60,7 @@ class Rates:
 
     def _converted(self, amount: float, currency: str, bid_currency: str, times: int) -> int | None:
         if not 0 <= amount < math.inf:
-            raise ValueError(f"a floor must be a finite number, at least 0, not {amount!r}")
+            raise ValueError(f"a floor must be a finite number of at least 0, not {amount!r}")
         if amount == 0:
             rate = Fraction(0)
         elif currency in self.usd:
@@ -101,7 +101,9 @@ def parse_table(text: str) -> Rates:
     columns = zip(header.split(",")[1:], newest.split(",")[1:], strict=True)
     per_euro = {code: Fraction(value) for code, value in columns if value not in ("", "N/A")}
     if "USD" not in per_euro or min(per_euro.values()) <= 0:
-        raise ValueError("the exchange-rate table must have a USD rate, and only rates above 0")
+        raise ValueError(
+            "the exchange-rate table must have a USD rate, and all rates must be above 0"
+        )
     usd_per_euro = per_euro["USD"]
     usd = {code: usd_per_euro / rate for code, rate in per_euro.items()} | {"EUR": usd_per_euro}
     return Rates(usd=usd, date=date.fromisoformat(newest.partition(",")[0]))

@@ -48,7 +48,7 @@ class ReportCache:
             body, left_ms = await self._get((key,), ())
         except (RedisError, OSError) as error:
             repeated.warning(
-                "failed to read the report cache: %(reason)s; asking the warehouse",
+                "failed to read the report cache: %(reason)s; querying the warehouse",
                 {"reason": error or "no answer"},
             )
             return None
@@ -62,7 +62,8 @@ class ReportCache:
                 await self._redis.set(key, body, ex=self.ttl_s)
         except (RedisError, OSError) as error:
             repeated.warning(
-                "failed to write the report cache: %(reason)s; the next request asks the warehouse",
+                "failed to write the report cache: %(reason)s; the next request will query"
+                " the warehouse",
                 {"reason": error or "no answer"},
             )
 

@@ -42,7 +42,7 @@ class MemberFollower:
             return
         except CatalogError as error:
             logger.error(
-                "refused members %(path)s: %(reason)s; keeping the previous ones",
+                "refused the members file %(path)s: %(reason)s; keeping the previous one",
                 {"path": self._path, "reason": error},
             )
         else:
@@ -138,7 +138,7 @@ class CatalogFollower:
                 await self.look()
             except Exception:
                 logger.exception(
-                    "failed to put the catalog %(path)s into service; retrying",
+                    "failed to switch to the catalog %(path)s; retrying",
                     {"path": self._path},
                 )
             await beat(LOOK_EVERY_S)

@@ -101,7 +101,7 @@ class CatalogPublisher:
         """Log once why the catalog is not updated."""
         if why != self._logged:
             self._logged = why
-            logger.warning("%(reason)s; keeping the catalog as it is", {"reason": why})
+            logger.warning("%(reason)s; keeping the current catalog", {"reason": why})
 
     async def _follow(self) -> None:
         """Publish after each change until the connection is lost."""

@@ -85,7 +85,7 @@ async def obtain(
             await _store(connection, folder / base.name, base, this)
     except UNAVAILABLE as error:
         logger.warning(
-            "failed to store the base: %(reason)s; other machines build their own",
+            "failed to store the base: %(reason)s; other machines will build their own",
             {"reason": error},
         )
     return ObtainedBase(base, is_fetched=False)

@@ -206,8 +206,8 @@ def _check_source(source: LedgerSide, states: Iterable[ShardState]) -> None:
     for number, state in enumerate(states):
         if not state.is_confirmed:
             raise MoveError(
-                f"shard {number} waits for the drain to restore its budgets: make sure that snapbid"
-                " drain is running"
+                f"shard {number} is waiting for the drain to restore its budgets: make sure that"
+                " snapbid drain is running"
             )
 
 

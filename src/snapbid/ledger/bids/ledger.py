@@ -160,7 +160,7 @@ class Ledger:
                 self._spool.leave_unconfirmed(batches)
             except OSError as error:
                 logger.error(
-                    "lost %(batches)d unconfirmed batches: cannot write the spool: %(reason)s",
+                    "lost %(batches)d unconfirmed batches: failed to write the spool: %(reason)s",
                     {"batches": len(batches), "reason": error.strerror},
                 )
 

@@ -190,7 +190,7 @@ class Watch:
                 )
         for names in self._logged_clocks - differences.keys():
             logger.info(
-                "resolved: the clock of %(clocks)s agrees again",
+                "resolved: the clock of %(clocks)s is right again",
                 {"clocks": " and ".join(names)},
             )
         self._logged_clocks = frozenset(differences)
@@ -342,7 +342,7 @@ async def repeat(read: Callable[[], Awaitable[bool]], every_s: float) -> None:
         try:
             done = await read()
         except Exception:
-            logger.exception("failed to read figures of the operator's page; retrying")
+            logger.exception("failed to read the dashboard's figures; retrying")
             done = False
         took_s = monotonic() - started
         await asyncio.sleep(max(every_s, took_s * SHARE) if done else min(every_s, RETRY_S))

@@ -189,7 +189,7 @@ class RequestStatsWriter:
             except (RedisError, OSError):
                 pass  # others log that Redis is unavailable
             except Exception:
-                logger.exception("failed to write request statistics of SSPs; retrying")
+                logger.exception("failed to write the SSPs' request statistics; retrying")
 
 
 def _digest(auction: str, imp: str) -> bytes:

@@ -85,7 +85,9 @@ class _Bounded(io.RawIOBase):
         try:
             count: int = self._stream.readinto(buffer)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise LogError("its gzip compression is damaged or cut short: ask again") from error
+            raise LogError(
+                "its gzip compression is damaged or cut short: ask for it again"
+            ) from error
         self._left -= count
         if self._left < 0:
             raise _too_large()
@@ -161,7 +163,7 @@ def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
     """Yield a text's lines without byte order marks. Raises LogError for a line too long."""
     while line := text.readline(MOST_OF_LINE + 1):
         if len(line) > MOST_OF_LINE:
-            raise LogError(f"a line is over {MOST_OF_LINE >> 20} MiB: write a line per record")
+            raise LogError(f"a line is over {MOST_OF_LINE >> 20} MiB: write one record per line")
         if line[0] == "\ufeff":
             odd[MARKED] += 1
             line = line.lstrip("\ufeff")
@@ -199,7 +201,7 @@ def _json_lines(stream: io.BufferedReader) -> Export:
             names |= dict.fromkeys(decode(line))
     if not names:
         if first.lstrip().startswith(b"["):
-            raise LogError("it is a JSON array: write an object on each line (jq -c '.[]')")
+            raise LogError("it is a JSON array: write one object per line (jq -c '.[]')")
         raise LogError("the first lines are not JSON objects: write one object per line")
     _check_columns(list(names))
 
@@ -209,7 +211,7 @@ def _json_lines(stream: io.BufferedReader) -> Export:
             number += 1
             if len(line) > MOST_OF_LINE:
                 raise LogError(
-                    f"line {number} is over {MOST_OF_LINE >> 20} MiB: write a line per record"
+                    f"line {number} is over {MOST_OF_LINE >> 20} MiB: write one record per line"
                 )
             if line.startswith(_MARK):
                 odd[MARKED] += number > 1 or line.startswith(_MARK * 2)

@@ -122,7 +122,7 @@ class Recorder:
             except (Problem, ValueError, RecursionError):
                 continue  # not a bid request
             except Exception as error:  # a failure here must not affect serving
-                logger.error("skipped recording a request: %(reason)s", {"reason": where(error)})
+                logger.error("did not record a request: %(reason)s", {"reason": where(error)})
         os.close(self._file)
 
     def _line(self, sample: SampledRequest) -> bytes:

@@ -44,7 +44,7 @@ class DemandEndpoint:
         except UNAVAILABLE as error:
             why = str(error) or type(error).__name__
             logger.warning(
-                "failed to read demand rules of %(ssp)s: %(reason)s; answered 500",
+                "failed to read the demand rules of %(ssp)s: %(reason)s; answered 500",
                 {"ssp": ssp, "reason": why},
             )
             raise Problem("the rules cannot be read now; retry after a short delay") from error

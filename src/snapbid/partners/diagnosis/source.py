@@ -89,8 +89,8 @@ class DiagnosisSource:
                 )
         except (RedisError, OSError) as error:
             repeated.warning(
-                "failed to read statistics for a diagnosis: %(reason)s; no checklist or last"
-                " minutes until Redis is back",
+                "failed to read statistics for a diagnosis: %(reason)s; omitting the checklist and"
+                " the last minutes until Redis is back",
                 {"reason": error or "no answer"},
             )
             return None
@@ -104,8 +104,8 @@ class DiagnosisSource:
         except UNAVAILABLE as error:
             reason = str(error) or type(error).__name__
             repeated.warning(
-                "failed to read days for a diagnosis: %(reason)s; answering 500 until the warehouse"
-                " is back",
+                "failed to read the daily figures for a diagnosis: %(reason)s; answering 500 until"
+                " the warehouse is back",
                 {"reason": reason},
             )
             raise Problem("the days cannot be read now; retry after a short delay") from error
