@@ -208,7 +208,7 @@ def test_traffic_that_helps_nobody_is_shown(stack: Stack) -> None:
         "broken": {
             ("imp", rule): (1, "$.imp"),
             ("imp[].id", rule): (1, "$.imp[0].id"),
-            ("Content-Encoding", "is missing, the body is gzip"): (1, "Content-Encoding"),
+            ("Content-Encoding", "is missing, but the body is gzip"): (1, "Content-Encoding"),
         },
         "lacking": {"Content-Type": 1},
     }

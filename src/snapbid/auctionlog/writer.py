@@ -83,7 +83,7 @@ class LogWriter:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
-            raise OSError(error.errno, "another process is converting it") from error
+            raise OSError(error.errno, "another process is already converting it") from error
         self.close()
         self._lock = lock
         remove_incomplete(self._directory)

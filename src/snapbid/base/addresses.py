@@ -163,6 +163,6 @@ def _options(query: str, kind: str, scheme: str) -> list[tuple[str, str]]:
         if name not in allowed:
             known = ", ".join(sorted(allowed)) or "none"
             raise ValueError(
-                f"has an unknown option {name!r} (known after {scheme}+{kind}: {known})"
+                f"has an unknown option {name!r} (allowed after {scheme}+{kind}: {known})"
             )
     return options

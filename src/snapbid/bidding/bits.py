@@ -56,7 +56,7 @@ class Bits:
     def end(self) -> None:
         """Raise MalformedError if anything but zero padding is left."""
         if "1" in self._bits[self.position :]:
-            raise MalformedError("longer than its fields")
+            raise MalformedError("longer than its fields require")
 
     def fibonacci(self) -> int:
         """Read a Fibonacci-coded integer, which ends with two consecutive set bits.

@@ -132,7 +132,7 @@ def _section_ids(header: str, count: int) -> list[int]:
         first = last + bits.fibonacci()
         last = first + bits.fibonacci() if is_range else first
         if len(ids) + last - first >= min(count, _MAX_SECTIONS):
-            raise MalformedError("fewer sections than the header names")
+            raise MalformedError("fewer sections than the header lists")
         ids.extend(range(first, last + 1))
     return ids
 

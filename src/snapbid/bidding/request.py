@@ -392,7 +392,7 @@ def _check_compression(body: bytes) -> None:
     """Raise BadRequest for a body that is compressed without a Content-Encoding."""
     for encoding, begin in COMPRESSED.items():
         if body.startswith(begin):
-            raise BadRequest(f"Content-Encoding: is missing, the body is {encoding}")
+            raise BadRequest(f"Content-Encoding: is missing, but the body is {encoding}")
 
 
 def check(request: BidRequest, body: bytes = b"") -> None:

@@ -65,7 +65,9 @@ def decode_tolerantly(text: str, struct: type[T]) -> T:
         except (msgspec.DecodeError, UnicodeEncodeError):
             steps -= values // _DECODED_SLOWLY
             if steps < 0:
-                raise BadRequest("the body has too many values, some out of range") from None
+                raise BadRequest(
+                    "the body has too many values, and some are out of range"
+                ) from None
             raw = _loads(text)
     except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None

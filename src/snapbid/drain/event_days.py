@@ -96,7 +96,7 @@ class EventDays:
             else:
                 self._spans.remove(span)
                 logger.info(
-                    "dropped the partition %(partition)s with all events received before %(day)s",
+                    "dropped the partition %(partition)s: its events were received before %(day)s",
                     {"partition": span.name, "day": span.next.date()},
                 )
         self._horizon = horizon

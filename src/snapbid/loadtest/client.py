@@ -134,7 +134,7 @@ def _parse(data: bytes) -> tuple[int, bytes, bool] | None:
     head = data.find(HEAD_END)
     if head < 0:
         if len(data) > MAX_HEAD:
-            raise ValueError("not an HTTP/1.1 head")
+            raise ValueError("not an HTTP/1.1 response head")
         return None
     status = int(data[9:12])
     length_at = data.find(b"content-length: ", 0, head)
