@@ -23,7 +23,7 @@ logger = logging.getLogger("snapbid.auctionlog")
 
 
 def main(directory: Path, rotate_s: float) -> None:
-    """Convert until standard input closes."""
+    """Convert rows to Parquet until standard input closes."""
     log_to_stderr()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the server stops us by closing standard input

@@ -7,8 +7,8 @@ from typing_extensions import Buffer
 class RowWriter:
     """Writes a worker's rows into the chunks offered to it. Not thread-safe.
 
-    A row is complete once it is published, whatever becomes of the process then. If no chunk has
-    space, rows are lost and counted; a gap row records how many once there is a chunk again.
+    A row is complete once it is published, even if the process then dies. If no chunk has
+    space, rows are lost and counted; a gap row records how many once a chunk is offered.
     `on_full` is called when the writer has moved on to the chunk offered last.
     """
 
@@ -22,16 +22,16 @@ class RowWriter:
 
     @property
     def in_flight(self) -> int:
-        """How many bids and notices have begun and not ended."""
+        """The number of bids and notices that have begun but not ended."""
 
     def offer(self, chunk: Buffer) -> None:
-        """Take a prepared next chunk. Raises ValueError if it is too small, or not needed yet."""
+        """Accept a prepared next chunk. Raises ValueError if it is too small, or not needed yet."""
 
     def begin(self, count: int = 1) -> int:
-        """Count bids or notices sent to the ledger; return the time (epoch ms)."""
+        """Count bids or notices as sent to the ledger; return the current time (epoch ms)."""
 
     def end(self, count: int = 1) -> None:
-        """Count answered bids or notices, whose rows are written."""
+        """Count bids or notices as answered, once their rows are written."""
 
     def bids(
         self,
@@ -58,9 +58,9 @@ class RowWriter:
         replayed: bool = False,
         ssp: str | None = None,
     ) -> None:
-        """Write a notice; a replayed one has its digest in place of the auction id.
+        """Write a notice; for a replayed one, `auction_id` is its digest.
 
-        `ssp`: canonical id of the SSP whose signed notice it is.
+        `ssp`: for a signed notice, the canonical id of its SSP.
         """
 
     def close(self) -> None:

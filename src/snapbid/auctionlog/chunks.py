@@ -79,7 +79,7 @@ class RowChunk:
 
 
 def machine() -> str:
-    """Return the name of this machine in rows and directories."""
+    """Return this machine's name, as used in rows and directories."""
     return socket.gethostname()
 
 

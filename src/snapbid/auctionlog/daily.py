@@ -1,4 +1,4 @@
-"""Counts what the log's files have for a day, for the self-audit (contract 5.5 and 11)."""
+"""Counts a day's bids and notices in the auction log, for the self-audit (contract 5.5 and 11)."""
 
 import datetime
 import glob
@@ -64,7 +64,7 @@ ORDER BY ALL LIMIT $most
 
 
 class LoggedDay(NamedTuple):
-    """What certainly counts on a day: bids by campaign, wins and impressions.
+    """The bids (by campaign), wins and impressions that certainly count on a day.
 
     Rows within seconds of midnight may count on either day, and are left out.
     """
@@ -75,7 +75,7 @@ class LoggedDay(NamedTuple):
 
 
 def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
-    """Count the rows of these files. Raises OSError, which also says what DuckDB can't do."""
+    """Count a day's rows in these files. Raises OSError, also in place of DuckDB's errors."""
     if not paths:
         return LoggedDay({}, 0, 0)
     start = datetime.datetime.combine(day, datetime.time(), datetime.UTC).timestamp() * 1000
@@ -89,9 +89,9 @@ def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
 def fetch_newest(
     paths: list[Path], kind: str, campaign: str, since_ms: int, most: int
 ) -> list[tuple[str | None, str, str]]:
-    """Fetch SSP, auction id and impression id of counted rows (`kind`: "bid", "win" or "billing").
+    """Fetch the newest counted rows of a kind, as (SSP, auction id, impression id).
 
-    `campaign`: of bids. Raises OSError, as `count_day` does.
+    `kind` is "bid", "win" or "billing"; `campaign` is used for bids only. Raises OSError.
     """
     values = {"kind": kind, "campaign": campaign, "since": since_ms, "most": most}
     with _rows_of(paths) as database:

@@ -95,9 +95,9 @@ def publish(path: Path, target: Path) -> None:
 
 
 def files_of(directory: Path, first: date | None, last: date | None) -> list[Path]:
-    """Return the files of some days and of the adjacent ones.
+    """Return the files of the days from `first` to `last`, and of the adjacent days.
 
-    A bid and its notices may be on different days.
+    A bid and its notices may be on different days. None leaves that end open.
     """
     since = (first - timedelta(days=1)).isoformat() if first else ""
     until = (last + timedelta(days=1)).isoformat() if last else "9999-12-31"
@@ -110,7 +110,7 @@ def files_of(directory: Path, first: date | None, last: date | None) -> list[Pat
 
 
 def last_begun(directory: Path, worker: str, first: int) -> int | None:
-    """Return the last row of an interrupted conversion that began with row `first`, if any."""
+    """Return the last row of an interrupted conversion that began with row `first`, else None."""
     for path in directory.glob(f"date=*/{worker}-{first:012d}-*.parquet"):
         name = _NAME.fullmatch(path.name)
         if name is not None:

@@ -115,5 +115,5 @@ def rows(mapped: mmap.mmap, start: int, end: int) -> Iterator[tuple[LoggedRow, i
 
 
 def note_converted(mapped: mmap.mmap, sequence: int) -> None:
-    """Record in a chunk that its rows up to this one are in Parquet files."""
+    """Record in a chunk that its rows up to `sequence` are in Parquet files."""
     _CONVERTED.pack_into(mapped, _CONVERTED_AT, sequence)

@@ -106,7 +106,7 @@ class AuctionLog:
 class LoggedNotices:
     """Wraps a ledger to log the notices that it settles.
 
-    `canonical` returns the SSP of a family, "" if unknown, for the rows of signed notices.
+    `canonical` returns a family's canonical SSP id ("" if unknown), for signed notices.
     """
 
     def __init__(self, ledger: Ledger, rows: RowWriter, canonical: Callable[[bytes], str]) -> None:

@@ -49,9 +49,9 @@ class AcceptedEvents:
         self._found: list[Difference] = []
 
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return events accepted before the previous call that are now neither queued nor stored.
+        """Find events accepted before the previous call that are now neither queued nor stored.
 
-        While any events accepted then are still queued, return the previous result. Raises the
+        While any event accepted then is still queued, return the previous result. Raises the
         stores' errors.
         """
         looks = {number: await self._look_at(ShardKeys(number)) for number in await self._numbers()}

@@ -4,8 +4,8 @@ A former ledger of this warehouse, or a restored copy of its own, keeps its data
 with a budget bid, the drain adds what was spent elsewhere in the meantime (confirm.py). Holds no
 longer wait for the processes registered in the ledger, since none of them is running.
 
-A ledger names SSPs and campaigns by the numbers of its warehouse, which mean others in a different
-warehouse. So a foreign ledger is emptied: of bid records, holds, budgets, counters and request
+A ledger names SSPs and campaigns by the numbers of its warehouse, which denote others in another
+warehouse. So a foreign ledger is emptied of bid records, holds, budgets, counters and request
 statistics. Server events that are still queued stay.
 """
 
@@ -33,7 +33,7 @@ class Adopted(NamedTuple):
 
 
 async def adopt(settings: StoreSettings) -> Adopted:
-    """Adopt the ledger, emptying shards of other warehouses. Raises the stores' errors.
+    """Adopt the ledger, emptying shards that belong to other warehouses. Raises the stores' errors.
 
     Waits for the replicas; otherwise a failover could bring the former owner's shards back.
     """

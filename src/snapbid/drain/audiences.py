@@ -44,7 +44,7 @@ Known = TypeVar("Known", Link, Count)
 
 
 class Persons:
-    """The persons of some rows."""
+    """The persons in a batch of event rows."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Persons:
             )
 
     def resolve(self, aliases: Sequence[Pair]) -> None:
-        """Record and link the users behind anonymous ids, given with the newest last."""
+        """Record and link the users behind anonymous ids, given newest last."""
         for visitor, user in aliases:
             self.users.setdefault(visitor, []).append(user)
         self.links.update(_inherited(self.links, aliases))
@@ -110,7 +110,7 @@ async def absorb(
     rows: Sequence[EventRow],
     member_of_click: Callable[[str], int | None],
 ) -> None:
-    """Count newly stored events, as the last step of their transaction, since it takes a lock."""
+    """Count newly stored events; must be the last step of their transaction, as it takes a lock."""
     found = Persons(key, rows, member_of_click)
     definitions = await audiences.fetch_definitions(connection, {row.product for row in rows})
     new = await audiences.alias(connection, found.aliases) if found.aliases else []
@@ -138,7 +138,7 @@ async def exclude(
     rows: Sequence[EventRow],
     member_of_click: Callable[[str], int | None],
 ) -> None:
-    """Store only the restrictions in events of forgotten persons, and the members restricted."""
+    """Of forgotten persons' events, store only the restrictions and the members they restrict."""
     found = Persons(key, rows, member_of_click)
     restrictions = _restrictions(rows, found)
     await audiences.restrict(connection, restrictions)
@@ -155,8 +155,8 @@ async def exclude(
 async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_000) -> bool:
     """Define an audience and count the stored events; return False if it is unchanged.
 
-    Once it is defined, the drain counts the events that it stores; these wait for at most one page.
-    The members of a replaced audience leave it at the end. If this is interrupted, remove the
+    Once it is defined, the drain counts newly stored events, which wait for one page at most.
+    Former members of a replaced audience leave it at the end. If this is interrupted, remove the
     audience and add it again.
     """
     product = {audience.product}

@@ -110,9 +110,9 @@ class Auditor:
         self._differing: set[int] = set()  # campaigns
 
     async def audit(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return the differences that the previous audit found as well.
+        """Return the differences that persist since the previous audit.
 
-        Raises the errors of the stores; an audit cut short finds nothing.
+        Raises the stores' errors; an interrupted audit has no result.
         """
         today = self._today()
         found = [each async for each in self._counters(connection, today)]

@@ -47,8 +47,8 @@ async def confirm(
 ) -> None:
     """Mark budgets as restored in the runs of `states`, the states of this drain's shards.
 
-    `absorb` drains these shards once more. Raises ShardsUnavailableError if other shards are needed
-    to find the lost spend, and cannot be read or are not drained.
+    `absorb` drains these shards once more. Raises ShardsUnavailableError if finding the
+    lost spend requires other shards that cannot be read or are not drained.
     """
     carried = all(state.is_carried for state in states.values())
     if not carried:

@@ -42,7 +42,7 @@ class ShardsUnavailableError(RedisError):
 
 
 class SegmentReading(NamedTuple):
-    """Counters of one run."""
+    """The counters read from one run."""
 
     segment: str
     counters: list[CounterValue]
@@ -98,7 +98,7 @@ class ShardCounters:
         await self._redis.get(self._keys.epoch)
 
     async def fetch_state(self) -> ShardState:
-        """Fetch the state; begin a run if this start of Redis has none yet."""
+        """Fetch the shard's state; begin a run if this start of Redis has none yet."""
         return ShardState.parse(await self._begin(keys=self._keys.script_keys))
 
     # -- a round -----------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class ShardCounters:
         """Read changed counters as batch number `batch`, continuing where `after` ended.
 
         Names set aside by an earlier round come first; counters that no longer exist are left out.
-        Raises SupersededError if the data differs from that of the previous batch.
+        Raises SupersededError if the data was replaced since the previous batch.
         """
         keys = self._keys
         reply: Any = await self._read(
@@ -158,7 +158,7 @@ class ShardCounters:
     async def release(
         self, last: Reading, count: int, absorbed: int, again: Sequence[bytes] = ()
     ) -> None:
-        """Remove the `count` names set aside, except those in `again`, which a later round reads.
+        """Remove the `count` names set aside, except those in `again`, for a later round.
 
         Call it once the warehouse has absorbed the `last` batch (number `absorbed`). Raises
         SupersededError, with nothing removed, if this drain has been superseded.
@@ -229,7 +229,7 @@ class ShardCounters:
             await pipe.execute()
 
     async def name_all(self) -> None:
-        """Mark all existing counters as changed, and wait until the replicas have that."""
+        """Mark all existing counters as changed, and wait until the replicas have it."""
         prefix = f"{self._keys.prefix}c:"
         async for key in self._redis.scan_iter(match=f"{prefix}*", count=1000):
             segment, _, day = key.decode().removeprefix(prefix).rpartition(":")
@@ -246,7 +246,7 @@ class ShardCounters:
         """Remove a day's counters if all are absorbed; return their generation.
 
         `check` returns the indices of counters not absorbed. If there are any, mark them as changed
-        and return None, as when a counter changes meanwhile.
+        and return None; also return None if a counter changes meanwhile.
         """
         text = day.isoformat()
         key = self._keys.counters(segment, text)

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class DemandBuilder:
-    """Builds the signals of the warehouse at `dsn`."""
+    """Rebuilds the demand signals in the warehouse at `dsn`."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

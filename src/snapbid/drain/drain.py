@@ -52,7 +52,7 @@ class _ShardRound:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is another batch, of names set aside or changed since."""
+        """Whether another batch is left: names set aside, or changed since."""
         return self.reading.cursor != START or self.is_left
 
 

@@ -39,9 +39,9 @@ class EventDays:
         self._horizon: datetime | None = None
 
     async def look(self, connection: asyncpg.Connection, *, keeps: bool = True) -> None:
-        """Create the next days' partitions and drop the oldest, once a minute.
+        """Create the next days' partitions and drop expired ones, once a minute.
 
-        Only the drain with `keeps` does so; others just read which partitions exist.
+        Without `keeps`, only read which partitions exist: another drain does the rest.
         """
         if monotonic() >= self._look_at:
             self._look_at = monotonic() + LOOK_S
@@ -63,7 +63,7 @@ class EventDays:
                 self._note_failure(connection, "delete events past SNAPBID_EVENTS_DAYS", error)
 
     async def prepare(self, connection: asyncpg.Connection, moments: Iterable[datetime]) -> None:
-        """Create partitions for events received at these times, unless they are far from now.
+        """Create partitions for events received at these times, except for distant days.
 
         Events of distant days go to `events_other`.
         """

@@ -6,13 +6,14 @@ clicks for which they count (events/attribution.py) and facts about persons (aud
 Then it deletes the stream entries. A round interrupted anywhere is simply repeated: the warehouse
 keeps the first event of each id, so storing it again changes nothing.
 
-An event that the warehouse refuses is found by halving, and dead-lettered alone. So is one that
-fails in any other way, by a timeout or with the connection: from then on its products are drained
-apart from others, and whatever fails twice is halved (suspects.py). The events are only blamed if
-the warehouse can store a plain event at the same time.
+An event that the warehouse refuses is found by bisection, and dead-lettered alone. So is an event
+that fails in any other way, such as a timeout or a lost connection: its product is then drained
+separately, and any batch that fails twice is halved (suspects.py). Events are blamed only if the
+warehouse can store a plain event at the same time.
 
 One drain at a time stores events of a product: after the number of shards has changed, a product
-may have events in several streams, and each drain must see what others have stored of a sequence.
+may have events in several streams, and each drain must see the events of a sequence that the others
+have stored.
 """
 
 import logging

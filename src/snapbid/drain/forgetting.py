@@ -87,7 +87,7 @@ class Place(NamedTuple):
 
 
 class Match(NamedTuple):
-    """An event with some of the ids; `names` has these in the form of `event_name`."""
+    """An event that contains ids to forget; `names` has these in the form of `event_name`."""
 
     event_id: str
     received_at: datetime
@@ -250,7 +250,7 @@ async def forget(
     """Remove all data of a person from the warehouse, and suppress the ids.
 
     With `consents`, it may affect several users and end a self-exclusion. Requires a transaction,
-    and holds off the storing of events until that ends. Raises ForgetError.
+    and keeps others from storing events until it ends. Raises ForgetError.
     """
     check(asked.ids)
     secret = (await persons.fetch_suppression(connection)).key
@@ -366,7 +366,7 @@ async def _erase(
 
 
 def emptied(row: EventRow) -> EventRow:
-    """Remove everything personal from an event."""
+    """Return a copy of an event without anything personal."""
     return row._replace(
         client_user_id=None,
         anonymous_id=None,

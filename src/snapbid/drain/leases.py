@@ -27,7 +27,7 @@ class IdleError(Exception):
 
 
 class Leased(Protocol):
-    """A part of the ledger that only one drain at a time works on, by its shard number."""
+    """A shard's part of the ledger, on which only one drain works at a time."""
 
     number: int
 

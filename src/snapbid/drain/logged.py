@@ -1,8 +1,8 @@
 """Compares the auction log with the reports, for the self-audit (contract 11).
 
-Whatever the log has as counted must be in the reports. The reverse can't be asked: rows get into
-files some minutes later, and other machines may have their own log, or none. A difference names
-auctions that the log has lately and the ledger does not have.
+Whatever the log records as counted must be in the reports. The reverse cannot be required: rows
+reach the files minutes later, and other machines may have their own log, or none. A difference
+names recent auctions of the log that the ledger does not have.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ repeated = RepeatedLog(logger)
 
 
 class Lacking(NamedTuple):
-    """A figure of which the log has more; `campaign`: of bids."""
+    """A figure that is higher in the log than in the reports; `campaign` is "" except for bids."""
 
     kind: str
     campaign: str
@@ -45,9 +45,9 @@ class Lacking(NamedTuple):
 
 
 class LoggedAuctions:
-    """The bids and notices in the files of a directory, by day.
+    """Compares the auction log in a directory with the reports, day by day.
 
-    `clock`: epoch seconds.
+    `clock` returns epoch seconds.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class LoggedAuctions:
         self._before: dict[str, Difference] = {}
 
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return what the log has more of than the reports, in this audit and the one before.
+        """Return the figures of the log that the reports have lacked since the previous call.
 
-        Counts in transit explain a difference until the reports have come up to what the log had
-        the last time. Raises the errors of the stores.
+        A difference is counts in transit if the reports have since reached the figure that the log
+        had at that call. Raises the stores' errors.
         """
         today = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
         days = [today - datetime.timedelta(days=before) for before in range(COMPARED + 1)]

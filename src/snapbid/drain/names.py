@@ -39,7 +39,7 @@ class SegmentDay(NamedTuple):
 
 
 class CounterField(NamedTuple):
-    """A field of the hash."""
+    """A counter's field in the hash of its day."""
 
     kind: str
     number: int  # of the SSP or campaign

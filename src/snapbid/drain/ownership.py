@@ -33,8 +33,8 @@ async def own(
 ) -> None:
     """Make the ledger the warehouse's own.
 
-    Raises UnrelatedStoresError if that is not allowed, and RedisError if all shards are
-    unavailable, or those that decide it. `is_known`: this drain owned the ledger before its data
+    Raises UnrelatedStoresError if that is not allowed, and RedisError if all shards, or
+    the deciding ones, are unavailable. `is_known`: this drain owned the ledger before its data
     changed, which other drains have yet to notice.
     """
     states, error = await _states(shards)

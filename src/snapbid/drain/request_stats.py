@@ -27,7 +27,7 @@ class RequestStatsDrain:
         self._drained_at: float | None = None
 
     async def begin(self) -> None:
-        """Drain in the next round."""
+        """Have the next round drain at once."""
         self._drained_at = None
 
     async def round(self, connection: asyncpg.Connection) -> int:

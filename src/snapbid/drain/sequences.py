@@ -141,7 +141,7 @@ def _digest(kind: str, product: str, id: object) -> bytes:
 async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None:
     """Set the flags of new events, and of the few earlier events that refer to them.
 
-    Cash-outs that arrived before their claim or completion may be many, so `revise` flags them.
+    There may be many cash-outs that arrived before their claim or completion; `revise` flags them.
     """
     own: set[bytes] = set()
     cashed_out: list[str] = []

@@ -34,7 +34,7 @@ TAKEN_BYTES: Final = 8 << 20  # taken at once; a single request may be larger
 
 
 class Waiting:
-    """A request in a stream, with `count` events of one product; `packed` if it is in memory."""
+    """A request in a stream; it has `count` events of one product, in memory if `packed` is set."""
 
     __slots__ = ("count", "entry", "field", "packed", "product", "size")
 
@@ -106,7 +106,7 @@ class EventStream:
         return product in self._turns
 
     async def take(self, events: int, apart: Collection[str] = ()) -> list[Waiting]:
-        """Take requests with about `events` events from products in turn, except those `apart`."""
+        """Take requests with about `events` events, from all products but `apart` in turn."""
         taken: list[Waiting] = []
         left, size = events, 0
         while left > 0 and size < TAKEN_BYTES:
@@ -196,7 +196,7 @@ class EventStreams:
         self._look_at = 0.0  # monotonic
 
     async def share(self, connection: asyncpg.Connection) -> list[EventStream]:
-        """Return the streams to drain now, leftovers last. Raises as Leases.share does."""
+        """Return the streams to drain now, leftovers last. Raises what Leases.share raises."""
         try:
             mine = await self._leases.share(connection)
         except IdleError:

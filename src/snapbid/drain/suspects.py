@@ -21,13 +21,13 @@ class Suspects:
         self._failed: dict[tuple[str, int], tuple[int, str]] = {}
 
     def add(self, products: Iterable[str]) -> None:
-        """Drain products apart from others, after those already suspect."""
+        """Have products drained apart from others, after the ones already suspect."""
         for product in products:
             self.products.pop(product, None)
             self.products[product] = None
 
     def clear(self, products: Iterable[str]) -> None:
-        """Drain products together with others again."""
+        """Have products drained together with others again."""
         for product in products:
             self.products.pop(product, None)
         if not self.products:

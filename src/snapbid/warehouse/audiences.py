@@ -62,7 +62,7 @@ class Link(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """An audience as shown to the operator; `members` are ids in bid requests."""
+    """An audience as shown to the operator; `members` is the number of its ids in bid requests."""
 
     id: str
     product: str | None
@@ -75,7 +75,7 @@ class Listed(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A row that workers look up."""
+    """A membership of an audience, as workers look it up."""
 
     member: int
     audience: int
@@ -84,7 +84,7 @@ class Member(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The ids of audiences, and the products, by their numbers in `audience_member`."""
+    """The ids of audiences and the names of products, by number in `audience_member`."""
 
     audiences: dict[int, str]
     products: dict[int, str]
@@ -413,7 +413,7 @@ where m.until <> excluded.until
 async def alias(
     connection: asyncpg.Connection, pairs: Collection[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Record (anonymous, person) pairs, given with the last seen last; return the new ones."""
+    """Record (anonymous, person) pairs, given last seen last; return the new ones."""
     anonymous = [each for each, _ in pairs]
     shared = [each for each, count in Counter(anonymous).items() if count > 1]
     rows = await connection.fetch(_ALIAS, anonymous, [person for _, person in pairs], shared)
@@ -445,7 +445,7 @@ async def fetch_links(connection: asyncpg.Connection, persons: Iterable[int]) ->
 async def link(
     connection: asyncpg.Connection, links: Collection[Link]
 ) -> tuple[set[int], set[int]]:
-    """Link persons with members; return the persons linked, and the members that they lost."""
+    """Link persons with members; return the persons linked, and the members unlinked from them."""
     rows = await connection.fetch(_LINK, *map(list, zip(*links, strict=True)), KEPT_LINKS)
     persons = {row["person"] for row in rows}
     lost = await connection.fetch(_UNLINK, list(persons), LINKS) if persons else []
@@ -476,7 +476,7 @@ async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restri
 
 
 async def fetch_restricted(connection: asyncpg.Connection, persons: Iterable[int]) -> set[int]:
-    """Fetch those of these persons to whom their product must not advertise."""
+    """Fetch the persons among these to whom their product must not advertise."""
     rows = await connection.fetch(
         "select person from person_restriction where person = any($1) and holds", list(persons)
     )
@@ -507,7 +507,7 @@ async def fetch_known(connection: asyncpg.Connection, hashes: Iterable[int]) -> 
 async def count_excluded(
     connection: asyncpg.Connection, persons: Iterable[int], members: Iterable[int]
 ) -> int:
-    """Count the restricted persons among these, and among those known by these members."""
+    """Count the restricted persons among these, and among the persons linked with `members`."""
     counted: int = await connection.fetchval(_EXCLUDED, list(persons), list(members))
     return counted
 
@@ -565,9 +565,9 @@ async def fetch_longest_window(connection: asyncpg.Connection) -> int:
 
 
 async def discard(connection: asyncpg.Connection, days: int) -> int:
-    """Delete some rows that ended KEPT_DAYS ago, and ids of persons last seen `days` ago.
+    """Delete a batch of memberships ended KEPT_DAYS ago, and of ids not seen for `days` days.
 
-    Return how many, 0 when none is left.
+    Return the number of rows deleted, 0 once none is left.
     """
     deleted = 0
     for table in ("person_link", "person_alias"):
@@ -594,7 +594,7 @@ async def fetch_revision(connection: asyncpg.Connection) -> int:
 
 
 async def fetch_names(connection: asyncpg.Connection) -> Names:
-    """Fetch the ids of audiences and products by their numbers."""
+    """Fetch the ids of audiences and the names of products, by number."""
     rows = await connection.fetch("select number, id, product from audience")
     return Names(
         {row["number"]: row["id"] for row in rows if row["id"] is not None},
@@ -603,7 +603,7 @@ async def fetch_names(connection: asyncpg.Connection) -> Names:
 
 
 async def fetch_present(connection: asyncpg.Connection, listed: Iterable[int]) -> list[Member]:
-    """Fetch the audiences that these members are in now, in order."""
+    """Fetch the current memberships of these members, ordered by member and audience."""
     rows = await connection.fetch(
         "select member, audience, until, revision from audience_member"
         " where member = any($1) and until > now() order by member, audience",
@@ -613,7 +613,7 @@ async def fetch_present(connection: asyncpg.Connection, listed: Iterable[int]) -
 
 
 async def fetch_members(connection: asyncpg.Connection, revision: int) -> list[Member]:
-    """Fetch the rows that changed after a revision."""
+    """Fetch the memberships that changed after a revision."""
     rows = await connection.fetch(
         "select member, audience, until, revision from audience_member where revision > $1",
         revision,

@@ -90,7 +90,7 @@ async def fetch(
 ) -> list[AuditEntry]:
     """Fetch the newest entries, oldest first; `since` is included, `until` is not.
 
-    For a campaign's id, even a deleted one, this includes entries for many campaigns, each of which
+    For a campaign's id, even a deleted one, this includes entries for many campaigns, any of which
     may have changed this one.
     """
     rows = await connection.fetch(

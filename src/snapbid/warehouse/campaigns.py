@@ -187,7 +187,7 @@ async def copy_all(
     """Pass all campaigns to `take`, unordered, in lists as they arrive; requires a transaction.
 
     The content is the form normalised under `rules`, or else the document; if `rules` is None, it
-    is always the document. PostgreSQL works ahead as far as the socket buffers.
+    is always the document. PostgreSQL works ahead as far as the socket's buffer allows.
     """
 
     async def read(data: bytes) -> None:

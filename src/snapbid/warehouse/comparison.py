@@ -170,7 +170,7 @@ class Spend(NamedTuple):
 
 
 class CampaignDay(NamedTuple):
-    """The report's figures of a campaign on a day."""
+    """A campaign's figures on a day, from the report."""
 
     bids: int
     wins: int
@@ -220,7 +220,7 @@ async def fetch_campaigns(
 
 
 async def count_events(connection: asyncpg.Connection, hour: int) -> dict[tuple[int, str], int]:
-    """Count the events of an hour (since 1970) by minute of receipt (since 1970) and product."""
+    """Count an hour's events by minute of receipt and product; both times count from 1970."""
     ends = (datetime.datetime.fromtimestamp(of * 3600, datetime.UTC) for of in (hour, hour + 1))
     rows = await connection.fetch(_EVENTS, *ends, timeout=LONG_S)
     return {(row["minute"], row["product"]): row["count"] for row in rows}

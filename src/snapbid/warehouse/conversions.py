@@ -48,7 +48,7 @@ class ConversionKey(NamedTuple):
 class ConversionSum(NamedTuple):
     """The increments of a row of conversion_daily; the value is in micro-USD.
 
-    `unvalued` are the conversions whose amount has no value.
+    `unvalued` is the number of conversions whose value is unknown.
     """
 
     conversions: int = 0
@@ -58,7 +58,7 @@ class ConversionSum(NamedTuple):
 
 
 class Performance(NamedTuple):
-    """A campaign's costs and returns, as in the view; money in USD."""
+    """A campaign's costs and returns, as in the view campaign_performance; money in USD."""
 
     campaign: str
     bids: int
@@ -168,7 +168,7 @@ async def fetch_bought(
 async def fetch_links(
     connection: asyncpg.Connection, persons: Collection[int]
 ) -> dict[int, ClickLink]:
-    """Fetch the last click of each of these persons who has one."""
+    """Map these persons to their last clicks; persons without one are left out."""
     rows = await connection.fetch(_LINKS, list(persons))
     return {row["person"]: ClickLink(*tuple(row)[1:]) for row in rows}
 
@@ -211,7 +211,7 @@ async def fetch_performance(
 
 
 async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> int:
-    """Delete some links whose window had ended by `moment`; return how many."""
+    """Delete a batch of links whose window had ended by `moment`; return how many."""
     status: str = await connection.execute(
         "delete from click_link where person in"
         " (select person from click_link where expires_at < $1 limit $2"

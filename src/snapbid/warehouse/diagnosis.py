@@ -66,7 +66,7 @@ class RequestDay(NamedTuple):
 
 
 class NoticeDay(NamedTuple):
-    """A descriptor's count of one kind on one day."""
+    """How many bids or notices of a kind, or anomalies, a descriptor had on one day."""
 
     day: date
     descriptor: str

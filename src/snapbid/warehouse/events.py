@@ -20,8 +20,8 @@ class EventRow(NamedTuple):
     """An event to store; `context` and `enrichment` are JSON, `digest` is the envelope's.
 
     Events of the same bonus or deposit share a `sequence`. `value_micros` is the event's value as a
-    conversion (micro-USD), None if unknown; the fields after it identify the click that it counts
-    for.
+    conversion (micro-USD), None if unknown; `campaign`, `creative` and `descriptor` are those of
+    the click for which it counts.
     """
 
     event_id: str
@@ -197,7 +197,7 @@ async def limit_statements(connection: asyncpg.Connection, seconds: float) -> No
 
 
 async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> list[EventRow]:
-    """Claim new ids; return the first row of each, in order. Must be followed by `store`."""
+    """Claim the ids that are new; return the first row of each, in order. Call `store` next."""
     firsts: dict[str, EventRow] = {}
     for row in rows:
         firsts.setdefault(row.event_id, row)
@@ -208,7 +208,7 @@ async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> lis
 
 
 async def fetch_known(connection: asyncpg.Connection, ids: Iterable[str]) -> set[str]:
-    """Fetch those of these ids under which events are stored."""
+    """Fetch the ids among these under which events are stored."""
     rows = await connection.fetch(
         "select event_id from event_ids where event_id = any($1)", list(ids)
     )
@@ -275,7 +275,7 @@ async def set_flags(
 
 
 async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, bytes]) -> None:
-    """Schedule cash-outs that exist to be flagged again.
+    """Schedule existing cash-outs to be flagged again.
 
     `bonus_of` maps a sequence of cash-outs to that of their bonus.
     """
@@ -343,7 +343,7 @@ async def dead_letter(connection: asyncpg.Connection, letters: Sequence[DeadLett
 
 
 async def discard(connection: asyncpg.Connection, moment: datetime) -> int:
-    """Delete some dead letters older than `moment`; return how many, 0 when none is left."""
+    """Delete a batch of dead letters older than `moment`; return how many, 0 once none is left."""
     status: str = await connection.execute(
         "delete from event_dead_letters where number in (select number from"
         " (select number, failed_at from event_dead_letters order by number limit $2) as oldest"

@@ -24,7 +24,7 @@ async def identity(connection: asyncpg.Connection) -> str:
 
 
 async def owner(connection: asyncpg.Connection, shard: int) -> tuple[str, str | None]:
-    """Fetch the warehouse's id, and its data set for a shard; None if it has no such shard."""
+    """Fetch the warehouse's id and its data set for a shard, None if it has no such shard."""
     row = await connection.fetchrow(
         "select id, (select epoch from ledger_shard where shard = $1) from warehouse_identity",
         shard,

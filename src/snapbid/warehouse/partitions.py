@@ -45,7 +45,7 @@ async def fetch_spans(connection: asyncpg.Connection) -> list[Span]:
 
 
 async def make(connection: asyncpg.Connection, span: Span, others: Iterable[Span]) -> None:
-    """Create a partition for the time that `others` leave open, and move its rows there.
+    """Create a partition for the time that `others` leave open; fill it from `events_other`.
 
     Raises asyncpg.PostgresError, with nothing changed.
     """
@@ -78,7 +78,7 @@ async def drop(connection: asyncpg.Connection, span: Span) -> None:
 
 
 async def delete_before(connection: asyncpg.Connection, table: str, moment: datetime) -> int:
-    """Delete some rows received before `moment`; return how many, 0 when none is left."""
+    """Delete a batch of rows received before `moment`; return how many, 0 once none is left."""
     status: str = await connection.execute(
         f"""
         with oldest as (

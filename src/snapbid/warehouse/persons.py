@@ -110,7 +110,7 @@ async def fetch_mark(connection: asyncpg.Connection) -> tuple[object, ...]:
 async def suppress(
     connection: asyncpg.Connection, hashes: Iterable[bytes], members: Iterable[int]
 ) -> None:
-    """Suppress the persons with these hashes, and those known to bid requests by these members."""
+    """Suppress persons: by hash, and by the members under which bid requests reveal them."""
     await connection.execute(
         "insert into suppressed (hash) select unnest($1::bytea[]) on conflict do nothing",
         list(hashes),

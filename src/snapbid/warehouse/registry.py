@@ -152,7 +152,7 @@ async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str,
 
 
 async def fetch_former(connection: asyncpg.Connection) -> list[str]:
-    """Fetch the variants that have days of their own, from before they joined a family."""
+    """Fetch descriptors that have reports of their own, for days before they joined a family."""
     rows = await connection.fetch(
         "select distinct s.descriptor from ssp s join ssp_family f"
         " on f.canonical = s.descriptor and f.since <= utc_today()"
@@ -162,7 +162,7 @@ async def fetch_former(connection: asyncpg.Connection) -> list[str]:
 
 
 async def fetch_family(connection: asyncpg.Connection, ssp: str) -> list[FamilySpan]:
-    """Fetch the descriptors reported for a canonical id, now or before, with the days."""
+    """Fetch the descriptors reported for a canonical id, now or formerly, each with its days."""
     rows = await connection.fetch(
         "select descriptor, since, until from ssp_family where canonical = $1 order by 1, 2", ssp
     )

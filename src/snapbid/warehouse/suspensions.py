@@ -125,7 +125,7 @@ async def count(
 async def fetch_suspended(
     connection: asyncpg.Connection, ssp: str | None = None
 ) -> list[CreativeSuspension]:
-    """Fetch suspensions at one SSP (canonical id) or at every SSP, by campaign and creative."""
+    """Fetch suspensions at one SSP (canonical id) or all, ordered by campaign and creative."""
     rows = await connection.fetch(
         f"select {_COLUMNS} from creative_suspension"
         " where until > now() and ($1::text is null or ssp = $1) order by campaign, creative, ssp",

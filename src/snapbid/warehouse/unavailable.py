@@ -1,4 +1,4 @@
-"""Errors of an unavailable warehouse or a broken connection to it, and their description."""
+"""Errors that mean an unavailable warehouse or a broken connection, and their description."""
 
 from typing import Final
 
