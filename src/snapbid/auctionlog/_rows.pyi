@@ -7,8 +7,8 @@ from typing_extensions import Buffer
 class RowWriter:
     """Writes a worker's rows into the chunks offered to it. Not thread-safe.
 
-    A row is complete once it is published, even if the process then dies. If no chunk has
-    space, rows are lost and counted; a gap row records how many once a chunk is offered.
+    A row is complete once it is published, even if the process then dies. If no chunk has space,
+    rows are lost and counted; a gap row records how many once a chunk is offered.
     `on_full` is called when the writer has moved on to the chunk offered last.
     """
 

@@ -7,7 +7,7 @@
     holds       open bids, and what their campaigns' budgets hold for them (holds.py)
     events      accepted events, and stored events (accepted.py)
     conversions the conversions of a day, and the stored events that count for them
-    auctions    what the auction log has as counted, and the report tables (logged.py)
+    auctions    what the auction log records as counted, and the report tables (logged.py)
 
 Counts in transit make figures differ for a while. So a difference is reported only once two
 successive audits have found it and no transit explains it: neither figure has caught up with the

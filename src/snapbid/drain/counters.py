@@ -158,7 +158,7 @@ class ShardCounters:
     async def release(
         self, last: Reading, count: int, absorbed: int, again: Sequence[bytes] = ()
     ) -> None:
-        """Remove the `count` names set aside, except those in `again`, for a later round.
+        """Remove the `count` names set aside, leaving those in `again` for a later round.
 
         Call it once the warehouse has absorbed the `last` batch (number `absorbed`). Raises
         SupersededError, with nothing removed, if this drain has been superseded.
@@ -176,7 +176,7 @@ class ShardCounters:
     async def change(self, segment: str, **fields: str | int) -> None:
         """Set fields of the shard's state; "" removes a field.
 
-        Raises SupersededError if another run has begun since.
+        Raises SupersededError if a run after `segment` has begun.
         """
         args: list[str | int] = [segment]
         for name, value in fields.items():
@@ -187,7 +187,7 @@ class ShardCounters:
     async def add_spend(self, segment: str, day: int, rows: Iterable[tuple[int, int, int]]) -> None:
         """Add spend to budgets: rows of (campaign, nano-USD in total, nano-USD of the day).
 
-        `day` counts from 1970-01-01. Raises SupersededError if another run has begun since.
+        `day` counts from 1970-01-01. Raises SupersededError if a run after `segment` has begun.
         """
         args: list[str | int] = [segment, day, *(value for row in rows for value in row)]
         if not await self._carry(keys=self._keys.script_keys, args=args):
@@ -196,7 +196,7 @@ class ShardCounters:
     async def begin_segment(self, segment: str) -> ShardState:
         """End this run and begin another without a restart of Redis; return the new state.
 
-        Raises SupersededError if another run has begun since.
+        Raises SupersededError if a run after `segment` has begun.
         """
         await self.change(segment, run="another")
         return await self.fetch_state()
@@ -229,7 +229,7 @@ class ShardCounters:
             await pipe.execute()
 
     async def name_all(self) -> None:
-        """Mark all existing counters as changed, and wait until the replicas have it."""
+        """Mark all existing counters as changed, and wait for the replicas."""
         prefix = f"{self._keys.prefix}c:"
         async for key in self._redis.scan_iter(match=f"{prefix}*", count=1000):
             segment, _, day = key.decode().removeprefix(prefix).rpartition(":")

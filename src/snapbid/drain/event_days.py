@@ -1,4 +1,4 @@
-"""Retention of events, the partitions that hold them (contract 7), and memberships of audiences.
+"""Retention of events, their partitions (contract 7), and memberships of audiences.
 
 If events are kept for a number of days, each partition holds one day, and is dropped with the ids
 of its events once the whole day is older. If they are kept for ever, each holds a month: PostgreSQL

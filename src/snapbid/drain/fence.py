@@ -13,9 +13,9 @@ if the ledger never had it. Then
     A > L    the ledger lacks what was absorbed: its data is older than the warehouse
     D > A    the warehouse lacks counters whose names the ledger has removed: it is older
 
-In both cases all counters are named and compared: a warehouse that is newer than the ledger may
-have been older a moment ago, and not have absorbed all of them again. That they are named is
-recorded beside the names, where D becomes A; an earlier copy of the ledger has neither.
+In both cases all counters are named as changed, and compared: a warehouse that is newer than the
+ledger may have been older a moment ago, and not have absorbed all of them again. The ledger records
+this beside the names, by setting D to A; an earlier copy of the ledger has neither.
 
 The next batch is always number R + 1, and begins with all names that were not removed.
 
@@ -52,11 +52,11 @@ class Fence:
         self._known: dict[int, tuple[str, Batch]] = {}  # shard -> epoch, last batch read
 
     def reset(self) -> None:
-        """Compare both stores again; either may have been replaced."""
+        """Have all shards compared again, since either store may have been replaced."""
         self._known.clear()
 
     def reset_shard(self, shard: int) -> None:
-        """Compare one shard again."""
+        """Have one shard compared again."""
         self._known.pop(shard, None)
 
     async def check(self, connection: asyncpg.Connection, shard: ShardCounters) -> ShardState:

@@ -62,8 +62,8 @@ class LoggedAuctions:
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
         """Return the figures of the log that the reports have lacked since the previous call.
 
-        A difference is counts in transit if the reports have since reached the figure that the log
-        had at that call. Raises the stores' errors.
+        If the reports have meanwhile reached the log's earlier figure, the difference is only
+        counts in transit. Raises the stores' errors.
         """
         today = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
         days = [today - datetime.timedelta(days=before) for before in range(COMPARED + 1)]

@@ -177,7 +177,7 @@ async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) 
 
 
 async def skip(connection: asyncpg.Connection) -> None:
-    """Skip the next cash-out; it keeps its flags."""
+    """Skip the next cash-out to revise; it keeps its flags."""
     async with connection.transaction():
         due = await events.fetch_revisions(connection, 1, 1)
         await events.note_revised(connection, due, MEMBERS)

@@ -156,7 +156,7 @@ class EventStream:
                 self._held += request.size
 
     def put_back(self, requests: Sequence[Waiting]) -> None:
-        """Put requests that were taken back at the front of their products' queues."""
+        """Return taken requests to the front of their products' queues."""
         for request in reversed(requests):
             self._turns.setdefault(request.product, deque()).appendleft(request)
 

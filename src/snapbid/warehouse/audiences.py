@@ -499,7 +499,7 @@ async def refresh(
 
 
 async def fetch_known(connection: asyncpg.Connection, hashes: Iterable[int]) -> set[int]:
-    """Fetch the hashes of persons and members for which anything is stored."""
+    """Fetch the hashes among these under which a person or member has stored data."""
     rows = await connection.fetch(_KNOWN, list(hashes))
     return {row["hash"] for row in rows}
 

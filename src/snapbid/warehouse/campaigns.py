@@ -253,7 +253,7 @@ async def fetch_some(connection: asyncpg.Connection, ids: Sequence[str]) -> list
 
 
 async def fetch_naming(connection: asyncpg.Connection, audience: str) -> list[str]:
-    """Fetch the ids of campaigns that name an audience."""
+    """Fetch the ids of campaigns whose targeting names an audience."""
     rows = await connection.fetch(
         "select id from campaign where jsonb_path_exists("
         "document, '$.targeting.audience.*[*] ? (@ == $id)', jsonb_build_object('id', $1::text))"
