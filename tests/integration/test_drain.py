@@ -347,7 +347,7 @@ async def test_overflow_is_logged_once(bench: Bench, caplog: pytest.LogCaptureFi
     await bench.ledger.count(DAY, {"w:2": 1, "p:2": 7})
     for _ in range(5):
         await bench.drain()
-    said = [record for record in caplog.records if "cannot hold" in record.message]
+    said = [record for record in caplog.records if "cannot store" in record.message]
     assert len(said) <= 1
     rows = (await counted(bench.connection))["bid_daily"]
     assert rows[DAY, "acme-eu"] == (0, 1, 7)

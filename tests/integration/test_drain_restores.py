@@ -184,7 +184,7 @@ class TestOlderLedger:
         await stores.sell_and_drain(1)
         stores.restore_ledger(copy)
         await stores.drain(2)
-        assert caplog.text.count("older than the warehouse (batch") == 1
+        assert caplog.text.count("older than the warehouse's (batch") == 1
 
 
 class TestReplacedLedger:

@@ -202,7 +202,7 @@ def test_wrong_input(stack: Stack, database: str) -> None:
     for span in ("8d", "0m", "x", "1", "-1h"):
         result = golive(stack, "acme", "--last", span)
         assert result.returncode == 2
-        assert "must be a duration like 10m, 24h or 7d" in result.stderr
+        assert "must be a duration of at most 7d, like 10m, 24h or 7d" in result.stderr
     unavailable = {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": "redis://127.0.0.1:1"}
     result = invoke(unavailable, "golive", "acme")
     assert (result.returncode, result.stdout) == (1, "")

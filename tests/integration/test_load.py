@@ -126,7 +126,7 @@ def test_a_corpus_that_cannot_be_sent(load: Any, tmp_path: Path) -> None:
     file.write_text('{"id":"1","imp":[{"id":"1","banner":{}}]}')
     assert "must contain 1 to 200000 .json files" in refused("--corpus", str(corpus))
     (corpus / "a.json").write_text("{")
-    assert f"{corpus / 'a.json'}: is not JSON" in refused("--corpus", str(corpus))
+    assert f"{corpus / 'a.json'}: not JSON" in refused("--corpus", str(corpus))
     both = ("--corpus", str(corpus), "--replay", str(file))
     assert "--corpus and --replay cannot be combined" in refused(*both)
     assert "--target-path must be a path" in refused("--target-path", "openrtb")

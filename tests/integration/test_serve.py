@@ -248,7 +248,7 @@ def test_refuses_to_start_with_a_corrupt_geo_database(
     )
     (said,) = refused(settings.environ)
     settings.close()
-    assert said.startswith(f"SNAPBID_GEO_DB: geo database {broken}: ")
+    assert said.startswith(f"SNAPBID_GEO_DB: geo database {broken} ")
 
 
 def test_refuses_to_start_on_a_taken_port(start_stack: Callable[..., Stack]) -> None:

@@ -69,7 +69,7 @@ def test_ssps() -> None:
 def test_rates() -> None:
     assert options.rates("500,1000") == [500, 1000]
     for text in ("", "0", "a", "1,,2", "nan", "inf", "60000"):
-        with pytest.raises(OptionError, match="--steps must be"):
+        with pytest.raises(OptionError, match="--steps must list"):
             options.rates(text)
 
 

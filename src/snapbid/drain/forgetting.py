@@ -80,7 +80,7 @@ class Place(NamedTuple):
         return f"{self.kind} {self.name}"
 
     def hashes(self, key: PersonKey, ids: Iterable[str]) -> set[int]:
-        """Return the hashes of an id's spellings, as a person or as a member."""
+        """Hash the spellings of an id that is used here: as a member at an SSP, else as persons."""
         if self.kind == "ssp":
             return {key.member("user", id, self.name) for id in ids}
         return {of(self.name, id) for id in ids for of in (key.user, key.visitor)}
