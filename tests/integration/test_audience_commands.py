@@ -36,7 +36,7 @@ def test_a_file_that_matches_nothing_is_refused(environ: dict[str, str]) -> None
             "line 2, 3", "line 4", "line 5",
         ]  # fmt: skip
         assert "names an SSP that does not exist" in said[1]
-        assert "is another hash" in said[2]
+        assert "is a different hash" in said[2]
     assert members(environ) == 2
 
 

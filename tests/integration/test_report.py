@@ -270,7 +270,9 @@ def test_token_issue_with_the_embedded_instances_secret(database: str, tmp_path:
     environ = {"SNAPBID_HOME": str(tmp_path / "home")}
     refused = run(environ, "token", "issue", "acme")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.startswith("SNAPBID_JWT_SECRET is not set and no embedded instance runs")
+    assert refused.stderr.startswith(
+        "SNAPBID_JWT_SECRET is not set and no embedded instance is running"
+    )
     with Home(tmp_path / "home") as home:
         running = {"DATABASE_URL": database, "JWT_SECRET": SECRET, "JWT_ISSUER": "embedded"}
         home.announce({f"SNAPBID_{name}": value for name, value in running.items()})

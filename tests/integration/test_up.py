@@ -221,7 +221,7 @@ def test_an_address_that_is_not_ours_is_named(launch: Start) -> None:
     instance = launch(SNAPBID_HOST="192.0.2.1")
     assert instance.process
     assert instance.process.wait(60) == 1
-    assert "set SNAPBID_HOST" in instance.output
+    assert "change SNAPBID_HOST" in instance.output
 
 
 def test_wrong_settings_are_all_named(launch: Start) -> None:
