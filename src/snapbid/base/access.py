@@ -32,7 +32,7 @@ class SspAccess(NamedTuple):
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether addresses or the request rate are limited."""
+        """Whether the SSP's addresses or its request rate are limited."""
         return bool(self.allow) or self.qps is not None
 
 

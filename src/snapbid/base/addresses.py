@@ -60,8 +60,8 @@ def redis_cli(url: str) -> str:
 class RedisAddress(NamedTuple):
     """A parsed URL. `nodes`: the nodes of a cluster, or the sentinels; empty for a single Redis.
 
-    `service`: the sentinels' name for the primary; `sentinel_options`: the sentinels' own
-    user and password. The other fields are parts of the nodes' URLs.
+    `service`: the sentinels' name for the primary; `sentinel_options`: the user and password
+    for the sentinels. The other fields are parts of the nodes' URLs.
     """
 
     arrangement: Arrangement
@@ -74,14 +74,14 @@ class RedisAddress(NamedTuple):
     query: str = ""
 
     def node_url(self, node: Node) -> str:
-        """Return the URL of a node, in a cluster or behind sentinels."""
+        """Return the URL of a cluster node, or of a primary known to sentinels."""
         host, port = node
         host = f"[{host}]" if ":" in host else host
         return f"{self.scheme}://{self.user}{host}:{port}{self.query}"
 
 
 def parse(url: str) -> RedisAddress:
-    """Parse a URL. Raises ValueError with the rule it breaks, never quoting a password."""
+    """Parse a URL. Raises ValueError naming the broken rule, but never a password."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         raise ValueError("must be a URL such as redis://HOST:PORT")

@@ -1,6 +1,6 @@
 """Errors with an HTTP status, which `server/app.py` turns into answers.
 
-Also `where`, which describes any exception in words that are safe to log.
+Also `where`, which describes any exception in a form that is safe to log.
 """
 
 import traceback
@@ -11,7 +11,7 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class Problem(Exception):
-    """An error to report to the client: its mistake, or the reason it cannot be served.
+    """An error to report to the client: a mistake in its request, or why it cannot be served.
 
     The client is sent `detail`, which names the field and the rule and reveals nothing internal.
     """
@@ -57,7 +57,7 @@ class Forbidden(Problem):
 
 
 class MethodNotAllowed(Problem):
-    """405: the path does not support the method; `Allow` lists those it does."""
+    """405: the path does not support the method; `Allow` lists the methods it supports."""
 
     status = 405
     code = "method_not_allowed"
@@ -125,7 +125,7 @@ class SspMismatch(_Unauthorized):
 
 
 class RateLimited(Problem):
-    """429: over the rate limit, with `Retry-After`."""
+    """429: the rate limit is reached; `Retry-After` says when to retry."""
 
     status = 429
     code = "rate_limited"

@@ -137,7 +137,7 @@ def problem_answer(problem: Problem) -> Answer:
 
 
 class SentBody(NamedTuple):
-    """A body as sent, and its content encoding, None for plain."""
+    """A body as sent, and its content encoding; None if it is not encoded."""
 
     body: bytes
     encoding: str | None
@@ -260,7 +260,7 @@ async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> Non
     """Skip the body of a request that has queued for `waited_s` and is answered without it.
 
     The server itself drops a short body that has already arrived, making the request a third
-    cheaper. If the body has not arrived, the server would close the connection, so it is drained.
+    cheaper. Any other body is drained here, or the server would close the connection.
     """
     length = _length(headers.get(b"content-length"))
     if waited_s < LEFT_AFTER_S or length is None or length > LEFT_BYTES:
@@ -359,7 +359,7 @@ def _compress(body: bytes, compressor: Any) -> bytes | None:
 
 @lru_cache(256)
 def accepted_encoding(header: bytes) -> str | None:
-    """Return the encoding that an `Accept-Encoding` prefers: zstd (also if tied), gzip, or None."""
+    """Return the encoding that an `Accept-Encoding` prefers: zstd (also in a tie), gzip or None."""
     weights = _weights(header)
     return max(weights, key=lambda encoding: (weights[encoding], encoding), default=None)
 

@@ -9,8 +9,8 @@ decide which primary of a cluster holds the shard (`hash_tag`):
     {sbN}:r                   the time buckets, and which one takes records; a string if the ledger
                               is closed (closing.py)
     {sbN}:r:TIME_BUCKET:BUCKET    records of bids: field = digest of (auction, impression)
-    {sbN}:w:WRITER            number of a writer's last batch, and the bids refused in it; negative
-                              once it was rolled back
+    {sbN}:w:WRITER            number of a writer's last batch, negative if it was rolled back; and
+                              the bids refused in it
     {sbN}:ttl                 the TTLs of bids in force, with their last heartbeats (heartbeat.lua)
     {sbN}:m:CAMPAIGN          money used by a campaign and held for it (money.lua)
     {sbN}:x:CAMPAIGN          when its holds end
@@ -19,14 +19,14 @@ decide which primary of a cluster holds the shard (`hash_tag`):
     {sbN}:refused, {sbN}:until:hold, {sbN}:until:pacing
                               campaigns refused for lack of headroom, and until when (money.lua)
     {sbN}:releases, {sbN}:released
-                              those with headroom again; the number of the last release
+                              campaigns with headroom again; the number of the last release
     {sbN}:refills             refill requests of allowances (money.lua)
     {sbN}:fe:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
     {sbN}:o:M                 outbox: notices for impressions of users in shard M (outbox.py)
     {sbN}:o                   the sweeper that leases these outboxes, and until when (hold clock)
     {sbN}:outboxes            time up to which each shard's outbox for this one is delivered
-    {sbN}:delivered           time up to which all of them are
+    {sbN}:delivered           time up to which all these outboxes are delivered
     {sbN}:h                   the hold clock (clock.lua)
     {sbN}:spools              time up to which each process has settled the notices it acknowledged
     {sbN}:spools:left         processes that were signed off recently
@@ -40,15 +40,15 @@ decide which primary of a cluster holds the shard (`hash_tag`):
                               when they ended
     {sbN}:c:SEGMENT:YYYY-MM-DD  counters of a day, cumulative
     {sbN}:d                   names of the counters that changed: `SEGMENT YYYY-MM-DD FIELD`
-    {sbN}:d:taken             those that the drain is absorbing
+    {sbN}:d:taken             the names that the drain is absorbing
     {sbN}:d:owner             token of the drain at work
     {sbN}:d:at                when the drain last took all changed counters (epoch s)
     {sbN}:g                   `SEGMENT YYYY-MM-DD` -> generation of these counters, raised when they
                               are removed
     {sbN}:e                   stream of server events of some products, for the drain (queues.py)
-    {sbN}:accepted            `MINUTE PRODUCT` -> events acknowledged then, less those that get no
-                              row, for the self-audit (queue.py)
-    {sbN}:seen                when an SSP last had a win, impression or loss counted: `w:7`, epoch s
+    {sbN}:accepted            `MINUTE PRODUCT` -> events acknowledged in that minute, less those
+                              that get no row, for the self-audit (queue.py)
+    {sbN}:seen                when an SSP's last win, impression or loss was counted: `w:7`, epoch s
 
 Fields of the hash {sbN}:segment:
 
@@ -61,7 +61,7 @@ Fields of the hash {sbN}:segment:
     read, released            numbers of the last batch of counters that the drain has read, and of
                               the last whose names it has removed; the warehouse has the number of
                               the last batch it absorbed (drain_fence)
-    outdated                  segments of which the drain has read a newer copy than this
+    outdated                  segments whose data is older here than what the drain has read of it
     shards                    the number of shards of the ledger, set on shard 0 first (parts.py)
     moved_from                the epoch of the ledger from which this one was moved
     moved                     the shard counts of former ledgers, and when their last bids expire
@@ -144,7 +144,7 @@ class ShardKeys:
         return f"{self.prefix}g:{campaign}"
 
     def counters(self, segment: str, day: str) -> str:
-        """Return the key of the counters that a run has for a day (`YYYY-MM-DD`)."""
+        """Return the key of a run's counters for a day (`YYYY-MM-DD`)."""
         return f"{self.prefix}c:{segment}:{day}"
 
 

@@ -1,8 +1,8 @@
 """Settings: `SNAPBID_*` environment variables, checked once, as one frozen struct (contract 1).
 
 Raw strings are checked and converted in one step, and the result is passed down. `load` raises one
-`SettingsError` that names all mistakes. An empty variable counts as unset, except for secrets,
-which are never left empty on purpose.
+`SettingsError` that names all mistakes. An empty variable counts as unset, but an empty secret is a
+mistake, since nobody leaves one empty on purpose.
 """
 
 import difflib

@@ -23,7 +23,7 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
 
 
 async def run_until(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine until it ends, raising its error if any, or until `stopping` is set."""
+    """Run a coroutine until it ends or `stopping` is set. Raises the coroutine's errors."""
     running, waiting = asyncio.create_task(work), asyncio.create_task(stopping.wait())
     await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
     await end(running, waiting)

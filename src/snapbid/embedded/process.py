@@ -32,8 +32,8 @@ def spawn(
     """Start `command` in a new session, out of reach of Ctrl-C in a terminal.
 
     The process gets `death_signal` when the calling thread ends. `log`: file to append its output
-    to; by default it shares ours. `privileges`: additional setpriv flags. `env`: by default our
-    environment without our settings.
+    to, instead of sharing ours. `privileges`: additional setpriv flags. `env`: its environment; by
+    default ours, without our settings.
     """
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open(log, "ab")) if log else None
@@ -50,7 +50,7 @@ def spawn(
 def wrapped(
     command: Sequence[str], death_signal: signal.Signals, privileges: Sequence[str]
 ) -> list[str]:
-    """Return `command`, wrapped in setpriv if that is needed or available."""
+    """Return `command`, run through setpriv if it needs privileges or setpriv is available."""
     flags = [*privileges, *_death_flags(death_signal)]
     return ["setpriv", *flags, "--", *command] if flags else list(command)
 

@@ -5,10 +5,10 @@ Redis writes to the file before it answers, so a killed Redis loses nothing it h
 are held back. So Redis runs with `appendfsync no`, and this module syncs the file every second,
 which limits the loss in a crash of the operating system just as well.
 
-Redis accepts commands that need memory, and so all writes, only while disk space is reserved for
-them (space.py): until then, and whenever reserving fails, `maxmemory` is 1. Otherwise it is a share
-of the available memory, without eviction: Redis never evicts acknowledged data, and the system has
-no need to kill it.
+Redis accepts writes, and other commands that need memory, only while disk space is reserved for
+them (space.py): until then, and whenever reserving fails, `maxmemory` is 1. Otherwise `maxmemory`
+is a share of the available memory, so that the system need not kill Redis. Eviction is off, so
+Redis keeps all it has acknowledged.
 """
 
 import contextlib

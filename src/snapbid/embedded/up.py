@@ -1,4 +1,4 @@
-"""`snapbid up`: everything on one machine, from an empty directory to a bid (contract 1).
+"""`snapbid up`: everything on one machine, starting from an empty directory (contract 1).
 
 It locks the home, starts Redis and PostgreSQL, prepares the warehouse, and starts the programs.
 Each child process has its own session, so Ctrl-C in a terminal reaches only this process, which

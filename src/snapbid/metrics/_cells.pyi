@@ -7,7 +7,7 @@ from typing_extensions import Buffer
 class Counter:
     """A counter in this process's slot. Not thread-safe.
 
-    `cell` must be 8 writable, aligned bytes of the slot, or ValueError is raised.
+    `cell`: 8 writable, aligned bytes of the slot. Raises ValueError for anything else.
     """
 
     def __new__(cls, cell: Buffer) -> Self: ...

@@ -6,9 +6,9 @@ a run of 64 KiB chunks, mapped one by one and never moved, each a sequence of en
 
     key length (int64) | key, UTF-8, zero-padded to 8 bytes | value (int64)
 
-ended by a length of 0. The key is the Prometheus sample name with sorted labels, and is published
-by writing its length last; a value is one aligned 8-byte store. So readers in other processes never
-see half an entry or half a number. A damaged slot is reset.
+ended by a length of 0. The key is the Prometheus sample name with sorted labels. Its length is
+written last, and a value is written in one aligned 8-byte store. So readers in other processes
+never see half an entry or half a number. A damaged slot is reset.
 
 A histogram's entry `…_bucket{le="x"}` counts the values of that bucket alone, and `…_sum` is an
 integer in units of 1/`resolution`; `exposition` converts both to what Prometheus expects.

@@ -1,6 +1,6 @@
 """Group commit of accepted server events to a stream, which the drain reads (contract 7).
 
-Each shard of the ledger has a stream (chosen by `queues.py`), and each worker a queue for each.
+Each shard of the ledger has a stream (chosen by `queues.py`), for which each worker has a queue.
 
 Each request becomes one field of a stream entry. Requests that arrive during a round trip share the
 next entry; none waits for a timer. The queue has its own connection, so no bid waits behind a batch
@@ -10,10 +10,10 @@ of events.
 the stream: the client sends them again, and since the warehouse keeps one event per id, nothing
 needs to be rolled back.
 
-From time to time, when the stream's length is measured, the events acknowledged since the last time
-are added to counts in Redis, by minute of receipt and product. The drain subtracts those that get
-no row, and the self-audit compares the rest with the warehouse (drain/accepted.py). A worker that
-dies may lose counts, but none is ever too high.
+Whenever the stream's length is measured, the events acknowledged since the last measurement are
+added to counts in Redis, by minute of receipt and product. The drain subtracts events that get no
+row, and the self-audit compares the counts with the warehouse (drain/accepted.py). If a worker
+dies, counts may be too low, but never too high.
 """
 
 import asyncio

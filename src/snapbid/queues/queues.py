@@ -57,9 +57,9 @@ class EventQueues:
 
 
 async def fetch_leftovers(redis: Redis, shards: int) -> list[int]:
-    """List shards beyond `shards` that still have data, such as events, after a move to fewer.
+    """List shards beyond `shards` that still have data after a move to fewer, such as events.
 
-    Looks past gaps in their numbers: shards whose data is lost, or unavailable until a later call.
+    A shard without data, or unavailable, does not end the search: others may follow.
     """
     leftovers = list[int]()
     number, gap = shards, 0

@@ -42,7 +42,7 @@ def share(url: str, connections: int) -> Redis:
 
 
 class Connector:
-    """Factory for connections to one Redis, not yet open and without read timeouts."""
+    """Factory for connections to one Redis. They are not yet open, and have no read timeout."""
 
     def __init__(self, connections: "Connections", redis: Redis) -> None:
         self._connections = connections
@@ -53,7 +53,7 @@ class Connector:
 
     @property
     def demand(self) -> ReplicaDemand:
-        """The required replicas; known after the first connection."""
+        """How many replicas must confirm a write; known after the first connection."""
         return self._connections.demand
 
     def doubt(self, error: Exception) -> None:
@@ -84,7 +84,7 @@ class Connections:
     """Factory for the clients and connections of a URL, which share one slot map.
 
     `replicas`: how many must confirm a write before it counts. None: one in a cluster that has
-    replicas, unless the shard has been without one for some time (replicas.py).
+    replicas, but none for a shard that has had no replica for some time (replicas.py).
     """
 
     def __init__(self, url: str, replicas: int | None = None) -> None:
@@ -95,13 +95,13 @@ class Connections:
 
     @property
     def demand(self) -> ReplicaDemand:
-        """The required replicas, going by what is known of the cluster so far."""
+        """How many replicas must confirm a write, as far as the cluster is known."""
         if self._replicas is not None:
             return ReplicaDemand(self._replicas)
         return ReplicaDemand(int(self._nodes is not None and self._nodes.has_replicas), GRACE_S)
 
     def connector(self, key: str) -> Connector:
-        """Return a factory of connections to the node that serves a key."""
+        """Return a factory for connections to the node that serves a key."""
         if self._nodes is not None:
             return SlotConnector(self, self._address, self._nodes, slot_of(key))
         url = self._address.url
@@ -122,7 +122,7 @@ class Connections:
     async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
         """Wait until replicas have all earlier writes to a shard. Raises RedisError.
 
-        If the shard continues without replicas, only look for one from time to time.
+        While the shard continues without a replica, only look for one from time to time.
         """
         now = asyncio.get_running_loop().time
         replication = self._replications.setdefault(keys.number, Replication())
@@ -136,7 +136,7 @@ class Connections:
 
 
 def connector(url: str) -> Connector:
-    """Return a factory of connections to a single Redis."""
+    """Return a factory for connections to a single Redis."""
     return Connections(url).connector("")
 
 

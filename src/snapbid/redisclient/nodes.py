@@ -1,8 +1,8 @@
 """Find the node that serves a key, through the slot map of a cluster, or through sentinels.
 
-The map comes from whichever node answers first. It is used until a node contradicts it (MOVED,
-which also names the node that now serves the slot, CLUSTERDOWN, READONLY) or does not answer; the
-next lookup then queries the last known nodes and those of the URL again. If the first answer is
+The map comes from whichever node answers first. It is used until a node does not answer, or
+contradicts it with CLUSTERDOWN, READONLY, or MOVED (which names the node that now serves the slot).
+The next lookup then queries the last known nodes and those of the URL again. If the first answer is
 outdated, the nodes it names contradict it, and it is replaced in the same way.
 
 Redirections of single commands (ASK) are not followed. They concern slots that are moving: the keys
@@ -275,7 +275,7 @@ def parse_members(text: str) -> list[MemberNode]:
 
 
 def has_replicas(members: Iterable[MemberNode]) -> bool:
-    """Whether there are replicas, or failed primaries without slots, which return as replicas."""
+    """Whether there are replicas, or failed primaries without slots, which become replicas."""
     return any(node.primary or (node.is_failing and not node.slots) for node in members)
 
 

@@ -8,8 +8,9 @@ may not survive.
 With SNAPBID_REDIS_REPLICAS=auto, a shard that has had no replica for GRACE_S continues without one:
 its writes count at once, and a key of the shard records that for processes that start later. Every
 second we check whether a replica has what had been written a second ago; once one has, writes wait
-for replicas again. A replica that was cut off for longer must never be promoted automatically, or
-these writes would be lost; `arrangement.py` checks that the nodes' settings prevent it.
+for replicas again. A replica that was cut off for longer than GRACE_S must never be promoted
+automatically, or these writes would be lost; `arrangement.py` checks that the nodes' settings
+prevent it.
 """
 
 import logging
@@ -49,7 +50,7 @@ class ReplicaDemand(NamedTuple):
 
 
 class Replication:
-    """Decides whether a connection's, or client's, writes to a shard wait for replicas.
+    """Decides whether the writes of a connection or client to a shard wait for replicas.
 
     Times are event loop times.
     """
@@ -153,8 +154,9 @@ class Replication:
         if not self.is_unreplicated:
             self.is_unreplicated, self._looked_at = True, -inf
             logger.warning(
-                "shard %(shard)d has had no replica for %(grace_s).0f s and continues without:"
-                " if its primary fails, writes acknowledged now are lost; add a replica",
+                "shard %(shard)d has had no replica for %(grace_s).0f s and continues without one:"
+                " if its primary fails, writes acknowledged from now on will be lost;"
+                " add a replica",
                 {"shard": self._keys.number, "grace_s": self._demand.grace_s},
             )
 

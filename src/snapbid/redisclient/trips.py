@@ -113,10 +113,10 @@ class TripUser(Protocol):
 class RoundTrips:
     """Round trips over one connection, which is replaced whenever it ends, until `close`.
 
-    A redirection to another node is followed at once. `describe` begins the warning that is logged
-    once per outage; replacing an idle connection is no outage. `stall_s` bounds connecting with
-    `prepare`, and each round trip; `tick_s`, a fraction of a beat, is the time between ticks during
-    a round trip.
+    A redirection to another node is followed at once. A warning that begins with `describe` is
+    logged once per outage; replacing an idle connection is no outage. `stall_s`: time limit for
+    connecting and `prepare` together, and for each round trip; `tick_s`: time between ticks during
+    a round trip, a fraction of a beat.
     """
 
     def __init__(
@@ -334,7 +334,7 @@ class Wire(asyncio.Protocol):
 
     Once all commands of a `send` are answered, `answered` is called with the replies, which may be
     ResponseErrors; only then may the next `send` follow. An exception in `answered` ends the
-    connection; `ended` raises the reason.
+    connection; awaiting `ended` raises the reason.
     """
 
     def __init__(

@@ -192,8 +192,8 @@ def _parse(ua: str) -> tuple[str, str]:
 def browser_of(brands: Iterable[str]) -> str:
     """Return the browser named by a structured user agent's brands; `other` if unknown.
 
-    The first known brand decides. Browsers built on Chromium list it as well, so it decides only if
-    no other brand does. Made-up brands (`Not/A)Brand`) are unknown.
+    The first known brand decides. Browsers built on Chromium also list `Chromium`, which decides
+    only if no other brand does. Made-up brands (`Not/A)Brand`) are unknown.
     """
     browser = OTHER
     for each in brands:
@@ -206,7 +206,7 @@ def browser_of(brands: Iterable[str]) -> str:
 
 
 def brand(name: str) -> str | None:
-    """Return the browser of a brand; None if unknown."""
+    """Return the browser that a brand names; None if unknown."""
     return _BRANDS.get(name[:MAX_SPELLING].strip().casefold())
 
 

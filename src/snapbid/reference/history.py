@@ -57,7 +57,7 @@ class History:
 
     @property
     def currencies(self) -> frozenset[str]:
-        """All currencies ever quoted by the bank, without the euro."""
+        """All currencies ever quoted by the bank, except the euro."""
         return frozenset(self._column)
 
     def quote(self, currency: str, day: date) -> Quote | None:

@@ -36,7 +36,7 @@ class Rates:
         """Convert a floor (CPM) to micro-USD, exactly, rounded up; None if there is no rate.
 
         The floor is `times` the amount, a float read as its shortest decimal: 0.1 is a tenth. Zero
-        is 0 in any currency. Raises ValueError for a negative, infinite or NaN amount.
+        needs no rate. Raises ValueError for a negative, infinite or NaN amount.
         """
         if currency == "USD" and 0 <= amount < _EXACT_USD:
             micros = round(amount * MICROS)
@@ -49,8 +49,8 @@ class Rates:
     ) -> int | None:
         """Return the lowest price in micro-USD that reaches the floor after conversion.
 
-        The bid's currency must have a rate (see `price_micros`); the price must not become 0 in it.
-        Returns None and raises ValueError as `floor_micros` does.
+        Even for a floor of 0, the price is above 0 in a bid's currency other than USD, which must
+        have a rate. Returns None and raises ValueError as `floor_micros` does.
         """
         return self._converted(amount, currency.upper(), bid_currency, times)
 

@@ -1,6 +1,6 @@
 """Categories of ads: AdCOM's taxonomies (`cattax`) and the mappings between them (contract 3).
 
-Versions of a taxonomy with compatible ids form a *family*, identified by its first number.
+Versions of a taxonomy with compatible ids form a *family*, numbered as its first version.
 Categories are compared by key: the category itself in Content Taxonomy 1.0, otherwise prefixed with
 its family.
 
@@ -58,22 +58,21 @@ Line = tuple[str, ...]  # the key of a category, then those of its ancestors
 
 
 class Categories(NamedTuple):
-    """A campaign's categories, each as a line: its key, then those of its ancestors.
+    """A campaign's categories, each as a line: its key, then the keys of its ancestors.
 
-    `own`: the lines. `mapped`: the lines in another family, by its marker (the family's number and
-    a colon). `listed`, also by marker, for families into which not all can be mapped: for each
-    category, the lines of those that a request may list to mean it.
+    Other families appear under their markers (the family's number and a colon).
     """
 
     family: int
     own: tuple[Line, ...]
-    mapped: tuple[tuple[str, tuple[Line, ...]], ...] = ()
+    mapped: tuple[tuple[str, tuple[Line, ...]], ...] = ()  # families into which all map
     listed: tuple[tuple[str, tuple[tuple[Line, ...], ...]], ...] = ()
+    # families with only a mapping back: for each category, the lines that count as it
 
 
 @lru_cache(_CACHED)
 def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
-    """Return a campaign's Categories; `cattax`: their taxonomy in AdCOM's list, or a vendor's."""
+    """Return a campaign's Categories; `cattax`: their taxonomy's number, AdCOM's or a vendor's."""
     if cattax >= VENDORS:
         vendors: tuple[Line, ...] = tuple((f"{cattax}:{each}",) for each in categories)
         return Categories(OF_VENDORS, vendors, ((f"{cattax}:", vendors),) if vendors else ())
@@ -123,7 +122,7 @@ def spelled(category: str) -> str:
 
 @cache
 def first_flags() -> bytes:
-    """Return the flags of the Content Taxonomy 1.0's categories as an array of uint16.
+    """Return the flags of the categories of Content Taxonomy 1.0 as an array of uint16.
 
     IAB17-44 is at index 17 * MAX_SECOND + 44; 0 means that there is no such category.
     """
@@ -138,7 +137,7 @@ def first_flags() -> bytes:
 def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
     """Return keys and flags of categories outside Content Taxonomy 1.0, by family and category.
 
-    Categories appear in lower case and as spelled; numbers appear as integers, too.
+    A category is found by its id, as published or in lower case; a number also as an integer.
     """
     found: dict[int, dict[str | int, tuple[str, int]]] = {}
     for family, parents in _parents().items():
@@ -155,8 +154,8 @@ def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
 def counts() -> dict[tuple[int, int], tuple[int, int, int]]:
     """Count comparable categories, by the families of a campaign and of a request.
 
-    Each value has the counts of categories in the campaign's family that are comparable through a
-    mapping, of those comparable only through an inverted one, and of all.
+    Each value has three counts of categories in the campaign's family: those comparable through a
+    mapping, those comparable only through an inverted mapping, and all.
     """
     table = {}
     for family, other in product(NAMES, repeat=2):

@@ -71,7 +71,7 @@ class Resources(Protocol):
 
 
 class Application:
-    """The application; `started` runs once startup is complete."""
+    """The application; it calls `started` once startup is complete."""
 
     def __init__(
         self, resources: Resources, started: Callable[[], Coroutine[Any, Any, None]] | None = None

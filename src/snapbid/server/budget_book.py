@@ -50,8 +50,8 @@ class BudgetBook:
     def take_up(self, catalog: Catalog) -> list[int]:
         """Switch to a catalog; return the campaigns with new or changed budgets.
 
-        Campaigns in the first base count as new; a later base changes none, since overlays already
-        did.
+        All campaigns in the first base count as new. A later base changes none: overlays have
+        already brought its changes.
         """
         index, base, news = catalog.index, catalog.base, list[int]()
         overlaid = 0 if base is None else base.campaigns
@@ -85,7 +85,7 @@ class BudgetBook:
         return rank
 
     def of(self, number: int, now: float) -> EscrowedBudget | None:
-        """Return a campaign's budget at `now` (epoch s); None if it has none, or is deleted."""
+        """Return a campaign's budget at `now` (epoch s); None if it is unlimited or deleted."""
         rank = self._rank(number)
         if self._catalog is None or rank is None:
             return None

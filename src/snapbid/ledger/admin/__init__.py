@@ -1,1 +1,1 @@
-"""Administration of a ledger: moving, closing, versions, and reports of drains."""
+"""Administration of a ledger: moves, closing, format, and the reports of drains and audits."""

@@ -39,7 +39,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def sides(self) -> tuple[str, str]:
-        """What has the first figure and what has the second, in the words of the log."""
+        """The names, in the log, of the sources of the first and the second figure."""
         return COMPARISONS.get(self.comparison, ("one", "the other"))  # of a newer program
 
 
@@ -87,7 +87,7 @@ class RecordedBids:
         self._kinds = redis.register_script(script("kinds", shards=shards))
 
     async def fetch_kinds(self, bids: Sequence[LoggedBid]) -> list[int]:
-        """Fetch, for each bid, the kinds of notices counted: the flags of `records`, summed.
+        """Fetch the kinds of notices counted for each bid, as a sum of flags in `records`.
 
         NO_RECORD stands for a bid that the ledger does not have. Raises RedisError or OSError.
         """

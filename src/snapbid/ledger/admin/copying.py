@@ -29,7 +29,7 @@ class CopyError(RedisError):
 
 
 class ShardClocks(NamedTuple):
-    """A shard's hold clock, and the times that processes have reported by it (ms)."""
+    """A shard's hold clock (ms), and the times by this clock that each process has reported."""
 
     now: int
     processes: Mapping[bytes, tuple[int, int]]  # token: notices settled up to, last heartbeat

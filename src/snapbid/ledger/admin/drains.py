@@ -26,7 +26,7 @@ KEPT_S: Final = 3600.0  # after which an old report is removed
 
 class DrainReport(msgspec.Struct, frozen=True):
     """A drain's report. `at`: when it was made, by the clock of Redis (epoch s); `ahead_s`: lead of
-    the drain's own clock."""
+    the drain's own clock over that of Redis."""
 
     host: str
     version: str
@@ -38,7 +38,7 @@ class DrainReport(msgspec.Struct, frozen=True):
 async def report(redis: Redis, troubles: Mapping[Any, str]) -> None:
     """Report until cancelled; `troubles` has the current problem of each duty, and may change.
 
-    Does not report while Redis is unavailable, which other processes notice by themselves.
+    Does not report while Redis is unavailable; other processes notice that themselves.
     """
     name = f"{platform.node()} {os.getpid()}"
     try:

@@ -72,7 +72,7 @@ def join(answers: list[AnswerBids]) -> tuple[bytes, bool]:
     """Join the entries of all bids; also return whether any bid has limits."""
 
 def keep(answers: list[AnswerBids], kept: str) -> list[AnswerBids]:
-    """Resolve all answers with the same verdict for each bid; return those no longer pending."""
+    """Give all bids the verdict `kept`; return the answers that were no longer pending."""
 
 def count(answers: list[AnswerBids]) -> list[tuple[int, list[bytes], list[int]]]:
-    """List (day, counters, increments): the counters that the bids raise if all are kept."""
+    """List the counters that the bids raise if all are kept, as (day, counters, increments)."""

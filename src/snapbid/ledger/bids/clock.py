@@ -1,4 +1,4 @@
-"""The ledger's clock, which follows the clock of Redis: machines must agree on the time."""
+"""The ledger's clock, which follows the clock of Redis, since machines must agree on the time."""
 
 from collections.abc import Callable
 from time import monotonic, time
@@ -33,8 +33,8 @@ class LedgerClock:
     """Epoch milliseconds by the clock of Redis, extrapolated with this machine's monotonic clock.
 
     Until the clock of Redis is first read, this machine's is used. `simulated`, if given, returns
-    epoch seconds and replaces both. `run`: the start of the Redis run last reached (epoch s, ms);
-    zeros before the first.
+    epoch seconds and replaces both. `run`: when the last known run of Redis began (epoch s, ms);
+    zeros before the first connection.
     """
 
     def __init__(self, simulated: Callable[[], float] | None = None) -> None:

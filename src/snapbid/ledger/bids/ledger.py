@@ -181,20 +181,20 @@ class Ledger:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the ledger is not the warehouse's own, so that no bid is remembered."""
+        """Whether this is not the warehouse's current ledger, in which case no bids are kept."""
         return any(shard.is_foreign for shard in self._shards)
 
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
         """Accept only the ledger of this warehouse (an id); any ledger while the id is "".
 
-        `epochs`: the data set of each shard of the warehouse's ledger, "" for a shard without one;
+        `epochs`: the epoch of each shard of the warehouse's ledger, "" for a shard without one;
         empty if the warehouse has no ledger yet.
         """
         for shard in self._shards:
             shard.belong_to(warehouse, epochs)
 
     def use_families(self, families: Mapping[int, int]) -> None:
-        """Group SSPs into families by a map of variants' numbers to family numbers.
+        """Group SSPs into families; `families` maps variants' numbers to their families' numbers.
 
         Any other SSP is a family by itself. A family never replaces another's bids.
         """
@@ -214,8 +214,8 @@ class Ledger:
         """Remember the bids of one answer; each is kept, or refused by its limits.
 
         The future resolves to a BidVerdict for each bid once Redis has decided, or to "" after
-        `within_s`, when any bids kept are rolled back. Returns None if Redis is unavailable. `user`
-        is required if limits have caps. `counted`: an earlier bid of this answer was kept.
+        `within_s`; bids are then rolled back. Returns None if Redis is unavailable. `user` is
+        required if limits have caps. `counted`: an earlier bid of this answer was kept.
         """
         shard = self._shards[shard_of(auction_id, len(self._shards))]
         if self._capping is not None and self._capping.concerns(bids):

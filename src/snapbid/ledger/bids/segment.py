@@ -12,14 +12,14 @@ from snapbid.base.redis_keys import ShardKeys
 
 
 class FormerLedger(NamedTuple):
-    """A ledger before a move; bids of its shard N are now in shard N modulo the next count."""
+    """A ledger before a move. The move took shard N's bids to shard N modulo the new count."""
 
     shards: int
     until: int  # when its last bids expire here (epoch s)
 
 
 def parse_former(text: str) -> list[FormerLedger]:
-    """Parse the field `moved`, oldest first: `1:1766000000 8:1766003600`."""
+    """Parse the former ledgers in the field `moved` (`1:1766000000 8:1766003600`), oldest first."""
     return [FormerLedger(*map(int, part.split(":"))) for part in text.split()]
 
 

@@ -8,8 +8,8 @@ ledger is the right one. Heartbeats on an idle connection reveal its loss before
 
 A batch without an acknowledgement is unconfirmed: it may have been applied, or may yet be. Its
 requests were answered without a bid, so it is rolled back before anything else is sent, which also
-keeps Redis from applying it later (forget.lua). Bids of an acknowledged batch whose requests had
-timed out by then are rolled back as well.
+keeps Redis from applying it later (forget.lua). If a request times out before its batch is
+acknowledged, its bids are rolled back, too.
 """
 
 import asyncio
@@ -487,7 +487,7 @@ class LedgerShard:
         self.trips.open()
 
     async def close(self, until: float) -> None:
-        """Send queued requests if connected, and roll back unconfirmed batches until `until`."""
+        """Send queued requests if connected, and roll back unconfirmed batches, until `until`."""
         await self.trips.flush()
         while self._core.unconfirmed and self._loop.time() < until:
             await asyncio.sleep(0.005)
@@ -571,7 +571,7 @@ class LedgerShard:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the shard belongs to another warehouse's ledger, or not to the current one."""
+        """Whether the shard is not part of the warehouse's current ledger."""
         name, own = self._name, self._own
         if name.warehouse and self._warehouse not in ("", name.warehouse):
             return True

@@ -2,8 +2,8 @@
 
 Each worker appends to its own file and syncs it before the notice is answered (several share one
 sync). Once Redis is back, the file is set aside and its notices are settled; a notice settled
-before is a duplicate, so replaying twice does no harm. The files of ended workers are recognised by
-their released locks, and taken over.
+before counts as a duplicate, so replaying it twice does no harm. The files of ended workers are
+recognised by their released locks, and taken over.
 
 A hold does not end while a notice of its bid may still be spooled (clock.lua). So each process
 registers in the ledger with a token, and keeps a locked file that shows it is alive. A process that
@@ -41,7 +41,7 @@ class SpoolFullError(Exception):
 class Spool:
     """A worker's spool in a directory shared by the workers of a server.
 
-    `max_bytes` limits its own files together with abandoned ones in the directory. `token`
+    `max_bytes` limits the total size of its own files and abandoned ones. `token`
     identifies this process.
     """
 

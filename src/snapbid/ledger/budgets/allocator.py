@@ -53,7 +53,7 @@ class EscrowedBudget(NamedTuple):
     """A campaign's current limits.
 
     `limits`: nano-USD by period ("t" for the total, or a day's number); empty for a deleted
-    campaign. `price`: the cost of one bid; `grows`: pacing raises a limit in the course of the day.
+    campaign. `price`: the cost of one bid; `grows`: pacing raises a limit during the day.
     """
 
     campaign: int
@@ -63,7 +63,7 @@ class EscrowedBudget(NamedTuple):
 
 
 class AllowanceReport(NamedTuple):
-    """A shard's report on a campaign: its allowances, and whether they need more."""
+    """A shard's report on a campaign: its allowances, and whether it requests a refill."""
 
     refused: int  # the lowest refused cost, or 0
     is_low: bool  # whether it requests a refill
@@ -125,9 +125,9 @@ class Allocator:
     async def balance(self, budgets: Sequence[EscrowedBudget]) -> set[int]:
         """Run one round for campaigns; return the campaigns for which it is complete.
 
-        It is incomplete if another allocator interfered or an allowance is unknown. Each shard is
-        queried for all campaigns at once. Allowances repeat their refill requests, so the next
-        round completes an unfinished one.
+        A round is incomplete if another allocator interfered or an allowance is unknown. Each shard
+        is queried for all campaigns at once. Allowances repeat their refill requests, so the next
+        round makes up for an incomplete one.
         """
         stored = await self._stored(budgets)
         present = [budget for budget in budgets if budget.campaign in stored]

@@ -1,8 +1,8 @@
 """Escrow: the rules by which shards share a budget, without I/O (contract 3 and 10).
 
 A campaign's budget, in nano-USD, is for a period: in total, or for one day. Its account records
-each shard's grants and returns. The shard's allowance records them, too, and its use by spend and
-holds. An allowance admits a bid if enough is left of its grants:
+each shard's grants and returns. The shard's allowance records them, too, and the amount used by
+spend and holds. An allowance admits a bid if enough is left of its grants:
 
     used + price <= granted - returned
 
@@ -100,11 +100,11 @@ def grant(account: Account, wanted: Sequence[int], limit: int) -> Account:
 
 
 class Plan(NamedTuple):
-    """By shard, the amounts to grant and return, and the levels below which to request refills."""
+    """The planned transfers, each list by shard."""
 
     grants: list[int]
     returns: list[int]
-    least: list[int]
+    least: list[int]  # the levels below which to request refills
 
 
 class Demand(NamedTuple):
@@ -133,7 +133,7 @@ def plan(
 
     `demands` cover the last `passed_s`; `price` is the cost of one bid. Targets shrink with the
     remaining budget. If the free money is short, it goes to allowances that refused a bid, for
-    whole bids; only for these is money collected where it is idle, or too little for a bid.
+    whole bids. Only for these does the plan collect money that is idle, or too little for a bid.
     """
     shards = len(allowances)
     left = limit - used_of(account, allowances)

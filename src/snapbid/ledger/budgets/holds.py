@@ -1,4 +1,4 @@
-"""Find holds that ended before their bids, so that money may be spent twice (for the self-audit).
+"""Find holds that ended before their bids, whose money may be spent twice (for the self-audit).
 
 A call reads a page of records and their holds in one step, so nothing changes in between. An audit
 continues where the last one stopped; in a small ledger, it reads all records of the last half hour.
@@ -46,7 +46,7 @@ class Holds:
         self._next = [_START] * shards
 
     async def find_ended(self) -> list[EarlyEnd]:
-        """Check the next pages of each shard. Raises RedisError or OSError."""
+        """Check the next pages of records in each shard. Raises RedisError or OSError."""
         return [each for shard in range(len(self._keys)) for each in await self._look_at(shard)]
 
     async def _look_at(self, shard: int) -> list[EarlyEnd]:

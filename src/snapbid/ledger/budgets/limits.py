@@ -28,7 +28,7 @@ _IN_ESCROW: Final = b"\x01?"
 
 
 class Limits:
-    """A campaign's limits. `kinds`: the flag bits of its records.
+    """A campaign's limits. `kinds`: the flags that they set in the records of its bids.
 
     `daily_micros`, `total_micros`: the budget; None for unlimited. `even_from_ms`: creation time of
     a campaign with pacing `even` (epoch ms), else None. `caps`: (impressions, seconds) pairs.

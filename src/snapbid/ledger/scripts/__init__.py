@@ -5,7 +5,7 @@ Each file names what it includes (see redisclient/scripts.py), and gets these co
     SHARDS             number of shards; with several, budgets are in escrow, and caps in the users'
                        shards
     LIMITED            whether bids may have limits; only remember.lua reads it
-    SIMULATED          whether the caller's time replaces that of the server
+    SIMULATED          whether the caller's time replaces the server's
     LARGEST_STEP_MS    largest step of the hold clock between two calls (clock.lua)
     SPOOL_GIVEN_UP_MS  how long holds wait for a process without a heartbeat
 """
@@ -54,7 +54,7 @@ def script(name: str, simulated: bool = False, shards: int = 1, limited: bool = 
 def of_worker(simulated: bool, shards: int) -> dict[str, str]:
     """Return the scripts that a worker loads over each new connection.
 
-    Thus no call takes a second round trip after a restart of Redis.
+    So no call needs a second round trip after a restart of Redis.
     """
     names = [*_OF_WORKERS, *["hold"] * (shards > 1)]
     texts = {name: script(name, simulated, shards) for name in names}
