@@ -55,9 +55,8 @@ class AwaitedMessages(dict[Awaitable[Message], None]):
 def ticks(timeout_s: float) -> tuple[float, int]:
     """Return the tick interval (s) and the number of ticks that a body may take.
 
-    There are about ten ticks, at least `timeout_s` in total.
-
-    Intervals longer than a beat are whole beats, so as not to wake an idle process.
+    The ticks, about ten, take at least `timeout_s` in total. An interval longer than a beat is a
+    whole number of beats, so as not to wake an idle process.
     """
     every_s = timeout_s / TICKS
     if every_s > BEAT_S:

@@ -61,7 +61,7 @@ Fields of the hash {sbN}:segment:
     read, released            numbers of the last batch of counters that the drain has read, and of
                               the last whose names it has removed; the warehouse has the number of
                               the last batch it absorbed (drain_fence)
-    outdated                  segments whose data is older here than what the drain has read of it
+    outdated                  segments whose data is older than what the drain has already read
     shards                    the number of shards of the ledger, set on shard 0 first (parts.py)
     moved_from                the epoch of the ledger from which this one was moved
     moved                     the shard counts of former ledgers, and when their last bids expire

@@ -1,4 +1,4 @@
-"""The version of this build: its release, or the one it follows, and its commit.
+"""The version of this build: its release, or the last release before it, and its commit.
 
 `0.1.0+202611261636.g76ea1094` was built from commit 76ea1094, made at 16:36 UTC on that day;
 uncommitted changes add their own digest, such as `.d1f2e3d4c`. A git archive, a source distribution

@@ -32,8 +32,8 @@ def spawn(
     """Start `command` in a new session, out of reach of Ctrl-C in a terminal.
 
     The process gets `death_signal` when the calling thread ends. `log`: file to append its output
-    to, instead of sharing ours. `privileges`: additional setpriv flags. `env`: its environment; by
-    default ours, without our settings.
+    to; without one, it shares ours. `privileges`: additional setpriv flags. `env`: its environment;
+    by default ours, without our settings.
     """
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open(log, "ab")) if log else None

@@ -7,7 +7,7 @@ which limits the loss in a crash of the operating system just as well.
 
 Redis accepts writes, and other commands that need memory, only while disk space is reserved for
 them (space.py): until then, and whenever reserving fails, `maxmemory` is 1. Otherwise `maxmemory`
-is a share of the available memory, so that the system need not kill Redis. Eviction is off, so
+is a share of the available memory, so the system has no reason to kill Redis. Eviction is off, so
 Redis keeps all it has acknowledged.
 """
 

@@ -104,7 +104,7 @@ class Restarter:
         self._due: float | None = None
 
     def tend(self, now: float) -> float:
-        """Restart the service if that is due; return the seconds until the next check."""
+        """Restart the service if a restart is due; return the seconds until the next check."""
         if self._due is None:
             status = self._service.poll()
             if status is not None:

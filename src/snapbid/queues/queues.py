@@ -57,9 +57,9 @@ class EventQueues:
 
 
 async def fetch_leftovers(redis: Redis, shards: int) -> list[int]:
-    """List shards beyond `shards` that still have data after a move to fewer, such as events.
+    """List shards numbered `shards` or higher that still have data after a move to fewer shards.
 
-    A shard without data, or unavailable, does not end the search: others may follow.
+    A few shards that are empty or unavailable do not end the search, as others may follow.
     """
     leftovers = list[int]()
     number, gap = shards, 0

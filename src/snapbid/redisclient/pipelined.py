@@ -1,4 +1,4 @@
-"""Script calls that share round trips to Redis, and so cost as little as those of bids.
+"""Script calls that share round trips to Redis, and so cost no more than script calls for bids.
 
 A command through redis-py takes a pooled connection, wakes several tasks and starts timers: some
 100 µs of a worker, more than all other work on an event or a cached report.
@@ -60,7 +60,7 @@ def script(redis: Redis, text: str, within_s: float) -> Call:
 
 
 class PipelinedRedis(Redis):
-    """A client whose script calls share round trips: those made during a round trip share the next.
+    """A client whose script calls share round trips: calls during a round trip share the next one.
 
     Other commands, and script calls before the connection is up, go through redis-py. A call whose
     reply was lost is not repeated: it raises ConnectionError.

@@ -37,7 +37,7 @@ async def fetch_risks(redis: Redis, server: str, url: str) -> list[Risk]:
 def judge(
     info: Mapping[str, Any], config: Mapping[Any, Any], server: str, command: str
 ) -> list[Risk]:
-    """Derive risks from `INFO` and `CONFIG GET`; `command`: the redis-cli call for the remedies."""
+    """Derive risks from `INFO` and `CONFIG GET`; `command`: the redis-cli command for remedies."""
     risks: list[Risk] = []
 
     def set_to(option: str, value: str) -> str:

@@ -178,7 +178,7 @@ class RoundTrips:
     # -- requests ---------------------------------------------------------------------------------
 
     def schedule(self, waiting: int = 0) -> None:
-        """Schedule a batch unless one is in progress; send it at once if enough requests wait."""
+        """Schedule a batch unless one is in progress; send it at once if it is large enough."""
         if self._sent_at is not None:
             return
         if waiting >= ENOUGH:

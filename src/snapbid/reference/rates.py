@@ -35,8 +35,8 @@ class Rates:
     def floor_micros(self, amount: float, currency: str, times: int = 1) -> int | None:
         """Convert a floor (CPM) to micro-USD, exactly, rounded up; None if there is no rate.
 
-        The floor is `times` the amount, a float read as its shortest decimal: 0.1 is a tenth. Zero
-        needs no rate. Raises ValueError for a negative, infinite or NaN amount.
+        The floor is `times` the amount, a float read as its shortest decimal: 0.1 is a tenth. A
+        floor of 0 needs no rate. Raises ValueError for a negative, infinite or NaN amount.
         """
         if currency == "USD" and 0 <= amount < _EXACT_USD:
             micros = round(amount * MICROS)
@@ -49,8 +49,8 @@ class Rates:
     ) -> int | None:
         """Return the lowest price in micro-USD that reaches the floor after conversion.
 
-        Even for a floor of 0, the price is above 0 in a bid's currency other than USD, which must
-        have a rate. Returns None and raises ValueError as `floor_micros` does.
+        The bid's currency must have a rate. If it is not USD, the price is at least a millionth of
+        one unit. Returns None and raises ValueError as `floor_micros` does.
         """
         return self._converted(amount, currency.upper(), bid_currency, times)
 

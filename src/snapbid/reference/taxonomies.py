@@ -1,6 +1,6 @@
 """Categories of ads: AdCOM's taxonomies (`cattax`) and the mappings between them (contract 3).
 
-Versions of a taxonomy with compatible ids form a *family*, numbered as its first version.
+Versions of a taxonomy with compatible ids form a *family*, which has the number of the first.
 Categories are compared by key: the category itself in Content Taxonomy 1.0, otherwise prefixed with
 its family.
 

@@ -85,7 +85,7 @@ class BudgetBook:
         return rank
 
     def of(self, number: int, now: float) -> EscrowedBudget | None:
-        """Return a campaign's budget at `now` (epoch s); None if it is unlimited or deleted."""
+        """Return a campaign's budget at `now` (epoch s); None if it has none or is deleted."""
         rank = self._rank(number)
         if self._catalog is None or rank is None:
             return None

@@ -39,7 +39,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The names, in the log, of the sources of the first and the second figure."""
+        """The sources of the first and the second figure, as the log names them."""
         return COMPARISONS.get(self.comparison, ("one", "the other"))  # of a newer program
 
 

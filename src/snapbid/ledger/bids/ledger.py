@@ -214,7 +214,7 @@ class Ledger:
         """Remember the bids of one answer; each is kept, or refused by its limits.
 
         The future resolves to a BidVerdict for each bid once Redis has decided, or to "" after
-        `within_s`; bids are then rolled back. Returns None if Redis is unavailable. `user` is
+        `within_s`; its bids are then rolled back. Returns None if Redis is unavailable. `user` is
         required if limits have caps. `counted`: an earlier bid of this answer was kept.
         """
         shard = self._shards[shard_of(auction_id, len(self._shards))]

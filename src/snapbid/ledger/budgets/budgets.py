@@ -104,9 +104,9 @@ class Budgets:
     async def grants(
         self, shard: int, campaigns: Iterable[int], day: int
     ) -> dict[int, tuple[int, int]]:
-        """Map campaigns to a shard's grants: for the total budget, and for a day's; 0 if none.
+        """Map campaigns to a shard's grants, in total and for `day` (days since 1970); 0 for none.
 
-        `day`: days since 1970. Raises RedisError or OSError.
+        Raises RedisError or OSError.
         """
         wanted = list(campaigns)
         async with self._redis.pipeline(transaction=False) as pipe:

@@ -100,7 +100,7 @@ def grant(account: Account, wanted: Sequence[int], limit: int) -> Account:
 
 
 class Plan(NamedTuple):
-    """The planned transfers, each list by shard."""
+    """Planned transfers; each list has a value per shard."""
 
     grants: list[int]
     returns: list[int]

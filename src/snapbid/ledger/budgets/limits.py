@@ -8,7 +8,7 @@ recovered.
 
 With several shards, each may spend its grant from a budget (escrow.py).
 
-Money is in nano-USD here: the cost of a plain bid then equals its CPM in micro-USD.
+Money is in nano-USD here, so the cost of one impression equals its CPM in micro-USD.
 """
 
 from struct import Struct
@@ -28,7 +28,7 @@ _IN_ESCROW: Final = b"\x01?"
 
 
 class Limits:
-    """A campaign's limits. `kinds`: the flags that they set in the records of its bids.
+    """A campaign's limits. `kinds`: flags for the records of its bids.
 
     `daily_micros`, `total_micros`: the budget; None for unlimited. `even_from_ms`: creation time of
     a campaign with pacing `even` (epoch ms), else None. `caps`: (impressions, seconds) pairs.
