@@ -43,7 +43,7 @@ LEFT_AFTER_S: Final = 0.005  # by then the body has arrived, even if sent after 
 
 
 class Disconnected(Exception):
-    """The client disconnected before its whole body had arrived."""
+    """The client disconnected before the whole body had arrived."""
 
 
 class AwaitedMessages(dict[Awaitable[Message], None]):

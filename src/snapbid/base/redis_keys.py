@@ -113,7 +113,7 @@ def hash_tag(shard: int) -> str:
 
 
 class ShardKeys:
-    """The keys of a shard that Python code uses; only scripts use the others."""
+    """A shard's keys that Python code uses; only scripts use the others."""
 
     __slots__ = ("accepted", "changed", "drained_at", "epoch", "events", "generations", "left",
                  "mark", "number", "owner", "prefix", "processes", "script_keys", "seen",

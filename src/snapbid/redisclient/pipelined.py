@@ -40,7 +40,7 @@ def connect(url: str) -> Redis:
 def script(redis: Redis, text: str, within_s: float) -> Call:
     """Return a function that calls a script and times out after `within_s`.
 
-    With any other client than PipelinedRedis, each call costs a timer and a task, some 20 µs.
+    With a client other than PipelinedRedis, each call costs a timer and a task, some 20 µs.
     """
     registered = redis.register_script(text)
     calls = redis.calls if isinstance(redis, PipelinedRedis) else None

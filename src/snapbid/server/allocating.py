@@ -1,4 +1,4 @@
-"""Publish releases of refused campaigns to this machine's workers, which reactivate them.
+"""Publish releases of refused campaigns, which this machine's workers then reactivate.
 
 With several shards, also move budget to the shards that request a refill (the allocator,
 ledger/budgets/escrow.py), and deliver cap updates from notices to the users' shards

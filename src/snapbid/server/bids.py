@@ -24,7 +24,7 @@ class BidEndpoints:
 
     `handlers`, updated in place, has the SSPs without network or rate limits; requests of other
     SSPs go through `resolve`. `permits` creates the rate limiter of an SSP from its number and
-    limit. `signs_all`: sign the notices of every SSP, not only of those configured for it.
+    limit. `signs_all`: sign the notices of every SSP, not only of SSPs configured for it.
     """
 
     def __init__(

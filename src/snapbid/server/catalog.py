@@ -56,8 +56,8 @@ class CatalogFollower:
 
     `build` makes a snapshot of it, given the previous one; `use` puts the snapshot into service
     atomically. An invalid file is logged once, and the current snapshot stays in service. It also
-    stays if the new campaigns depend on persons and `members` are not yet published, so that nobody
-    who has opted out gets an advertisement meanwhile.
+    stays while new campaigns depend on persons but `members` are not yet published; otherwise,
+    persons who have opted out might get advertisements.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class BidVerdict(StrEnum):
     """The outcome of remembering a bid.
 
     `UNCONFIRMED`, from `look` only: Redis has started or lost its data, and budgets are not yet
-    restored; `remember` gives `OVER_BUDGET` then. `CAPS_UNAVAILABLE`: the shard with the user's
+    restored; `remember` then gives `OVER_BUDGET`. `CAPS_UNAVAILABLE`: the shard with the user's
     impressions is unavailable. `OVER_SHARE`: several SSPs compete for the budget, and this one
     holds its share. `TAKEN`: another family of SSPs has a bid on this impression. `OVER_SUM`: the
     cost would overflow the day's sums (remember.lua).

@@ -8,8 +8,9 @@ spend and holds. An allowance admits a bid if enough is left of its grants:
 
 `granted` and `returned` only grow, so messages may be lost, late or repeated: a receiver takes the
 larger figure. A transfer first raises the figure on the side that gives up the money (the account's
-for a grant, the allowance's for a return), and then on the other side. In between, neither side has
-the money, until a later round repeats the second update. So the two sides never both have it:
+for a grant, the allowance's for a return), then the figure on the other side. In between, neither
+side has the money, until a later round repeats the second update. So the two sides never both have
+it:
 
     sum of used <= net of the allowances <= net of the account <= limit
 

@@ -6,11 +6,11 @@ the entries in the users' shards, and delete them once replicas have the result.
 again, or after a later one, gives the same result. A win turns the hold into an impression, a loss
 ends it.
 
-A hold must not expire before all wins from before its end are delivered, or a cap could be
+A hold must not expire before all wins that came before its end are delivered, or a cap could be
 exceeded. So a round also reports to the user's shard the time, by the hold clock, up to which an
-outbox is delivered. Provided that the round leaves no entry, this is the time up to which all
-notices had been settled at the previous round (clock.lua). Once an outbox has not reported for 15
-minutes of the hold clock, because its shard is unavailable, holds no longer wait for it.
+outbox is delivered. If the round leaves no entry, this is the time up to which all notices had been
+settled at the previous round (clock.lua). Once an outbox has not reported for 15 minutes of the
+hold clock, because its shard is unavailable, holds no longer wait for it.
 """
 
 import secrets
