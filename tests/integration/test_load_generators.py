@@ -193,6 +193,6 @@ async def test_another_version_does_not_join() -> None:
     server = await asyncio.start_server(first, "127.0.0.1", 0)
     async with server:
         host, port = server.sockets[0].getsockname()
-        with pytest.raises(joining.JoinError, match=r"it has snapbid .*, the first one 0\.0\.9"):
+        with pytest.raises(joining.JoinError, match=r"runs snapbid .*, the first one 0\.0\.9"):
             await joining.join(host, port, never, lambda *_: None)
         assert "the first one 0.0.9" in (await answers.get()).problem

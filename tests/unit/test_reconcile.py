@@ -275,7 +275,7 @@ def zipped(name: str) -> bytes:
         (b"\xef\xbb\xbf\n<html><table><tr><td>id</table>", "HTML or XML"),
         (gzip.compress(b"id\n" + b"a\n" * 900)[:-9], "cut short"),
         (gzip.compress(b"id\na\n")[:12], "cut short"),
-        (gzip.compress(b"id\na\n")[:-8] + bytes(8), "gzip compression is damaged"),
+        (gzip.compress(b"id\na\n")[:-8] + bytes(8), "gzip data is damaged"),
     ],
     ids=[
         "zip",

@@ -39,8 +39,8 @@ def click_show(click_id: str) -> None:
     result = console.in_warehouse(work)
     if result is None:
         raise console.Refused(
-            "this is not a click id of this warehouse: it is altered, foreign, from a test bid, or"
-            " signed with a key that is no longer valid"
+            "this is not a click id of this warehouse: it was altered, issued elsewhere, made for a"
+            " test bid, or signed with a key that is no longer valid"
         )
     found, bought = result
     shown: dict[str, Any] = {

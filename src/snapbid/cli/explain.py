@@ -118,7 +118,7 @@ async def _examine(stores: "Stores", asked: "MatchableRequest", campaign: str) -
         rows = await stores.examine(campaign, asked)
     except ValueError as error:
         name = f"campaign {campaign[:60]!a}"
-        raise console.Refused(f"{name} never bids: its document is invalid: {error}") from error
+        raise console.Refused(f"{name} never bids: its document is invalid ({error})") from error
     if rows is None:
         raise console.Refused(console.no_campaign(campaign))
     return rows

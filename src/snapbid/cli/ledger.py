@@ -102,7 +102,9 @@ def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool
     except moving.MoveError as error:
         raise console.Refused(str(error)) from error
     except (RedisError, OSError) as error:
-        raise console.Refused(f"the move stopped: {error}: run it again, or with --undo") from error
+        raise console.Refused(
+            f"the move stopped ({error}): run it again, or undo it with --undo"
+        ) from error
     if moved is None:
         click.echo("the ledger has already been moved there")
     else:

@@ -72,7 +72,7 @@ def env() -> None:
     running = console.running(settings)
     if running is None:
         raise console.Refused(
-            f"no embedded instance is running in {settings.home}: start it with snapbid up"
+            f"no embedded instance is running in {settings.home}: start one with snapbid up"
         )
     for name, value in running.items():
         click.echo(f"{name}={value}")

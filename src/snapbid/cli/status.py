@@ -54,7 +54,7 @@ def _ask(settings: Settings) -> bytes:
     except urllib.error.HTTPError as error:
         raise console.Refused(
             f"the private port at {url} answered {error.code}: check that SNAPBID_OPS_TOKEN is the "
-            "server's"
+            "server's token"
         ) from error
     except (OSError, http.client.HTTPException) as error:
         why = error.reason if isinstance(error, urllib.error.URLError) else error

@@ -1,8 +1,8 @@
 """The client's own counts of acknowledged requests, which the report must match.
 
 Requests that were sent but never answered may or may not count, so they are counted separately.
-Without any, both sides must be equal; otherwise the report must lie within the bounds that they
-leave.
+If there are none, both sides must be equal; otherwise the report must lie within the bounds that
+they allow.
 """
 
 from msgspec import Struct

@@ -1,4 +1,4 @@
-"""Bid requests ready to send: the bytes around the auction id, and the limits on an answer.
+"""Bid requests ready to send: the bytes around the auction id, and the rules for an answer.
 
 Each request is sent many times, each time with a new id, since the bidder's ledger would count two
 bids with the same id as one.
@@ -63,7 +63,7 @@ def prepare(
     seed: int,
     path: str = BID_PATH,
 ) -> list[Auction]:
-    """Build auctions from requests, drawing an SSP for each by the weights in `ssps`.
+    """Build auctions from requests, drawing each one's SSP by the weights in `ssps`.
 
     Without weights a request keeps its recorded SSP, or gets `DEFAULT_SSP`. The SSP replaces
     `{ssp}` in the path. Raises ReplayError for a request that does not decode.

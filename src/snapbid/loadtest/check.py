@@ -1,7 +1,7 @@
 """Checks an answer against its request (document 2; contract 3 and 4; OpenRTB 2.6, 4.2).
 
 The request's limits are parsed here in the plainest way, independently of the bidder's matcher. A
-failed check names the broken rule, by which failures are counted, and the details.
+failed check returns the broken rule and the details; failures are counted by rule.
 """
 
 import math
@@ -295,8 +295,8 @@ def price_micros(bid: ReceivedBid) -> int:
 def cost_micros(bid: ReceivedBid, limits: RequestLimits) -> tuple[int, int]:
     """Return bounds on the cost of a thousand such wins, in micro-USD.
 
-    The bounds differ because converted prices are rounded. An impression that stands for several
-    costs that many times its price.
+    The bounds differ because converted prices are rounded. An impression with a quantity costs
+    that many times its price.
     """
     price, unit = price_micros(bid), limits.usd_per_unit
     quantity = limits.imps[bid.impid].quantity

@@ -19,7 +19,7 @@ HEAD_END: Final = b"\r\n\r\n"
 
 
 class CallListener(Protocol):
-    """Notified exactly once of how a call ended; `now` is from perf_counter."""
+    """Is told exactly once how a call ended; `now` is a time of perf_counter."""
 
     def answered(self, call: "Call", status: int, body: bytes, now: float) -> None: ...
 
@@ -134,7 +134,7 @@ def _parse(data: bytes) -> tuple[int, bytes, bool] | None:
     head = data.find(HEAD_END)
     if head < 0:
         if len(data) > MAX_HEAD:
-            raise ValueError("not an HTTP/1.1 response head")
+            raise ValueError("the response is not HTTP/1.1")
         return None
     status = int(data[9:12])
     length_at = data.find(b"content-length: ", 0, head)

@@ -1,6 +1,6 @@
 """Compares two results of load tests phase by phase, as text and as a page.
 
-Phases are paired by name, or otherwise by order; only measured phases are compared.
+Phases are paired by name, or by order if they share no name; only measured phases count.
 """
 
 from collections.abc import Iterator

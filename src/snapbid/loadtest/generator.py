@@ -37,7 +37,7 @@ class PhaseCounts(Struct):
     seconds: float  # less than planned if it was stopped early
 
     def __iadd__(self, other: "PhaseCounts") -> "PhaseCounts":
-        """Add the counts of another generator, keeping the clocks of the busier one."""
+        """Add the counts of another generator, keeping the clock readings of the busier one."""
         self.tally.add(other.tally)
         self.clocks = max(self.clocks, other.clocks, key=lambda clocks: clocks.processor_s)
         self.seconds = min(self.seconds, other.seconds)

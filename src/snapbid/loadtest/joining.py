@@ -23,11 +23,11 @@ Load: TypeAlias = Callable[[Options], Generator]
 
 
 class JoinError(Exception):
-    """The generators can't run as one; the message says why."""
+    """The generators cannot run as one; the message says why."""
 
 
 class Welcome(Struct, tag=True):
-    """The first generator's version, and the options for the one that joins."""
+    """The first generator's version, and the options for the generator that joins."""
 
     version: str
     options: Options
@@ -36,7 +36,7 @@ class Welcome(Struct, tag=True):
 class Ready(Struct, tag=True):
     """The answer to a welcome."""
 
-    problem: str = ""  # why the generator can't run; "" if it can
+    problem: str = ""  # why the generator cannot run; "" if it can
 
 
 class RunPhase(Struct, tag=True):
@@ -69,7 +69,7 @@ class Channel:
         self._writer.write(len(frame).to_bytes(4, "big") + frame)
 
     async def receive(self, kind: Any) -> Any:
-        """Receive a message of this type. Raises JoinError if none or another one arrives."""
+        """Receive a message of type `kind`. Raises JoinError if another message or none arrives."""
         try:
             length = int.from_bytes(await self._reader.readexactly(4), "big")
             if length > MAX_FRAME:
@@ -117,9 +117,9 @@ class JoinedGenerator:
 async def gathered(
     options: Options, say: Callable[[str], None]
 ) -> AsyncIterator[list[JoinedGenerator]]:
-    """Wait until all other generators have joined, and keep them connected.
+    """Wait until all other generators have joined; they stay connected within the context.
 
-    A generator that connects but can't run is named and left out. Raises OSError if the address is
+    A generator that connects but cannot run is named and left out. Raises OSError if the address is
     taken.
     """
     if options.generators == 1:
@@ -160,9 +160,9 @@ async def _welcome(channel: Channel, options: Options) -> None:
 
 
 async def join(host: str, port: int, load: Load, watch: Watcher) -> None:
-    """Join the generator that listens at this address, and send load until it has all counts.
+    """Join the generator that listens at this address, and run phases as it directs.
 
-    `load` makes our generator from the options; its ValueErrors are reported to both sides. Raises
+    `load` creates a generator from the options; both sides report its ValueErrors. Raises
     JoinError, and OSError if the target or the other generator does not answer.
     """
     channel = Channel(*await asyncio.open_connection(host, port))
@@ -183,8 +183,8 @@ async def _accept(channel: Channel, load: Load) -> Generator:
     try:
         if welcome.version != version():
             raise JoinError(
-                f"it has snapbid {version()}, the first one {welcome.version}: install the same"
-                " version"
+                f"the joining generator runs snapbid {version()}, the first one {welcome.version}:"
+                " install the same version on both"
             )
         return load(welcome.options)
     except (JoinError, ValueError) as problem:

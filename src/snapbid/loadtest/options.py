@@ -55,7 +55,7 @@ class EventLoad(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """The bid requests to send: weights of SSPs, and any recording to replay."""
+    """The bid requests to send: SSPs with weights, and the recording to replay, if any."""
 
     ssps: dict[str, float]  # weights
     replay: Path | None  # a recording or a directory of requests, in place of generated ones
@@ -161,7 +161,7 @@ def delay(name: str, text: str) -> Delay:
     least, dash, most = text.partition("-")
     bounds = [duration(name, part, most=600) for part in ((least, most) if dash else (text, text))]
     if bounds[0] > bounds[1]:
-        raise OptionError(f"{name} must be an ascending range, found {text!r}")
+        raise OptionError(f"{name} must be an ascending range, like 200ms-2s, found {text!r}")
     return Delay(*bounds)
 
 

@@ -1,6 +1,6 @@
 """Computes exact floors of impressions and deals in the bids' currency, to check answers.
 
-`unit` is that currency's rate in USD.
+`unit`: USD per unit of the bids' currency.
 """
 
 import math

@@ -95,7 +95,7 @@ class ReportReader:
             report, ages[days] = await asyncio.to_thread(self._get, ssp, days)
             if time.monotonic() - ages[days] > asked:
                 return _totals(report, self._first)
-        raise ReportError(f"{ssp}: no fresh report within {PATIENCE_S:.0f} s")
+        raise ReportError(f"{ssp}: received no fresh report within {PATIENCE_S:.0f} s")
 
     def _get(self, ssp: str, days: DateRange) -> tuple[ReceivedReport, int]:
         """Fetch a report and its age in seconds, rounded up; 0 if it is not from the cache."""

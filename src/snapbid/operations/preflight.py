@@ -1,6 +1,6 @@
 """Checks at start and every minute that the stores are durable and belong together.
 
-A store that does not answer is skipped: its users log that, and wait for it.
+A store that does not answer is skipped; whatever uses it logs the failure and waits.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class VolatileStoreError(RuntimeError):
-    """A store may lose acknowledged writes, or the stores do not match; one line per reason."""
+    """A store may lose acknowledged writes, or the stores do not match; the message says why."""
 
     status = 2  # exit status of the process
 
@@ -145,8 +145,8 @@ async def find_shards(settings: Settings) -> int | None:
 
     The ledger, the warehouse and the published catalog record it. A new ledger has one shard per
     primary, and no fewer than its predecessor, unless SNAPBID_LEDGER_SHARDS says otherwise. None if
-    no store that knows it answers. Raises VolatileStoreError if the setting differs from the
-    ledger.
+    no store that records the number answers. Raises VolatileStoreError if the setting differs from
+    the ledger.
     """
     recorded, primaries = await _count_in_redis(settings)
     own = settings.ledger_shards
@@ -272,7 +272,7 @@ class Finding(NamedTuple):
 def judge(ledger: Ledger, own: Sequence[str], former: set[int]) -> Finding:
     """Compare a ledger with the epochs of the warehouse's `own` ledger.
 
-    `former`: the shards with earlier epochs of this warehouse.
+    `former`: the shards whose data sets the warehouse has absorbed.
     """
     count = len(ledger.epochs)
     if ledger.shards not in (0, count):

@@ -1,1 +1,1 @@
-"""What partners can read: API documentation, diagnosis, demand signals."""
+"""What partners can read: the API documentation, the diagnosis and the demand signals."""

@@ -35,7 +35,7 @@ class CountWindow:
                 self._names[name].append((labels, grown))
 
     def of(self, name: str) -> list[tuple[dict[str, str], int]]:
-        """Return the labels and growth of each series that grew."""
+        """Return the labels and growth of each of a metric's series that grew."""
         return self._names.get(name, [])
 
     def total(self, name: str) -> int:
@@ -43,7 +43,7 @@ class CountWindow:
         return sum(grown for _, grown in self.of(name))
 
     def errors(self) -> int:
-        """Return the number of requests answered with a 5xx, without health checks."""
+        """Return the number of requests answered with a 5xx, not counting health checks."""
         return sum(
             grown
             for labels, grown in self.of("snapbid_http_requests_total")

@@ -14,7 +14,7 @@ NANO = 1_000_000_000  # turns micro-USD per thousand impressions into USD per im
 
 
 def gauges(snapshot: OpsSnapshot) -> dict[str, Samples]:
-    """Return series by metric, without unknown values."""
+    """Return series by metric, omitting unknown values."""
     series: dict[str, Samples] = {
         "snapbid_store_up": [
             ({"store": name}, float(up))
@@ -87,7 +87,7 @@ def _state_of_shard(shard: Standing | None, warehouse: str | None) -> str:
 
 
 def state_of(money: CampaignMoney) -> str:
-    """Return whether the budget allows a bid: open, paced (later today) or spent (not today)."""
+    """Return when the budget allows a bid: now (open), later today (paced), not today (spent)."""
     figures, cost = money
 
     def lacks(left: float | None) -> bool:

@@ -39,7 +39,7 @@ class Answers(NamedTuple):
 
 
 class SspStanding(NamedTuple):
-    """An SSP's answers in each of the WINDOWS."""
+    """Counts of an SSP's answers in each window of WINDOWS."""
 
     ssp: str
     answers: dict[str, Answers]

@@ -39,7 +39,7 @@ def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
 
 
 class SilentProcesses(NamedTuple):
-    """Processes without a heartbeat; holds are kept for the notices they may have on disk."""
+    """Processes without a heartbeat. Holds wait for notices that these may have on disk."""
 
     processes: int
     left_s: float  # how much longer holds wait, by a clock that stops while nobody uses Redis

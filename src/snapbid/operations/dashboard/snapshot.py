@@ -50,7 +50,7 @@ class Disk(NamedTuple):
 
 
 class CampaignMoney(NamedTuple):
-    """A budgeted campaign's money, and the cost of one of its bids in USD."""
+    """The spending of a campaign with a budget, and the cost of one of its bids in USD."""
 
     of: Spending
     cost: float

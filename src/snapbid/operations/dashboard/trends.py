@@ -26,24 +26,24 @@ SLACK: Final = 0.9  # share of the interval between marks, since samples are not
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """Counter values at a moment (epoch s); `buckets`: the histogram's, by upper bound."""
+    """Counter values at one moment."""
 
-    at: float
+    at: float  # epoch s
     requests: int
     bids: int
     errors: int
     notices: int
     events: int
-    buckets: dict[str, int]
+    buckets: dict[str, int]  # the latency histogram, by upper bound
 
 
 class TrendPoint(NamedTuple):
-    """Age (s); requests, bids and 5xx per second, and p50 and p99 (s), since the previous mark."""
+    """Rates per second and latency percentiles (s) between a mark and the one before it."""
 
-    age: float
+    age: float  # of the mark, in seconds
     requests: float
     bids: float
-    errors: float
+    errors: float  # answers with a 5xx
     p50: float | None
     p99: float | None
 

@@ -42,10 +42,10 @@ UNANSWERED: Final = {  # outcome -> text and remedy
 
 
 class Cause(Struct, frozen=True):
-    """A problem; it `stops` bids, or only degrades the service."""
+    """A problem, its remedy, and when it was first seen."""
 
     key: str
-    stops: bool
+    stops: bool  # stops bids; otherwise only degrades the service
     text: str
     remedy: str
     since: float = 0.0

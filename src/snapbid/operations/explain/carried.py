@@ -73,7 +73,7 @@ def known_by(user: str | None) -> str | None:
 
 
 def asked(imp: Imp) -> str:
-    """Describe an impression's media."""
+    """Describe the media that an impression asks for."""
     parts = []
     if imp.banner is not None:
         parts.append(f"banner {', '.join(sizes_of(imp)) or 'without a size'}")

@@ -1,6 +1,6 @@
 """OpenRTB's no-bid codes (2.6, 5.24; AdCOM 1.0) and loss codes (2.5, 5.25) for our rules.
 
-Most targeting has no equivalent code; neither do durations, bit rates, delivery, skipping and APIs.
+There is no code for most targeting rules, nor for durations, bit rates, delivery, skipping or APIs.
 """
 
 from typing import Final, Literal

@@ -1,6 +1,6 @@
 """Finds which creatives of a campaign fit an impression, and why the others do not.
 
-As in `campaign.py`, the matcher gives each verdict, on one creative and one kind of limit.
+As in `campaign.py`, every verdict is the matcher's, on one creative and one kind of limit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

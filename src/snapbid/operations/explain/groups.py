@@ -113,7 +113,7 @@ class Groups:
         return {creative.mtype for creative in document.creatives}
 
     def samples(self) -> list[str]:
-        """Return the ids of the campaigns to name."""
+        """Return the ids of the campaigns that serve as examples."""
         for group in self._found.values():
             for rank in group.ranks:
                 if rank not in self._ids:

@@ -58,14 +58,14 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Impression(msgspec.Struct, frozen=True):
-    """An impression: of all `campaigns`, the `eligible` could bid; the others are `refused`."""
+    """An impression, its winner, and the refused campaigns by rule."""
 
     id: str
     asks: str
     floor: str
     floor_usd: float | None  # None: no exchange rate
-    campaigns: int
-    eligible: int
+    campaigns: int  # that were considered
+    eligible: int  # campaigns that could bid
     winner: Offer | None
     runner_up: Offer | None
     summary: str

@@ -61,7 +61,7 @@ class Search:
 def ask(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> tuple[Refusal, str | None] | None:
-    """Match one campaign; return its first refusal and the dimension.
+    """Match one campaign; return the first rule that refuses it, and the dimension if any.
 
     None if the floor has no exchange rate.
     """

@@ -95,7 +95,7 @@ class Stores:
         return CatalogSnapshot(catalog, lookups, settings.shards)
 
     async def look_up_persons(self, asked: MatchableRequest) -> list[str]:
-        """Load the audiences of a request's persons; describe each person, by the id's hash.
+        """Load the audiences of a request's persons; describe each person and name the id's hash.
 
         Workers load the same data within seconds of a change.
         """

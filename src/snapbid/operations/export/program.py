@@ -22,8 +22,7 @@ def check(program: Path) -> None:
         hidden = next((place for place in HIDDEN if place in path.parents), None)
         if hidden is not None:
             raise UnreachableError(
-                f"{path} is below {hidden}, which is hidden from the systemd units: "
-                "install it in /opt"
+                f"{path} is below {hidden}, which is hidden from the systemd units"
             )
         for part in (*reversed(path.parents), path):
             if part.exists() and not part.stat().st_mode & stat.S_IXOTH:

@@ -1,7 +1,7 @@
 """Examines a sample of an SSP's requests off the bid path, where there is time for it.
 
 It finds unusable values, and the last rule that refused a request without a matching campaign. The
-bid path ignores unusable values, so only this shows the sender's mistakes.
+bid path ignores unusable values, so the sender's mistakes show only here.
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
     {golive}:N:m:MINUTE  counts of the SSP with this number, by minute since the epoch
     {golive}:N:h:HOUR    the same by hour
     {golive}:N:d:YYYY-MM-DD  the same by day
-    {golive}:N:at        count -> when it last grew (epoch s); `first`: when any first did
+    {golive}:N:at        count -> when it last grew (epoch s); `first`: when counting began
     {golive}:N:answers   the latest answers, newest first: `EPOCH_S STATUS`
     {golive}:N:problems  the latest refusals, newest first: `EPOCH_S STATUS DETAIL`
     {golive}:N:examples  broken rule -> the detail of the latest refusal for it
@@ -18,7 +18,7 @@
 These are statistics, not accounting: a killed worker loses its last second. But no batch counts
 twice: if its answer is lost, it is sent again with the same number. Notices of remembered bids are
 read from the ledger's own counters, and the times when these last grew from `{sbN}:seen`
-(drain/counters.py). The drain adds the notices that it carries to the minutes, as `notice:w`,
+(drain/counters.py). The drain adds its notices to the counts by minute: `notice:w`,
 `notice:l:-1` (losses without a reason, which `notice:l` includes) or `anomaly:21`.
 """
 
@@ -203,9 +203,9 @@ class RequestStatsStore:
     # -- carrying to the warehouse -------------------------------------------------------------
 
     async def take_days(self) -> tuple[str, list[DayRequestStats]]:
-        """Return the id of the data set and the days that changed since `release_days`.
+        """Return the id of the data set, and the days that changed since the last release.
 
-        Later changes are not included until these days are released.
+        Calling it again returns the same days until `release_days` is called.
         """
         async with self._redis.pipeline(transaction=False) as pipe:
             pipe.renamenx(f"{GOLIVE}changed", f"{GOLIVE}taken")

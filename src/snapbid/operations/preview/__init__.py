@@ -60,7 +60,7 @@ class Preview:
         says: dict[str, str],
         warnings: Sequence[str],
     ) -> None:
-        """Add a creative with its `kind` of markup, what the markup `says`, and warnings."""
+        """Add a creative, its `kind` of markup, the markup's properties, and warnings."""
         facts = "".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
             for name, value in says.items()

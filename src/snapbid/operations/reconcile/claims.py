@@ -80,7 +80,7 @@ class Seen(NamedTuple):
 
 
 def load(database: Any, path: Path, form: Form) -> Seen:
-    """Create the view `claims_of_all_days` of a log. Raises LogError or OSError."""
+    """Create the view `claims_of_all_days` from a log. Raises LogError or OSError."""
     database.execute(_LINES)
     with opened(path, partial(_has_auctions, form.columns)) as export:
         indices = _indices(export.names, form.columns)
@@ -160,7 +160,9 @@ def _indices(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
             continue
         if field in columns:
             if columns[field] not in names:
-                raise LogError(f"there is no column {columns[field]!r} among {_listed(names)}")
+                raise LogError(
+                    f"there is no column {columns[field]!r}; the columns are {_listed(names)}"
+                )
             indices[field] = names.index(columns[field])
         else:
             guessed = _guessed(field, plain)

@@ -9,7 +9,7 @@ If only some days are compared, lines of the adjacent days are read as well: the
 counted here on one of these days. A line without an impression claims any counted impression of its
 auction that no other line claims. A column without a single matching value is reported once.
 
-All of this is SQL: claims.sql reads their lines, own.sql ours, compare.sql compares them. DuckDB
+All of this is SQL: claims.sql reads the SSP's log, own.sql ours, and compare.sql compares. DuckDB
 spills to disk what does not fit into memory.
 """
 
@@ -105,7 +105,7 @@ class LogGap(NamedTuple):
 
 
 class DayTotals(NamedTuple):
-    """Totals of a kind of notice on a day: the SSP's log (`theirs`), the auction log (`ours`)."""
+    """Totals of a kind of notice on a day, in the SSP's log (`theirs`) and ours (`ours`)."""
 
     theirs: int
     agreed: int

@@ -64,7 +64,7 @@ def _too_large() -> LogError:
 
 
 class Export(NamedTuple):
-    """The columns and lines of a log, and a count of unusual lines by oddity."""
+    """The columns and lines of a log, and counts of unusual lines by kind of oddity."""
 
     names: list[str]
     lines: Iterator[Line]
@@ -86,7 +86,7 @@ class _Bounded(io.RawIOBase):
             count: int = self._stream.readinto(buffer)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise LogError(
-                "its gzip compression is damaged or cut short: ask for it again"
+                "its gzip data is damaged or cut short: ask for the file again"
             ) from error
         self._left -= count
         if self._left < 0:

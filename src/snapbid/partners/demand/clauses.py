@@ -53,14 +53,14 @@ Clauses: TypeAlias = dict[Clause, int]
 def admits(campaign: Campaign, descriptors: Mapping[str, str]) -> bool:
     """Return whether a campaign may bid on requests to any of these descriptors.
 
-    `descriptors`: canonical id by descriptor.
+    `descriptors` maps descriptors to canonical ids.
     """
     values = campaign.targeting.get("ssp")
     return any(_admits(values, {name, id}) for name, id in descriptors.items())
 
 
 def clauses_of(campaign: Campaign, now_ms: int) -> Iterator[tuple[Clause, int]]:
-    """Yield a campaign's clauses, one per creative, each with the highest floor that it admits."""
+    """Yield one clause per creative of a campaign, with the highest floor that it can meet."""
     if campaign.status != "active" or not _runs(campaign, now_ms):
         return
     targeting = campaign.targeting

@@ -1,6 +1,6 @@
 """`GET /api/v1/ssp/{sspId}/demand` over HTTP (contract 11): the rules that the drain has built.
 
-The token and the order of checks are those of the report; the rate limit is separate.
+Token and checks are as for the report, in the same order; the rate limit is separate.
 """
 
 import logging
@@ -50,7 +50,7 @@ class DemandEndpoint:
             raise Problem("the rules cannot be read now; retry after a short delay") from error
         if signal is None:
             retry = (b"retry-after", b"5")
-            raise Unavailable("the rules are not built yet; send everything", (retry,))
+            raise Unavailable("the rules are not built yet; send all requests", (retry,))
         tag = b'"%b"' % signal.etag.encode()
         fields = ((b"etag", tag), (b"cache-control", b"private, max-age=%d" % MAX_AGE_S))
         if tag in _known(scope):

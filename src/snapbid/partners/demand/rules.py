@@ -1,4 +1,4 @@
-"""Renders clauses as plain JSON rules by which an SSP can filter.
+"""Renders clauses as plain JSON rules with which an SSP can filter its requests.
 
 A request may be dropped if all its impressions may; an impression may be dropped if no entry of
 `accept` takes it. A native impression must ask for assets, and a floor must have an exchange rate.
@@ -19,7 +19,7 @@ VALID_FOR_S: Final = 3600
 
 
 class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Conditions under which an impression could be bid on; an empty list sets none.
+    """Conditions under which an impression could be bid on; an empty list admits any value.
 
     The banner, or one of its formats, must have one of the `sizes`; the request, one of the
     `inventories` (site, app, dooh), `countries` and `device_types` (`device.devicetype`). The

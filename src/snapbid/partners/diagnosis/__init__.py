@@ -1,2 +1,1 @@
-"""The diagnosis: an SSP's view of its own traffic, with outcomes, mistakes and notices (contract
-11)."""
+"""The diagnosis: the outcomes, mistakes and notices of an SSP's own traffic (contract 11)."""

@@ -89,7 +89,7 @@ ERRORS: Final = {
 
 
 def rule_meaning(rule: str) -> str:
-    """Explain a rule of `bidding.refusals`; unlisted rules are targeting rules."""
+    """Explain a rule of `bidding.refusals`; rules that are not in `RULES` are targeting rules."""
     return RULES.get(rule) or f"no campaign targets this {rule.replace('_', ' ')}, or it is missing"
 
 
@@ -113,7 +113,7 @@ class OutcomeShare(Struct, frozen=True):
 class RuleShare(Struct, frozen=True):
     """Requests without a matching campaign, by the last rule that refused them.
 
-    `requests` is extrapolated from a sample, of which the rule refused `sampled`.
+    `requests` is extrapolated from the `sampled` requests that the rule refused in a sample.
     """
 
     rule: str
@@ -123,26 +123,22 @@ class RuleShare(Struct, frozen=True):
 
 
 class FieldFault(Struct, frozen=True):
-    """A missing or invalid field; `example`: its path in one of these requests, without values."""
+    """A missing or invalid field, and the number of requests with this mistake."""
 
     field: str
     rule: str
     requests: int
-    example: str
+    example: str  # the field's path in one of the requests, without values
 
 
 class NoticeCounts(Struct, frozen=True):
-    """Counts of notices of one kind. `late`, part of `counted`: those for a day after the bid's.
-
-    `unknown`: the bid had expired (a notice without any bid belongs to no SSP). `altered`: the URL
-    differed from the bid's, whose values were used.
-    """
+    """Counts of notices of one kind, without those that match no SSP's bid."""
 
     counted: int
     duplicate: int
-    unknown: int
-    late: int
-    altered: int
+    unknown: int  # the bid had expired
+    late: int  # part of `counted`: on a later day than the bid
+    altered: int  # the URL was altered; the values of the bid were used
 
 
 class DiagnosisDay(Struct, frozen=True, rename="camel"):

@@ -1,7 +1,7 @@
 """`GET /api/v1/ssp/{sspId}/diagnosis` over HTTP (contract 11): JSON, or a page for browsers.
 
-The token and the order of checks are the report's. The rate limit is separate, so that reading the
-diagnosis does not use up the report's quota.
+Token and checks are as for the report, in the same order. The rate limit is separate, so reading
+the diagnosis does not use up the report's quota.
 """
 
 from base64 import b64encode

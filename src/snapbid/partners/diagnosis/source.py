@@ -1,7 +1,7 @@
-"""Reads diagnoses as JSON, from the cache or else from warehouse and Redis.
+"""Provides diagnoses as JSON, from the cache or else from the warehouse and Redis.
 
-Days come from the warehouse, the last minutes from Redis, which has the latest answers and examples
-for both. Without Redis, days have no checklist, and the last minutes are unavailable.
+Days come from the warehouse, the last minutes from Redis. The latest answers and examples always
+come from Redis. Without Redis, days have no checklist, and the last minutes are unavailable.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ _SHOWN_CHARACTERS: Final = 40  # characters of an invalid value
 
 
 class DiagnosisWindow(NamedTuple):
-    """A window of UTC days; without days, the last minutes."""
+    """A window of UTC days, or the last `MINUTES` minutes if `days` is None."""
 
     days: ReportWindow | None
 

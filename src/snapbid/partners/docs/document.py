@@ -69,7 +69,7 @@ def document(settings: Settings) -> dict[str, Any]:
 
 
 def limits(settings: Settings) -> dict[str, Any]:
-    """Return the values of the placeholders, `{{name}}`, by name."""
+    """Map the names of placeholders (`{{name}}`) to their values."""
     return {
         "base_url": settings.base_url,
         "bid_max_bytes": settings.bid_max_bytes,

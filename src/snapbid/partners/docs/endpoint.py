@@ -1,7 +1,7 @@
 """`/openapi.json`, and the pages at `/docs`, which show it with Scalar (`assets/ATTRIBUTION.md`).
 
-Bodies are built at the first request, in a thread, while bids are served; a worker without such
-requests loads neither the modules nor the text. The names of assets contain a hash or version, so
+Bodies are built on the first request, in a thread, so they do not delay bids; until then, a worker
+loads neither the modules nor the text. The names of assets contain a hash or version, so
 that browsers may cache them forever.
 """
 
@@ -59,7 +59,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class PackedBody(NamedTuple):
-    """A gzipped body; `tag` lacks the ETag's last letter, which tells gzipped from plain."""
+    """A gzipped body; `tag` is its ETag without the last letter, which tells gzipped from plain."""
 
     gzipped: bytes
     tag: str
@@ -78,7 +78,7 @@ class DescriptionPage:
         self._lock = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
-        """Answer GET and HEAD."""
+        """Answer GET and HEAD requests."""
         if scope["method"] not in ("GET", "HEAD"):
             raise await refused(MethodNotAllowed("GET, HEAD"), receive)
         async with self._lock:
@@ -108,7 +108,7 @@ class DescriptionPage:
 
 
 async def lead_to_docs(scope: Scope, receive: Receive) -> Answer:
-    """Redirect GET and HEAD of the root to the documentation."""
+    """Redirect GET and HEAD requests for the root to the documentation."""
     if scope["method"] not in ("GET", "HEAD"):
         raise await refused(MethodNotAllowed("GET, HEAD"), receive)
     return answer(302, headers=((b"location", routes.DOCS.encode()), _RENEWED))

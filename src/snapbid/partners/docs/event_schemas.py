@@ -93,7 +93,7 @@ def component(event: str) -> str:
 
 
 def event_schemas(notes: Notes) -> dict[str, Schema]:
-    """Return the schemas of all events, their union, and the values in them, by name.
+    """Return schemas by name: one for each event, their union, and those of values in them.
 
     `notes` describe the fields that have no description in the catalog.
     """

@@ -1,4 +1,4 @@
-"""Error responses as the server's code makes them, by section and name in `api.toml`."""
+"""Error responses, made by the server's own code, by section and name in `api.toml`."""
 
 from typing import Any, Final
 
@@ -51,7 +51,7 @@ def problems(settings: Settings) -> dict[str, dict[str, Answer]]:
         "report": _report(),
         "demand": {
             "unavailable": Unavailable(
-                "the rules are not built yet; send everything", ((b"retry-after", b"5"),)
+                "the rules are not built yet; send all requests", ((b"retry-after", b"5"),)
             )
         },
     }
