@@ -13,7 +13,7 @@ def number(value: float) -> str:
 
 
 def rounded(value: float) -> str:
-    """Round a number to three digits, or to its integer part."""
+    """Round a number to three significant digits, or to an integer from 100 on."""
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return (

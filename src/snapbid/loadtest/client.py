@@ -1,4 +1,4 @@
-"""Keep-alive HTTP/1.1 connections for load: prebuilt bytes out, status and body back.
+"""Keep-alive HTTP/1.1 connections that send prebuilt bytes and return status and body.
 
 A call takes the connection that has been idle longest. If none is idle, it waits for one, and is
 dropped after its timeout. An overdue call keeps its connection until the answer arrives or is given

@@ -26,7 +26,7 @@ def junit(result: LoadResult) -> bytes:
     """Render a test suite that fails if the run did.
 
     Its cases are each phase's objectives, notices, events, the reconciliation and the verdict. If
-    the run passed, as a capacity search may, missed objectives count as skipped.
+    the run passed despite missed objectives, as a capacity search may, they count as skipped.
     """
     suite = Element("testsuite", name="snapbid load", hostname=result.target, errors="0")
     suite.set("timestamp", result.started.removesuffix(" UTC").replace(" ", "T"))

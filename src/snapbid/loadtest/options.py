@@ -1,7 +1,7 @@
 """Parses and validates the options of a run (contract 9).
 
-A load test names its target, ends by itself, stays below a rate, and refuses to load another
-machine unless the operator states that they own it.
+A load test names its target, ends by itself, stays below a maximum rate, and refuses to load
+another machine unless the operator states that they own it.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Reads the report before and after a run and reconciles the difference (document 1).
 
 A report may come from a cache of 5 minutes, and states its `Age`. If it is too old, it is requested
-again with an earlier first day, which has a different entry in that cache.
+again with an earlier first day, since each range of days is cached separately.
 """
 
 import asyncio
@@ -105,7 +105,10 @@ class ReportReader:
                 age = headers.get("Age")
                 return _parse(ssp, body), 0 if age is None else int(age) + 1
             if status != 429:
-                raise ReportError(f"{ssp}: status {status}: {body[:200].decode(errors='replace')}")
+                raise ReportError(
+                    f"{ssp}: the report endpoint answered {status}:"
+                    f" {body[:200].decode(errors='replace')}"
+                )
             wait_s = min(61, int(headers.get("Retry-After", 60)) + 1)
             self._say(f"the report's rate limit is reached: waiting {wait_s} s")
             time.sleep(wait_s)
@@ -120,7 +123,7 @@ class ReportReader:
             return answer.status, answer.headers, answer.read()
         except (OSError, http.client.HTTPException) as error:
             why = reason(error, f"http://{self._host}:{self._port}")
-            raise ReportError(f"report of {ssp}: {why}") from error
+            raise ReportError(f"{ssp}: the report cannot be fetched: {why}") from error
         finally:
             client.close()
 

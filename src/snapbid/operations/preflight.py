@@ -301,8 +301,8 @@ def _differing(shards: int | None, known: int) -> str:
 async def find_ledger(connection: asyncpg.Connection, redis: Redis, shards: int) -> Finding:
     """Check whether the ledger may be used, without changing it.
 
-    A closed ledger, or one of another warehouse, is no problem here: its users handle both
-    (ledger/bids/shard.py, fence.py). Raises the stores' errors.
+    A closed ledger, or one of another warehouse, is no problem here: workers and
+    drains handle both (ledger/bids/shard.py, drain/fence.py). Raises the stores' errors.
     """
 
     async def look(number: int) -> list[str]:

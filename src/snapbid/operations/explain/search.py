@@ -48,7 +48,7 @@ class Search:
         return self.query.impression(imp, self._rivals.get(imp.id))
 
     def explain(self, rank: int) -> tuple[Refusal, str | None]:
-        """Return the first rule that refuses a campaign, and its dimension if it is targeting."""
+        """Return the first rule that refuses a campaign, and the dimension of a targeting rule."""
         refusal, dimension = self.query.explain(rank)
         return refusal, dimension_name(dimension) if dimension >= 0 else None
 
@@ -61,7 +61,7 @@ class Search:
 def ask(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> tuple[Refusal, str | None] | None:
-    """Match one campaign; return the first rule that refuses it, and the dimension if any.
+    """Match one campaign; return the first rule that refuses it, as `Search.explain` does.
 
     None if the floor has no exchange rate.
     """

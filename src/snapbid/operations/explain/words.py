@@ -45,7 +45,7 @@ def entries(dimension: str, values: Sequence[str | int]) -> str:
 
 
 def lists(**named: Sequence[object] | None) -> str:
-    """List the non-empty lists of a request, by name."""
+    """Describe a request's lists by name, omitting empty ones."""
     return "; ".join(f"{name} {some(values)}" for name, values in named.items() if values)
 
 

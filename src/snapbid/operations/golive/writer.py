@@ -1,8 +1,8 @@
 """Request statistics of each SSP, for the go-live checklist (document 2) and the diagnosis.
 
 A worker counts every request in memory, at a few tenths of a microsecond, and adds its counts to
-Redis every second (`operations/golive/store.py`). They outlive the worker, except for the last
-second before a kill.
+Redis every second (`operations/golive/store.py`). If the worker is killed, only the last second is
+lost.
 
 The ledger does not remember test bids, so their notices look like those of unknown auctions. Redis
 therefore keeps the ids of test auctions for a few minutes, and notices of unknown auctions are

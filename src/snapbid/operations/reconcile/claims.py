@@ -169,8 +169,11 @@ def _indices(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
             if guessed is not None and guessed not in indices.values():
                 indices[field] = guessed
     if "auction" not in indices:
-        columns_there = f"one of {_listed(names)}" if names else "but it has no lines"
-        raise LogError(f"name the column of auction ids: --column auction=NAME, {columns_there}")
+        if not names:
+            raise LogError("it has no lines")
+        raise LogError(
+            f"name the column of auction ids: --column auction=NAME, one of {_listed(names)}"
+        )
     return indices
 
 

@@ -1,12 +1,12 @@
 """Compares an SSP's claims with the auction log, auction by auction (contract 11).
 
 A claim agrees if the auction log has the bid and a counted notice of its kind, on the same UTC day
-and at the same price. Everything else is a dispute, with one of the causes below; a claim may have
-two. Contract 5 decides what counts: a notice belongs to the day of its bid or, if that was
-closed, to the day of its row in the log (`late` there).
+and at the same price. Everything else is a dispute, with one of the causes below; a claim may be
+disputed for two causes. Contract 5 decides what counts: a notice belongs to the day of its bid or,
+if that day was closed, to the day of its row in the log (`late` there).
 
-If only some days are compared, lines of the adjacent days are read as well: they may claim what was
-counted here on one of these days. A line without an impression claims any counted impression of its
+If only a range of days is compared, lines of the adjacent days are read too: they may claim what
+was counted here within the range. A line without an impression claims any counted impression of its
 auction that no other line claims. A column without a single matching value is reported once.
 
 All of this is SQL: claims.sql reads the SSP's log, own.sql ours, and compare.sql compares. DuckDB

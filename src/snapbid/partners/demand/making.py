@@ -1,4 +1,4 @@
-"""Builds the clauses of all SSPs from the warehouse's campaigns, and stores their rules."""
+"""Builds the clauses of all SSPs from the warehouse's campaigns, and stores them as rules."""
 
 import hashlib
 from collections.abc import Mapping

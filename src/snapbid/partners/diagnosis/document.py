@@ -153,7 +153,7 @@ class DiagnosisDay(Struct, frozen=True, rename="camel"):
 
 
 class Diagnosis(Struct, frozen=True, rename="camel"):
-    """The diagnosis of an SSP. `checklist` is null if its request statistics cannot be read."""
+    """The diagnosis of an SSP; `checklist` is null if request statistics cannot be read."""
 
     ssp: str
     from_: datetime = msgspec.field(name="from")

@@ -66,7 +66,9 @@ class DiagnosisSource:
             return cached
         recent = await self._recent(descriptors, window, now)
         if recent is None and window.days is None:
-            raise Problem("the last minutes cannot be read now; retry after a short delay")
+            raise Problem(
+                "the figures of the last minutes cannot be read now; retry after a short delay"
+            )
         history = await self._history(ssp, window)
         document = diagnose(ssp, window, now, history, recent, self._base_url)
         body = msgspec.json.encode(document)
@@ -108,4 +110,6 @@ class DiagnosisSource:
                 " the warehouse is back",
                 {"reason": reason},
             )
-            raise Problem("the days cannot be read now; retry after a short delay") from error
+            raise Problem(
+                "the daily figures cannot be read now; retry after a short delay"
+            ) from error

@@ -93,7 +93,7 @@ def component(event: str) -> str:
 
 
 def event_schemas(notes: Notes) -> dict[str, Schema]:
-    """Return schemas by name: one for each event, their union, and those of values in them.
+    """Return the schemas by name: of each event, of their union, and of the values in them.
 
     `notes` describe the fields that have no description in the catalog.
     """
