@@ -295,8 +295,8 @@ def price_micros(bid: ReceivedBid) -> int:
 def cost_micros(bid: ReceivedBid, limits: RequestLimits) -> tuple[int, int]:
     """Return bounds on the cost of a thousand such wins, in micro-USD.
 
-    The bounds differ because converted prices are rounded. An impression with a quantity costs
-    that many times its price.
+    The bounds differ because converted prices are rounded. An impression with a quantity
+    costs that many times its price.
     """
     price, unit = price_micros(bid), limits.usd_per_unit
     quantity = limits.imps[bid.impid].quantity

@@ -1,6 +1,6 @@
 """`GET /api/v1/ssp/{sspId}/demand` over HTTP (contract 11): the rules that the drain has built.
 
-Token and checks are as for the report, in the same order; the rate limit is separate.
+Requests are authorised and checked as for the report; the rate limit is separate.
 """
 
 import logging

@@ -132,7 +132,7 @@ class FieldFault(Struct, frozen=True):
 
 
 class NoticeCounts(Struct, frozen=True):
-    """Counts of notices of one kind, without those that match no SSP's bid."""
+    """Counts of one kind of notices of an SSP's bids."""
 
     counted: int
     duplicate: int

@@ -1,7 +1,7 @@
 """`GET /api/v1/ssp/{sspId}/diagnosis` over HTTP (contract 11): JSON, or a page for browsers.
 
-Token and checks are as for the report, in the same order. The rate limit is separate, so reading
-the diagnosis does not use up the report's quota.
+Requests are authorised and checked as for the report. The rate limit is separate, so reading the
+diagnosis does not use up the report's quota.
 """
 
 from base64 import b64encode
