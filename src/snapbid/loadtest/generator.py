@@ -65,7 +65,7 @@ class RunCounts(Struct):
 class Generator:
     """Runs phases one after another: `open`, `run` for each, `settle`, `close`.
 
-    Garbage collection is off while it is open: requests make no cycles, so collections would only
+    Garbage collection is off while it is open: requests create no cycles, so collections would only
     delay them.
     """
 

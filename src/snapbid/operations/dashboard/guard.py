@@ -1,8 +1,7 @@
 """Warns before an SSP throttles this bidder for late or failed answers.
 
-Exchanges throttle a bidder that times out or fails, some as soon as 15% of its answers do. The
-guard warns at 5% and 10%, over the last minute or the last 15, and counts only this machine's
-answers.
+Exchanges throttle a bidder whose answers are late or fail, some from a share of 15% on. The guard
+warns at 5% and 10%, over the last minute or the last 15, and counts only this machine's answers.
 """
 
 from collections import defaultdict, deque

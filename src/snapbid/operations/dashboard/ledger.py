@@ -1,7 +1,7 @@
 """Reads SSPs' traffic and the drain's backlog from Redis, for all machines.
 
 No call keeps Redis busy for more than a fraction of a millisecond: counters are read by name, never
-a whole day's. Figures of unavailable shards are missing or outdated.
+all of a day. Figures of unavailable shards are missing or outdated.
 """
 
 import contextlib

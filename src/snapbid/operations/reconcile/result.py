@@ -149,7 +149,7 @@ def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
 
 
 def is_complete(comparison: Comparison, *, prices: bool, times: bool) -> bool:
-    """Return whether all that was requested was compared, and the log has no oddities."""
+    """Return whether everything requested was compared, and the log has no oddities."""
     lacking = (prices and comparison.without_price) or (times and comparison.without_time)
     return not (lacking or comparison.seen.notes)
 
