@@ -30,10 +30,10 @@ MOST_LIMIT: int
 MAX_NOTICE_ID: int  # bytes of an id in a notification URL
 
 def plain_length(headers: HeaderList) -> int:
-    """Return the length of a plain JSON body; -1 if the headers must be read in full.
+    """Return the Content-Length of a plain JSON body; -1 if the headers must be read in full.
 
-    This is necessary if Content-Type or Content-Length is missing, repeated or unusual, or if there
-    is a Content-Encoding.
+    They must be if Content-Type or Content-Length is missing, repeated or unusual, or if there is a
+    Content-Encoding.
     """
 
 def value_of(headers: HeaderList, name: bytes) -> bytes:
@@ -50,7 +50,7 @@ class RequestCounts:
     def tests(self) -> int: ...
     @property
     def country(self) -> int:
-        """Requests with a known country; `strange_country` counts those with an unknown one."""
+        """The number of requests with a known country; `strange_country`: with an unknown one."""
     @property
     def strange_country(self) -> int: ...
     @property
@@ -78,10 +78,10 @@ class RequestCounts:
 
 @final
 class SspShare:
-    """One SSP's share of a worker's admission: its requests in flight.
+    """The requests that one SSP has in flight at a worker.
 
-    `reading` and `reading_before` count requests still waiting for their body, from this interval
-    and the previous one. Older ones do not count as in flight until their body has arrived.
+    `reading` and `reading_before` count the requests of this and of the previous interval whose
+    bodies have not arrived. Older ones do not count as in flight until their bodies arrive.
     """
 
     @property
@@ -97,19 +97,19 @@ class AdmissionControl:
 
     An overloaded worker that accepts everything answers everything too late. So the number of
     requests in flight is limited to what the worker has lately completed within `TARGET_S`; the
-    rest are answered 204 at once, before their bodies are read. A request of an SSP (all its
-    descriptors together) below its share is admitted even then, so no SSP pays for another's
-    flood. The share is the limit divided by the number of SSPs with requests in flight.
+    rest are answered 204 at once, before their bodies are read. Even then, an SSP (all its
+    descriptors together) below its share is admitted, so no SSP suffers from another's flood. The
+    share is the limit divided by the number of SSPs with requests in flight.
 
-    A request whose client is slow to send the body costs nothing, and stops counting after one or
-    two intervals, so half-sent requests keep no other client out.
+    A request stops counting after one or two intervals if its client is slow to send the body, so
+    half-sent requests keep no other client out.
 
     The server does not report when a request arrived, so its queueing time is estimated: the body
-    passes through the same server queues as the head did, and takes as long. The shortest wait of
-    an interval is the standing queue; anything longer is a burst or a slow client.
+    passes through the same server queues as the head did, and takes as long. The shortest wait in
+    an interval is the standing queue; any longer one is due to a burst or a slow client.
 
     The first interval starts at `now`; times are seconds of `perf_counter`. The limit is `first`
-    until a busy interval has shown the worker's capacity, then between `least` and `most`.
+    until a busy interval has shown the worker's capacity; then it is between `least` and `most`.
 
     Each request calls `enter`, `has_body` and `leave` once, in this order.
     """
@@ -129,7 +129,7 @@ class AdmissionControl:
         """Return an SSP's share, by canonical id."""
 
     def enter(self, share: SspShare, now: float) -> bool:
-        """Admit a request if the limit allows; return whether it does."""
+        """Admit a request if the limit or the SSP's share allows; return whether it is admitted."""
 
     def has_body(self, share: SspShare, entered: float, now: float) -> None:
         """Record that the body of a request has arrived, or that its client has disconnected."""
@@ -139,9 +139,10 @@ class AdmissionControl:
 
 @final
 class Outcome:
-    """An outcome of an SSP's bid requests, answered with `status`: a bid, or a reason not to bid.
+    """A possible outcome of an SSP's bid requests: a bid, or a reason not to bid.
 
-    `counter` counts requests with this outcome; `seconds` is the histogram of all bid requests.
+    `status`: the answer's status. `counter` counts requests with this outcome; `seconds` is the
+    histogram of all bid requests.
     """
 
     def __init__(
@@ -166,8 +167,8 @@ def can_be_notified(text: str) -> bool:
 class SnapshotCore:
     """The native part of a snapshot: index, lookups, and the templates built so far.
 
-    `ssps`: canonical id by descriptor. `of_base`: templates of ranks below `overlaid`;
-    `of_overlay`: templates of the other ranks.
+    `ssps`: canonical ids by descriptor. `of_base`: templates of the base's campaigns, whose ranks
+    are below `overlaid`; `of_overlay`: templates of the overlay's.
     """
 
     def __init__(
@@ -194,9 +195,10 @@ class SnapshotCore:
 
 @final
 class Choice:
-    """The decision for one impression. `deal`: an index into `imp.pmp.deals`, or -1.
+    """The campaign and creative chosen for one impression.
 
-    `quantity`: how many impressions this one stands for.
+    `deal`: an index into `imp.pmp.deals`, or -1. `quantity`: how many impressions this one stands
+    for.
     """
 
     def __init__(
@@ -217,10 +219,11 @@ class Choice:
 
 @final
 class Decision:
-    """The best campaign of each impression, and the search, which can continue from `last`.
+    """The best campaign for each impression, and the search, which can continue from `last`.
 
-    `lookups`: for the bids' currency; `declares`: bids carry their campaigns' declarations under
-    the Digital Services Act; `pods`: the advertisers in the request's pods, if it has any.
+    `lookups`: those for the bids' currency; `declares`: whether bids carry their campaigns'
+    declarations under the Digital Services Act; `pods`: the advertisers in the request's pods, if
+    it has any.
     """
 
     @property
@@ -291,8 +294,8 @@ def search(
 ) -> Decision | NoBid:
     """Find the best campaign for each impression; `now_ms` is UTC epoch time.
 
-    Takes at most `left_s`, and at most `processor_s` of processor time. `query.undecided` counts
-    the impressions at the end that were not decided in time.
+    Takes at most `left_s`, and at most `processor_s` of processor time. If time runs out,
+    `query.undecided` is the number of impressions left undecided.
     """
 
 def propose(
@@ -303,7 +306,7 @@ def propose(
     left_s: float = ...,
     processor_s: float = ...,
 ) -> Proposal | NoBid:
-    """Decide on a request within the time allowed; `now_ms` is UTC epoch time."""
+    """Decide which bids to make within the time allowed; `now_ms` is UTC epoch time."""
 
 @final
 class BidEndpoint:

@@ -8,12 +8,12 @@ from snapbid.ledger.budgets.limits import Limits
 class Template:
     """The constant parts of a creative's bid.
 
-    The `pieces` are joined by the `response.VALUES` whose indexes are in `values`; the notification
-    URLs follow. `seat` is the text that ends the list of a seat's bids. `number` (campaign and
-    creative, see `marked`) and `limits` are for the ledger; `campaign`, `creative` and
-    `sent_micros` (the price in the answer's currency) for the auction log. `click`: campaign and
-    creative as encoded in click ids, if the markup has any. Raises ValueError and TypeError for
-    pieces that do not match the values.
+    Between two `pieces` goes a value: `values` has its index in `response.VALUES`. The notification
+    URLs follow. `seat`: the text after the last bid of a seat. `number` (campaign and creative, see
+    `marked`) and `limits` are for the ledger. `campaign`, `creative` and `sent_micros` (the price
+    in the answer's currency) are for the auction log. `click`: campaign and creative as encoded in
+    click ids, if the markup has any. Raises ValueError and TypeError for pieces that do not match
+    the values.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Template:
 
 @final
 class Bid:
-    """A bid before it is written; `imp_id` and `deal` are the request's own ids.
+    """A bid before it is written; `imp_id` and `deal` are ids from the request.
 
     `cost_micros`: the cost that the ledger counts, if it differs from the price (see `cost`).
     """
@@ -103,9 +103,9 @@ class BidIds:
 class ResponseWriter:
     """Writes bid responses (OpenRTB 2.6, 4.2) from templates into one buffer.
 
-    After a bid's own pieces come its notification URLs, each a start and a path with the beginning
-    of its query, then `end`. Several bids take at most `most` bytes. `sign`, if given, makes the
-    token between start and path from auction id and impression id.
+    A bid's notification URLs follow its pieces, then `end`. `urls`: the start of each URL, and its
+    path with the beginning of the query. Several bids take at most `most` bytes. `sign`, if given,
+    makes the token between start and path from the ids of auction and impression.
     """
 
     def __init__(
@@ -129,10 +129,10 @@ class ResponseWriter:
     ) -> bytes:
         """Write a response body.
 
-        `bid_id` (letters, digits and dashes) replaces the next id. Without `click`, click ids are
-        dashes. Bids that do not fit are dropped from the end of `bids`; a single bid may have any
-        length.
+        `bid_id` (letters, digits and dashes) is used instead of the next id from `BidIds`. Without
+        `click`, click ids are written as dashes. Bids that do not fit are dropped from the end of
+        `bids`; a single bid may have any length.
         """
 
     def length(self, auction_id: str, bid: Bid) -> int:
-        """Return the length of a bid in an answer, in bytes, without its id."""
+        """Return how many bytes a bid takes in an answer, not counting the bid's id."""

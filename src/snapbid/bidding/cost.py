@@ -1,8 +1,9 @@
 """The cost of a win (contract 3, `qty.multiplier`; OpenRTB 2.6, 3.2.31 and 7.9.4).
 
 A win costs a thousandth of its CPM. An impression that stands for several, such as one on a screen
-seen by many people, costs that many times more. The ledger holds, spends and reports the product
-instead of the price, at no extra cost for a plain bid; the price in the response is still the CPM.
+seen by many people, costs that many times as much. The ledger holds, spends and reports this
+product instead of the price; the price in the response is still the CPM. Ordinary bids take no
+extra work.
 
 The sender of the request states the multiplier, so it counts only for DOOH, and only up to the
 operator's limit.
@@ -26,10 +27,10 @@ def quantity_of(request: BidRequest, imp: Imp) -> float:
 
 
 def cost_of(price_micros: int, quantity: float) -> int:
-    """Return the cost (nano-USD) of a win at a CPM (micro-USD); for quantity 1 the two are equal.
+    """Return the cost (nano-USD) of a win at a CPM (micro-USD); the same number for quantity 1.
 
-    A float counts as its shortest decimal form. The product is rounded once, half to even, and is
-    at least 1, so no win is free. No bid is made above MAX_COST.
+    `quantity` counts as its shortest decimal form. The product is rounded once, half to even, and
+    is at least 1, so no win is free. No bid is made above MAX_COST.
     """
     if quantity == 1:
         return price_micros

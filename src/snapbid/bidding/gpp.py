@@ -4,12 +4,12 @@ A string is a header that lists the sections, followed by the sections, separate
 is a TC string, 5 Canada's; 6 is a US privacy string, 7 the US national section, 8 to 27 are US
 states. A section's core begins with a version and notices. The user's choices follow, two bits
 each: 0 not applicable, 1 no (opted out of sale, of sharing or of targeted advertising; no consent
-to the processing of sensitive data or of a known child's), 2 yes. Any 1 opts out, and so does 3,
-which is undefined. A subsection after the core has a Global Privacy Control signal, or in sections
-25 to 27 the choices on sensitive data.
+to the processing of sensitive data or of a known child's data), 2 yes. Any 1 opts out, and so does
+3, which is undefined. A subsection after the core has a Global Privacy Control signal, or in
+sections 25 to 27 the choices on sensitive data.
 
 Standards: IAB Tech Lab Global Privacy Platform: Core; Sections/US-National v1 and v2;
-Sections/US-States. States 24 to 27 specify their own header, which the IAB's library does not
+Sections/US-States. The states of sections 24 to 27 specify a header that the IAB's library does not
 write: both forms are read.
 """
 
@@ -71,8 +71,10 @@ _USP: Final = re.compile(r"1[YN-]([YN-])[YN-]", re.IGNORECASE | re.ASCII)
 
 
 class Sections(Struct, frozen=True):
-    """A parsed GPP string: sections by id, US sections that opt out or cannot be read, and whether
-    any section carries a Global Privacy Control signal.
+    """A parsed GPP string: `texts` has its sections by id.
+
+    `opted_out`: the US sections that opt out or cannot be read; `gpc`: whether any section carries
+    a Global Privacy Control signal.
     """
 
     texts: dict[int, str]

@@ -17,9 +17,10 @@ _FORWARDED: Final = b"x-forwarded-for"
 
 
 class GuardedBids:
-    """An SSP's bid requests, limited to its networks (empty: any) and permits (None: unlimited).
+    """The bid endpoint of a restricted SSP.
 
-    `handler` answers admitted requests; `endpoint`, behind it, counts refused ones.
+    Requests must come from `networks` (empty: any) and take one of the `permits` (None: unlimited).
+    `handler` answers admitted requests; `endpoint` counts refused ones.
     """
 
     def __init__(

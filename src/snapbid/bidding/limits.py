@@ -1,9 +1,8 @@
 """Replacement of bids that the ledger refuses.
 
 The ledger checks budgets and caps in the round trip that remembers the bids. A bid refused by
-either is replaced with the next best campaign's. If another SSP already has a bid on the
-impression, ours is not replaced. A campaign that is out of budget stays refused until
-`reactivation` lets it bid again.
+either is replaced with the next best campaign's, unless another SSP already has a bid on the
+impression. A campaign that is out of budget stays refused until `reactivation` lets it bid again.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -179,7 +178,7 @@ class _Replacements:
                 pods.release(choice.imp)
 
     def replace(self, choice: "Choice", *, out_of_money: bool) -> "Choice | None":
-        """Choose the impression's next best campaign, skipping those known to be out of budget."""
+        """Choose the impression's next best campaign, unless known to be out of budget."""
         imp = choice.imp
         if out_of_money:
             self._snapshot.refuse(

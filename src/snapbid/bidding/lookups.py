@@ -1,4 +1,4 @@
-"""The matcher's lookups while it reads a request (contract 3).
+"""Lookups for the matcher while it reads a request (contract 3).
 
 The matcher reads plain fields straight from the decoded structs in memory. It calls back into
 Python for rules that depend on a standard or a table: privacy, countries, user agents, hosts, user
@@ -114,10 +114,10 @@ _HOSTS: Final = Memo(host, 65_536)
 class Lookups:
     """The lookups of one catalog.
 
-    `gvl_id`: the bidder's id in the Global Vendor List; `currency`: the bids' currency, which has a
-    rate; `max_quantity`: the most impressions that one may stand for; `members`: the members of
-    audiences; `click_key` signs click ids. Reading a request changes nothing but caches, so it may
-    be read again at any time.
+    `gvl_id`: the bidder's id in the Global Vendor List; `currency`: the bids' currency, which must
+    have an exchange rate; `max_quantity`: the most impressions that one may stand for; `members`:
+    the members of audiences; `click_key` signs click ids. Reading a request changes nothing but
+    caches, so a request may be read more than once.
     """
 
     def __init__(
@@ -248,9 +248,9 @@ class Lookups:
     def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:
         """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.
 
-        A negative amount counts as absent; NaN and infinity are out of any price's reach. For bids
-        in another currency, the result is the lowest price that reaches the floor after conversion.
-        `seconds` multiplies a floor per second.
+        A negative amount counts as absent. No price reaches a floor of NaN or infinity. For bids in
+        another currency, the result is the lowest price that reaches the floor after conversion.
+        `seconds`: the duration, for a floor per second.
         """
         if not amount or amount < 0:
             amount = 0

@@ -1,9 +1,9 @@
 """The native response (Native 1.0 to 1.2, section 5), filled from a creative's assets.
 
-Each required asset is filled with a fitting one of its kind, and each optional asset if the
-creative has it; assets that were not requested are left out. Event trackers and the privacy notice
-are sent if the request allows them. If it names no trackers, as before 1.2, impression pixels are
-sent as `imptrackers`.
+Each required asset is filled with a fitting one of its kind, each optional asset only if the
+creative has a fitting one. The creative's other assets are left out. Event trackers and the privacy
+notice are sent if the request allows them. If the request names no trackers, as before 1.2,
+impression pixels are sent as `imptrackers`.
 """
 
 from collections.abc import Iterable, Iterator

@@ -89,8 +89,8 @@ class NativeRequest(Struct, frozen=True):
     """A native request that can be answered.
 
     `number` identifies a cached request; 0 if it is not cached. `version` is 1.0, 1.1 or 1.2;
-    `trackers`: the pairs of event and method that may be answered; `required_kinds`: a mask
-    (`campaigns.native`).
+    `trackers`: the pairs of event and method that it accepts; `required_kinds`: the kinds of its
+    required assets, as a mask (`campaigns.native`).
     """
 
     number: int
@@ -137,7 +137,7 @@ _decoder: Final = msgspec.json.Decoder(NativeMarkup, strict=False)
 
 
 def fault_of(request: Any) -> str:
-    """Return an unreadable request's fault: the path below `request` and the rule (`.ver: …`)."""
+    """Return why a request cannot be read: the path below `request` and the rule (`.ver: …`)."""
     if isinstance(request, dict):
         request = msgspec.json.encode(request).decode()
     markup = _decode(request) if isinstance(request, str) else None
@@ -221,5 +221,5 @@ def _required_kinds(required: list[AssetAsked]) -> int:
 
 
 def at_most(limit: int | None) -> float:
-    """Return a requested maximum length; infinite unless it is a positive number."""
+    """Return the maximum length requested; infinity if it is absent or not positive."""
     return limit if limit is not None and limit > 0 else math.inf

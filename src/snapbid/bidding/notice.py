@@ -5,7 +5,7 @@
     GET /rtb/loss?id=AUCTION&impId=IMPRESSION&nbr=REASON
 
 The answer is the same transparent pixel whether the notice counts, is a repeat, or names an unknown
-auction: SSPs do not fire again, and learn nothing about other SSPs' auctions.
+auction, so SSPs do not fire again, and learn nothing about other SSPs' auctions.
 
 URLs get altered in transit: HTML layers write `&amp;impId`, and clients encode twice. If parameters
 are missing, HTML escapes are undone; if the auction is unknown, the ids are decoded once more. An
@@ -43,7 +43,7 @@ PIXEL: Final = answer(200, PIXEL_GIF, b"image/gif", ((b"cache-control", b"no-sto
 
 
 class SettlesNotices(Protocol):
-    """The ledger as notices use it; see `Ledger.settle`."""
+    """The ledger, as the notice endpoints use it; see `Ledger.settle`."""
 
     async def settle(
         self,
@@ -57,7 +57,7 @@ class SettlesNotices(Protocol):
 
 
 class NotesRejections(Protocol):
-    """A receiver of settled losses; see `rejections.Rejections.note`."""
+    """Receives settled loss notices; see `rejections.Rejections.note`."""
 
     def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None: ...
 
@@ -69,8 +69,8 @@ FamilyOf: TypeAlias = Callable[[bytes, bytes], bytes | None]
 class NoticeEndpoint:
     """The endpoint of one kind of notice. Notices of unknown auctions are passed to `unknown`.
 
-    `rejections` receives losses. With `signer`, signed notices are accepted, too; unsigned ones are
-    accepted for unsigned bids, or with `only_signed` not at all.
+    `rejections` receives settled losses. `signer` verifies signed notices. Unsigned notices count
+    only for unsigned bids, or with `only_signed` not at all.
     """
 
     def __init__(
@@ -98,8 +98,9 @@ class NoticeEndpoint:
         }
 
     def __call__(self, scope: Scope, receive: Receive) -> Coroutine[Any, Any, Answer]:
-        """Settle a notice. Raises BadRequest if ids are missing, Unavailable if it could not be
-        stored."""
+        """Settle a notice. Raises BadRequest if ids are missing, Unavailable if the notice could
+        not be stored.
+        """
         return self._settle(scope, self._of_plain)
 
     def signed(self, token: str, scope: Scope, receive: Receive) -> Coroutine[Any, Any, Answer]:
@@ -184,4 +185,4 @@ def _check(name: str, value: bytes) -> None:
     if not value:
         raise BadRequest(f"{name}: is required and may not be empty")
     if len(value) > MAX_ID:
-        raise BadRequest(f"{name}: is over {MAX_ID} bytes")
+        raise BadRequest(f"{name}: must have at most {MAX_ID} bytes")

@@ -1,8 +1,8 @@
 """Ad pods: no two impressions of a pod get the same advertiser (OpenRTB 2.6, 7.6; contract 3).
 
 Impressions with the same `podid` belong to one ad break, whether its slots are fixed (structured),
-open (dynamic), or both (hybrid). Video and audio pods have separate ids: the same text in both
-means two pods. `poddedupe` is ignored, since it states what the exchange itself removes.
+open (dynamic), or both (hybrid). Video and audio pods have separate ids: the same id in both means
+two pods. `poddedupe` is ignored, since it states what the exchange itself removes.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ _Pod = dict[Text, str]  # id of an impression -> the advertiser that has it
 
 
 class Pods:
-    """The advertisers assigned to impressions. `pods`: the pods of each impression, by its id."""
+    """The advertisers assigned to impressions. `pods` maps impression ids to their pods."""
 
     def __init__(self, pods: dict[Text, list[_Pod]]) -> None:
         self._pods = pods
 
     def rivals(self, imp: Imp) -> list[str] | None:
-        """Return the advertisers of the other impressions in its pods; None if it is in no pod."""
+        """Return the advertisers of the pods' other impressions; None if `imp` is in no pod."""
         pods = self._pods.get(imp.id)
         if pods is None:
             return None

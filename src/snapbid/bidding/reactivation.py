@@ -22,8 +22,8 @@ Releases = Sequence[tuple[int, int]] | None  # None: some were missed
 class Reactivation:
     """A task that reactivates campaigns as their releases are published (`ReleaseReader.read`).
 
-    Each release is applied again `LATE_S` later, since a refusal that preceded it may reach the
-    worker after it. `snapshot` returns the current snapshot.
+    Each release is applied again `LATE_S` later, since the worker may learn of an earlier refusal
+    only after the release. `snapshot` returns the current snapshot.
     """
 
     def __init__(

@@ -132,7 +132,7 @@ class _Asking(NamedTuple):
     now_ms: int
 
     def query(self, request: BidRequest) -> Query:
-        """Start a search for the request, or a changed one."""
+        """Start a search for the request, or for a changed copy of it."""
         snapshot = self.snapshot
         lookups: Lookups = snapshot.lookups.bidding_in(request.cur) or snapshot.lookups
         canonical = snapshot.catalog.ssps[self.ssp]
@@ -166,7 +166,7 @@ def _media(ranks: list[int], asking: _Asking) -> set[int]:
 
 
 def format_rule(imp: Imp, media: Container[int]) -> str:
-    """Return the rule by which an impression takes no creative of these media (`mtype`)."""
+    """Return the rule that kept creatives of these media (`mtype`) from an impression."""
     if MEDIA["banner"] in media and imp.banner is not None:
         return SIZE if sizes_of(imp) else SIZE_MISSING
     if MEDIA["native"] in media and imp.native is not None:
@@ -192,7 +192,7 @@ def _rule_of_deals(ranks: list[int], imp: Imp, asking: _Asking) -> str:
 
 
 def with_open_deals(imp: Imp) -> Imp:
-    """Return an impression whose deals are open to all seats and advertisers."""
+    """Return a copy of an impression whose deals are open to all seats and advertisers."""
     if imp.pmp is None:
         return imp
     deals = [replace(deal, wseat=None, wadomain=None) for deal in imp.pmp.deals or ()]
@@ -216,7 +216,7 @@ def _rule_of_creatives(ranks: list[int], imp: Imp, asking: _Asking) -> str:
 
 
 def with_limits(imp: Imp, kept: Container[str]) -> Imp:
-    """Return an impression with only these limits on creatives (CREATIVE_LIMITS)."""
+    """Return a copy of an impression with only these CREATIVE_LIMITS."""
     dropped = {
         field: _UNLIMITED.get(field)
         for limit, fields in CREATIVE_LIMITS.items()

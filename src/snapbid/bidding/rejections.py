@@ -39,7 +39,7 @@ class _Rejection(NamedTuple):
 
 
 class Rejections:
-    """A queue of rejections, counted one by one after their notices are answered."""
+    """A queue of rejections, each counted after its notice has been answered."""
 
     def __init__(self, ledger: RejectsCreatives, proxies: Sequence[Network] = ()) -> None:
         self._ledger = ledger
@@ -49,7 +49,7 @@ class Rejections:
         self._counting: asyncio.Task[None] | None = None
 
     def use(self, access: Mapping[str, SspAccess], numbers: Mapping[str, int]) -> None:
-        """Switch to a new catalog's SSPs, with their networks and numbers."""
+        """Switch to the SSPs of a new catalog: their networks and numbers."""
         self._narrowed = [
             (numbers[ssp], parse_networks(of.allow))
             for ssp, of in access.items()

@@ -1,4 +1,4 @@
-"""The bid request: structs of exactly the fields that are used, and their decoder.
+"""The bid request: structs with only the fields that are used, and their decoder.
 
 Field names are OpenRTB's (2.5 and 2.6); a field that 2.6 moved out of `ext` is read from both. A
 request is decoded in one typed pass; if that fails, `tolerance` decodes the body again.
@@ -54,7 +54,7 @@ class DurFloors(Struct, gc=False):
 
 
 class Video(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.7; `protocol` is the scalar of 2.1."""
+    """OpenRTB 2.6, 3.2.7; `protocol` is from OpenRTB 2.1."""
 
     mimes: Texts = None
     minduration: int | None = None
@@ -360,7 +360,7 @@ decode_plain: Final = msgspec.json.Decoder(BidRequest, strict=False).decode
 
 
 def decode(body: bytes, error: Exception | None = None) -> BidRequest:
-    """Decode a body to a request with an id, and impressions with distinct ids.
+    """Decode a body into a request that has an id, and impressions with distinct ids.
 
     Impressions beyond `MAX_IMPRESSIONS` are dropped. `error`: the exception that `decode_plain`
     raised, if it was tried. Raises BadRequest, naming the field.

@@ -28,8 +28,8 @@ _PARTICULARS: Final = re.compile(r": | \(")
 class RequestTotals(msgspec.Struct):
     """Request statistics of one SSP in a period.
 
-    `answers`, `problems`: entries as stored in Redis, oldest first; `examples`: for each broken
-    rule, the error detail of one request.
+    `answers`, `problems`: the latest statuses and error answers as stored in Redis, oldest first;
+    `examples`: for each broken rule, the error detail of one request.
     """
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
@@ -48,7 +48,7 @@ class RequestTotals(msgspec.Struct):
 class RequestStats:
     """Request statistics of one SSP in this worker, between two writes to Redis.
 
-    `counts`: statistics of every request, counted by the bid path; the rest concerns few requests.
+    `counts`: what the bid path counts for every request; other statistics concern few requests.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class RequestStats:
             self._content_type += 1
 
     def meaningless(self, lists: Iterable[str]) -> None:
-        """Count, by path, each of a request's lists that has a meaningless entry."""
+        """Count a request's lists that have a meaningless entry; `lists` has their paths."""
         for path in lists:
             self._break(f"{path}: {MEANINGLESS}")
 

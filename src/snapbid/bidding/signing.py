@@ -29,7 +29,7 @@ class NoticeSigner:
         self._families: dict[bytes, str] = {}
 
     def use_families(self, canonicals: Iterable[str]) -> None:
-        """Set the canonical ids of all registered families, for `canonical`."""
+        """Set the canonical ids of the registered families; `canonical` finds only these."""
         self._families = {family_of(canonical): canonical for canonical in canonicals}
 
     def canonical(self, family: bytes) -> str:
@@ -58,7 +58,7 @@ class NoticeSigner:
         return blake2b(signed, key=self._key, digest_size=_DIGEST).digest()
 
     def signs(self, family: bytes) -> Callable[[str, str], bytes]:
-        """Return a function that builds the token part of a URL from the ids of a bid."""
+        """Return a function that makes a URL's token part from auction and impression id."""
 
         def sign(auction_id: str, imp_id: str) -> bytes:
             ids = auction_id.encode(), imp_id.encode()

@@ -26,7 +26,7 @@ CARRY_BATCH: Final = 50  # campaigns carried over before yielding to other tasks
 class RefusedCampaign(NamedTuple):
     """A campaign refused for lack of headroom, until its release.
 
-    `shards`: the lowest cost that each shard refused, by shard.
+    `shards` maps each shard to the lowest cost that it refused.
     """
 
     document: CampaignPayload
@@ -45,8 +45,9 @@ class RankCache:
 class CatalogSnapshot:
     """A catalog with its lookups and its creatives' templates; `core` is its native part.
 
-    Each of the ledger's `shards` has an allowance for every budget. `before`: the snapshot that
-    this one replaces; its templates and limits are reused if both have the same base.
+    `shards`: the number of the ledger's shards, each with an allowance for every budget. `before`:
+    the snapshot that this one replaces; its templates and limits are reused if both have the same
+    base.
     """
 
     def __init__(
@@ -150,7 +151,8 @@ class CatalogSnapshot:
     def refuse(self, rank: int, shard: int, cost: int) -> None:
         """Record that a shard refused a bid of the campaign at this cost (micro-USD).
 
-        Once every shard has refused its plain price, the campaign stops bidding altogether.
+        Once every shard has refused its price for one impression, the campaign stops bidding
+        altogether.
         """
         refused = self.refused.get(rank)
         if refused is None:
@@ -181,8 +183,8 @@ class CatalogSnapshot:
     def reactivate(self, releases: Iterable[tuple[int, int]] | None) -> None:
         """Let campaigns bid again in the shards that released them.
 
-        `releases`: pairs of campaign number (or ALL, or DAILY) and shard; None means all, in all
-        shards.
+        `releases`: pairs of campaign number (or ALL, or DAILY) and shard; None: all campaigns, in
+        all shards.
         """
         if releases is None:
             releases = [(ALL, shard) for shard in range(self.shards)]

@@ -1,6 +1,6 @@
 """Detection of field names in the wrong letter case: `Imp` for `imp`.
 
-JSON names are case-sensitive, so such a field is ignored; the diagnosis reports it to its sender
+JSON names are case-sensitive, so such a field is ignored; the diagnosis reports it to the SSP
 (contract 11).
 """
 
@@ -18,7 +18,7 @@ _Fields = dict[str, tuple[str, type[Struct] | None]]  # by lower-case name
 
 
 def misspelt_in(body: bytes, struct: type[Struct]) -> Iterator[str]:
-    """Yield the misspelt paths of a body; none if it is long or not plain JSON."""
+    """Yield the paths of misspelt fields in a body; none if the body is long or not plain JSON."""
     if len(body) > MAX_BODY:
         return
     try:
@@ -29,7 +29,7 @@ def misspelt_in(body: bytes, struct: type[Struct]) -> Iterator[str]:
 
 
 def misspelt(document: Any, struct: type[Struct], path: str = "") -> Iterator[str]:
-    """Yield the paths (`imp[].banner`) of a struct's fields that are in the wrong letter case."""
+    """Yield the paths (`imp[].banner`) of fields that the document spells in the wrong case."""
     if not isinstance(document, dict):
         return
     fields = _fields(struct)

@@ -4,12 +4,13 @@ It accepts what real exchanges send where the meaning is plain: strings for numb
 integers, booleans for flags, numbers for ids, a single value for a list, several values in one
 text, and a list of one for a single value. "" and null count as absent; so do [] for a single value
 and an `ext` that is not an object. Bounds that are whole numbers may be sent as fractions. Anything
-else is rejected, naming the field's path. So is a number that cannot be parsed: a floor, a size or
-a privacy flag is never guessed. Only in enumerations is unknown text an unknown value (`UNREADABLE`
-in a list, which may restrict).
+else is rejected with the field's path. So is a number that cannot be parsed: a floor, a size or a
+privacy flag is never guessed. Only in enumerations is unknown text accepted, as an unknown value
+(`UNREADABLE` in a list, which may restrict).
 
-The time is bounded: of a list of objects only the entries that count are converted, and a body that
-takes more than `MAX_STEPS` is rejected. The number of values is estimated from the commas.
+The time is bounded: in a list of objects, only the entries that will be used are converted, and a
+body that takes more than `MAX_STEPS` steps is rejected. The number of values is estimated from the
+commas.
 """
 
 import json
