@@ -1,7 +1,7 @@
 """Server events, version 3 (document 3; contract 7): validates and queues partners' events.
 
-A request flows from `endpoint` (method, key, rate, body) through `validate` to a result, and back
-through `answers`; accepted events go to a Redis stream, from which `drain` stores them.
+`endpoint` checks a request (method, key, rate, body), `validate` reads its events, `answers` builds
+the answer. Accepted events go to a Redis stream, from which `drain` stores them.
 
     bytes ── strict_json ─┬─ fast ────┬─ outcomes ── queue ── answers: 202
                           └─ examine ─┤

@@ -47,7 +47,7 @@ _LENIENT: Final = (b"preference-applied", b"handling=lenient")
 
 
 class EnrichedEvent(NamedTuple):
-    """An event in test mode, decoded and enriched."""
+    """An event sent in test mode, decoded and enriched."""
 
     event: AcceptedEvent
     document: dict[str, Any]
@@ -111,7 +111,7 @@ def enrich(event: AcceptedEvent, enricher: Enricher) -> EnrichedEvent:
 def enrich_batch(
     batch: BatchResult, enricher: Enricher
 ) -> Generator[None, None, list[EnrichedEvent]]:
-    """Enrich the accepted events of a batch in steps, computing only warnings and amounts."""
+    """Enrich a batch's accepted events step by step, but only with warnings and amounts."""
     found = []
     for event in batch.accepted:
         document = event.document
@@ -123,7 +123,7 @@ def enrich_batch(
 
 
 def tested(result: SingleResult, found: EnrichedEvent, counting: Counting) -> CodedAnswer:
-    """Answer 200 to a valid event in test mode, with its stored form and any conversion."""
+    """Answer 200 to a valid event in test mode, with its stored form and its conversion, if any."""
     answer = {
         "status": "valid",
         "event": found.document | {"enrichment": found.enriched.document},
@@ -155,7 +155,7 @@ def tested_batch(
 
 
 def refused(refusal: RefusedRequest, *headers: tuple[bytes, bytes]) -> CodedAnswer:
-    """Answer a request whose body or headers break a rule."""
+    """Answer a request whose body or headers break a rule, as `refusal` states."""
     return json_answer(refusal.status, refusal, *headers), refusal.code
 
 

@@ -1,16 +1,17 @@
 """Attribution: which events count for which click (contract 12).
 
-An event with a click id of ours counts for its click if it is accepted within the campaign's window
-of days after the click. Otherwise it is flagged: `click_expired` after that window, `click_later`
-if it happened before the click, and `click_invalid` if the id is not one of ours or its campaign
-advertises a different product: a partner's events never count for another's campaign. An event
-without a click id counts for its person's last click before it. The person is the `client_user_id`,
-or the `anonymous_id` until an event has both: from then on the anonymous id, and its click, belong
-to the user. Placeholder ids identify nobody: their events only count for a click that they name.
+An event with one of our click ids counts for that click if it is accepted within the campaign's
+number of days after the click. Otherwise it is flagged: `click_expired` if it is accepted later,
+`click_later` if it happened before the click, and `click_invalid` if the id is not one of ours or
+its campaign advertises a different product. So a partner's events never count for another's
+campaign. An event without a click id counts for its person's last click before it. The person is
+the `client_user_id`, or the `anonymous_id` until an event has both: from then on the anonymous id,
+and its click, belong to the user. Placeholder ids identify nobody: without another id, an event
+counts only for a click that it names.
 
 The drain counts new events in the transaction that stores them, with their products locked. So each
-event counts once, and the drain that stores a person's next event sees the last click that another
-drain has stored. Test mode previews what an event would count for (`preview`).
+event counts once, and a drain that stores a person's next event sees the last click, even if
+another drain stored it. Test mode previews what an event would count for (`preview`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,32 +36,34 @@ DEPOSIT: Final = "deposit"
 
 
 class Conversion(NamedTuple):
-    """The key of the sum that an event counts towards, and the amounts it adds."""
+    """The key of the sum that an event counts towards, and what it adds to that sum."""
 
     key: ConversionKey
     added: ConversionSum
 
 
 class Counting(NamedTuple):
-    """The conversion that an event would count for, if any, and the flag of its click id."""
+    """The conversion that an event would count as, if any, and the flag for its click id."""
 
     flag: str = ""
     conversion: Conversion | None = None
 
 
 class Clicks(NamedTuple):
-    """The links of rows' valid click ids, and the members who clicked, both by click id."""
+    """Valid click ids: `links` maps them to their clicks, `members` to the member who clicked."""
 
     links: Mapping[str, ClickLink]
     members: Mapping[str, int]
 
     def of(self, row: EventRow) -> ClickLink | None:
-        """Return the link of a row's click id; None without one, or if it is flagged."""
+        """Return the click that a row's click id names; None without one, or if the row is
+        flagged.
+        """
         return None if row.click_id is None or row.flags else self.links[row.click_id]
 
 
 class Issued(NamedTuple):
-    """The link of a click id, and the product whose events may count for it (None: any)."""
+    """The click named by a click id, and the product whose events may count for it (None: any)."""
 
     link: ClickLink
     product: str | None
@@ -69,7 +72,7 @@ class Issued(NamedTuple):
 async def read_clicks(
     connection: asyncpg.Connection, rows: Sequence[EventRow]
 ) -> tuple[list[EventRow], Clicks]:
-    """Flag rows whose click ids do not count; return all rows, and the contents of valid ids."""
+    """Flag rows whose click ids do not count; return all rows, and the clicks of the valid ids."""
     texts = {row.click_id for row in rows if row.click_id is not None}
     if not texts:
         return list(rows), Clicks({}, {})
@@ -153,7 +156,7 @@ async def preview(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> l
 def row_of(
     event: AcceptedEvent, product: str, received_at_ms: int, value_micros: int | None
 ) -> EventRow:
-    """Build a row for an event that is not stored, to preview what it counts for."""
+    """Build the row of an event that will not be stored, to preview what it would count for."""
     occurred_at, received_at = (
         datetime.fromtimestamp(ms / 1000, UTC) for ms in (event.occurred_at_ms, received_at_ms)
     )
@@ -180,8 +183,8 @@ async def _begin(
 class Attribution:
     """Counts events one by one.
 
-    `last`: each person's last click; `sums`: the counts so far; `users`: the user behind each
-    anonymous id, where known.
+    `last`: each person's last click; `sums`: what has been counted; `users`: the user behind each
+    anonymous id, if known.
     """
 
     def __init__(self, last: Mapping[int, ClickLink], users: Mapping[int, int]) -> None:
@@ -190,7 +193,9 @@ class Attribution:
         self._users = dict(users)
 
     def count(self, row: EventRow, key: PersonKey, own: ClickLink | None) -> Conversion | None:
-        """Count an event; return its conversion, if any. `own`: the click named by its click id."""
+        """Count an event; return its conversion, if any. `own`: the click that its click id
+        names.
+        """
         person = self._person(row, key)
         if person is None:
             return None if own is None else self._add(row, own, None)

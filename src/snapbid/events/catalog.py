@@ -1,4 +1,4 @@
-"""The event catalog, version 3: the events of document 3 with all their fields.
+"""The event catalog, version 3: all events of document 3, with their fields.
 
 The typed structs, the readers of `examine` and the partners' API description are generated from it.
 How to add an event: README.md.

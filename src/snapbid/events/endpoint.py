@@ -1,8 +1,8 @@
 """`POST /v3/s2s/event` and `/v3/s2s/batch` over HTTP (document 3; contract 7).
 
 Checks come in this order: method (405), key (401), rate (429), type (415), size (413), JSON,
-headers, events. A 202 is sent only once the events are queued. Neither answers nor logs quote a
-value of the request.
+headers, events. A 202 is sent only once the events are queued. Neither answers nor logs quote
+values from the request.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ PLAIN: Final = RequestOptions(test=False, lenient=False)
 
 
 class EventEndpoints:
-    """Both endpoints. Until `take_up` is called with the keys, every request gets a 503."""
+    """The single and the batch endpoint. Until `take_up` is called, every request gets a 503."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Enrichment of an event: location, device, amounts in USD (document 3, test mode; contract 7).
 
-Countries are alpha-2, as `jurisdiction` is stored; operating systems and browsers have the names
-that campaigns target. Amounts are converted exactly, at the rate of the event's UTC day, and
-rounded half-even to 6 decimals; without a rate `usd` is null, with the warning `rate_missing`.
+Countries are alpha-2 codes, as in the stored `jurisdiction`; operating systems and browsers have
+the names that campaigns target. Amounts are converted exactly, at the rate of the event's UTC day,
+and rounded half-even to 6 decimals; without a rate `usd` is null, with the warning `rate_missing`.
 """
 
 import math
@@ -31,8 +31,9 @@ class QuoteSource(Protocol):
 
 
 class Enriched(NamedTuple):
-    """An enriched event: `document` is `{geo, user_agent, amounts}`; `warnings` are pairs of field
-    and rule."""
+    """What enrichment adds to an event: `document` is `{geo, user_agent, amounts}`; `warnings` are
+    pairs of field and rule.
+    """
 
     document: dict[str, Any]
     warnings: list[tuple[str, str]]
@@ -97,7 +98,7 @@ def _amounts(
 
 
 def to_usd(value: float, rate: Fraction) -> float | None:
-    """Convert an amount, rounding half-even to 6 decimals; None if the result exceeds a double.
+    """Convert an amount, rounding half-even to 6 decimals; None if it exceeds a double.
 
     A float counts as its shortest decimal form: 0.1 is a tenth.
     """
@@ -112,7 +113,7 @@ def to_usd(value: float, rate: Fraction) -> float | None:
 def value_micros(event: dict[str, Any], enriched: dict[str, Any]) -> int | None:
     """Return an event's value as a conversion, in micro-USD (contract 12).
 
-    None without an exchange rate, or if the value is above MAX_VALUE_USD, surely a mistake.
+    None without an exchange rate, or if the value exceeds MAX_VALUE_USD, which must be a mistake.
     """
     kind, amounts = EVENTS[event["event"]], enriched["amounts"]
     leaf = kind.value or kind.cost

@@ -1,4 +1,4 @@
-"""The thorough path: every violation and every warning of an event, and its normalised form.
+"""The thorough path: finds every violation and warning in an event, and normalises it.
 
 This path defines validity: `fast` takes only events that this path accepts, and builds the same
 canonical envelopes. Violations are in the order event, timestamp, identity, context; within an
@@ -33,14 +33,16 @@ class FieldReader(NamedTuple):
 
 
 class FieldGroup(NamedTuple):
-    """The fields of an object, and all of its known keys."""
+    """Readers for the fields of an object, and all keys that are known in it."""
 
     fields: tuple[FieldReader, ...]
     keys: frozenset[str]
 
 
 class EventFields(NamedTuple):
-    """The fields of an event; `inner`: those of objects within the context, by the object's key."""
+    """The fields of an event; `inner` maps the key of each object within the context to its
+    fields.
+    """
 
     identity: FieldGroup
     context: FieldGroup
@@ -83,7 +85,7 @@ _FIELDS_OF_UNKNOWN: Final = _fields_of(_UNKNOWN)
 class Examination:
     """An event read field by field; `violations` and `warnings` are (field, rule) pairs.
 
-    An event may have any number of unknown fields; each list names only the first MOST_UNKNOWN.
+    An event may have any number of unknown fields; each list has at most MOST_UNKNOWN of them.
     """
 
     def __init__(self, document: Any, presets: frozenset[str], latest_ms: int) -> None:
@@ -111,7 +113,7 @@ class Examination:
         return self.event.name if self.event is not None else None
 
     def accept(self, product: bytes) -> AcceptedEvent:
-        """Return the event in its normalised form; it must have no violations."""
+        """Return the event in its normalised form; requires that it has no violations."""
         event, identity, context = self.event, self.identity, self.context
         assert event is not None
         assert not self.violations

@@ -1,8 +1,8 @@
 """The fast path for valid events: a typed decode, the few checks beyond types, and an encode.
 
-It takes events with only the catalog's fields, none of them null; `examine` decides on all
-others. Such an event costs a third as much as an examination (`bench/micro/test_events.py`: the
-batch and the single event).
+It takes events that have only the catalog's fields, none of them null; `examine` decides on all
+others. It needs a third of the time of an examination (`bench/micro/test_events.py`: the batch and
+the single event).
 
 The structs are a tagged union on `event`. They are strict: an unknown field, a null in a required
 field or an integral float as a time fails the decode. Their fields are in sorted order, so that the
@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class EventPlan(NamedTuple):
-    """How to finish a decoded event: its name, its checks, and its deduplication key."""
+    """A decoded event's name, its remaining checks, and the getter of its deduplication key."""
 
     name: str
     checks: tuple[Check, ...]
@@ -39,11 +39,11 @@ class EventPlan(NamedTuple):
 
 
 def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> AcceptedEvent | None:
-    """Read an event dated `latest_ms` or earlier; None if this path does not take it.
+    """Read an event dated `latest_ms` or earlier; None if `examine` must decide.
 
-    `raw` is UTF-8 without the escapes of `strict_json.SUSPECT`. If it has as many colons as the
-    canonical envelope, no key occurs twice, since each key is followed by a colon and strings keep
-    theirs. A null would add a colon too, so events with nulls are not tried.
+    `raw` is UTF-8 without the escapes of `strict_json.SUSPECT`. The canonical envelope loses the
+    colon of a repeated key but keeps those within strings, so if both have as many colons, no key
+    occurs twice. Nulls would be lost too, so events with nulls are not tried.
     """
     if raw.find(b"null") >= 0:  # faster than `in`
         return None
@@ -257,7 +257,7 @@ _PLANS: Final[dict[type, EventPlan]] = {
 
 @cache
 def decoder_for(presets: frozenset[str]) -> Decode:
-    """Return the decode function for the events of these presets; it fails for any other event."""
+    """Return a function that decodes the events of these presets, and fails for all others."""
     enabled = [_ENVELOPES[name] for name, event in EVENTS.items() if event.preset in presets]
     union: Any = enabled[0]
     for envelope in enabled[1:]:

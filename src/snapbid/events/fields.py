@@ -24,7 +24,7 @@ Unit = Literal["ms", "minutes", "days"]
 
 
 class Kind(StrEnum):
-    """The kind of a value, which decides its JSON type and its validation."""
+    """The kind of a value, which determines its JSON type and how it is checked."""
 
     TEXT = "text"
     CHOICE = "choice"
@@ -56,9 +56,9 @@ class Level(StrEnum):
 class Field(Struct, frozen=True, kw_only=True):
     """A field of an event; `path`: its full path, such as `context.privacy.email_hash`.
 
-    `values`: the accepted spellings of a choice. `stored` maps its aliases to the stored spelling;
-    those in `deprecated` are accepted with a warning. `identifies`: whom the value identifies, for
-    forgetting persons.
+    `values`: the accepted spellings of a choice. `stored` maps aliases to the spelling that is
+    stored. Spellings in `deprecated` are accepted with a warning. `identifies`: whom the value
+    identifies, so that persons can be forgotten.
     """
 
     path: str
@@ -85,7 +85,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def leaf(self) -> str:
-        """The last part of the path; it names the amount in `enrichment`."""
+        """The last part of the path, under which `enrichment` has the amount."""
         return self.path.rpartition(".")[2]
 
 
@@ -94,8 +94,8 @@ class Event(Struct, frozen=True, kw_only=True):
 
     App `lifecycle` events need only one of the two user ids. `key`: the context field that
     identifies the event for deduplication. `required_with` maps a field to the fields that require
-    it. As a conversion, the event is worth the field `value`, or minus the field `cost`; nothing if
-    the field `free` is true.
+    it. As a conversion, the event is worth the amount in the field `value`, or minus the amount in
+    the field `cost`; nothing if the field `free` is true.
     """
 
     name: str
@@ -124,7 +124,9 @@ class Event(Struct, frozen=True, kw_only=True):
         )
 
     def context_fields(self) -> tuple[Field, ...]:
-        """Return the fields of `context`: base properties, the event's own, the common hashes."""
+        """Return the fields of `context`: the base properties, the event's own, and the common
+        hashes.
+        """
         own = {field.path for field in self.fields}
         ip = Field(
             path="context.ip_address", kind=Kind.IP, level=self.ip, note="the end user's address"
@@ -133,7 +135,7 @@ class Event(Struct, frozen=True, kw_only=True):
         return (ip, *self.fields, *hashes)
 
     def context_objects(self) -> dict[str, list[Field]]:
-        """Group the context fields by object: `context`, and the objects within it by key."""
+        """Group the context fields by object: `context`, or the key of an object within it."""
         objects: dict[str, list[Field]] = {}
         for field in self.context_fields():
             objects.setdefault(field.parent.rpartition(".")[2], []).append(field)

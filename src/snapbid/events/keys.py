@@ -1,7 +1,7 @@
 """Lookup of a request's API key in a worker (contract 7).
 
-Workers know only the SHA-256 of each key: a request's key is hashed and looked up by its hash, and
-the hashes are compared in constant time.
+Workers know only the SHA-256 of each key. A request's key is hashed and looked up by that hash;
+hashes are compared in constant time.
 """
 
 import hmac
@@ -16,7 +16,7 @@ from snapbid.events.outcomes import Product
 class ApiKey(NamedTuple):
     """A valid key; `digest`: its SHA-256; `rate_key`: the Redis key that counts its requests.
 
-    `rate` and `events` limit its requests and events in a rolling minute.
+    `rate` and `events`: the most requests and events in a rolling minute.
     """
 
     digest: bytes

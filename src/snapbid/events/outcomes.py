@@ -2,8 +2,8 @@
 
 The canonical envelope is the JSON `{"event":…,"timestamp":…,"identity":{…},"context":{…}}` in UTF-8
 without whitespace. The keys of `identity`, of `context` and of every object in it are sorted by
-code point, known fields are never null, every value has its stored form, and integral numbers up to
-2^53 have no fraction. Two requests with the same event therefore have the same bytes, so a retry
+code point, known fields are never null, every value is in its stored form, and integral numbers up
+to 2^53 have no fraction. Two requests with the same event therefore have the same bytes, so a retry
 gets the same `eventId` without a lookup.
 """
 
@@ -26,14 +26,14 @@ _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Product(Struct, frozen=True):
-    """An API key's product and the product's presets, which always include `general.core`."""
+    """The product of an API key, and its presets, which always include `general.core`."""
 
     name: str
     presets: frozenset[str] = frozenset({CORE})
 
 
 class AcceptedEvent(Struct, frozen=True, gc=False):
-    """A valid event, normalised. `envelope` is the canonical JSON, which is stored."""
+    """A valid event, normalised. `envelope`: the canonical JSON, as it will be stored."""
 
     event: str
     event_id: str
@@ -51,14 +51,14 @@ class AcceptedEvent(Struct, frozen=True, gc=False):
 
 
 class SingleResult(Struct, frozen=True):
-    """A valid event, with its warnings in test mode."""
+    """A valid event, and in test mode its warnings."""
 
     event: AcceptedEvent
     warnings: list[FieldFinding]
 
 
 class BatchResult(Struct, frozen=True):
-    """The accepted events of a batch with their positions, and the rejected ones.
+    """The accepted events of a batch, their positions in it, and the rejected events.
 
     `rejected` is empty unless handling is lenient or the request is in test mode. `warnings` are
     collected in test mode only.

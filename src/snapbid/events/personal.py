@@ -1,8 +1,8 @@
 """Detection of personal data in plain text, forbidden anywhere in a context (contract 7).
 
-It is recognised by its key, in any of the spellings that partners use (`phoneNumber`,
-`email_address`, `user.e-mail`), or by a value or key that is an email address. Flags under such a
-key (`email: true`, a channel's consent) reveal nothing about a person, and are kept.
+It is recognised by its key, in any spelling that partners use (`phoneNumber`, `email_address`,
+`user.e-mail`), or by a value or key that is an email address. Flags under such a key (`email:
+true`, consent to a channel) reveal nothing about a person, so they are accepted.
 
 Also finds the ids that identify a person in an event, so that the person can be forgotten.
 """
@@ -83,7 +83,7 @@ def is_unhashed(text: str) -> bool:
 
 
 def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | None, str]]:
-    """Yield (what it identifies, id) for each id of a person in a context.
+    """Yield each id of a person in a context, as (what it identifies, id).
 
     Ids are the values of the catalog's id fields, in any event, and all texts outside the catalog's
     fields; what such a text identifies is unknown (None).
@@ -101,7 +101,7 @@ def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | Non
 
 
 def is_plaintext(key: str, value: Any) -> bool:
-    """Return whether a member of an object is personal data, judging by its key and value."""
+    """Return whether an object's entry is personal data, by its key and value."""
     return _has_email(key, value) or (is_key(key) and _says_something(value))
 
 
@@ -112,7 +112,7 @@ def _has_email(key: str, value: Any) -> bool:
 def paths(value: Any, *, says_nothing: bool = False) -> Iterator[tuple[str | int, ...]]:
     """Yield the paths (keys and indices) to personal data in an unknown field's value.
 
-    `says_nothing`: the value contains no text or number, so only its keys may be email addresses.
+    `says_nothing`: the value contains no text or number, so only email addresses as keys count.
     """
     members: Iterator[tuple[str | int, Any]]
     if isinstance(value, dict):

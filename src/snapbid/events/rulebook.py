@@ -1,4 +1,4 @@
-"""Rules, warnings and error codes, and the refusals of requests that break rules.
+"""Rules, warnings and error codes, and refusals of requests that break a rule.
 
 Every error about an event has its code, status and wording here; none quotes a partner's value.
 (Document 3, Error body; contract 7.)
@@ -85,7 +85,7 @@ STATUSES: Final = {
 
 
 class FieldFinding(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A violation or a warning: the field's path, the rule, and the event if it is in the catalog.
+    """A violation or a warning: the field's path, the rule, and the event's name if known.
 
     In a batch, `index` is the event's position, and `field` starts with it: `[3].context.amount`.
     """
@@ -120,7 +120,7 @@ class RefusedRequest(Struct, frozen=True):
 def findings_of(
     event: str | None, broken: Iterable[tuple[str, str]], index: int | None = None
 ) -> list[FieldFinding]:
-    """Convert (field, rule) pairs to findings; `index` is the event's position in a batch."""
+    """Convert pairs of field and rule to findings; `index`: the event's position in a batch."""
     if index is None:
         return [FieldFinding(field or BODY, rule, event) for field, rule in broken]
     prefix = f"[{index}]"
@@ -132,7 +132,8 @@ def findings_of(
 
 def code_of(violations: list[FieldFinding]) -> str:
     """Choose the error code; invalid fields outrank an unknown event, which outranks a disabled
-    one."""
+    one.
+    """
     rules = {violation.rule for violation in violations}
     if rules - {"unknown_event", "event_disabled"}:
         return VALIDATION_ERROR

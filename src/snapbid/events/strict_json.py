@@ -37,7 +37,7 @@ _decode_array: Final = msgspec.json.Decoder(list[Raw]).decode
 
 
 class Malformed(Exception):
-    """The text is not acceptable JSON; the message says why, without quoting it.
+    """The text is not acceptable JSON; the message says why, without quoting the text.
 
     `index` is the event's position in a batch, if known.
     """
@@ -56,7 +56,7 @@ class TooMany(Exception):
 
 
 def check_utf8(body: bytes) -> None:
-    """Raise Malformed if the body is not UTF-8; call it before anything is decoded."""
+    """Raise Malformed if the body is not UTF-8; to be called before anything is decoded."""
     try:
         body.decode()
     except UnicodeDecodeError as error:
@@ -66,8 +66,8 @@ def check_utf8(body: bytes) -> None:
 def elements(body: bytes, limit: int) -> list[Raw]:
     """Split an array into its elements, as undecoded text.
 
-    Raises Malformed (see `locate`), NotArray, and TooMany for more than `limit`. A large text
-    that is not an array raises NotArray even if it is malformed.
+    Raises Malformed (see `locate`), NotArray, and TooMany for more than `limit`. A large text that
+    is not an array raises NotArray, even if malformed.
     """
     if body.count(b",") > _MANY_COMMAS and _is_longer(body, limit):
         raise TooMany
@@ -102,8 +102,8 @@ def _row(limit: int) -> type[msgspec.Struct]:
 def is_large(text: bytes) -> bool:
     """Return whether a text is larger than one event may be.
 
-    Its commas and opening brackets bound the number of its values. Those in strings count too,
-    since telling them apart would take as long as decoding the text.
+    Its commas and opening brackets bound the number of its values. Those within strings also count,
+    since excluding them would take as long as decoding the text.
     """
     if is_long(text):
         return True
@@ -136,7 +136,7 @@ def decode_strictly(text: bytes, skipped: int = 0) -> Any:
 def locate(body: bytes, skipped: int = 0) -> Malformed | None:
     """Find the error in a malformed batch, and the event that contains it; None if not found.
 
-    Byte positions include the `skipped` ones.
+    Byte positions include the `skipped` bytes before the body.
     """
     try:
         text = body.decode()

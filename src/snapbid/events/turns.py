@@ -1,8 +1,8 @@
 """Schedules the reading of batches: one at a time per product, in time slices, round-robin.
 
-Neither bids nor other products' batches wait for one partner's batch. After each slice the event
-loop sleeps for a moment instead of yielding once: the server's own threads, which receive the
-requests, need the interpreter too, and do not get it from a busy loop.
+So neither bids nor other products' batches wait for one partner's batch. After each slice the
+reader sleeps for a moment instead of just yielding: the server's threads, which receive requests,
+also need the interpreter, and a busy event loop would not release it.
 """
 
 import asyncio
@@ -56,9 +56,10 @@ class BatchTurns:
 
     @asynccontextmanager
     async def take(self, product: str, size: int) -> AsyncIterator[None]:
-        """Wait for the turn of a batch of `size` bytes, and hold it within the context.
+        """Wait for the product's turn with a batch of `size` bytes; the context holds the turn.
 
-        Raises EventsUnavailable if the product's batches would exceed MOST_WAITING bytes.
+        Raises EventsUnavailable if more than MOST_WAITING bytes of the product's batches would
+        wait.
         """
         own = self._products.setdefault(product, _ProductTurn())
         if own.size + size > MOST_WAITING:

@@ -1,7 +1,7 @@
-"""Reads the bodies of both endpoints (contract 7) into accepted events, or every violation.
+"""Reads the bodies of both endpoints (contract 7): returns accepted events, or every violation.
 
-An event is read field by field (`examine`), unless the fast path takes it (`fast`). Results are
-independent of HTTP: values of `outcomes`, or a `RefusedRequest`.
+An event is read field by field (`examine`), unless the fast path takes it (`fast`). Results do not
+depend on HTTP: they are types of `outcomes`, or a `RefusedRequest`.
 """
 
 from collections.abc import Generator
@@ -64,7 +64,7 @@ class _EventReader:
         self._has_escapes = ESCAPE in body
 
     def read(self, raw: bytes | Raw) -> AcceptedEvent | Examination:
-        """Read one event of a batch, examining it only if the fast path refuses it.
+        """Read one event of a batch, examining it only if the fast path does not take it.
 
         Raises Malformed.
         """
@@ -80,7 +80,7 @@ class _EventReader:
 def read_single(
     body: bytes, product: Product, now_ms: int, *, test: bool = False
 ) -> SingleResult | RefusedRequest:
-    """Read a single envelope; `test` adds warnings to the result, nothing else."""
+    """Read a single envelope; `test` only adds warnings to the result."""
     if is_long(body):
         return refuse(findings_of(None, [("", "max_size")]))
     try:
@@ -99,9 +99,9 @@ def read_single(
 def read_batch(
     body: bytes, product: Product, now_ms: int, *, lenient: bool = False, test: bool = False
 ) -> BatchResult | RefusedRequest:
-    """Read an array of 1 to 600 envelopes, all or none.
+    """Read an array of 1 to 600 envelopes; one violation refuses all of them.
 
-    With `lenient` or `test`, the result lists valid and rejected events; `test` adds warnings. A
+    With `lenient` or `test`, only the events with violations are rejected; `test` adds warnings. A
     body that is not such an array, or has a malformed event, is always refused.
     """
     steps = batch_steps(body, product, now_ms, lenient=lenient, test=test)

@@ -1,7 +1,7 @@
-"""Checks of field values by kind, and their stored forms (contract 7).
+"""Checks for field values by kind, which also return the form to store (contract 7).
 
-The functions for single texts serve both `fast` and `examine`; `reader_of` builds a field's reader
-for `examine`, which names the broken rule.
+`fast` and `examine` share the functions that take a string; `reader_of` builds a field's reader for
+`examine`, which names the broken rule.
 """
 
 import math
@@ -66,7 +66,7 @@ def normalise_number(number: float) -> float:
 
 
 def text_rule(value: Any) -> str | None:
-    """Return the rule that a value breaks as a text, or None."""
+    """Return the rule for texts that a value breaks, or None."""
     if not isinstance(value, str):
         return "type"
     if not value:
@@ -75,7 +75,7 @@ def text_rule(value: Any) -> str | None:
 
 
 def read_time(value: Any) -> Verdict:
-    """Read a time in epoch milliseconds: 13 digits, no fraction other than zero."""
+    """Read a time in epoch milliseconds: 13 digits, and no fraction but zero."""
     if value.__class__ not in _NUMBERS:
         return "type", value
     if math.isinf(value):

@@ -1,7 +1,7 @@
-"""The report cache: 5 minutes per SSP and window, shared by all workers in Redis (contract 6).
+"""The report cache in Redis, shared by all workers: it keeps a report for 5 minutes (contract 6).
 
 Redis expires the entries. An entry's age is derived from its remaining time to live, so no two
-clocks are compared. While Redis is down, the cache is empty.
+clocks are compared. While Redis is down, nothing is cached.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """`GET /api/v1/ssp/{sspId}/report` over HTTP (document 1; contract 6).
 
-The dates are checked (400) after the gate has admitted the request.
+The gate (`gate`) admits a request before its dates are checked (400).
 """
 
 from typing import Final

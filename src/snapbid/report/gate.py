@@ -1,8 +1,8 @@
-"""Access to an SSP's documents for the holder of its report token (contract 6 and 11).
+"""Access to an SSP's documents, with its report token (contract 6 and 11).
 
 Checks come in this order: path (404), method (405), token (401), rate (429). The id in the path is
-only compared with the token's `sub`, so answers do not reveal which SSPs are registered: without
-its own token, every id gets the same 401.
+only compared with the token's `sub`, so answers do not reveal which SSPs are registered: any id
+without its own token gets the same 401.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -44,11 +44,11 @@ Make: TypeAlias = Callable[[Scope, Admitted], Awaitable[Answer]]
 
 
 class TokenGate:
-    """Admits requests with an SSP's own token, at most 10 per token in any rolling minute.
+    """Admits requests that have the SSP's token, at most 10 per token in any rolling minute.
 
     `registry` returns the current canonical ids by descriptor, or None until they are loaded.
-    `clock` (UTC) replaces the worker's clock and that of Redis. `rate`: the prefix of the quota's
-    Redis keys. `basic`: also accept the token as a password, which browsers prompt for. Raises
+    `clock` (UTC) replaces the clocks of the worker and of Redis. `rate`: the prefix of the quota's
+    Redis keys. `basic`: also accept the token as a password, for which browsers prompt. Raises
     ValueError for a key that cannot sign.
     """
 
@@ -74,7 +74,7 @@ class TokenGate:
     async def serve(self, scope: Scope, receive: Receive, ssp: str | None, make: Make) -> Answer:
         """Answer a request for a document of `ssp` (None: unknown path). Raises Problem.
 
-        `make` answers an admitted request; its answer, or its Problem, gets the quota's headers.
+        `make` answers an admitted request; the quota's headers are added to its answer or Problem.
         """
         if ssp is None:
             raise await refused(NotFound("there is nothing at this path"), receive)

@@ -1,7 +1,7 @@
 """The rate limit of a token: 10 requests in any rolling minute, over all workers (contract 6).
 
-While Redis is down there is no limit: the figures come from the warehouse, and a partner who
-reconciles is better served than refused.
+While Redis is down there is no limit: the warehouse has the figures, and a partner who wants to
+reconcile is better served than refused.
 """
 
 import hashlib
@@ -26,7 +26,10 @@ repeated = RepeatedLog(logging.getLogger(__name__))
 
 
 class Quota(NamedTuple):
-    """Whether a request is admitted, how many more may follow, and when more may (in seconds)."""
+    """Whether a token's request is admitted.
+
+    `remaining`: how many more would be admitted now; `reset_s`: seconds until more will be.
+    """
 
     admitted: bool
     remaining: int
@@ -39,7 +42,7 @@ class Quota(NamedTuple):
 
 
 class TokenLimit:
-    """The limit of each token; `clock` (UTC) replaces the clock of Redis.
+    """Limits the requests of each token; `clock` (UTC) replaces the clock of Redis.
 
     Limits with different key prefixes are independent.
     """

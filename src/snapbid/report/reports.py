@@ -1,7 +1,7 @@
 """Report bodies, from the cache or else from the warehouse.
 
-Concurrent requests for the same report share one fetch, so a burst of them reaches the warehouse
-once per worker.
+Concurrent requests for the same report share one fetch, so in a burst each worker asks the
+warehouse only once.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ def encode(ssp: str, window: ReportWindow, days: reports.FiguresByDay) -> bytes:
 
 
 def usd(cpm_micros: int) -> str:
-    """Format the cost of wins, given the sum of their CPMs (micro-USD), in USD.
+    """Format the cost of wins in USD; `cpm_micros` is the sum of their CPMs (micro-USD).
 
     The result is a JSON number without float noise, rounded half to even to 6 decimals, always with
     a decimal point.

@@ -1,8 +1,9 @@
 """Report tokens: JWTs (RFC 7519) signed with HS256 (document 1, "Authentication"; contract 6).
 
 A token names the canonical SSP id (`sub`), the issuer and its own id (`jti`), and does not expire.
-PyJWT checks only the format and the signature. The claims are then decoded to types: a signed
-oddity (a list as `iss`, a string as `exp`) is an invalid token, not an internal error.
+PyJWT checks only the format and the signature. The claims are then decoded into typed fields, so a
+signed token with a claim of the wrong type (a list as `iss`, a string as `exp`) is invalid, not an
+internal error.
 """
 
 import secrets
@@ -40,7 +41,7 @@ class Claims(msgspec.Struct, frozen=True):
 
 
 def check_key(key: bytes) -> None:
-    """Raise ValueError for a key that cannot sign, because it looks like a public key or a JWK."""
+    """Raise ValueError if a key cannot sign because it looks like a public key or a JWK."""
     try:
         HMACAlgorithm(HMACAlgorithm.SHA256).prepare_key(key)
     except jwt.InvalidKeyError as error:
@@ -66,8 +67,8 @@ def issue(ssp: str, key: bytes, issuer: str, jti: str | None = None) -> str:
 def bearer(authorizations: list[bytes], *, basic: bool = False) -> str:
     """Extract the token from a request's `Authorization` headers (RFC 6750, 2.1).
 
-    With `basic`, also accept it as any user's password (RFC 7617). Raises MissingToken if there is
-    no bearer token, InvalidToken for several headers.
+    With `basic`, also accept it as the password of any user (RFC 7617). Raises MissingToken if
+    there is no bearer token, InvalidToken for several headers.
     """
     if len(authorizations) > 1:
         raise InvalidToken("Authorization: must be given once")
@@ -87,7 +88,7 @@ def bearer(authorizations: list[bytes], *, basic: bool = False) -> str:
 def check(token: str, key: bytes, issuer: str, now: datetime) -> Claims:
     """Check that this issuer signed a token and that it is valid now; return its claims.
 
-    Raises InvalidToken, which mentions no claim unless the signature is valid.
+    Raises InvalidToken; the message mentions claims only if the signature is valid.
     """
     claims = _read(token, key)
     if claims.iss != issuer:
