@@ -863,7 +863,10 @@ cdef class Builder:
         return 0
 
     def build(self):
-        """Return the index; append the payload file to it. Raises ValueError if it is too large."""
+        """Return the index, without the payload file, which the caller must append.
+
+        Raises ValueError if the index is too large.
+        """
         cdef IndexWriter writer = IndexWriter(
             self.entries, self.gone, self.keys, self.parents, self.in_file)
         return writer.write()

@@ -986,8 +986,8 @@ FORMAT_DIMENSION = SB_FORMAT  # the formats of creatives, which no campaign targ
 cdef class Index:
     """A campaign index in memory, and this process' view of it.
 
-    Campaigns are identified by rank: by falling price, then id. An overlay hides the base's
-    campaigns whose ids it has, including deleted ones; its own campaigns rank after the base's.
+    A campaign is identified by its rank, in order of falling price, then id. An overlay hides the
+    base's campaigns that it replaces or that were deleted; its own campaigns rank after the base's.
     """
 
     def __cinit__(self, object source, object overlay=None):
@@ -1065,8 +1065,8 @@ cdef class Index:
               double processor_s=INFINITY, RefusedRanks refused=None):
         """Start the search for an SSP's decoded request at a time (UTC epoch ms).
 
-        It ends after `left_s`, or `processor_s` of this thread's processor time. `refused`:
-        campaigns to treat as inactive.
+        The search ends after `left_s`, or after `processor_s` of this thread's processor time.
+        `refused`: campaigns that may not bid.
         """
         return self.start(lookups, lookups.reader, request, ssp, canonical, now_ms, left_s,
                           processor_s, refused)
@@ -1190,8 +1190,8 @@ cdef class Query:
     cpdef bint impression(self, object imp, list rivals=None) except -1:
         """Start on an impression; return False if its floor has no exchange rate, or time is up.
 
-        `rivals`: advertisers that must not win it because they have other impressions of its pod,
-        in the form of `Index.advertiser`.
+        `rivals`: the advertisers of other impressions in the same pod, as `Index.advertiser` names
+        them. They may not bid on this one.
         """
         cdef Workspace workspace = self.workspace
         cdef bint rated = False
@@ -1228,7 +1228,7 @@ cdef class Query:
     def next(self):
         """Return the next best campaign as (rank, creative, deal), or None.
 
-        `creative`: an index into the campaign's creatives; `deal`: into the impression's deals, or
+        `creative` is an index into the campaign's creatives, `deal` into the impression's deals, or
         -1.
         """
         cdef Match best
@@ -1256,7 +1256,7 @@ cdef class Query:
         return True
 
     def explain(self, uint32_t rank):
-        """Return the first rule that refuses the campaign for the impression: (Refusal, dimension).
+        """Return the first rule that keeps a campaign from the impression, as (Refusal, dimension).
 
         The dimension is an index into `DIMENSIONS`, FORMAT_DIMENSION if no creative has a format
         that the impression accepts, or -1 for a rule other than targeting. The search is not
@@ -1299,7 +1299,7 @@ cdef class Query:
 
     @property
     def point(self):
-        """(lat, lon) in degrees if the request has them and they may be used; otherwise None."""
+        """The user's location (lat, lon) in degrees; None if it is absent or may not be used."""
         cdef Asker *asker = &self.workspace.request.asker
         return (asker.lat, asker.lon) if asker.located else None
 
@@ -1310,7 +1310,7 @@ cdef class Query:
 
     @property
     def counts(self):
-        """Counts of the search's work so far, in the base only.
+        """How much of the base the search has examined so far, as counts.
 
         `rows`, `flats` (groups of rows) and `groups` (with `postings`) narrow down each block;
         `blocks` were searched, `candidates` found, and some of them `verified`.

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Members of audiences, in a file that workers map.
+"""The members of audiences, in files that workers map.
 
 A section of a file has entries of 16 bytes, ascending: member (int64), audience (int32), until
 (int32, seconds since 2024; the largest number is never), big-endian as PostgreSQL sends them. After
@@ -49,7 +49,7 @@ cdef inline uint32_t bits_of(uint64_t count) noexcept:
 
 
 def starts_of(const unsigned char[::1] entries not None):
-    """Build the table that follows a section's entries: the index of each prefix's first entry.
+    """Build the table after a section's entries, which has the index of each prefix's first entry.
 
     Raises ValueError if the entries are not in ascending order.
     """
@@ -110,11 +110,12 @@ cdef class Members:
             open_section(&self.base, base, n_base)
 
     def __len__(self):
-        """Return the number of entries, including ended ones."""
+        """Return the number of entries, including memberships that have ended."""
         return self.base.count + self.over.count
 
     def look_up(self, int64_t member, int64_t now_ms):
-        """Return a member's audiences, and the products that must not advertise to the member."""
+        """Return a member's audiences, and the products that must not advertise to this member.
+        """
         audiences, products = [], []
         self.find(<uint64_t>member, now_ms, audiences, products)
         return audiences, products

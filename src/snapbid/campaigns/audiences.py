@@ -15,9 +15,9 @@ MAX_AUDIENCES: Final = 1_000  # in a file
 
 
 class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The persons with at least `at_least` events of a product in the last `within_days` days.
+    """The persons who had at least `at_least` events of a product in the last `within_days` days.
 
-    `min_amount_usd` (micro-USD): only events of at least this amount count.
+    If `min_amount_usd` is set, only events with at least this amount (micro-USD) count.
     """
 
     id: str
@@ -29,7 +29,7 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def rule_of(events: Collection[str], with_amounts: Collection[str]) -> Check:
-    """Build the rule for a list of audiences.
+    """Build the check for a list of audiences.
 
     `events`: the names of the catalog's events; `with_amounts`: those with an amount.
     """
@@ -57,7 +57,7 @@ def rule_of(events: Collection[str], with_amounts: Collection[str]) -> Check:
 
 
 def parse(document: object, check: Check) -> tuple[Audience, ...]:
-    """Check a decoded JSON document, an audience or a list of them, by the rule of `rule_of`.
+    """Check an audience or a list of them, decoded from JSON, with the check from `rule_of`.
 
     Raises CampaignError with every mistake.
     """

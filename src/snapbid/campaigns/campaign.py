@@ -1,4 +1,4 @@
-"""The campaign as a checked and normalised value, and the mistakes in a refused one.
+"""A campaign, checked and normalised, and the mistakes in a refused campaign.
 
 `campaigns/document.py` builds it from a JSON document, `campaigns/campaign_file.py` from a file.
 """
@@ -11,14 +11,14 @@ from snapbid.campaigns.native import NativeAd
 
 
 class Values(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One targeting dimension, with every entry in its normal form."""
+    """A campaign's entries for one targeting dimension, in normal form."""
 
     include: tuple[str | int, ...] = ()
     exclude: tuple[str | int, ...] = ()
 
 
 class Circle(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A circle on the earth: degrees, and a radius in km."""
+    """A circle on the earth: its centre in degrees, and its radius in km."""
 
     lat: float
     lon: float
@@ -26,14 +26,14 @@ class Circle(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class FrequencyCap(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """At most `impressions` for one user within `seconds`."""
+    """A frequency cap: one user sees at most `impressions` within `seconds`."""
 
     impressions: int
     seconds: int
 
 
 class Budget(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A budget in micro-USD; None is unlimited."""
+    """A budget in micro-USD; None means unlimited."""
 
     daily_micros: int | None = None
     total_micros: int | None = None
@@ -41,14 +41,14 @@ class Budget(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Transparency(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Who applied user parameters, and which (the IAB's DSA extension, `dsaparams`)."""
+    """An entity that applied user parameters, and which ones (IAB's DSA extension)."""
 
     domain: str
     dsaparams: tuple[int, ...] = ()
 
 
 class Declaration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A bid's declaration under the Digital Services Act (fields of the IAB's extension)."""
+    """A bid's declaration under the Digital Services Act, as in the IAB's extension."""
 
     behalf: str | None = None
     paid: str | None = None
@@ -57,11 +57,12 @@ class Declaration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One advertisement; `duration` in seconds. It has either `adm` or, for native, `native`.
+    """One advertisement, with its markup in `adm` or, if it is native, in `native`.
 
-    `language`: a language tag in lower case; `apis`: the API frameworks that it needs; `type`: a
-    banner's ad type (OpenRTB 2.6, 5.2 ff.: AdCOM's lists). For video and audio, `bitrate` is in
-    kbit/s, and `delivery` lists AdCOM's delivery methods; `w` and `h` are a video's size in pixels.
+    `duration` is in seconds, `bitrate` (of video and audio) in kbit/s; `w` and `h` are in pixels.
+    `language`: a language tag in lower case. From AdCOM's lists (OpenRTB 2.6, 5.2 ff.): `apis`, the
+    API frameworks that it needs; `type`, a banner's ad type; `delivery`, delivery methods of video
+    and audio.
     """
 
     id: str
@@ -110,7 +111,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CampaignMistake(msgspec.Struct, frozen=True):
-    """A mistake. `field` is a path, empty for the whole document; `line` counts from 1."""
+    """A mistake. `field`: its path, empty for the whole document; `line`: its line, from 1."""
 
     field: str
     rule: str
@@ -122,7 +123,7 @@ class CampaignMistake(msgspec.Struct, frozen=True):
 
 
 class CampaignError(ValueError):
-    """Refused campaigns, with all `mistakes` in document order, and all `warnings`."""
+    """Campaigns are refused: has all `mistakes` in document order, and all `warnings`."""
 
     def __init__(
         self, mistakes: tuple[CampaignMistake, ...], warnings: tuple[CampaignMistake, ...] = ()

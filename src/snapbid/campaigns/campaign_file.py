@@ -1,7 +1,7 @@
 """Campaign files: JSON or JSON Lines, with the line of every mistake (contract 1, "campaign
 import").
 
-A key repeated in an object is a mistake, as is an id repeated in a file. JSON Lines are read one at
+A repeated key in an object is a mistake; so is a repeated id in a file. JSON Lines are read one at
 a time; only the ids of earlier lines are kept.
 """
 
@@ -100,7 +100,7 @@ class _Checker:
         self.mistakes.append(CampaignMistake("", rule, line))
 
     def refuse_file(self, what: str) -> None:
-        """Report that the file is of another kind, as described by `what`."""
+        """Report that the file is of the wrong kind; `what` describes it."""
         self.mistakes.append(CampaignMistake("", f"the file {what}: {EXPECTED}"))
 
     def check(self, line: int, at: Path, document: Any) -> Campaign | None:
@@ -181,11 +181,11 @@ def read_file(
 
     A campaign's warnings are added to `warnings` before it is yielded.
 
-    A `.json` file holds an array or one object, any other file is JSON Lines (contract 1). Raises
-    CampaignError at the end, with every mistake of every line; until then, no campaign may be used.
-    In an array, a mistake's `line` is the first line of the element, and its field begins with the
-    index (`[3].cpm`). A JSON syntax error in an array ends the reading; in JSON Lines it only
-    invalidates its own line.
+    A `.json` file holds an array or one object; any other file holds JSON Lines (contract 1).
+    Raises CampaignError at the end, with every mistake of every line; until then, no campaign may
+    be used. In an array, the `line` of a mistake is the first line of the campaign, and the `field`
+    begins with the campaign's index (`[3].cpm`). A JSON syntax error in an array ends the reading;
+    in JSON Lines it invalidates only that line.
     """
     checker = _Checker([] if warnings is None else warnings)
     if name.lower().endswith(".json"):

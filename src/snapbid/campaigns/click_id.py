@@ -1,7 +1,7 @@
 """Click ids: the campaign, SSP and person behind a click, in 60 characters (contract 12).
 
-A click id travels through an advertiser's pages and comes back with a server event. It is the
-base64url form of 45 bytes, which needs no padding, so no two texts decode to the same bytes:
+A click id passes through an advertiser's pages and comes back with a server event. It is 45 bytes
+in base64url. This length needs no padding, so no two texts decode to the same bytes:
 
     version (high half) and key (low half)   1
     campaign, by number                      4
@@ -13,7 +13,7 @@ base64url form of 45 bytes, which needs no padding, so no two texts decode to th
     signature of all of the above           12
 
 Numbers and digests never change their meaning (tables `campaign_number`, `click_creative` and
-`ssp_number`). The person is masked with a keyed hash of time and auction: without the key, nobody
+`ssp_number`). The person is masked with a keyed hash of time and auction, so nobody without the key
 can tell that two clicks come from the same person. If user data may not be used, auction and person
 are zero.
 
@@ -43,7 +43,7 @@ _MASKED: Final = slice(13, 25)  # time and auction
 
 
 class Click(NamedTuple):
-    """The content of a click id. `person`: the hash of an id in the bid request, or 0."""
+    """What a click id contains. `person`: the hash of a person's id in the bid request, or 0."""
 
     campaign: int
     creative: bytes
@@ -54,10 +54,9 @@ class Click(NamedTuple):
 
 
 class ClickKey:
-    """A key that signs click ids and masks persons; `number` distinguishes the valid keys.
+    """A key that signs click ids and masks persons; `number` identifies it among the valid keys.
 
-    `keys`: three SipHash keys derived from the secret, for the two halves of the signature and the
-    mask.
+    `keys`: three SipHash keys derived from the secret: two for the signature, one for the mask.
     """
 
     def __init__(self, number: int, secret: bytes) -> None:

@@ -1,8 +1,9 @@
 """The normal form of domains (contract 3).
 
-This is IDNA's ASCII form in lower case, without scheme, user, port, path, a leading `*.` or `www.`,
-and the root dot. A request's lists are read natively (`native/spelling.h`), mapped but not encoded:
-non-ASCII entries match the Unicode form of a campaign's domain, which the index also contains.
+It is IDNA's ASCII form in lower case, without scheme, user, port, path, leading `*.` or `www.`, and
+root dot. The lists in a request are read natively (`native/spelling.h`). Their non-ASCII entries
+are mapped but not encoded: they match the Unicode form of a campaign's domain, which the index also
+contains.
 """
 
 import re
@@ -48,8 +49,8 @@ _IGNORED: Final = re.compile("[\u00ad\u034f\u180b-\u180d\u200b\u2060\ufe00-\ufe0
 def host(url: str) -> str | None:
     """Return the host of a URL or of a bare domain, in normal form; None if there is none.
 
-    A host longer than `MAX_TEXT` bytes, or not complete within `MAX_AUTHORITY` characters, counts
-    as none.
+    A host longer than `MAX_TEXT` bytes counts as none, as does one that does not end within
+    `MAX_AUTHORITY` characters.
     """
     url = url.strip()
     match = _AUTHORITY.match(url, 0, MAX_AUTHORITY)

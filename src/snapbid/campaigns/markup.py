@@ -1,4 +1,4 @@
-"""Finds the positions of macros in markup, and the unsafe ones (contract 2, "Creative").
+"""Finds where macros are in markup, and which are unsafe there (contract 2, "Creative").
 
 The ids of an auction and an impression come from the sender of a request. Percent-encoding reduces
 them to `A-Z a-z 0-9 - . _ ~` and `%`, so they end no text, attribute or URL parameter. But it does
@@ -58,7 +58,7 @@ END: Final = "-->]]>'>\"></script></style>"
 
 
 class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The position of a macro: `line` is a line of the markup, from 1; names are in lower case."""
+    """The position of a macro; `line` counts the markup's lines from 1. Names are in lower case."""
 
     macro: str
     line: int
@@ -78,7 +78,7 @@ class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def unprotected(text: str, language: Language) -> list[MacroPlace]:
-    """Find the macros filled in from the request that percent-encoding does not protect."""
+    """Find the macros with values from the request that percent-encoding does not protect."""
     if "{{" not in text or _FROM_REQUEST.search(text) is None:
         return []
     return [
@@ -130,7 +130,7 @@ class _Places:
     def url_or_text(
         self, value: str, element: str | None = None, attribute: str | None = None
     ) -> None:
-        """Record the position of the macros in a value: a URL if it looks like one, else text."""
+        """Record the position of the macros in a value, a URL if it looks like one, else text."""
         if _OPEN not in value:
             return
         url = value.translate(_LEFT_OUT).lstrip(_BEFORE_URL)

@@ -1,4 +1,4 @@
-"""Files of an operator's own audience: one id per line, as bid requests carry it (contract 12).
+"""Member files of an operator's own audience: one id per line, as in bid requests (contract 12).
 
 38400000-8cf0-11bd-b23e-10b96e40000d        an advertising id (`device.ifa`)
 ifa 38400000-8cf0-11bd-b23e-10b96e40000d    the same; required for an id that is not a UUID
@@ -40,7 +40,7 @@ _DIGEST: Final = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]
 
 
 class MemberError(ValueError):
-    """A file has lines that are not ids; the message gives their numbers, but quotes none."""
+    """A file has lines that are not ids; the message gives their numbers, but not their text."""
 
 
 class _LineError(ValueError):
@@ -82,7 +82,7 @@ def _numbers(numbers: list[int]) -> str:
 
 
 def in_hex(member: int) -> str:
-    """Return a hash as 16 hexadecimal digits."""
+    """Return a member's hash as 16 hexadecimal digits."""
     return f"{member % 2**64:016x}"
 
 

@@ -59,7 +59,7 @@ class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kinds(self) -> int:
-        """The mask of the kinds of assets present."""
+        """The mask of the kinds of assets that the creative has."""
         return kinds(
             title=self.title is not None,
             video=self.video is not None,
@@ -69,7 +69,7 @@ class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def kinds(*, title: bool, video: bool, images: Iterable[int], data: Iterable[int]) -> int:
-    """Build a mask of the kinds of assets; `images` and `data` give their types."""
+    """Build a mask of asset kinds; `images` and `data` are the types of such assets."""
     mask = TITLE * title | VIDEO * video
     for kind in images:
         mask |= 1 << _FIRST_IMAGE + min(max(kind, 1), _IMAGE_TYPES) - 1

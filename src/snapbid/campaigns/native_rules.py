@@ -1,7 +1,7 @@
 """The rules of a native creative (contract 2, "Creative").
 
-Its assets are a `native` object, or a native response in `adm` (Native 1.0 to 1.2, wrapped in
-`native` or not), which is converted to such an object and checked by the same rules.
+The assets are in a `native` object or, as a native response, in `adm` (Native 1.0 to 1.2, wrapped
+in `native` or not). A response is converted to such an object and checked by the same rules.
 """
 
 import json

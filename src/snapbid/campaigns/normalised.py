@@ -1,8 +1,8 @@
 """The normalised form of a campaign, which the warehouse keeps beside its document.
 
-The import checks a document and stores its normalised form, with the version of the rules; loading
-decodes that form and checks nothing. A document written with plain SQL, or imported under another
-version of the rules, has no such form and is checked when it is loaded.
+The import checks a document and stores its normalised form, with the version of the rules. Loading
+decodes that form without checking it. A document written with plain SQL, or imported under another
+version of the rules, has no usable form and is checked when it is loaded.
 """
 
 from typing import Final

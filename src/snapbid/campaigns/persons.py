@@ -1,8 +1,8 @@
 """Persons, known only by keyed hashes (contract 12).
 
-A *member* is the hash of an id in bid requests, by which a request is looked up; a *person* is the
-hash of a product's user in server events. No id is stored in the clear, and without the warehouse's
-key nobody can compute a hash. Hashes are 64-bit integers, signed as in PostgreSQL.
+A *member* is the hash of an id in bid requests, with which a request's user is looked up. A
+*person* is the hash of a product's user in server events. No id is stored in the clear, and without
+the warehouse's key nobody can compute a hash. Hashes are 64-bit integers, signed as in PostgreSQL.
 """
 
 import re
@@ -89,7 +89,7 @@ def is_member_id(id: object) -> bool:
 def is_somebody(id: str | None) -> TypeGuard[str]:
     """Return whether an id in server events identifies a person, and is not a placeholder.
 
-    Any number but zero does, even 7777, since customers may be numbered.
+    Any number but zero identifies a person, even 7777, since customers may be numbered.
     """
     if id is None or not is_placeholder(id):
         return id is not None

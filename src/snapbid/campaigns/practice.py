@@ -1,4 +1,4 @@
-"""Warnings about accepted markup that is probably a mistake, each with its line.
+"""Warnings about valid markup that is probably a mistake, each with the line.
 
 - A banner that is not HTML: VAST, JSON, a URL, plain text.
 - Resources loaded over HTTP, in a creative stated to be secure.
@@ -115,7 +115,7 @@ class _HttpReader(HTMLParser):
         self._found: list[str] = []
 
     def read(self, text: str) -> list[str]:
-        """Return the places that load resources over HTTP, each with its line."""
+        """Return where the text loads resources over HTTP, each place with its line."""
         self.feed(text + END)
         self.close()
         return self._found
@@ -141,7 +141,7 @@ class _HttpReader(HTMLParser):
 
 
 def check_macros(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
-    """Warn once about each macro that nobody fills in."""
+    """Warn about each macro that nobody fills in, once per macro."""
     if not any(map(text.__contains__, _SIGNS)):
         return
     known: set[str] = set()

@@ -1,4 +1,4 @@
-"""The review of a campaign: facts from its markup, its macros, and whether it can ever bid."""
+"""The review of a campaign: what its markup shows, its macros, and whether it can ever bid."""
 
 import json
 from collections.abc import Container, Iterator
@@ -13,14 +13,14 @@ from snapbid.campaigns.vast_facts import facts_of, known
 
 
 class Derived(NamedTuple):
-    """The kind of markup, such as `VAST 3.0`, and the facts found in it, by field."""
+    """The kind of markup, such as `VAST 3.0`, and the values of creative fields found in it."""
 
     markup: str
     fields: dict[str, Any]
 
 
 def derived_of(creative: Creative) -> Derived:
-    """Return the facts of a normalised creative's markup, even if the creative states them too."""
+    """Return what a normalised creative's markup shows, even if the creative also states it."""
     if creative.media == "banner":
         return Derived("HTML", {"type": creative.type})
     if creative.native is None:
@@ -70,7 +70,7 @@ def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
 
 
 def warning_of(campaign: Campaign, now_ms: int) -> str | None:
-    """Return a warning if a campaign can never bid or is not paced as stated, else None."""
+    """Return a warning if a campaign can never bid, or is not paced as it states; else None."""
     budget = campaign.budget
     if why := why_never_bids(campaign, now_ms):
         return f"campaign {campaign.id} can never bid: {why}"
@@ -90,7 +90,7 @@ class Known(NamedTuple):
 
 
 def warnings_of_names(campaign: Campaign, known: Known) -> Iterator[str]:
-    """Yield a warning for each audience or product that a campaign names but nobody defined."""
+    """Yield a warning for each non-existent audience or product that a campaign names."""
     if campaign.product is not None and campaign.product not in known.products:
         yield (
             f"campaign {campaign.id} names the product {campaign.product!r}, which does not exist "
@@ -107,7 +107,7 @@ def warnings_of_names(campaign: Campaign, known: Known) -> Iterator[str]:
 
 
 class FieldMacro(NamedTuple):
-    """A macro with the id of its creative and its field, such as `native.link.url`."""
+    """A macro, the id of the creative that has it, and the field, such as `native.link.url`."""
 
     creative: str
     field: str
@@ -115,7 +115,7 @@ class FieldMacro(NamedTuple):
 
 
 def macros_of(document: Any) -> Iterator[FieldMacro]:
-    """Yield the macros of a campaign's document, which plain SQL may have written in any form."""
+    """Yield the macros in a campaign's document, which may be invalid if written by plain SQL."""
     creatives = document.get("creatives") if isinstance(document, dict) else None
     for creative in creatives if isinstance(creatives, list) else ():
         if isinstance(creative, dict):

@@ -23,7 +23,7 @@ formatted to report a mistake."""
 
 
 class Mistakes(list[CampaignMistake]):
-    """The mistakes in a document, each a reason to refuse it, and the `warnings` about it."""
+    """The mistakes in a document, which is refused for any of them, and `warnings` about it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,8 +85,8 @@ def list_of(
 ) -> Check:
     """Build a check of lists with up to `most` items, each checked by `check_item`.
 
-    With `distinct`, equal values are kept once, in order. `unique`: a field that must differ
-    between the objects. `together`: a rule about all items.
+    With `distinct`, repeated values are dropped. `unique`: a field whose value no two objects may
+    share. `together`: a rule about all items.
     """
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
@@ -125,9 +125,10 @@ def object_of(
     required: tuple[str, ...] = (),
     together: Together | None = None,
 ) -> Check:
-    """Build a check of objects with these fields, which returns what `build` makes of them.
+    """Build a check of objects with these fields; it returns the object that `build` makes.
 
-    `build` gets the fields present as keyword arguments. `together`: a rule about several fields.
+    `build` gets the fields that are present as keyword arguments. `together`: a rule about several
+    fields.
     """
     absent = dict.fromkeys(checks)
 

@@ -71,8 +71,8 @@ def event_name(id: str, product: str = "") -> str:
 def event_names(product: str, identifies: Identifies | None, id: str) -> tuple[str, ...]:
     """Return the names by which an id in a product's event may be suppressed; one is enough.
 
-    If `identifies` is unknown (None, for a field outside the catalog), the id has a name in this
-    product and, if no two persons can share the id, one in all products.
+    `identifies` is None for a field outside the catalog. The id then has a name in this product
+    and, if no two persons can share it, a name in all products.
     """
     own, everywhere = event_name(id, product), event_name(id)
     if identifies is not None:

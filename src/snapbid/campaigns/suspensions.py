@@ -1,6 +1,6 @@
 """Suspended creatives, which an SSP keeps rejecting for their content (contract 11).
 
-The ledger counts such rejections by campaign and by the creative's mark, a byte in a bid's record.
+The ledger counts rejections by campaign and by the creative's mark, a byte in the record of a bid.
 """
 
 from collections.abc import Iterable
@@ -29,9 +29,10 @@ MARKS: Final = 255  # and 0 for creatives without a mark
 
 
 class CreativeSuspension(msgspec.Struct, frozen=True, array_like=True):
-    """A creative that is not offered to an SSP (by canonical id); times in epoch s.
+    """A creative that is not offered to an SSP for some time; times in epoch s.
 
-    The SSP has rejected it `losses` times, most recently for `reason` (OpenRTB 2.5, 5.25).
+    `ssp` (canonical id) has rejected it `losses` times, most recently for `reason` (OpenRTB 2.5,
+    5.25).
     """
 
     ssp: str
@@ -46,8 +47,8 @@ class CreativeSuspension(msgspec.Struct, frozen=True, array_like=True):
 def marks_of(creatives: Iterable[str]) -> dict[str, int]:
     """Assign unique marks (1 to 255) to a campaign's creatives, by id; 0 once they are used up.
 
-    A mark is derived from the id, so it stays the same when other creatives come, go or move; if
-    two ids collide, the second in order gets the next mark.
+    A mark is derived from the id, so it stays the same when other creatives are added, removed or
+    reordered. If two ids collide, the second in order gets the next mark.
     """
     marks: dict[str, int] = {}
     taken: set[int] = set()

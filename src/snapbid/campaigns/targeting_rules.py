@@ -1,6 +1,6 @@
 """The rules of `targeting` in a campaign document (contract 2 and 3).
 
-They are derived from `vocabulary.DIMENSIONS`; only the messages for wrong entries are written here.
+They are derived from `vocabulary.DIMENSIONS`; this module adds only the messages for wrong entries.
 """
 
 from typing import Any, Final

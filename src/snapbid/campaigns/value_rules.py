@@ -36,7 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def text_rule(value: object, longest: int = MAX_TEXT) -> str | None:
-    """Return the rule that a value breaks as a string, if any."""
+    """Return the rule for strings that a value breaks, or None."""
     if not isinstance(value, str):
         return f"must be a string, found {shown(value)}"
     if not value:
@@ -76,7 +76,7 @@ def check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 
 
 def markup(longest: int, language: Language | None = None) -> Check:
-    """Build a check of text with bidder macros; given a `language`, each must be safe in it."""
+    """Build a check of text with bidder macros; if `language` is given, each must be safe in it."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if rule := text_rule(value, longest):
@@ -214,7 +214,7 @@ def _decimals(number: Decimal) -> int:
 
 
 def micros(most: int) -> Check:
-    """Build a check of amounts up to `most` USD, which converts them exactly to micro-USD."""
+    """Build a check of amounts up to `most` USD; it converts them exactly to micro-USD."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> int | None:
         number = _decimal(value)

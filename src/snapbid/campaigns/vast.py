@@ -1,8 +1,8 @@
 """Reader of VAST and its media (VAST 2, 3 and 4, inline and wrappers).
 
-A document is refused if no player plays it or it is not VAST: text that is not XML, a different
+A document is refused if it is not VAST or no player plays it: text that is not XML, a different
 root or version, no ad, an ad without exactly one of `InLine` and `Wrapper`, a wrapper without a
-URL, an inline ad without media. Any other deviation from VAST is a warning (`vast_form`),
+URL, an inline ad without media. Any other deviation from VAST only causes a warning (`vast_form`),
 with its line. Elements are matched by their names as written, whatever their namespace, as players
 do.
 
@@ -53,7 +53,8 @@ PROTOCOLS: Final = {
 class MediaFile(msgspec.Struct, frozen=True, gc=False):
     """A file that a player may choose; `delivery` and the size are None if unknown.
 
-    `bitrates`: lowest and highest, in kbit/s; `api`: the API framework that it needs.
+    `bitrates`: the lowest and the highest bitrate, in kbit/s; `api`: the API framework that the
+    file needs.
     """
 
     mime: str  # lower case
@@ -66,12 +67,12 @@ class MediaFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class Vast(msgspec.Struct, frozen=True):
-    """The facts of a document, from the ads that are played: those of a pod, or else the first.
+    """The facts in a document about the ads that are played: those of a pod, or else the first ad.
 
     Facts missing from the markup, such as a wrapper's media, are None or empty. `seconds`: the
-    duration; `apis`: the API frameworks it needs. Texts with line numbers: `untimed`, why a linear
-    ad has no readable duration; `insecure`, what is loaded over HTTP; `warnings`, deviations from
-    VAST.
+    duration; `apis`: the API frameworks that the document needs. Texts with line numbers:
+    `untimed`, why a linear ad has no readable duration; `insecure`, what is loaded over HTTP;
+    `warnings`, deviations from VAST.
     """
 
     version: str
@@ -169,7 +170,7 @@ class _Ad:
         return None if self.is_wrapper else bool(self.files)
 
     def needed(self) -> list[int]:
-        """Return the API frameworks that the ad needs, if each of its files needs one."""
+        """Return the API frameworks that the ad's files need; none if a file needs none."""
         apis = [file.api for file in self.files] if self.files else self.overlays
         return [] if None in apis else [api for api in apis if api is not None]
 

@@ -2,8 +2,9 @@
 
 A fact fills in a field that the creative leaves out. A stated field may be narrower than the facts,
 such as one of the media files' types, but must not contradict them. With several media files, size
-and bitrate default to the largest; another file's may be stated. Little is known about the media of
-a wrapper, which are elsewhere; a warning names the requests that it cannot serve as a result.
+and bitrate default to the largest; another file's may be stated. The media of a wrapper are
+elsewhere, so little is known about them; a warning names the requests that the creative cannot
+serve as a result.
 """
 
 import functools
@@ -38,7 +39,10 @@ _FIELDS: Final = {
 
 
 def facts_of(text: str, media: str) -> dict[str, Any]:
-    """Map a creative's fields to the facts in its VAST, by media type; empty for other text."""
+    """Map the names of a creative's fields to the values found in its VAST; empty for other text.
+
+    `media`: the creative's media type, which determines the fields.
+    """
     if is_address(text):
         return {}
     try:
@@ -57,7 +61,7 @@ def fill(creative: Creative | NativeAd, text: str, media: str) -> None:
 
 
 class Known(NamedTuple):
-    """A VAST document, and its facts by the creative's field."""
+    """A VAST document, and the values of creative fields derived from it, by field name."""
 
     vast: Vast
     facts: dict[str, Any]
@@ -116,7 +120,7 @@ may have any type; those mistakes are reported elsewhere."""
 
 
 def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes: Mistakes) -> None:
-    """Report markup that is not VAST and stated fields that contradict it.
+    """Report markup that is not VAST, and stated fields that contradict the VAST.
 
     Also warn of deviations from VAST, and of requests that the creative will not fit.
     """

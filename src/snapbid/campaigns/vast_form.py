@@ -1,9 +1,9 @@
-"""VAST rules that players ignore: the order of elements, repeated and missing ones.
+"""VAST rules that players ignore: the order of elements, and repeated or missing elements.
 
-Nothing here is refused; each deviation is a warning. One table of children serves VAST 2 and 3,
-another VAST 4, each in the order of the IAB Tech Lab's schemas; only elements on the path to the
-media are examined (not tracking, companions, verification, extensions). `a?` means at most one,
-`a*` any number, `a+` at least one; elements after `&` are in any order.
+Deviations cause warnings, never a refusal. One table of child elements is for VAST 2 and 3, another
+for VAST 4, each in the order of the IAB Tech Lab's schemas. Only elements on the path to the media
+are examined (not tracking, companions, verification, extensions). `a?` means at most one, `a*` any
+number, `a+` at least one; elements after `&` are in any order.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ UNCOUNTED: Final = "the advertiser will count no impression of this ad"
 
 
 class Node:
-    """An element: its name as written, the lines of its tags, and its text without its children's.
+    """An element: its name as written, the lines of its tags, and its text, without its children's.
 
     `namespace`: the namespace of its name, empty for none.
     """
@@ -36,7 +36,7 @@ class Node:
 
 
 class Remark(NamedTuple):
-    """A broken rule and its line in the text, from 1."""
+    """A broken rule, and the line of the text that breaks it, from 1."""
 
     rule: str
     line: int
@@ -106,7 +106,7 @@ _UNSAID: Final = frozenset(("Ad", "Duration", "MediaFiles", "VASTAdTagURI"))
 
 
 def remarks(root: Node, version: str) -> Iterator[Remark]:
-    """Yield deviations from the rules of a version, such as `3.0`, parent by parent."""
+    """Yield deviations from the rules of a VAST version, such as `3.0`."""
     is_4 = version >= "4"
     if is_4 and root.namespace != NAMESPACE:
         found = f'"{root.namespace[:60]}"' if root.namespace else "none"

@@ -1,8 +1,8 @@
 """Targeting dimensions and the normal form of their values (contract 3, "Targeting dimensions").
 
-A campaign's entries are normalised here, as are a request's values that need more than casefolding
-(region, language, host); the matcher folds the others as it compares them. Two details that the
-contract leaves open:
+This module normalises a campaign's entries, and those values of a request that need more than
+casefolding (region, language, host). The matcher casefolds the others when it compares them. Two
+details that the contract leaves open:
 
 - A campaign may spell an operating system in any of the usual ways ("Mac OS X"); a spelling
   unknown to the folding table is not a valid entry (in a request it is `other`).
@@ -31,9 +31,9 @@ class Dimension(msgspec.Struct, frozen=True, gc=False):
 
     `kind`: the type of entries; `either` is an integer or a text. `case`: how text is compared, as
     `exact`, `fold` (any case, normal form casefolded), `upper` or `lower` (any case, normal form in
-    upper or lower case); None for integers. `multi`: a request may carry several values, including,
-    for `ssp`, `domain` and `category`, derived ones (canonical id, parents). `scope`: whether
-    values belong to the request or to each impression.
+    upper or lower case); None for integers. `multi`: a request may carry several values, which for
+    `ssp`, `domain` and `category` include derived ones (canonical id, parents). `scope`: whether
+    the request or each impression has values.
     """
 
     name: str
@@ -111,7 +111,7 @@ def region(country: str, code: str) -> str | None:
 
 
 def category(written: str) -> str | None:
-    """Normalise a category of a site or app: `IAB3-1` for `iab-3-1`, ` IAB 3-1` and `IAB03_1`.
+    """Normalise a category of a site or app: `iab-3-1`, ` IAB 3-1` and `IAB03_1` become `IAB3-1`.
 
     Categories of other taxonomies are compared without case and white space. Returns None for a
     text with several categories.
@@ -121,8 +121,7 @@ def category(written: str) -> str | None:
 
 
 def primary_subtag(language: str) -> str | None:
-    """Return the current code of the primary language subtag: `en` for `en-US`, `EN_gb` and
-    `eng`."""
+    """Return the current code of a tag's primary subtag: `en` for `en-US`, `EN_gb` and `eng`."""
     match = _LANGUAGE.fullmatch(language.strip(BLANKS))
     return current_code(match.group(1).lower()) if match else None
 

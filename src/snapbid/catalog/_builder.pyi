@@ -10,7 +10,7 @@ MEDIA: dict[str, int]
 class Builder:
     """Builds campaign indexes, and keeps the campaigns between builds.
 
-    `payloads`: a new file to hold the payloads, which saves memory.
+    `payloads`: an empty file for the payloads, so that they take no memory.
     """
 
     def __new__(cls, payloads: BinaryIO | None = None) -> Self: ...
@@ -25,4 +25,7 @@ class Builder:
         advertiser: tuple[str, ...],
     ) -> None: ...
     def build(self) -> bytearray:
-        """Return the index; append the payload file to it. Raises ValueError if it is too large."""
+        """Return the index, without the payload file, which the caller must append.
+
+        Raises ValueError if the index is too large.
+        """

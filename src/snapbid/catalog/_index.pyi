@@ -26,7 +26,7 @@ class Refusal(IntEnum):
 
 @type_check_only
 class Lookups(Protocol):
-    """The lookups needed to read a request; `bidding.lookups.Lookups` has more."""
+    """The lookups that a search needs to read a request, part of `bidding.lookups.Lookups`."""
 
     @property
     def reader(self) -> Reader: ...
@@ -35,12 +35,12 @@ class Lookups(Protocol):
 class Index:
     """A campaign index in memory, and this process' view of it.
 
-    Campaigns are identified by rank: by falling price, then id. An overlay hides the base's
-    campaigns whose ids it has, including deleted ones; its own campaigns rank after the base's.
+    A campaign is identified by its rank, in order of falling price, then id. An overlay hides the
+    base's campaigns that it replaces or that were deleted; its own campaigns rank after the base's.
     """
 
     def __new__(cls, source: Any, overlay: Any = None) -> Self:
-        """Open an index and any overlay, and keep the buffers. Raises ValueError for other data."""
+        """Open an index, and any overlay, in these buffers. Raises ValueError for other data."""
     def __len__(self) -> int:
         """Return the number of ranks, including hidden campaigns."""
     def targets(self, dimension: int) -> bool: ...
@@ -68,8 +68,8 @@ class Index:
     ) -> Query:
         """Start the search for an SSP's decoded request at a time (UTC epoch ms).
 
-        It ends after `left_s`, or `processor_s` of this thread's processor time. `refused`:
-        campaigns to treat as inactive.
+        The search ends after `left_s`, or after `processor_s` of this thread's processor time.
+        `refused`: campaigns that may not bid.
         """
 
 @final
@@ -95,15 +95,15 @@ class Query:
         """The user recognised for frequency caps, or None."""
     @property
     def point(self) -> tuple[float, float] | None:
-        """(lat, lon) in degrees if the request has them and they may be used; otherwise None."""
+        """The user's location (lat, lon) in degrees; None if it is absent or may not be used."""
     @property
     def declares(self) -> bool:
         """Whether the request requires declarations under the Digital Services Act."""
     def impression(self, imp: Any, rivals: list[str] | None = None) -> bool:
         """Start on an impression; return False if its floor has no exchange rate, or time is up.
 
-        `rivals`: advertisers that must not win it because they have other impressions of its pod,
-        in the form of `Index.advertiser`.
+        `rivals`: the advertisers of other impressions in the same pod, as `Index.advertiser` names
+        them. They may not bid on this one.
         """
     def allow(self, left_s: float, processor_s: float) -> None:
         """Limit the search to this much time and processor time, from now on."""
@@ -112,11 +112,11 @@ class Query:
     def next(self) -> tuple[int, int, int] | None:
         """Return the next best campaign as (rank, creative, deal), or None.
 
-        `creative`: an index into the campaign's creatives; `deal`: into the impression's deals, or
+        `creative` is an index into the campaign's creatives, `deal` into the impression's deals, or
         -1.
         """
     def explain(self, rank: int) -> tuple[Refusal, int]:
-        """Return the first rule that refuses the campaign for the impression: (Refusal, dimension).
+        """Return the first rule that keeps a campaign from the impression, as (Refusal, dimension).
 
         The dimension is an index into `DIMENSIONS`, FORMAT_DIMENSION if no creative has a format
         that the impression accepts, or -1 for a rule other than targeting. The search is not
@@ -130,7 +130,7 @@ class Query:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts of the search's work so far, in the base only.
+        """How much of the base the search has examined so far, as counts.
 
         `rows`, `flats` (groups of rows) and `groups` (with `postings`) narrow down each block;
         `blocks` were searched, `candidates` found, and some of them `verified`.

@@ -1,4 +1,4 @@
-"""Members of audiences, in a file that workers map."""
+"""The members of audiences, in files that workers map."""
 
 from typing import final
 
@@ -8,7 +8,7 @@ EPOCH_S: int  # of `until` in an entry, epoch s
 ENTRY_SIZE: int  # bytes
 
 def starts_of(entries: ReadableBuffer) -> bytearray:
-    """Build the table that follows a section's entries: the index of each prefix's first entry.
+    """Build the table after a section's entries, which has the index of each prefix's first entry.
 
     Raises ValueError if the entries are not in ascending order.
     """
@@ -33,10 +33,10 @@ class Members:
         n_base: int = 0,
     ) -> Members: ...
     def __len__(self) -> int:
-        """Return the number of entries, including ended ones."""
+        """Return the number of entries, including memberships that have ended."""
 
     def look_up(self, member: int, now_ms: int) -> tuple[list[str], list[str]]:
-        """Return a member's audiences, and the products that must not advertise to the member."""
+        """Return a member's audiences, and the products that must not advertise to this member."""
 
 @final
 class MemberBook:

@@ -3,9 +3,9 @@
 The catalog file holds a head (JSON: the SSP registry, the exchange rates, the time it was made) and
 an index of campaigns. If there are many campaigns, most are in the index of a base, a separate file
 named by the head; the catalog's own index is then the overlay of later changes. The publisher
-writes a new file and renames it over the old one, so a reader sees one or the other, complete, and
-a head is only ever used with its own base. Workers map the files, so any number of them share a
-single copy.
+writes a new file and renames it over the old one, so a reader sees either file, always complete,
+and uses a head only with the base that it names. Workers map the files, so any number of them share
+a single copy.
 """
 
 import mmap
@@ -41,9 +41,9 @@ _ALIGNMENT: Final = 64
 
 
 class Base(msgspec.Struct, frozen=True):
-    """The index of a warehouse's campaigns at a revision (see warehouse.campaigns).
+    """A file with the index of a warehouse's campaigns at a revision (see warehouse.campaigns).
 
-    Stored as the file `name`, with `size` bytes and the CRC-32 `checksum`. Names are unique.
+    Names are unique. `size` is in bytes; `checksum`: CRC-32; `campaigns`: how many it has.
     """
 
     name: str
@@ -62,7 +62,7 @@ IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int, int]]
 class EventConfig(msgspec.Struct, frozen=True):
     """Configuration of server events: API keys, and the operator's exchange rates (contract 7).
 
-    `rates`: pairs of first day and USD per unit, by currency.
+    `rates` maps currencies to pairs: the first day of a rate, and USD per unit.
     """
 
     keys: IssuedKeys = {}
@@ -70,7 +70,7 @@ class EventConfig(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The head of a catalog file: all its data but the index of campaigns."""
+    """The head of a catalog file: everything in it but the index of campaigns."""
 
     ssps: dict[str, tuple[str, int]]  # by descriptor: canonical id, and the descriptor's number
     rates: Rates
@@ -93,7 +93,7 @@ class CatalogError(ValueError):
 
 
 class Stamp(NamedTuple):
-    """The identity of a file and its content: writing to the file changes the stamp."""
+    """Identifies a file and its content: replacing or writing the file changes its stamp."""
 
     inode: int
     size: int
@@ -103,10 +103,10 @@ class Stamp(NamedTuple):
 class Catalog:
     """An open catalog.
 
-    `ssps`: canonical ids by descriptor; `ssp_numbers`: numbers of descriptors in the ledger's
-    records; `reported`: ids with reports, as in `ssps`, including former ones; `access`, `events`,
-    `ledger`, `warehouse`, `suspensions`: as in `Head`; `click_key` signs click ids; `mapped`: the
-    mapping of `base`; both are None without a base.
+    `ssps`: canonical ids by descriptor; `ssp_numbers`: the descriptors' numbers in the ledger's
+    records; `reported`: `ssps` and former variants that still have reports, each mapped to itself;
+    `access`, `events`, `ledger`, `warehouse`, `suspensions`: as in `Head`; `click_key` signs click
+    ids. `base` and its mapping, `mapped`, are None if all campaigns are in the catalog file.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Catalog:
 
 
 def encode(head: Head, index: Buffer) -> list[Buffer]:
-    """Encode a catalog as pieces to write; set its time and checksum."""
+    """Encode a catalog as pieces for `write`; set the time and the checksum in the head."""
     rates = Rates(head.rates.usd, head.rates.date)  # without the floors that were converted
     head = msgspec.structs.replace(
         head, rates=rates, made_at=time.time(), checksum=zlib.crc32(index)

@@ -28,7 +28,7 @@ _MAGIC: Final = b"SNAPMEM1"
 
 
 class MemberBase(msgspec.Struct, frozen=True):
-    """A file of members as of a revision; `id`: its id in the warehouse; `made_at`: epoch s."""
+    """A file with all members at a revision. `id`: its id in the warehouse; `made_at`: epoch s."""
 
     name: str
     count: int
@@ -39,9 +39,9 @@ class MemberBase(msgspec.Struct, frozen=True):
 
 
 class MemberHead(msgspec.Struct, frozen=True):
-    """The head of the file: the key of the hashes, and the audiences by number.
+    """The head of a member file: the key of the hashes; audiences and products by number.
 
-    `count` and `checksum` cover the changed members.
+    `count` and `checksum` are those of the changed members in the file.
     """
 
     key: bytes
@@ -53,7 +53,7 @@ class MemberHead(msgspec.Struct, frozen=True):
 
 
 class OpenMembers(NamedTuple):
-    """Mapped members, and their base, whose mapping the next file may reuse."""
+    """Mapped members and their base. `mapped`: its mapping, which the next file may reuse."""
 
     members: Members
     base: MemberBase | None
@@ -67,7 +67,7 @@ def encode(
     changed: Iterable[tuple[int, int, int]],
     base: MemberBase | None = None,
 ) -> list[Buffer]:
-    """Encode a file as pieces to write; `changed` are (member, audience, until), ascending."""
+    """Encode a member file as pieces to write; `changed`: (member, audience, until), ascending."""
     entries = b"".join(ENTRY.pack(*each) for each in changed)
     section = entries + starts_of(entries)
     head = msgspec.json.encode(

@@ -1,4 +1,4 @@
-"""A campaign's payload in the index: the part of the campaign that responses need."""
+"""A campaign's payload in the index: the data that responses to bid requests need."""
 
 import msgspec
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class CreativePayload(msgspec.Struct, frozen=True, array_like=True):
-    """The fields of a creative for the response; `mtype` as in OpenRTB 2.6, 4.2.3."""
+    """The fields of a creative that a response needs; `mtype`: see OpenRTB 2.6, 4.2.3."""
 
     crid: str
     mtype: int
@@ -38,10 +38,10 @@ class CreativePayload(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CampaignPayload(msgspec.Struct, frozen=True, array_like=True):
-    """The fields of a campaign for the response, and its limits.
+    """The fields of a campaign that a response needs, and the campaign's limits.
 
-    `number` identifies the campaign in the ledger. `since_ms`: its creation or its start, whichever
-    is later (UTC epoch ms).
+    `number` identifies the campaign in the ledger. `since_ms`: when it was created or when it
+    starts, whichever is later (UTC epoch ms).
     """
 
     cid: str

@@ -14,7 +14,7 @@ DIMENSION_NAMES = tuple(_NAMES.values())
 
 
 def dimension_name(number: int) -> str:
-    """Return the name of a dimension, by its number in `Query.explain`."""
+    """Return the name of a dimension, given its number from `Query.explain`."""
     return _NAMES[number]
 
 

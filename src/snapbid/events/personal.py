@@ -1,8 +1,8 @@
 """Detection of personal data in plain text, forbidden anywhere in a context (contract 7).
 
 It is recognised by its key, in any spelling that partners use (`phoneNumber`, `email_address`,
-`user.e-mail`), or by a value or key that is an email address. Flags under such a key (`email:
-true`, consent to a channel) reveal nothing about a person, so they are accepted.
+`user.e-mail`), or by a value or key that is an email address. Flags under such a key (consent to a
+channel, `email: true`) reveal nothing about a person, so they are accepted.
 
 Also finds the ids that identify a person in an event, so that the person can be forgotten.
 """

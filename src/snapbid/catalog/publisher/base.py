@@ -1,8 +1,8 @@
-"""Makes a base of all campaigns in a warehouse, in a separate process.
+"""Builds a base of all campaigns in a warehouse, in a separate process.
 
-A million campaigns take most of a gigabyte and tens of seconds of a core; a separate process slows
-nothing else down and returns the memory. It reads an `Order` from stdin, logs its progress, and
-prints the `ObtainedBase`.
+A million campaigns take most of a gigabyte and tens of seconds of a core. A separate process does
+not slow down the publisher, and frees the memory when it ends. It reads an `Order` from stdin, logs
+its progress, and prints the `ObtainedBase`.
 
     python -m snapbid.catalog.publisher.base
 """
@@ -43,8 +43,10 @@ logger = logging.getLogger(MODULE)  # not __main__
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A request for a base: the warehouse, the folder, whether bids are waiting, and the revision
-    that it must be newer than."""
+    """A request for a base in `folder` that is newer than the revision `after`.
+
+    `dsn`: the warehouse; `urgent`: bids are waiting for the base.
+    """
 
     dsn: str
     folder: str
@@ -53,7 +55,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) -> ObtainedBase:
-    """Build a base newer than the revision `after` in the folder, retrying until it succeeds.
+    """Obtain a base newer than the revision `after`, in the folder; retry until that succeeds.
 
     `urgent`: bids are waiting for the base.
     """

@@ -1,8 +1,9 @@
 """The publisher of members: reads changes in audiences, and replaces the files that workers map.
 
-A change is in the file within a second. Large numbers of members are in a base, which is rebuilt
-once a day or after too many changes, while further changes are published. If killed at any moment,
-the publisher leaves complete files behind, and the next one continues from that base.
+A change is in the file within a second. If there are many members, most are in a base. It is
+rebuilt once a day or after too many changes; changes are still published meanwhile. If killed at
+any moment, the publisher leaves complete files behind, and the next publisher continues from their
+base.
 """
 
 import asyncio
@@ -137,7 +138,7 @@ class MemberPublisher:
 
 
 async def make_base(dsn: str, path: Path) -> MemberBase:
-    """Write all current members to a file beside `path`; record the file in the warehouse."""
+    """Write all current members to a new base beside `path`, and record it in the warehouse."""
     connection = await asyncpg.connect(dsn, timeout=10)
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):

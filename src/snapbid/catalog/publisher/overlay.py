@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 class Overlay:
     """The campaigns that changed after the base was built; without a base, all of them.
 
-    Changes up to `revision` are applied or skipped; up to `complete`, none is skipped.
+    Changes up to `revision` have been applied or skipped; up to `complete`, none was skipped.
     """
 
     def __init__(self, base: Base | None) -> None:
@@ -28,12 +28,14 @@ class Overlay:
         self._bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of campaigns that it adds, replaces or hides."""
+        """Return how many campaigns the overlay adds, replaces or hides."""
         return len(self._touched)
 
     @property
     def is_large(self) -> bool:
-        """Return whether a new base is due, since the overlay, rebuilt at each change, is large."""
+        """Return whether the overlay, which each change rebuilds, is large enough for a new
+        base.
+        """
         campaigns, size = (self.base.campaigns, self.base.size) if self.base else (0, 0)
         return len(self) > max(LEAST, campaigns // SHARE) or self._bytes > max(
             LEAST_BYTES, size // SHARE
@@ -52,7 +54,7 @@ class Overlay:
         self.revision = changes.revision
 
     def skip(self, revision: int) -> None:
-        """Skip the changes up to a revision, which a new base will include."""
+        """Skip the changes up to a revision, since a new base will include them."""
         self.revision = revision
 
     def build(self) -> bytearray:

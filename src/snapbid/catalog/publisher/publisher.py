@@ -1,11 +1,11 @@
 """The publisher thread: listens to the warehouse, reads changes, and replaces the catalog files.
 
-Large numbers of campaigns are split into a base, rebuilt now and then by a separate process, and an
-overlay of later changes, which is small and rewritten after each change. The publisher runs in a
+If there are many campaigns, most are in a base, which a separate process rebuilds now and then.
+Later changes are in a small overlay, which is rewritten after each change. The publisher runs in a
 thread of the process that starts the workers, so it never delays a request.
 
 If killed at any moment, it leaves complete files behind: a catalog names a base only once it is
-complete, and a base is removed only when no catalog names it. The next publisher continues from
+complete, and a base is removed only when no catalog names it. The next publisher continues with
 that base.
 """
 
@@ -78,7 +78,7 @@ class CatalogPublisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread without publishing what is under construction."""
+        """Stop the thread without publishing unfinished files."""
         self._thread.stop()
 
     async def _publish_for_ever(self) -> None:

@@ -1,7 +1,7 @@
 """Sharing of bases between machines through the warehouse: one builds, the others fetch and verify.
 
-If bids are waiting for a base and no stored one fits, one is built at once, without waiting for
-another machine, and not stored.
+If bids are waiting for a base and no stored one fits, a machine builds one at once instead of
+waiting for another machine, and does not store it.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ class ObtainedBase(msgspec.Struct, frozen=True):
 
 
 def layout() -> str:
-    """Return a digest of the code that builds and reads a base, and of the machine type."""
+    """Return a digest of the machine type, and of the code that builds and reads bases."""
     digest = hashlib.sha256(f"{sys.byteorder} {platform.machine()} {sys.version}".encode())
     for package in ("campaigns", "catalog", "reference"):
         folder = Path(*snapbid.__path__, package)
