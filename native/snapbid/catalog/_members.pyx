@@ -179,7 +179,8 @@ cdef inline const unsigned char *seek(const Section *section, uint64_t member,
 
 @cython.final
 cdef class MemberBook:
-    """The members in use, shared by a process's readers; `current` is None before any `use`."""
+    """The members in use, shared by a process's readers. `current`: None before the first `use`.
+    """
 
     @property
     def current(self):

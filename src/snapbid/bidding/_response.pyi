@@ -54,7 +54,7 @@ class Template:
 class Bid:
     """A bid before it is written; `imp_id` and `deal` are ids from the request.
 
-    `cost_micros`: the cost that the ledger counts, if it differs from the price (see `cost`).
+    `cost_micros`: the cost that the ledger counts, if it differs from the price (see `cost.py`).
     """
 
     def __init__(

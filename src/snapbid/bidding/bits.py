@@ -1,5 +1,4 @@
-"""A bit reader for the web-safe base64 of TCF and GPP strings (IAB Tech Lab GPP, Core, "Field
-types").
+"""A bit reader for TCF and GPP strings in web-safe base64 (IAB GPP, Core, "Field types").
 
 Reading takes time linear in the length of the text.
 """

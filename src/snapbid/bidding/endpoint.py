@@ -38,7 +38,7 @@ class BidTimings:
 
 
 class LogsBids(Protocol):
-    """The auction log, as bidding uses it; see `auctionlog.log.AuctionLog`."""
+    """The auction log, as the bid endpoints use it; see `auctionlog.log.AuctionLog`."""
 
     def begin(self, count: int) -> int: ...
 

@@ -60,8 +60,7 @@ class RemembersBids(Protocol):
 def affordable(
     best: Best | None, query: "Query", quantity: float, snapshot: "CatalogSnapshot"
 ) -> Best | None:
-    """Return the first campaign, from `best` down, that may have budget for `quantity`
-    impressions."""
+    """Return the first campaign, starting with `best`, that may have budget for this quantity."""
     while best is not None:
         rank = best[0]
         if not snapshot.is_refused_by_all(
@@ -207,9 +206,7 @@ class _Replacements:
         return cost_of(self._snapshot.catalog.index.price(rank), quantity)
 
     def fits_answer(self, refused: Bid, bid: Bid) -> bool:
-        """Return whether the answer still fits with `bid` in place of `refused`; note its new
-        length.
-        """
+        """Return whether the answer fits with `bid` instead of `refused`; update its length."""
         if self._bytes_left is None:
             return True
         room = self._bytes_left + self._length(refused)

@@ -102,7 +102,7 @@ class NativeRequest(Struct, frozen=True):
 
 
 class NativeRequests(dict[tuple[str, Text], NativeRequest | None]):
-    """A cache of native requests by text and the impression's `ver`; long texts are not kept."""
+    """A cache of native requests by their text and `imp.native.ver`; long texts are not kept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ def fault_of(request: Any) -> str:
 
 
 def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
-    """Parse a native request; `version` is used if it names none."""
+    """Parse a native request; `version` is used if the request names none."""
     markup = _decode(text)
     if markup is None:
         return None

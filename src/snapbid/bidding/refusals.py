@@ -2,8 +2,8 @@
 
 The matcher returns the first rule, in its own order, that refuses a campaign. The campaign that
 passed the most rules shows what the request lacks: had it passed one more, it might have bid. As
-this examines every campaign, it runs on samples, off the bid path. Where one rule of the matcher
-covers several limits (of creatives, of deals), the matcher runs again with some of them removed.
+this examines every campaign, it runs on samples, off the bid path. If the rule covers several
+limits (on creatives or deals), the matcher runs again without some of them.
 """
 
 import json

@@ -396,8 +396,7 @@ def _check_compression(body: bytes) -> None:
 
 
 def check(request: BidRequest, body: bytes = b"") -> None:
-    """Drop impressions beyond `MAX_IMPRESSIONS`, and check required fields (contract 4, status
-    400).
+    """Drop impressions beyond `MAX_IMPRESSIONS`, and check required fields (contract 4).
 
     `body`: the text that the request was decoded from. Raises BadRequest.
     """

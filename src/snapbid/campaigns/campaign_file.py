@@ -1,5 +1,4 @@
-"""Campaign files: JSON or JSON Lines, with the line of every mistake (contract 1, "campaign
-import").
+"""Campaign files, JSON or JSON Lines; mistakes have line numbers (contract 1, "campaign import").
 
 A repeated key in an object is a mistake; so is a repeated id in a file. JSON Lines are read one at
 a time; only the ids of earlier lines are kept.

@@ -52,8 +52,8 @@ def read_members(
 ) -> Iterator[int]:
     """Yield the hash of each line, skipping blank lines and lines that begin with #.
 
-    `families`: the canonical id of each SSP. Raises MemberError at the end if any line is not an
-    id, and at once if the file is of another kind.
+    `families` maps SSPs to canonical ids. Raises MemberError at the end if any line is not an id,
+    and at once if the file is of another kind.
     """
     wrong: dict[str, list[int]] = {}
     for number, line in enumerate(lines, 1):

@@ -53,8 +53,9 @@ class PersonKey:
     def of_event(
         self, product: str, client_user_id: str | None, anonymous_id: str | None
     ) -> tuple[int | None, int | None]:
-        """Return the hashes of an event's user and anonymous user; None for an id that identifies
-        nobody."""
+        """Return the hashes of an event's user and anonymous user, each None if it identifies
+        nobody.
+        """
         return (
             self.user(product, client_user_id) if is_somebody(client_user_id) else None,
             self.visitor(product, anonymous_id) if is_somebody(anonymous_id) else None,

@@ -138,4 +138,4 @@ class Query:
 
 @final
 class Workspace:
-    """Reusable memory for readings and searches, shared by the queries of an index."""
+    """Reusable memory for reading requests and searching, shared by an index's queries."""

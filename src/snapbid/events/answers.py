@@ -111,7 +111,7 @@ def enrich(event: AcceptedEvent, enricher: Enricher) -> EnrichedEvent:
 def enrich_batch(
     batch: BatchResult, enricher: Enricher
 ) -> Generator[None, None, list[EnrichedEvent]]:
-    """Enrich a batch's accepted events step by step, but only with warnings and amounts."""
+    """Enrich a batch's accepted events, one per step; computes only amounts and warnings."""
     found = []
     for event in batch.accepted:
         document = event.document
@@ -155,7 +155,7 @@ def tested_batch(
 
 
 def refused(refusal: RefusedRequest, *headers: tuple[bytes, bytes]) -> CodedAnswer:
-    """Answer a request whose body or headers break a rule, as `refusal` states."""
+    """Answer a request whose body or headers break a rule."""
     return json_answer(refusal.status, refusal, *headers), refusal.code
 
 

@@ -56,9 +56,7 @@ class Clicks(NamedTuple):
     members: Mapping[str, int]
 
     def of(self, row: EventRow) -> ClickLink | None:
-        """Return the click that a row's click id names; None without one, or if the row is
-        flagged.
-        """
+        """Return the click named by a row's click id; None without an id, or if flagged."""
         return None if row.click_id is None or row.flags else self.links[row.click_id]
 
 
@@ -193,9 +191,7 @@ class Attribution:
         self._users = dict(users)
 
     def count(self, row: EventRow, key: PersonKey, own: ClickLink | None) -> Conversion | None:
-        """Count an event; return its conversion, if any. `own`: the click that its click id
-        names.
-        """
+        """Count an event; return any conversion. `own`: the click named by the event's click id."""
         person = self._person(row, key)
         if person is None:
             return None if own is None else self._add(row, own, None)

@@ -40,9 +40,7 @@ class FieldGroup(NamedTuple):
 
 
 class EventFields(NamedTuple):
-    """The fields of an event; `inner` maps the key of each object within the context to its
-    fields.
-    """
+    """The fields of an event; `inner`: those of objects in the context, by key."""
 
     identity: FieldGroup
     context: FieldGroup

@@ -124,9 +124,7 @@ class Event(Struct, frozen=True, kw_only=True):
         )
 
     def context_fields(self) -> tuple[Field, ...]:
-        """Return the fields of `context`: the base properties, the event's own, and the common
-        hashes.
-        """
+        """Return the fields of `context`: base properties, the event's own, and common hashes."""
         own = {field.path for field in self.fields}
         ip = Field(
             path="context.ip_address", kind=Kind.IP, level=self.ip, note="the end user's address"

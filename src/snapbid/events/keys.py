@@ -40,7 +40,7 @@ class ApiKeys:
         }
 
     def find(self, given: bytes) -> ApiKey | None:
-        """Find the key of a request; None if it was never issued, or is revoked."""
+        """Find the key of a request; None if it was never issued, or has been revoked."""
         digest = sha256(given).digest()
         key = self._keys.get(digest)
         return key if key is not None and hmac.compare_digest(key.digest, digest) else None

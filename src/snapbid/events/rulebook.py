@@ -131,9 +131,7 @@ def findings_of(
 
 
 def code_of(violations: list[FieldFinding]) -> str:
-    """Choose the error code; invalid fields outrank an unknown event, which outranks a disabled
-    one.
-    """
+    """Choose the error code: for invalid fields, else an unknown event, else a disabled one."""
     rules = {violation.rule for violation in violations}
     if rules - {"unknown_event", "event_disabled"}:
         return VALIDATION_ERROR

@@ -56,7 +56,7 @@ class BatchTurns:
 
     @asynccontextmanager
     async def take(self, product: str, size: int) -> AsyncIterator[None]:
-        """Wait for the product's turn with a batch of `size` bytes; the context holds the turn.
+        """Wait for a batch's turn, which lasts as long as the context; `size` is in bytes.
 
         Raises EventsUnavailable if more than MOST_WAITING bytes of the product's batches would
         wait.

@@ -33,9 +33,7 @@ class Overlay:
 
     @property
     def is_large(self) -> bool:
-        """Return whether the overlay, which each change rebuilds, is large enough for a new
-        base.
-        """
+        """Return whether the overlay has become so large that a new base is due."""
         campaigns, size = (self.base.campaigns, self.base.size) if self.base else (0, 0)
         return len(self) > max(LEAST, campaigns // SHARE) or self._bytes > max(
             LEAST_BYTES, size // SHARE
