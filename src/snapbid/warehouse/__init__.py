@@ -1,1 +1,1 @@
-"""PostgreSQL: the schema as numbered files, and one module per family of tables."""
+"""PostgreSQL: the schema in numbered files, and a module for each group of tables."""

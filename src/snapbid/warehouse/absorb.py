@@ -1,13 +1,13 @@
-"""Absorbs the ledger's counters into the counted rows of the report tables (contract 5).
+"""Absorbs the ledger's counters into the rows marked `counted` of the report tables (contract 5).
 
 Counters in Redis are cumulative. The absorbed value of each is kept beside the report tables, and
 both change in one statement, so absorbing the same counters again changes nothing.
 
 A source is the counters of one run of Redis in a shard's data set. They may decrease when bids are
-rolled back. Once the ledger turns out to hold an older copy of its data, the sources of that time
-are outdated: from then on a lower value counts as the older one, and changes nothing.
+rolled back. If a source's data is replaced with an older copy, the source becomes outdated: from
+then on, a value below the absorbed one changes nothing.
 
-Impressions count for the family that a descriptor belongs to on their day (ssp_family).
+An impression counts for the family to which its SSP belongs on that day (ssp_family).
 
 The differences of several sources are summed first, so each row of the report tables is written
 once.
@@ -26,7 +26,7 @@ from snapbid.warehouse.fence import Batch
 
 
 class CounterValue(NamedTuple):
-    """A counter in Redis; `kind`, `number` and `reason` as in its name (drain/names.py)."""
+    """A counter in Redis. Its name has `kind`, `number` and `reason` (drain/names.py)."""
 
     day: datetime.date
     generation: int
@@ -45,14 +45,11 @@ class SourceCounters(NamedTuple):
 
 
 class GrownCount(NamedTuple):
-    """An SSP's count that has grown.
+    """Identifies an SSP's count that has grown."""
 
-    `kind` is `w`, `i`, `l` (code -1: without a reason), or `n` with the anomaly's code.
-    """
-
-    number: int
-    kind: str
-    code: int
+    number: int  # the SSP's
+    kind: str  # w, i, l or n (drain/names.py)
+    code: int  # of the anomaly; -1: losses without a reason; otherwise 0
 
 
 class Absorbed(NamedTuple):
@@ -217,7 +214,7 @@ async def source_of(
 
 
 async def sources_of(connection: asyncpg.Connection, epoch: str, shard: int) -> dict[str, int]:
-    """Fetch the known runs of a shard's data set, with their source numbers."""
+    """Map the known runs of a shard's data set to their source numbers."""
     rows = await connection.fetch(
         "select segment, source from drain_source where epoch = $1 and shard = $2", epoch, shard
     )
@@ -225,9 +222,9 @@ async def sources_of(connection: asyncpg.Connection, epoch: str, shard: int) -> 
 
 
 async def absorb(connection: asyncpg.Connection, read: Sequence[SourceCounters]) -> Absorbed:
-    """Add the differences from the absorbed values to the counted rows, all or none.
+    """Add each counter's change since it was last absorbed to the counted rows, all or none.
 
-    Raises asyncpg.DataError if a sum exceeds its column.
+    Raises asyncpg.DataError if a sum exceeds the range of its column.
     """
     sources, batches = [each.source for each in read], [each.batch for each in read]
     numbers, segments = [batch.number for batch in batches], [batch.segment for batch in batches]
@@ -250,7 +247,7 @@ async def differing(
 
 
 async def fetch_days(connection: asyncpg.Connection, source: int) -> list[datetime.date]:
-    """Fetch the days absorbed from a source, in order, without reading all rows."""
+    """Fetch the days that have absorbed values of a source, in order, by index look-ups alone."""
     rows = await connection.fetch(
         "with recursive days as ("
         " select min(day) as day from drain_absorbed where source = $1"
@@ -266,7 +263,7 @@ async def fetch_days(connection: asyncpg.Connection, source: int) -> list[dateti
 async def forget(
     connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
 ) -> None:
-    """Drop a day's absorbed values, up to a generation that has been removed from Redis."""
+    """Drop a day's absorbed values of `generation`, now removed from Redis, and earlier ones."""
     async with connection.transaction():
         await connection.execute(
             "delete from drain_absorbed where source = $1 and day = $2 and generation <= $3",
@@ -287,9 +284,9 @@ async def retire(
     unseen_since: datetime.date,
     today: datetime.date,
 ) -> None:
-    """Drop the absorbed values of a shard's runs that are long gone.
+    """Drop the absorbed values of a shard's runs that were last seen before `unseen_since`.
 
-    If such a run returns after all, its old counters add nothing: only days after today count.
+    If such a run returns after all, its old counters add nothing: only days after `today` count.
     """
     async with connection.transaction():
         retired = await connection.fetch(

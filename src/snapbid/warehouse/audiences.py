@@ -1,8 +1,8 @@
-"""Audiences in the warehouse: their definitions, persons' counts and restrictions, and members.
+"""Audiences in the warehouse: definitions, members, and persons' counted events and restrictions.
 
-A person and a member are keyed hashes (`campaigns.persons`). Facts about persons are stored in
-`person_…` tables; `refresh` derives from them which audiences a member is in. Writers hold the lock
-of the persons' product (`events.hold_products`).
+Persons and members are identified by keyed hashes (`campaigns.persons`). Facts about persons are
+stored in `person_…` tables, and `refresh` derives each member's audiences from them. Writers hold
+the lock of the persons' product (`events.hold_products`).
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ _LISTS: Final = 0x736E6C69  # the class of the advisory locks of lists
 
 
 class Definition(NamedTuple):
-    """An audience that counts events of a product; `min_amount_usd` is in micro-USD."""
+    """An audience defined by a product's events; `min_amount_usd` is in micro-USD."""
 
     number: int
     product: str
@@ -35,7 +35,7 @@ class Definition(NamedTuple):
 
 
 class Count(NamedTuple):
-    """An event of a person that counts for an audience."""
+    """A person's event that counts for an audience."""
 
     person: int
     audience: int
@@ -54,7 +54,7 @@ class Restriction(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A member under which a person of a product appears in bid requests."""
+    """A member that stands for a person in bid requests."""
 
     person: int
     member: int
@@ -62,7 +62,7 @@ class Link(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """An audience as shown to the operator; `members` is the number of its ids in bid requests."""
+    """An audience as shown to the operator, with its number of members."""
 
     id: str
     product: str | None
@@ -84,7 +84,10 @@ class Member(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The ids of audiences and the names of products, by number in `audience_member`."""
+    """The meanings of the numbers in `audience_member`.
+
+    A number denotes an audience, or the restricted persons of a product.
+    """
 
     audiences: dict[int, str]
     products: dict[int, str]
@@ -96,7 +99,7 @@ class Names(NamedTuple):
 async def fetch_definitions(
     connection: asyncpg.Connection, products: Iterable[str]
 ) -> list[Definition]:
-    """Fetch the audiences that count events of these products."""
+    """Fetch the audiences defined by events of these products."""
     rows = await connection.fetch(
         "select number, product, event, min_amount_usd from audience"
         " where event is not null and product = any($1)",
@@ -106,10 +109,10 @@ async def fetch_definitions(
 
 
 async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
-    """Add an audience, or replace the one with its id; return its number, or None if unchanged.
+    """Add an audience, or replace the one with the same id; return its number, None if unchanged.
 
-    Requires a transaction with the locks of its product and of its former product. A new audience
-    has no members; a replaced one keeps its members until they are counted again.
+    Requires a transaction that holds the locks of its product and of its former product. A replaced
+    audience keeps its members until they are counted again, unless it was a list.
     """
     fields = (
         audience.id,
@@ -132,9 +135,9 @@ async def add_list(
 ) -> int:
     """Add or replace an audience that lists these members; return its number of members.
 
-    Forgotten persons are left out. Works in pages, so that others need not wait long. Former
-    members leave at the end, so that nobody on both lists is ever missing. If this is interrupted,
-    the audience has members of both lists until it is repeated.
+    Forgotten persons are left out. Works in pages, so that others wait only briefly for the lock.
+    Former members are removed last, so nobody on both lists is ever missing. If interrupted, the
+    audience has members of both lists until the call is repeated.
     """
     await connection.execute("select pg_advisory_lock($1, hashtext($2))", _LISTS, id)
     try:
@@ -154,7 +157,7 @@ async def add_list(
 
 
 async def _begin_list(connection: asyncpg.Connection, id: str) -> int:
-    """Add a list, or turn the audience with its id into one; return its number."""
+    """Add a list, or turn the audience with this id into one; return its number."""
     async with connection.transaction():
         product = await fetch_product(connection, id)
         if product is not None:
@@ -170,7 +173,7 @@ def pages(members: Sequence[int], page: int) -> Iterable[Sequence[int]]:
 
 
 async def fetch_members_of(connection: asyncpg.Connection, number: int) -> list[int]:
-    """Fetch the present members of an audience."""
+    """Fetch the current members of an audience."""
     rows = await connection.fetch(
         "select member from audience_member where audience = $1 and until > now()", number
     )
@@ -210,7 +213,7 @@ where product = {product} and event = {event}
 async def open_events(connection: asyncpg.Connection, audience: Audience) -> None:
     """Open a cursor on the stored events that may count for an audience.
 
-    Requires its product's lock.
+    Requires the lock of the audience's product.
     """
     quoted = {
         name: await connection.fetchval("select quote_literal($1::text)", value)
@@ -220,7 +223,7 @@ async def open_events(connection: asyncpg.Connection, audience: Audience) -> Non
 
 
 async def fetch_events(connection: asyncpg.Connection, count: int) -> list[EventRow]:
-    """Fetch the next page of the opened events."""
+    """Fetch the next events, at most `count`, from the cursor of `open_events`."""
     return [EventRow(*row) for row in await connection.fetch(f"fetch {count} from audience_events")]
 
 
@@ -413,7 +416,7 @@ where m.until <> excluded.until
 async def alias(
     connection: asyncpg.Connection, pairs: Collection[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Record (anonymous, person) pairs, given last seen last; return the new ones."""
+    """Record (anonymous, person) pairs, the last seen last; return the new ones."""
     anonymous = [each for each, _ in pairs]
     shared = [each for each, count in Counter(anonymous).items() if count > 1]
     rows = await connection.fetch(_ALIAS, anonymous, [person for _, person in pairs], shared)
@@ -423,7 +426,7 @@ async def alias(
 async def fetch_aliases(
     connection: asyncpg.Connection, anonymous: Iterable[int]
 ) -> list[tuple[int, int]]:
-    """Fetch the persons behind anonymous ids, as (anonymous, person) pairs, the last seen last."""
+    """Fetch the (anonymous, person) pairs of these anonymous ids, the last seen last."""
     rows = await connection.fetch(
         "select anonymous, person from unnest($1::bigint[]) as i (anonymous) cross join lateral"
         " (select person, seen_at from person_alias where anonymous = i.anonymous"
@@ -445,7 +448,7 @@ async def fetch_links(connection: asyncpg.Connection, persons: Iterable[int]) ->
 async def link(
     connection: asyncpg.Connection, links: Collection[Link]
 ) -> tuple[set[int], set[int]]:
-    """Link persons with members; return the persons linked, and the members unlinked from them."""
+    """Link persons with members; return the persons linked, and members unlinked to make room."""
     rows = await connection.fetch(_LINK, *map(list, zip(*links, strict=True)), KEPT_LINKS)
     persons = {row["person"] for row in rows}
     lost = await connection.fetch(_UNLINK, list(persons), LINKS) if persons else []
@@ -461,13 +464,13 @@ async def fetch_counts(connection: asyncpg.Connection, persons: Iterable[int]) -
 
 
 async def count(connection: asyncpg.Connection, counts: Sequence[Count]) -> None:
-    """Count events of persons, in any order."""
+    """Count persons' events, given in any order."""
     if counts:
         await connection.execute(_COUNT, *map(list, zip(*counts, strict=True)))
 
 
 async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restriction]) -> None:
-    """Record when persons were restricted and released; the latest time of each counts."""
+    """Record when persons were restricted and released; the latest time of each kind counts."""
     if restrictions:
         columns = tuple(map(list, zip(*restrictions, strict=True)))
         await connection.execute(_EXCLUSIONS, columns[1])
@@ -476,7 +479,7 @@ async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restri
 
 
 async def fetch_restricted(connection: asyncpg.Connection, persons: Iterable[int]) -> set[int]:
-    """Fetch the persons among these to whom their product must not advertise."""
+    """Fetch the restricted ones of these persons: their product must not advertise to them."""
     rows = await connection.fetch(
         "select person from person_restriction where person = any($1) and holds", list(persons)
     )
@@ -484,14 +487,14 @@ async def fetch_restricted(connection: asyncpg.Connection, persons: Iterable[int
 
 
 async def hold(connection: asyncpg.Connection) -> None:
-    """Lock members until the transaction ends; must be the last lock taken."""
+    """Lock all members until the transaction ends; must be the last lock taken."""
     await connection.execute("select audience_lock()")
 
 
 async def refresh(
     connection: asyncpg.Connection, persons: Iterable[int], members: Iterable[int] = ()
 ) -> None:
-    """Recompute the audiences of these members, and of the members of these persons."""
+    """Recompute the audiences of these members, and of all members linked with these persons."""
     linked = {link.member for link in await fetch_links(connection, persons)}
     if affected := sorted(linked.union(members)):
         await hold(connection)
@@ -499,7 +502,7 @@ async def refresh(
 
 
 async def fetch_known(connection: asyncpg.Connection, hashes: Iterable[int]) -> set[int]:
-    """Fetch the hashes among these under which a person or member has stored data."""
+    """Fetch the subset of these hashes, of persons or members, that have stored data."""
     rows = await connection.fetch(_KNOWN, list(hashes))
     return {row["hash"] for row in rows}
 
@@ -507,7 +510,7 @@ async def fetch_known(connection: asyncpg.Connection, hashes: Iterable[int]) -> 
 async def count_excluded(
     connection: asyncpg.Connection, persons: Iterable[int], members: Iterable[int]
 ) -> int:
-    """Count the restricted persons among these, and among the persons linked with `members`."""
+    """Count the restricted persons among `persons` and those linked with `members`."""
     counted: int = await connection.fetchval(_EXCLUDED, list(persons), list(members))
     return counted
 
@@ -517,7 +520,7 @@ async def erase(
 ) -> int:
     """Erase the data of persons and members; return how many rows were removed.
 
-    Requires a transaction. The members of an operator's own lists are erased too.
+    Requires a transaction. The members are also removed from the operator's lists.
     """
     listed = list(persons)
     rows = await connection.fetch(
@@ -555,7 +558,7 @@ delete from {table} where ctid = any(array(
 
 
 async def fetch_longest_window(connection: asyncpg.Connection) -> int:
-    """Fetch the number of days after which no click or event of a person can count any more."""
+    """Fetch the longest window, in days, in which a person's click or event can count."""
     days: int = await connection.fetchval(
         "select greatest($1, (select max(attribution_days) from campaign),"
         " (select max(within_days) from audience))",
@@ -565,9 +568,9 @@ async def fetch_longest_window(connection: asyncpg.Connection) -> int:
 
 
 async def discard(connection: asyncpg.Connection, days: int) -> int:
-    """Delete a batch of memberships ended KEPT_DAYS ago, and of ids not seen for `days` days.
+    """Delete a batch of expired rows; return how many, 0 once none is left.
 
-    Return the number of rows deleted, 0 once none is left.
+    A membership expires KEPT_DAYS after its end, a person's id after `days` days unseen.
     """
     deleted = 0
     for table in ("person_link", "person_alias"):
@@ -586,7 +589,7 @@ async def discard(connection: asyncpg.Connection, days: int) -> int:
 
 
 async def fetch_revision(connection: asyncpg.Connection) -> int:
-    """Fetch the newest committed revision of the members."""
+    """Fetch the newest revision of any membership."""
     revision: int = await connection.fetchval(
         "select coalesce(max(revision), 0) from audience_member"
     )
@@ -594,7 +597,7 @@ async def fetch_revision(connection: asyncpg.Connection) -> int:
 
 
 async def fetch_names(connection: asyncpg.Connection) -> Names:
-    """Fetch the ids of audiences and the names of products, by number."""
+    """Fetch the meanings of the numbers in `audience_member`."""
     rows = await connection.fetch("select number, id, product from audience")
     return Names(
         {row["number"]: row["id"] for row in rows if row["id"] is not None},
@@ -622,7 +625,7 @@ async def fetch_members(connection: asyncpg.Connection, revision: int) -> list[M
 
 
 async def record_base(connection: asyncpg.Connection) -> str:
-    """Record for at least two days that a base of the members was made; return its id."""
+    """Record a new base of the members, for at least two days; return its id."""
     await connection.execute(
         f"delete from audience_base where made_at < now() - interval '{KEPT_DAYS} days'"
     )
@@ -631,7 +634,7 @@ async def record_base(connection: asyncpg.Connection) -> str:
 
 
 async def has_base(connection: asyncpg.Connection, id: str) -> bool:
-    """Return whether a base of the members was made from this warehouse's present history."""
+    """Return whether a base is recorded, and so was made from this warehouse's history."""
     has: bool = await connection.fetchval(
         "select exists (select from audience_base where id = $1::text::uuid)", id
     )

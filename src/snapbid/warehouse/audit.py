@@ -1,7 +1,7 @@
 """The audit trail: who changed which SSP, campaign, product, key or token, and when.
 
-Triggers write it (`schema/0001_baseline.sql`) in the transaction of the change, for plain SQL as
-well. Programs that connect with `connect` are recorded with their system user.
+Triggers write it (`schema/0001_baseline.sql`) in the same transaction as the change, so changes by
+plain SQL are recorded too. For programs that use `connect`, it names their system user.
 """
 
 import os
@@ -20,10 +20,10 @@ Kind = Literal["ssp", "campaign", "product", "key", "token", "creative", "person
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """One change, or, if `object` is None, one statement that changed `count` objects.
+    """One change or, if `object` is None, one statement that changed `count` objects.
 
-    `detail` maps each changed field to [before, after], or to null where these are long. In an
-    entry for many campaigns, `revisions` has the first and the last.
+    `detail` maps each changed field to [before, after], or to null if the values are long. In an
+    entry for many campaigns, `revisions` has the first and the last revision.
     """
 
     id: int
@@ -51,7 +51,7 @@ def this_user() -> str:
 
 
 async def connect(dsn: str, application: str) -> asyncpg.Connection:
-    """Connect with a session whose changes are recorded under this application and user."""
+    """Open a connection whose changes are recorded under `application` and this user."""
     named = {"application_name": application}
     connection = await asyncpg.connect(dsn, server_settings=named, timeout=unavailable.CONNECT_S)
     try:
@@ -90,8 +90,8 @@ async def fetch(
 ) -> list[AuditEntry]:
     """Fetch the newest entries, oldest first; `since` is included, `until` is not.
 
-    For a campaign's id, even a deleted one, this includes entries for many campaigns, any of which
-    may have changed this one.
+    For a campaign's id, even a deleted one, this includes all entries for many campaigns, since
+    each may have changed this campaign.
     """
     rows = await connection.fetch(
         "select id, at, kind, object, action, count, detail, actor, role, application, address"

@@ -11,7 +11,7 @@ _LOCK: Final = 0x536E_6170_4261_7365  # "SnapBase"
 
 
 class StoredBase(msgspec.Struct, frozen=True):
-    """A stored base of `size` bytes, for programs with the same layout."""
+    """A stored base, for programs with the same layout; `size` is in bytes."""
 
     layout: str
     warehouse: str
@@ -51,7 +51,7 @@ async def count_publishers(connection: asyncpg.Connection) -> int:
 async def find(
     connection: asyncpg.Connection, layout: str, warehouse: str
 ) -> tuple[int, StoredBase] | None:
-    """Find the newest base of a warehouse in a layout, and its id."""
+    """Find a warehouse's newest base in a layout; return its id and the base."""
     row = await connection.fetchrow(
         "select id, layout, warehouse, revision, campaigns, size, sha256, built_by"
         " from catalog_base where layout = $1 and warehouse = $2 order by revision desc limit 1",
@@ -75,7 +75,7 @@ async def read(connection: asyncpg.Connection, id: int) -> AsyncGenerator[bytes]
 
 
 async def replace(connection: asyncpg.Connection, base: StoredBase, parts: Iterable[bytes]) -> None:
-    """Store a base, replacing earlier ones in its layout and those of other warehouses."""
+    """Store a base; delete those in the same layout, of other warehouses, or a day old."""
     async with connection.transaction():
         await connection.execute(
             "delete from catalog_base where layout = $1 or warehouse <> $2"

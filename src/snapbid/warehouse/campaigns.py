@@ -1,8 +1,8 @@
 """Stored campaigns: the imported documents, their status, and the history of changes.
 
 A document is stored and fetched as JSON text, its normalised form as bytes; `campaigns` interprets
-them. Each change gives a campaign a new revision, a number that only grows, and a deleted campaign
-leaves its id and a revision behind, so a reader can fetch what has changed since the last revision
+them. Each change gives a campaign a new revision, a number that only grows. A deleted campaign
+leaves its id and a revision behind. So a reader can fetch what has changed since the last revision
 it saw.
 """
 
@@ -52,7 +52,7 @@ class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
     rules: int | None = None  # the version of the rules by which it was normalised
 
     def row(self, rules: int) -> CampaignRow:
-        """Return the row to load under a version of the rules."""
+        """Return the row to load for a program with this version of the rules."""
         form = self.normalised if self.rules == rules else None
         content = self.document.encode() if form is None else form
         active = self.status == "active"
@@ -73,7 +73,7 @@ class WarehouseState(msgspec.Struct, frozen=True):
     """The warehouse's name, newest revision, and number of campaigns.
 
     Revisions under the same name form one history. A warehouse that was recreated, or restored from
-    a backup, has a different name, even in the same database: the name includes its tables' files.
+    a backup, has a different name, even in the same database: the name includes a table's file id.
     """
 
     warehouse: str
@@ -105,7 +105,7 @@ async def replace_many(
 ) -> ImportCounts:
     """Add or replace campaigns, all or none.
 
-    Each is (id, JSON document) or, with `rules`, (id, JSON document, its normalised form under that
+    Each has (id, JSON document) or, with `rules`, (id, JSON document, normalised form under that
     version of the rules). Ids must be unique. An unchanged document keeps its revision. Documents
     are consumed one by one; an error raised by their iterator ends the import.
     """
@@ -186,8 +186,8 @@ async def copy_all(
 ) -> None:
     """Pass all campaigns to `take`, unordered, in lists as they arrive; requires a transaction.
 
-    The content is the form normalised under `rules`, or else the document; if `rules` is None, it
-    is always the document. PostgreSQL works ahead as far as the socket's buffer allows.
+    `content` is the form normalised under `rules` if there is one, otherwise the document. While
+    `take` works, PostgreSQL sends ahead as far as the socket's buffer allows.
     """
 
     async def read(data: bytes) -> None:

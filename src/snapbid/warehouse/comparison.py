@@ -170,7 +170,7 @@ class Spend(NamedTuple):
 
 
 class CampaignDay(NamedTuple):
-    """A campaign's figures on a day, from the report."""
+    """A campaign's figures for a day, from the report."""
 
     bids: int
     wins: int
@@ -178,7 +178,7 @@ class CampaignDay(NamedTuple):
 
 
 class Differing(NamedTuple):
-    """Two figures for a day that should be equal."""
+    """Two figures for the same day, which should be equal."""
 
     day: datetime.date
     what: str
@@ -194,12 +194,12 @@ async def compare_reports(connection: asyncpg.Connection) -> list[Differing]:
 async def compare_campaigns(
     connection: asyncpg.Connection, since: datetime.date
 ) -> list[Differing]:
-    """Compare the daily sums over SSPs with those over campaigns."""
+    """Compare the daily sums over all SSPs with those over all campaigns."""
     return _differing(await connection.fetch(_CAMPAIGNS, since))
 
 
 async def fetch_spend(connection: asyncpg.Connection, today: datetime.date) -> dict[int, Spend]:
-    """Fetch the spend of all campaigns by number, including deleted ones."""
+    """Fetch the spend of all campaigns, including deleted ones, by campaign number."""
     return {number: Spend(*spend) for number, *spend in await connection.fetch(_SPEND, today)}
 
 
@@ -220,7 +220,7 @@ async def fetch_campaigns(
 
 
 async def count_events(connection: asyncpg.Connection, hour: int) -> dict[tuple[int, str], int]:
-    """Count an hour's events by minute of receipt and product; both times count from 1970."""
+    """Count the events received in an hour by (minute, product); both count from 1970."""
     ends = (datetime.datetime.fromtimestamp(of * 3600, datetime.UTC) for of in (hour, hour + 1))
     rows = await connection.fetch(_EVENTS, *ends, timeout=LONG_S)
     return {(row["minute"], row["product"]): row["count"] for row in rows}

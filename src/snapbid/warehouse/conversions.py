@@ -25,7 +25,7 @@ class BoughtClick(NamedTuple):
 
 
 class ClickLink(NamedTuple):
-    """The last click of a person, within one product."""
+    """A person's last click."""
 
     clicked_at: datetime
     expires_at: datetime
@@ -36,7 +36,7 @@ class ClickLink(NamedTuple):
 
 
 class ConversionKey(NamedTuple):
-    """A row of conversion_daily."""
+    """The key of a row of conversion_daily."""
 
     day: date
     campaign: str
@@ -46,19 +46,16 @@ class ConversionKey(NamedTuple):
 
 
 class ConversionSum(NamedTuple):
-    """The increments of a row of conversion_daily; the value is in micro-USD.
-
-    `unvalued` is the number of conversions whose value is unknown.
-    """
+    """The amounts to add to a row of conversion_daily."""
 
     conversions: int = 0
     value_micros: int = 0
     first_deposits: int = 0
-    unvalued: int = 0
+    unvalued: int = 0  # conversions whose value is unknown
 
 
 class Performance(NamedTuple):
-    """A campaign's costs and returns, as in the view campaign_performance; money in USD."""
+    """A campaign's costs and returns, as in the view campaign_performance; amounts are in USD."""
 
     campaign: str
     bids: int
@@ -197,7 +194,7 @@ async def fetch_performance(
     last: date = date.max,
     campaigns: Sequence[str] | None = None,
 ) -> list[Performance]:
-    """Fetch the performance of campaigns (None: all) on some days, highest spend first."""
+    """Fetch campaigns' performance (None: of all) from `first` to `last`, highest spend first."""
     rows = await connection.fetch(
         "select * from campaign_performance($1, $2, $3) order by spend desc, campaign",
         first,
@@ -211,7 +208,7 @@ async def fetch_performance(
 
 
 async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> int:
-    """Delete a batch of links whose window had ended by `moment`; return how many."""
+    """Delete a batch of links that expired before `moment`; return how many."""
     status: str = await connection.execute(
         "delete from click_link where person in"
         " (select person from click_link where expires_at < $1 limit $2"

@@ -47,7 +47,7 @@ from anomaly_daily t {_OF_FAMILY} group by 1, 2, 3
 
 
 class StoredDay(NamedTuple):
-    """An SSP's day as stored by the drain; `answers` counts answers of any status."""
+    """An SSP's requests on one day, for the drain to store; `answers` counts every status."""
 
     number: int
     day: date
@@ -66,7 +66,7 @@ class RequestDay(NamedTuple):
 
 
 class NoticeDay(NamedTuple):
-    """How many bids or notices of a kind, or anomalies, a descriptor had on one day."""
+    """The number of a descriptor's bids, notices or anomalies of one kind on one day."""
 
     day: date
     descriptor: str
@@ -82,7 +82,7 @@ class DayHistory(NamedTuple):
 
 
 async def store(connection: asyncpg.Connection, source: str, days: Sequence[StoredDay]) -> None:
-    """Store days of the data set `source`, replacing earlier versions of them."""
+    """Store days from the data set `source`, replacing their earlier versions."""
     encode = msgspec.json.encode
     columns = [
         [day.number for day in days],

@@ -17,12 +17,7 @@ _PRODUCTS: Final = 0x736E6570  # the class of products' advisory locks in this d
 
 
 class EventRow(NamedTuple):
-    """An event to store; `context` and `enrichment` are JSON, `digest` is the envelope's.
-
-    Events of the same bonus or deposit share a `sequence`. `value_micros` is the event's value as a
-    conversion (micro-USD), None if unknown; `campaign`, `creative` and `descriptor` are those of
-    the click for which it counts.
-    """
+    """An event to store. Events of the same bonus or deposit share a `sequence`."""
 
     event_id: str
     product: str
@@ -32,32 +27,32 @@ class EventRow(NamedTuple):
     client_user_id: str | None
     anonymous_id: str | None
     click_id: str | None
-    context: str
-    enrichment: str
-    digest: bytes
+    context: str  # JSON
+    enrichment: str  # JSON
+    digest: bytes  # of the envelope
     sequence: bytes | None
     flags: str = ""  # separated by commas
-    value_micros: int | None = 0
-    campaign: str | None = None
+    value_micros: int | None = 0  # the event's value as a conversion (micro-USD); None if unknown
+    campaign: str | None = None  # of the click for which it counts, as are the next two
     creative: str | None = None
     descriptor: str | None = None
     first_deposit: bool = False
 
 
 class SequenceMember(NamedTuple):
-    """An event of a sequence; `arrival` grows in the order of storage; `context` is JSON."""
+    """A stored event of a sequence."""
 
     event_id: str
     received_at: datetime
     product: str
     event: str
-    arrival: int
-    flags: list[str]
-    context: str
+    arrival: int  # grows in the order of storage
+    flags: list[str]  # about the sequence
+    context: str  # JSON
 
 
 class Revision(NamedTuple):
-    """A page of a bonus's cash-outs to flag again."""
+    """A page of one bonus's cash-outs, to be flagged again."""
 
     sequence: bytes  # of the cash-outs
     bonus: bytes  # the sequence of the bonus's other events
@@ -66,13 +61,13 @@ class Revision(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """An event that was not stored; `payload` can be queued again; `reason` quotes no value."""
+    """An event that could not be stored."""
 
     event_id: str | None
     product: str | None
     received_at: datetime | None
-    reason: str
-    payload: bytes
+    reason: str  # quotes no value
+    payload: bytes  # can be queued again
 
 
 _CLAIM: Final = """
@@ -208,7 +203,7 @@ async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> lis
 
 
 async def fetch_known(connection: asyncpg.Connection, ids: Iterable[str]) -> set[str]:
-    """Fetch the ids among these under which events are stored."""
+    """Fetch the subset of these ids that stored events have."""
     rows = await connection.fetch(
         "select event_id from event_ids where event_id = any($1)", list(ids)
     )
@@ -260,7 +255,7 @@ async def fetch_members(
 async def set_flags(
     connection: asyncpg.Connection, flagged: Sequence[tuple[SequenceMember, Sequence[str]]]
 ) -> None:
-    """Replace the flags of events."""
+    """Replace events' flags about their sequence; flags about clicks stay."""
     for day, of_day in _by_day(flagged, lambda pair: pair[0].received_at):
         await connection.execute(
             _FLAG,
@@ -277,7 +272,7 @@ async def set_flags(
 async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, bytes]) -> None:
     """Schedule existing cash-outs to be flagged again.
 
-    `bonus_of` maps a sequence of cash-outs to that of their bonus.
+    `bonus_of` maps a sequence of cash-outs to the sequence of their bonus.
     """
     if bonus_of:
         await connection.execute(_REVISE_LATER, list(bonus_of), list(bonus_of.values()))
@@ -297,7 +292,7 @@ async def fetch_revisions(
 async def note_revised(
     connection: asyncpg.Connection, revisions: Iterable[Revision], most: int
 ) -> None:
-    """Record that the pages are flagged; a bonus is done after its last page or `most` events."""
+    """Record that the pages are flagged; a bonus ends after its last page or `most` cash-outs."""
     going_on = []
     for revision in revisions:
         revised = revision.revised + len(revision.event_ids)
@@ -360,7 +355,7 @@ async def newest_dead_letter(connection: asyncpg.Connection) -> int:
 
 
 async def take_dead_letters(connection: asyncpg.Connection, newest: int, count: int) -> list[bytes]:
-    """Remove and return the payloads of the oldest dead letters, up to number `newest`."""
+    """Remove the oldest `count` dead letters, none after number `newest`; return their payloads."""
     rows = await connection.fetch(
         "delete from event_dead_letters where number in"
         " (select number from event_dead_letters where number <= $1 order by number limit $2)"

@@ -1,8 +1,7 @@
 """The warehouse's records of its own ledger (contract 5, point 3).
 
 These are the warehouse's identity, the data sets that form its ledger, and the last batch of
-counters absorbed from each. A restored backup has the records of its time, and so differs from the
-ledger's own records.
+counters absorbed from each. A restored backup has older records, which differ from the ledger's.
 """
 
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ async def identity(connection: asyncpg.Connection) -> str:
 
 
 async def owner(connection: asyncpg.Connection, shard: int) -> tuple[str, str | None]:
-    """Fetch the warehouse's id and its data set for a shard, None if it has no such shard."""
+    """Fetch the warehouse's id, and the data set recorded for a shard (None if there is none)."""
     row = await connection.fetchrow(
         "select id, (select epoch from ledger_shard where shard = $1) from warehouse_identity",
         shard,
@@ -41,7 +40,7 @@ async def own_ledger(connection: asyncpg.Connection) -> list[str]:
 async def set_ledger(connection: asyncpg.Connection, epochs: Sequence[str]) -> None:
     """Record these data sets as the warehouse's own ledger.
 
-    Concurrent writers take the rows in the same order, so the last one's ledger stays whole.
+    Concurrent calls lock the rows in the same order, so the records never mix two ledgers.
     """
     await connection.execute(
         "with gone as (delete from ledger_shard where shard >= cardinality($1::text[]))"
@@ -60,7 +59,7 @@ async def set_shard(connection: asyncpg.Connection, shard: int, epoch: str) -> N
 
 
 async def former(connection: asyncpg.Connection, epochs: Sequence[str]) -> set[int]:
-    """Fetch the shards whose data sets (`epochs`) the warehouse has absorbed, its own included."""
+    """Return the shards whose data set the warehouse has absorbed before; `epochs` is by shard."""
     rows = await connection.fetch(
         "select shard from drain_fence"
         " join unnest($1::text[]) with ordinality as l (epoch, position) using (epoch)"
@@ -84,7 +83,10 @@ async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int)
 
 
 async def set_batch(connection: asyncpg.Connection, epoch: str, shard: int, batch: Batch) -> None:
-    """Record a batch as absorbed: it added nothing, or the ledger still names all its counters."""
+    """Record a batch as absorbed.
+
+    Safe only if it adds nothing, or if the ledger still names all of its counters.
+    """
     await connection.execute(
         "update drain_fence set batch = $3, segment = $4 where epoch = $1 and shard = $2",
         epoch,
@@ -98,8 +100,8 @@ async def outdate(
 ) -> None:
     """Record that the ledger's data for these runs was replaced with an older copy.
 
-    From now on, their counters add only what exceeds the absorbed value, and nothing on days whose
-    absorbed values were dropped.
+    From now on, their counters add only what exceeds the absorbed values, and nothing for days
+    whose absorbed values were dropped.
     """
     await connection.execute(
         "update drain_source set outdated = true, retired_on = greatest(retired_on, forgotten_to)"
@@ -111,9 +113,9 @@ async def outdate(
 
 
 async def spend_of_day(connection: asyncpg.Connection, day: int) -> dict[int, tuple[int, int]]:
-    """Fetch campaigns' spend by number, in total and on one day (counted from 1970-01-01).
+    """Fetch campaigns' spend, (total, on the day) in nano-USD, by campaign number.
 
-    It is in nano-USD: the exact sum of the CPMs of counted wins.
+    `day` counts from 1970-01-01. Spend is the exact sum of the CPMs of counted wins.
     """
     rows = await connection.fetch(
         "select n.number, sum(t.win_cpm_micros),"

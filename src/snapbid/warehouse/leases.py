@@ -1,10 +1,10 @@
 """Leases as advisory locks, which decide what each drain works on.
 
 There are leases on shards' counters, others on their events, and sole leases on work that one
-process does for all shards. A lease belongs to the session that writes what it reads from the
-shard, and ends with it: by the time another drain gets the lease, all work of the former holder is
-committed or rolled back. A row with an expiry would require clocks that agree, and a check in each
-statement.
+process does for all shards. A lease belongs to the database session that writes what was read from
+the shard, and ends with that session: by the time another drain gets the lease, all work of the
+former holder is committed or rolled back. A row with an expiry would require clocks that agree, and
+a check in each statement.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _LOOK: Final = """
 
 
 class Look(NamedTuple):
-    """The leases at one moment."""
+    """Who holds which leases at one moment."""
 
     mine: frozenset[int]  # this session's
     others: frozenset[int]
@@ -66,7 +66,10 @@ async def declare(connection: asyncpg.Connection, kind: int = COUNTERS, *, is_ab
 async def take(
     connection: asyncpg.Connection, shards: Iterable[int], kind: int = COUNTERS
 ) -> frozenset[int]:
-    """Take leases that this session does not hold; return those that were free."""
+    """Take the leases of these shards that are free; return those shards.
+
+    The session must not hold any of them yet.
+    """
     rows = await connection.fetch(
         "select number from unnest($2::int[]) number where pg_try_advisory_lock($1, number)",
         kind,
@@ -85,7 +88,7 @@ async def release(
 
 @contextlib.asynccontextmanager
 async def carrying(connection: asyncpg.Connection) -> AsyncIterator[bool]:
-    """Lock the addition of missing spend to budgets; yield False if another drain has the lock."""
+    """Hold the lock for adding missing spend to budgets; yield False if another drain has it."""
     is_free = await connection.fetchval("select pg_try_advisory_lock($1, $2)", COUNTERS, _CARRY)
     try:
         yield bool(is_free)

@@ -1,7 +1,7 @@
 """Brings the warehouse schema up to date: numbered files, each applied once, in one transaction.
 
 Programs that migrate at the same time take turns. A database with a migration unknown to this
-program was written by a newer one, and is refused untouched.
+program was written by a newer one, and is refused unchanged.
 
 Earlier programs keep working with the new schema, during an upgrade and after a rollback. A
 migration that breaks them has the line `-- breaks: earlier programs`: a program that does not know

@@ -1,4 +1,4 @@
-"""The partitions of `events`, one per day or month of receipt: created in advance, and dropped.
+"""Creates and drops the partitions of `events`, one per day or month of receipt.
 
 Events of a day without a partition are kept in `events_other`, and moved once it is created.
 Creating or dropping a partition waits at most a second for others' locks, and can be retried.
@@ -45,7 +45,7 @@ async def fetch_spans(connection: asyncpg.Connection) -> list[Span]:
 
 
 async def make(connection: asyncpg.Connection, span: Span, others: Iterable[Span]) -> None:
-    """Create a partition for the time that `others` leave open; fill it from `events_other`.
+    """Create a partition for the part of `span` not in `others`; fill it from `events_other`.
 
     Raises asyncpg.PostgresError, with nothing changed.
     """

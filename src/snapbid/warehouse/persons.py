@@ -1,4 +1,4 @@
-"""Forgotten persons: erasure of their data in the warehouse, and their suppression."""
+"""Erases forgotten persons' data in the warehouse, and records whose data to suppress."""
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -70,7 +70,7 @@ class Conflict(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A dead letter that mentions an id; its event and product are None if it cannot be read."""
+    """A dead letter that mentions an id; one that cannot be read has no event id and product."""
 
     number: int
     event_id: str | None
@@ -79,7 +79,7 @@ class Letter(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """The number of events emptied, and of rows removed from other tables."""
+    """How many events were emptied, and how many rows removed from other tables."""
 
     events: int
     event_conflicts: int
@@ -88,7 +88,7 @@ class Erased(NamedTuple):
 
 
 async def fetch_suppression(connection: asyncpg.Connection) -> Suppression:
-    """Fetch the key and the hashes of suppressed persons."""
+    """Fetch the key for hashes, and the hashes of all suppressed persons."""
     row = await connection.fetchrow(
         "select key, array(select hash from suppressed) as hashes from suppression_key"
     )
@@ -101,7 +101,7 @@ async def fetch_key(connection: asyncpg.Connection) -> PersonKey:
 
 
 async def fetch_mark(connection: asyncpg.Connection) -> tuple[object, ...]:
-    """Fetch a value that changes whenever the suppression does."""
+    """Fetch a value that changes whenever the suppression list does."""
     return tuple(
         await connection.fetchrow("select count(*), max(since), min(since) from suppressed")
     )
@@ -110,7 +110,7 @@ async def fetch_mark(connection: asyncpg.Connection) -> tuple[object, ...]:
 async def suppress(
     connection: asyncpg.Connection, hashes: Iterable[bytes], members: Iterable[int]
 ) -> None:
-    """Suppress persons: by hash, and by the members under which bid requests reveal them."""
+    """Suppress persons, by hash, and the audience members that stand for them in bid requests."""
     await connection.execute(
         "insert into suppressed (hash) select unnest($1::bytea[]) on conflict do nothing",
         list(hashes),
@@ -127,14 +127,14 @@ async def hold_erasure(connection: asyncpg.Connection) -> None:
 
 
 async def hold_events(connection: asyncpg.Connection) -> None:
-    """Keep others from storing events until this transaction, which erases some, ends."""
+    """Keep others from storing events until the end of this transaction, which erases events."""
     await connection.execute("lock table only events in share row exclusive mode")
 
 
 async def fetch_mentions(
     connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
 ) -> AsyncIterator[Mention]:
-    """Fetch the events that mention one of these ids, or one of `folded` in any spelling."""
+    """Fetch the events that may mention one of `ids`, or one of `folded` in any spelling."""
     async for row in connection.cursor(_EVENTS, ids, folded):
         yield Mention(*row)
 
@@ -142,14 +142,14 @@ async def fetch_mentions(
 async def fetch_conflicts(
     connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
 ) -> list[Conflict]:
-    """Fetch the conflicting payloads that mention one of these ids."""
+    """Fetch the conflicting payloads that may mention an id, as `fetch_mentions` does."""
     return [Conflict(*row) for row in await connection.fetch(_CONFLICTS, ids, folded)]
 
 
 async def fetch_letters(
     connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
 ) -> list[Letter]:
-    """Fetch the dead letters that mention one of these ids."""
+    """Fetch the dead letters that may mention an id, as `fetch_mentions` does."""
     return [Letter(*row) for row in await connection.fetch(_LETTERS, ids, folded)]
 
 
@@ -160,12 +160,12 @@ async def erase(
     letters: Collection[int],
     users: Collection[int],
 ) -> Erased:
-    """Empty events (id -> when it was received), and remove their conflicts and dead letters.
+    """Empty events, and remove their conflicts and dead letters.
 
-    Also remove the `conflicts` with these digests, the dead `letters` with these numbers, and the
-    last clicks of `users`. An emptied event keeps its id, product, name, times, and the click that
-    it counted for: it still counts, and is recognised when it is sent again. Requires a transaction
-    with `hold_events`.
+    `events` maps an event id to its time of receipt. Also removes conflicts by digest, dead letters
+    by number, and the last clicks of `users`. An emptied event keeps its id, product, name, times,
+    and the click for which it counted: it still counts, and is recognised if it is sent again.
+    Requires a transaction with `hold_events`.
     """
     ids = list(events)
     await connection.execute(

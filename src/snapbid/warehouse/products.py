@@ -37,7 +37,7 @@ class ProductError(ValueError):
 
 
 class KeyGrant(NamedTuple):
-    """A key's product, the product's presets, and its limits of requests and events per minute."""
+    """A key's product with its presets, and the key's limits: requests and events per minute."""
 
     product: str
     presets: tuple[str, ...]
@@ -104,7 +104,7 @@ async def issue(
 
 
 async def fetch_keys(connection: asyncpg.Connection) -> dict[str, KeyGrant]:
-    """Fetch the grants of all keys, by hash (hexadecimal)."""
+    """Fetch the grants of all keys, by the key's hash (hexadecimal)."""
     rows = await connection.fetch(
         "select encode(k.hash, 'hex') as hash, p.name, p.presets, k.rate, k.events"
         " from api_key k join product p on p.name = k.product order by k.hash"
@@ -116,7 +116,7 @@ async def fetch_keys(connection: asyncpg.Connection) -> dict[str, KeyGrant]:
 
 
 async def fetch_issued(connection: asyncpg.Connection) -> list[IssuedKey]:
-    """Fetch all issued keys by product, oldest first."""
+    """Fetch all issued keys, ordered by product, then oldest first."""
     rows = await connection.fetch(f"{_ISSUED.format('api_key')} order by p.name, k.issued_at")
     return [_issued(row) for row in rows]
 

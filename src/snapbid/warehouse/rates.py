@@ -23,7 +23,7 @@ _FIELDS: Final = ("currency", "date", "usd")
 
 
 class RatesMistake(NamedTuple):
-    """A mistake in a file of rates: the line (or entry, from 1), the field and the rule."""
+    """A mistake in a rates file: the line (or entry, from 1), the field and the rule."""
 
     line: int
     field: str
@@ -34,7 +34,7 @@ class RatesMistake(NamedTuple):
 
 
 class RatesError(ValueError):
-    """A file of rates is refused; `mistakes` lists all of its mistakes."""
+    """The rates file is invalid; `mistakes` lists every mistake in it."""
 
     def __init__(self, mistakes: list[RatesMistake]) -> None:
         super().__init__("\n".join(map(str, mistakes)))
@@ -42,9 +42,9 @@ class RatesError(ValueError):
 
 
 def read_file(name: str, data: bytes) -> list[RateEntry]:
-    """Read a file of rates: a `.json` file is an array or one object, any other is JSON Lines.
+    """Read a rates file: a `.json` file has an array or one object, any other has JSON Lines.
 
-    Raises RatesError with every mistake of every line.
+    Raises RatesError with all mistakes.
     """
     mistakes: list[RatesMistake] = []
     entries: dict[tuple[str, date], RateEntry] = {}
@@ -163,7 +163,7 @@ async def revision(connection: asyncpg.Connection) -> int:
 
 
 async def fetch_all(connection: asyncpg.Connection) -> RateTable:
-    """Fetch (first day, USD per unit) for each currency, ordered by currency and day."""
+    """Map each currency to pairs of (first day, USD per unit), ordered by day."""
     rows = await connection.fetch(
         "select currency, day, usd from operator_rate order by currency, day"
     )

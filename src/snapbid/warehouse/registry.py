@@ -1,4 +1,4 @@
-"""The SSP registry: each descriptor's canonical id, and who may send as it (contract 2 and 4)."""
+"""The SSP registry: each descriptor's canonical id and access rules (contract 2 and 4)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ class RegistryError(ValueError):
 
 
 class FamilySpan(NamedTuple):
-    """The days (UTC, inclusive) on which a descriptor is reported for a family."""
+    """The UTC days, both ends included, on which a descriptor belongs to a family."""
 
     descriptor: str
     since: date
@@ -86,9 +86,9 @@ async def set_access(
     qps: int | Literal["any"] | None = None,
     signed: bool | None = None,
 ) -> SspAccess:
-    """Set who may send as an SSP, and whether its notices are signed.
+    """Set who may send an SSP's requests, how many, and whether its notices are signed.
 
-    None leaves a value unchanged. An empty list of networks allows any, and so does "any" for
+    None leaves a value unchanged. An empty list allows any network, and "any" allows any number of
     requests per second. Raises RegistryError if the SSP is not registered.
     """
     async with connection.transaction():
@@ -128,19 +128,19 @@ async def remove(connection: asyncpg.Connection, descriptor: str) -> None:
 
 
 async def fetch_all(connection: asyncpg.Connection) -> dict[str, str]:
-    """Fetch the canonical id of each descriptor, ordered by descriptor."""
+    """Map each descriptor to its canonical id, ordered by descriptor."""
     rows = await connection.fetch("select descriptor, canonical from ssp order by descriptor")
     return {row["descriptor"]: row["canonical"] for row in rows}
 
 
 async def fetch_families(connection: asyncpg.Connection) -> dict[str, str]:
-    """Fetch the canonical id of each descriptor, including each canonical id itself."""
+    """Map each descriptor to its canonical id, and each canonical id to itself."""
     known = await fetch_all(connection)
     return {canonical: canonical for canonical in known.values()} | known
 
 
 async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str, int]]:
-    """Fetch (canonical id, number) for each descriptor, ordered by descriptor.
+    """Map each descriptor to (canonical id, number), ordered by descriptor.
 
     A number is never reused, even after its descriptor has been removed.
     """
@@ -152,7 +152,7 @@ async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str,
 
 
 async def fetch_former(connection: asyncpg.Connection) -> list[str]:
-    """Fetch descriptors that have reports of their own, for days before they joined a family."""
+    """Fetch the descriptors with reports of their own from before they joined a family."""
     rows = await connection.fetch(
         "select distinct s.descriptor from ssp s join ssp_family f"
         " on f.canonical = s.descriptor and f.since <= utc_today()"
@@ -162,7 +162,7 @@ async def fetch_former(connection: asyncpg.Connection) -> list[str]:
 
 
 async def fetch_family(connection: asyncpg.Connection, ssp: str) -> list[FamilySpan]:
-    """Fetch the descriptors reported for a canonical id, now or formerly, each with its days."""
+    """Fetch the current and former descriptors of a canonical id's family, with their days."""
     rows = await connection.fetch(
         "select descriptor, since, until from ssp_family where canonical = $1 order by 1, 2", ssp
     )
@@ -170,7 +170,7 @@ async def fetch_family(connection: asyncpg.Connection, ssp: str) -> list[FamilyS
 
 
 async def fetch_access(connection: asyncpg.Connection) -> dict[str, SspAccess]:
-    """Fetch the access rules, by descriptor, of SSPs that have any."""
+    """Map the descriptors that have access rules to these rules."""
     rows = await connection.fetch(
         "select descriptor, allow::text[] as allow, qps, signed from ssp"
         " where qps is not null or cardinality(allow) > 0 or signed"

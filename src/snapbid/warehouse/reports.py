@@ -30,7 +30,7 @@ group by day
 
 
 class DayFigures(NamedTuple):
-    """The figures of a day; `win_cpm_micros` is the exact sum of the wins' CPM in micro-USD."""
+    """The figures of a day; `win_cpm_micros` is the exact sum of the wins' CPMs in micro-USD."""
 
     bids: int
     wins: int
@@ -42,7 +42,7 @@ FiguresByDay: TypeAlias = dict[date, DayFigures]
 
 
 async def open_pool(dsn: str) -> asyncpg.Pool:
-    """Open a pool for reports alone, so that they wait for nothing else; it connects when used."""
+    """Open a pool for reports alone, so they never wait for other work; it connects when used."""
     return await asyncpg.create_pool(dsn, min_size=0, max_size=POOL_SIZE, timeout=TIMEOUT_S)
 
 

@@ -23,15 +23,15 @@ _COLUMNS: Final = (
 class SuspensionRule(NamedTuple):
     """The conditions for suspending a creative at an SSP, all of which must hold."""
 
-    losses: int  # rejections at least; 0: never suspend
-    share: float  # at least, of its bids since the first rejection
-    bids: int = 20  # at least, since then
+    losses: int  # the least number of rejections; 0: never suspend
+    share: float  # the least share of rejections in its bids since the first one
+    bids: int = 20  # the least number of these bids
 
 
 class Rejection(NamedTuple):
     """An SSP's rejections of a creative, or the creative's bids since the first of them.
 
-    A row has either losses, with their `reason`, or bids. `ssp` is the canonical id.
+    It has either losses and their `reason`, or bids. `ssp` is the canonical id.
     """
 
     ssp: str
@@ -43,7 +43,7 @@ class Rejection(NamedTuple):
 
 
 class RejectedCreative(NamedTuple):
-    """The rejections of a creative, by the creative's id."""
+    """The sums of one creative's `Rejection`s, with the creative's id for its mark."""
 
     ssp: str
     campaign: str
@@ -78,7 +78,7 @@ async def take_rejections(connection: asyncpg.Connection) -> list[Rejection]:
 async def fetch_creatives(
     connection: asyncpg.Connection, campaigns: Iterable[str]
 ) -> dict[str, list[str]]:
-    """Fetch the ids of campaigns' creatives from their current documents."""
+    """Map campaigns to the ids of their creatives, from the current documents."""
     rows = await connection.fetch(
         "select id, jsonb_path_query_array(document, '$.creatives[*].id')::text as creatives"
         " from campaign where id = any($1)",

@@ -1,4 +1,4 @@
-"""Errors that mean an unavailable warehouse or a broken connection, and their description."""
+"""The errors of an unavailable warehouse or a broken connection, and what they mean."""
 
 from typing import Final
 

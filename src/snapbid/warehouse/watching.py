@@ -54,7 +54,7 @@ order by registrations desc, conversions desc, campaign limit $2
 
 
 class CampaignConversions(NamedTuple):
-    """The conversions from a campaign's clicks on one day; money in micro-USD."""
+    """One day's conversions from a campaign's clicks; amounts are in micro-USD."""
 
     campaign: str
     conversions: int
@@ -95,20 +95,20 @@ async def fetch_time(connection: asyncpg.Connection) -> float:
 async def fetch_unlimited(
     connection: asyncpg.Connection, today: date, most: int
 ) -> list[CampaignDay]:
-    """Fetch up to `most` campaigns without a budget, by highest stored spend on the day."""
+    """Fetch up to `most` campaigns without a budget, those with the highest spend first."""
     return [CampaignDay(*row) for row in await connection.fetch(_UNLIMITED, today, most)]
 
 
 async def fetch_converted(
     connection: asyncpg.Connection, today: date, most: int
 ) -> list[CampaignConversions]:
-    """Fetch up to `most` campaigns with the most registrations on the day."""
+    """Fetch the campaigns with the most registrations on the day, up to `most`."""
     rows = await connection.fetch(_CONVERTED, today, most)
     return [CampaignConversions(row[0], *map(int, tuple(row)[1:])) for row in rows]
 
 
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:
-    """Fetch up to `most` campaigns with a budget, by highest stored spend on the day (UTC)."""
+    """Fetch up to `most` campaigns with a budget, those with the highest spend first."""
     rows = await connection.fetch(_BUDGETED, today, most)
     return Budgeted(
         rows[0]["known"] if rows else 0,
