@@ -7,9 +7,9 @@ from typing_extensions import Buffer
 class RowWriter:
     """Writes a worker's rows into the chunks offered to it. Not thread-safe.
 
-    A row is complete once it is published, even if the process then dies. If no chunk has space,
-    rows are lost and counted; a gap row records how many once a chunk is offered.
-    `on_full` is called when the writer has moved on to the chunk offered last.
+    A published row survives the death of the process. If no chunk has space, rows are lost and
+    counted; once a chunk is offered, a gap row records how many. `on_full` is called when the
+    writer has moved on to the offered chunk and needs another.
     """
 
     lost: int
@@ -31,7 +31,7 @@ class RowWriter:
         """Count bids or notices as sent to the ledger; return the current time (epoch ms)."""
 
     def end(self, count: int = 1) -> None:
-        """Count bids or notices as answered, once their rows are written."""
+        """Count bids or notices as answered; write their rows first."""
 
     def bids(
         self,
@@ -64,4 +64,4 @@ class RowWriter:
         """
 
     def close(self) -> None:
-        """Release the chunks; anything in flight counts as missing."""
+        """Release the chunks; bids and notices in flight count as missing."""

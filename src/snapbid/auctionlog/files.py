@@ -1,7 +1,8 @@
 """The log's Parquet files: `date=2026-11-22/TOKEN-FIRST-LAST.parquet`, complete or absent.
 
-The name has the worker's token, and the first and last sequence numbers. A file is written under a
-temporary name, synced and renamed, so an interrupted conversion is repeated with the same names.
+The name has the worker's token, and the conversion's first and last sequence numbers. A file is
+written under a temporary name, synced and renamed. An interrupted conversion is repeated with the
+same names.
 """
 
 import os
@@ -60,7 +61,7 @@ class FileSet:
                 self._rows.flush()
 
     def finish(self, first: int, last: int) -> None:
-        """Write the files; `first` and `last` are the sequence numbers of their rows."""
+        """Write the files; `first` and `last` are the sequence numbers in their names."""
         with as_os_error():
             for day, rows, gaps in self._database.execute(_DAYS).fetchall():
                 self._write(day, rows, gaps, f"{self._worker}-{first:012d}-{last:012d}.parquet")
@@ -97,7 +98,7 @@ def publish(path: Path, target: Path) -> None:
 def files_of(directory: Path, first: date | None, last: date | None) -> list[Path]:
     """Return the files of the days from `first` to `last`, and of the adjacent days.
 
-    A bid and its notices may be on different days. None leaves that end open.
+    A bid and its notices may be on different days. None for `first` or `last` sets no limit.
     """
     since = (first - timedelta(days=1)).isoformat() if first else ""
     until = (last + timedelta(days=1)).isoformat() if last else "9999-12-31"
@@ -110,7 +111,7 @@ def files_of(directory: Path, first: date | None, last: date | None) -> list[Pat
 
 
 def last_begun(directory: Path, worker: str, first: int) -> int | None:
-    """Return the last row of an interrupted conversion that began with row `first`, else None."""
+    """Return the last row of the interrupted conversion of rows from `first` on, None if none."""
     for path in directory.glob(f"date=*/{worker}-{first:012d}-*.parquet"):
         name = _NAME.fullmatch(path.name)
         if name is not None:

@@ -44,7 +44,7 @@ def new_header() -> bytes:
 
 
 def boot() -> bytes:
-    """Return the id of this boot of the operating system."""
+    """Return the id of the operating system's current boot."""
     return UUID(_BOOT.read_text().strip()).bytes
 
 
@@ -90,7 +90,7 @@ class LoggedRow(NamedTuple):
 def rows(mapped: mmap.mmap, start: int, end: int) -> Iterator[tuple[LoggedRow, int]]:
     """Yield each row between two offsets, with the offset of the next one.
 
-    Stops at a row that breaks the layout, as a crash of the operating system may leave one.
+    Stops at a malformed row, which a crash of the operating system may have left.
     """
     unpack, at = _ROW.unpack_from, start
     previous = 0

@@ -48,7 +48,7 @@ class WorkerChunks:
         self.converted = max(self.converted, ChunkState.read(chunk.mapped).converted)
 
     def waiting(self) -> int:
-        """Return the size of unconverted rows in bytes."""
+        """Return the total size of unconverted rows in bytes."""
         return sum(
             ChunkState.read(chunk.mapped).end - self.offsets[chunk.path] for chunk in self.chunks
         )

@@ -39,7 +39,7 @@ class _Look(NamedTuple):
 
 
 class AcceptedEvents:
-    """The recently accepted events, as counted by the ledger; `clock` returns epoch seconds."""
+    """Compares recently accepted events with stored events; `clock` returns epoch seconds."""
 
     def __init__(self, redis: Redis, shards: int, clock: Callable[[], float] = time) -> None:
         self._redis = redis

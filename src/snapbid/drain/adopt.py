@@ -4,9 +4,9 @@ A former ledger of this warehouse, or a restored copy of its own, keeps its data
 with a budget bid, the drain adds what was spent elsewhere in the meantime (confirm.py). Holds no
 longer wait for the processes registered in the ledger, since none of them is running.
 
-A ledger names SSPs and campaigns by the numbers of its warehouse, which denote others in another
-warehouse. So a foreign ledger is emptied of bid records, holds, budgets, counters and request
-statistics. Server events that are still queued stay.
+A ledger names SSPs and campaigns by the numbers that its warehouse gave them; in another warehouse
+the same numbers denote others. So a foreign ledger is emptied of bid records, holds, budgets,
+counters and request statistics. Server events that are still queued stay.
 """
 
 import secrets

@@ -4,15 +4,14 @@ Both are stored in the transaction that stores the events, so each event counts 
 it is repeated. The order of arrival does not matter: the time of an event decides (contract 12).
 
 - A person is the `client_user_id`, or the `anonymous_id` of an event without one. Such an event
-  also counts for each user behind the anonymous id, whom an event with both ids reveals, earlier or
-  later. A placeholder id identifies nobody.
+  also counts for each user behind the anonymous id, as revealed by earlier or later events with
+  both ids. A placeholder id identifies nobody.
 - Bid requests reveal a person through a member: `context.device_id`, an advertising id, or the
   person of a click id. Members of an anonymous id are members of each user behind it.
 - `account_blocked` for `self_exclusion` restricts a person until an `account_unblocked` that names
   this reason or none. A person who consented to no channel in the last `marketing_consent_updated`,
   or not to marketing in the last `register`, is restricted as well. Of events at the same time, the
-  restricting one counts. No event counts as later than it was received, whatever its sender's
-  clock.
+  restricting one counts. An event dated after its receipt counts at the time of receipt.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -73,7 +72,7 @@ class Persons:
             )
 
     def resolve(self, aliases: Sequence[Pair]) -> None:
-        """Record and link the users behind anonymous ids, given newest last."""
+        """Record the users behind anonymous ids, the newest last; copy the ids' links to them."""
         for visitor, user in aliases:
             self.users.setdefault(visitor, []).append(user)
         self.links.update(_inherited(self.links, aliases))
@@ -155,8 +154,8 @@ async def exclude(
 async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_000) -> bool:
     """Define an audience and count the stored events; return False if it is unchanged.
 
-    Once it is defined, the drain counts newly stored events, which wait for one page at most.
-    Former members of a replaced audience leave it at the end. If this is interrupted, remove the
+    Meanwhile the drain counts newly stored events; it never waits for more than one page. Former
+    members of a replaced audience are removed at the end. If this is interrupted, remove the
     audience and add it again.
     """
     product = {audience.product}

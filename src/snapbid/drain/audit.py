@@ -11,8 +11,8 @@
 
 Counts in transit make figures differ for a while. So a difference is reported only once two
 successive audits have found it and no transit explains it: neither figure has caught up with the
-other in the meantime. Reports and absorbed counters are read at the same moment, when nothing is in
-transit.
+other in the meantime. Reports and absorbed counters are read in one snapshot, so nothing is in
+transit between them.
 
 `python -m snapbid.drain.audit` is a process beside each drain, which ends when its standard input
 closes. Only the one with the lease audits.

@@ -6,7 +6,7 @@ name again.
 Batches of counters are numbered. Redis keeps the numbers of the last batch read and of the last one
 whose names were removed; the warehouse keeps the number of the last one absorbed (fence.py). The
 number is written after the counters are read, so a data set with that number has everything that
-the warehouse can have absorbed by then.
+the warehouse can have absorbed up to that batch.
 """
 
 import secrets
@@ -202,14 +202,11 @@ class ShardCounters:
         return await self.fetch_state()
 
     async def forget_processes(self) -> None:
-        """Clear the processes that holds wait for; running ones register again."""
+        """Clear the list of processes for which holds wait; running ones register again."""
         await self._redis.delete(self._keys.processes)
 
     async def read_when_left(self, segment: str) -> int:
-        """Fetch the number of the last batch read in a run before the next run began.
-
-        -1 if this data set never had the run.
-        """
+        """Fetch a past run's last batch number; -1 if this data set never had the run."""
         number: Any = await self._redis.hget(self._keys.left, segment)
         return -1 if number is None else int(number)
 

@@ -52,7 +52,7 @@ class _ShardRound:
 
     @property
     def has_more(self) -> bool:
-        """Whether another batch is left: names set aside, or changed since."""
+        """Whether names of changed counters are left for another batch."""
         return self.reading.cursor != START or self.is_left
 
 

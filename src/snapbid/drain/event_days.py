@@ -63,9 +63,9 @@ class EventDays:
                 self._note_failure(connection, "delete events past SNAPBID_EVENTS_DAYS", error)
 
     async def prepare(self, connection: asyncpg.Connection, moments: Iterable[datetime]) -> None:
-        """Create partitions for events received at these times, except for distant days.
+        """Create partitions for events received at these times.
 
-        Events of distant days go to `events_other`.
+        Distant days get none: their events go to `events_other`.
         """
         now = self._now()
         first, last = now - timedelta(days=BEHIND_DAYS), now + timedelta(days=AHEAD_DAYS + 1)

@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 
 class Queued(NamedTuple):
-    """An event as it was accepted."""
+    """An accepted event, as read from a stream."""
 
     received_at_ms: int
     product: str

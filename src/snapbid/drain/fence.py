@@ -79,7 +79,7 @@ class Fence:
     async def pass_batch(
         self, connection: asyncpg.Connection, shard: int, batch: Batch, *, is_absorbed: bool
     ) -> None:
-        """Move on to the next batch, recording this one unless absorbing it already did."""
+        """Move on to the next batch; record this one, unless it was recorded when absorbed."""
         epoch, _ = self._known[shard]
         if not is_absorbed:
             await fence.set_batch(connection, epoch, shard, batch)

@@ -1,9 +1,9 @@
 """Forgets persons: removes their data from the warehouse, and suppresses later data.
 
-An id identifies a person only in its own place: `1001` may be one user of a product, a different
-user of another product, and a third at an SSP. So a request names the place, unless the warehouse
-knows the id from one place only. Ids of devices and clicks, addresses and numbers identify the same
-person everywhere.
+A user id identifies a person only in one place: `1001` may be one user of a product, a different
+user of another product, and a third at an SSP. So a request must name the place, unless the
+warehouse knows the id from one place only. Device ids, click ids, email addresses and phone numbers
+identify the same person everywhere.
 
 Later events of a forgotten person are emptied before they are stored. Only a self-exclusion is
 kept: it must hold for a forgotten person too, and needs only the hash of an id.
@@ -80,14 +80,14 @@ class Place(NamedTuple):
         return f"{self.kind} {self.name}"
 
     def hashes(self, key: PersonKey, ids: Iterable[str]) -> set[int]:
-        """Hash the spellings of an id that is used here: as a member at an SSP, else as persons."""
+        """Hash the spellings of an id used in this place: as members at an SSP, else as persons."""
         if self.kind == "ssp":
             return {key.member("user", id, self.name) for id in ids}
         return {of(self.name, id) for id in ids for of in (key.user, key.visitor)}
 
 
 class Match(NamedTuple):
-    """An event that contains ids to forget; `names` has these in the form of `event_name`."""
+    """An event that contains ids to forget; `names` has the ids in the form of `event_name`."""
 
     event_id: str
     received_at: datetime
@@ -124,7 +124,7 @@ def _is_address(id: str) -> bool:
 
 
 def ids_of(row: EventRow | persons.Mention) -> Iterator[Id]:
-    """Yield the ids of persons in an event."""
+    """Yield the ids in an event that may identify a person."""
     for identifies, id in (
         ("user", row.client_user_id), ("user", row.anonymous_id), ("person", row.click_id),
     ):  # fmt: skip
@@ -366,7 +366,7 @@ async def _erase(
 
 
 def emptied(row: EventRow) -> EventRow:
-    """Return a copy of an event without anything personal."""
+    """Return a copy of an event without personal data."""
     return row._replace(
         client_user_id=None,
         anonymous_id=None,

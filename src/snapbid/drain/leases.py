@@ -27,7 +27,7 @@ class IdleError(Exception):
 
 
 class Leased(Protocol):
-    """A shard's part of the ledger, on which only one drain works at a time."""
+    """A shard's counters or event stream, on which only one drain works at a time."""
 
     number: int
 

@@ -37,7 +37,7 @@ repeated = RepeatedLog(logger)
 
 
 class Lacking(NamedTuple):
-    """A figure that is higher in the log than in the reports; `campaign` is "" except for bids."""
+    """A figure that is higher in the log than in the reports; `campaign` is set for bids only."""
 
     kind: str
     campaign: str
@@ -60,7 +60,7 @@ class LoggedAuctions:
         self._before: dict[str, Difference] = {}
 
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return the figures of the log that the reports have lacked since the previous call.
+        """Return the figures that have been higher in the log since the previous call.
 
         If the reports have meanwhile reached the log's earlier figure, the difference is only
         counts in transit. Raises the stores' errors.
@@ -98,7 +98,7 @@ class LoggedAuctions:
         return self._read[day][1]
 
     async def _named(self, day: datetime.date, lacking: Lacking) -> Difference:
-        """Add the auctions that the ledger lacks as well."""
+        """Name auctions that the ledger does not have either."""
         from snapbid.auctionlog import daily
 
         kind, campaign, difference = lacking

@@ -13,8 +13,8 @@ Of an SSP (KIND:NUMBER, or KIND:NUMBER:REASON):
 Of a campaign:
 
     B, W, P, I  bids, and the same as w, p, i
-    r168.202    rejections, by the SSP as REASON, of the creative with mark 168 for loss reason 202
-    q168        bids with that creative for that SSP since its first rejection
+    r168.202    rejections of the creative with mark 168 for loss reason 202; REASON is the SSP
+    q168        bids with that creative since the SSP's first rejection of it; REASON is the SSP
 """
 
 import datetime

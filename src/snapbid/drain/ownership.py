@@ -2,14 +2,14 @@
 
 The warehouse records the data set (epoch) of each shard, and so the number of shards. A ledger is
 
-    own       if any shard has the recorded data set; others may have lost their data
+    own       if any shard has the recorded data set; other shards may have lost their data
     moved     if it was filled from the warehouse's own (ledger/admin/moving.py)
     new       if the warehouse knows none of its data sets: all was lost, or this is another ledger
     former    if the warehouse has absorbed some of its data sets, and owns another ledger now
 
 The drain takes over a moved ledger. It takes over a new one too, unless another drain is running,
-which may have the warehouse's own. The spend that the warehouse has recorded is then added to its
-budgets (confirm.py). A former ledger lacks what was spent since, and is refused until `snapbid
+which may be using the warehouse's own. The recorded spend is then added to the ledger's budgets
+(confirm.py). A former ledger lacks what was spent since, and is refused until `snapbid
 ledger adopt` (adopt.py) makes it the warehouse's own again.
 """
 

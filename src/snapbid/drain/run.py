@@ -92,7 +92,7 @@ class Rounds(Protocol):
 class Duty(NamedTuple):
     """A task of the drain: how to acquire its lease, and what the log calls it.
 
-    Counters and events are shared shard by shard (leases.py), so no single drain has their lease.
+    Counters and events have no such lease: drains share them shard by shard (leases.py).
     """
 
     acquire: Callable[[asyncpg.Connection], Awaitable[bool]] | None
@@ -150,7 +150,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase, risk
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             loop.add_signal_handler(number, stopping.set)
-    logger.info("started the drain of snapbid %(version)s", {"version": version()})
+    logger.info("started snapbid drain %(version)s", {"version": version()})
     looking = asyncio.create_task(preflight.watch(settings, risks))
     stores = ledger.Connections(settings.redis_url, settings.redis_replicas)
     redis = stores.client()

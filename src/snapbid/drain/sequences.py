@@ -8,9 +8,9 @@ itself is never flagged. An event that contradicts its reference is flagged `cur
     bonus_offered <- bonus_claimed <- bonus_completed <- bonus_cashed_out (also <- bonus_claimed)
     deposit_initiated <- deposit, deposit_failed
 
-An id has one event of each name, but any number of cash-outs. These are flagged on arrival, and
-again once a claim or completion arrives after them: page by page, each page in its own transaction,
-so that no transaction grows with their number. At most `MEMBERS` of a bonus are flagged again.
+A bonus or deposit has one event of each name, except for any number of cash-outs. Cash-outs are
+flagged on arrival, and again if a claim or completion arrives after them: page by page, each page
+in a separate transaction. At most `MEMBERS` cash-outs of a bonus are flagged again.
 """
 
 import json
@@ -56,7 +56,7 @@ _TOLERANCE: Final = Decimal("1e-9")  # relative
 
 
 class Step(NamedTuple):
-    """An event of a sequence, with Decimal numbers in its context."""
+    """An event of a sequence; the numbers in `context` are Decimal."""
 
     event_id: str
     event: str
@@ -141,7 +141,7 @@ def _digest(kind: str, product: str, id: object) -> bytes:
 async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None:
     """Set the flags of new events, and of the few earlier events that refer to them.
 
-    There may be many cash-outs that arrived before their claim or completion; `revise` flags them.
+    Many cash-outs may have arrived before their claim or completion; these are left to `revise`.
     """
     own: set[bytes] = set()
     cashed_out: list[str] = []

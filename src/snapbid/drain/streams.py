@@ -34,7 +34,7 @@ TAKEN_BYTES: Final = 8 << 20  # taken at once; a single request may be larger
 
 
 class Waiting:
-    """A request in a stream; it has `count` events of one product, in memory if `packed` is set."""
+    """A request with `count` events of one product; `packed` is None unless it is in memory."""
 
     __slots__ = ("count", "entry", "field", "packed", "product", "size")
 
@@ -196,7 +196,7 @@ class EventStreams:
         self._look_at = 0.0  # monotonic
 
     async def share(self, connection: asyncpg.Connection) -> list[EventStream]:
-        """Return the streams to drain now, leftovers last. Raises what Leases.share raises."""
+        """Return the streams to drain now, leftovers last. Raises the errors of Leases.share."""
         try:
             mine = await self._leases.share(connection)
         except IdleError:

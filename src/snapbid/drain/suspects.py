@@ -1,8 +1,8 @@
 """Remembers failed events, so that the drain does not retry them unchanged for ever.
 
 Storing an event may time out or end the connection, and would do so again at each retry. So
-failures are remembered between rounds: the products concerned are drained apart from others, a
-batch of events that failed `TWICE` is halved, and a single event that failed `THRICE` is abandoned.
+failures are remembered between rounds: the products concerned are drained separately, a batch of
+events that failed `TWICE` is halved, and a single event that failed `THRICE` is abandoned.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ class Suspects:
         self._failed: dict[tuple[str, int], tuple[int, str]] = {}
 
     def add(self, products: Iterable[str]) -> None:
-        """Have products drained apart from others, after the ones already suspect."""
+        """Have products drained separately, after the products that are already suspect."""
         for product in products:
             self.products.pop(product, None)
             self.products[product] = None

@@ -46,7 +46,7 @@ class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
         self._quiet_since = monotonic()
 
     async def keep_alive(self, every_s: float) -> None:
-        """Send a statement after `every_s` without one, because the server ends idle sessions."""
+        """Send a statement if `every_s` passed without one: the server ends idle sessions."""
         if monotonic() - self._quiet_since >= every_s:
             await self.fetchval("select 1")
 
