@@ -27,9 +27,9 @@ def audience() -> None:
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 def audience_add(file: str) -> None:
-    """Add the audiences in a JSON file, an object or an array; an existing id is replaced.
+    """Add the audiences in a JSON file (an object or an array); an existing id is replaced.
 
-    All stored server events of known persons count.
+    Server events that are already stored count too, if they identify a person.
     """
     from snapbid.drain import audiences
     from snapbid.warehouse import products
@@ -60,7 +60,7 @@ def audience_add(file: str) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--empty", "may_be_empty", is_flag=True, help="Accept a file without ids.")
 def audience_import(audience_id: str, file: str, may_be_empty: bool) -> None:
-    """Create an audience from a file of ids, replacing any with the same ID.
+    """Create an audience from a file of ids, replacing any audience with the same ID.
 
     FILE has one id per line: an advertising id that is a UUID (device.ifa), or `ifa ID`,
     `buyeruid ID`, `user SSP ID`, `eid SOURCE ID`, or `hash DIGITS` from `snapbid audience hash`.
@@ -117,8 +117,8 @@ def audience_list(as_json: bool) -> None:
 def audience_remove(audience_id: str, yes: bool) -> None:
     """Remove an audience; campaigns that include it no longer bid.
 
-    An audience that campaigns use is only removed with --yes, since campaigns that exclude it would
-    then be shown to its members.
+    An audience that campaigns use is only removed with --yes, since ads of campaigns that exclude
+    it would then be shown to its members.
     """
     from snapbid.drain import audiences
     from snapbid.warehouse import campaigns

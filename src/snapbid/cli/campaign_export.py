@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def export_campaigns(ids: tuple[str, ...], path: Path | None) -> None:
     """Export all campaigns, or those with the given ids, for `campaign import`.
 
-    The format is JSON Lines, or an array if FILE ends in .json. Campaigns have their current
+    The format is JSON Lines, or an array if FILE ends in .json. It includes each campaign's current
     status.
     """
     from snapbid.warehouse import campaigns

@@ -40,8 +40,8 @@ def import_campaigns(file: str, strict: bool) -> None:
 
     A FILE named .json has an array or one object; any other, and - for stdin, is JSON Lines, with
     up to millions of lines. Mistakes name line, field and rule. So do warnings, which do not
-    prevent the import: about markup that deviates from its standard or serves badly, and about
-    campaigns that can never bid, for instance because they have ended, or name an audience or
+    prevent the import. They are about markup that deviates from its standard or serves badly, and
+    about campaigns that can never bid, for instance because they have ended, or name an audience or
     product that does not exist.
     """
     import gc

@@ -41,7 +41,7 @@ def campaign_performance(
     as_csv: bool,
     as_json: bool,
 ) -> None:
-    """Show the cost of campaigns and the conversions from their clicks, in USD, by falling cost.
+    """Show campaigns' costs and the conversions from their clicks, in USD, highest cost first.
 
     Registrations, first deposits, net deposits (less withdrawals) and gross revenue (stakes less
     winnings) come from events that count for a click; JSON and CSV have all the figures. Amounts in

@@ -1,4 +1,4 @@
-"""`snapbid campaign`: list, show, pause, resume and delete. Other modules have the rest."""
+"""`snapbid campaign`: list, show, pause, resume, delete (`campaign_*.py`: other commands)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,7 @@ def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
 def campaign_show(campaign_id: str, as_json: bool) -> None:
     """Show a campaign's stored document, its performance and its macros.
 
-    Each macro has a line: creative, field, line number in the field, macro, where it stands.
+    Prints one line per macro: creative, field, line number in the field, macro and place.
     """
     import msgspec
 

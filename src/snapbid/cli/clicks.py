@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @click.group("click", cls=ShellGroup)
 def clicks() -> None:
-    """Click ids: the macro {{click_id}} of creatives."""
+    """Click ids, which replace the macro {{click_id}} in creatives."""
 
 
 @clicks.command("show", examples=["snapbid click show EQAAAAdhYmNkAAAACWVT8QBhdWN0aW9uLs…"])
 @click.argument("click_id", metavar="ID")
 def click_show(click_id: str) -> None:
-    """Show the contents of a click id as JSON: campaign, creative, SSP, time, and when it expires.
+    """Show the contents of a click id as JSON: campaign, creative, SSP, time, end of its window.
 
-    `auction` is the beginning of the digest of auction and impression; null if the request's
-    privacy signals did not permit it. `person` only says whether the request identified one.
+    `auction` is the beginning of a digest of the auction and impression ids; null if the request's
+    privacy signals did not permit it. `person` says whether the request identified a person.
     """
     from snapbid.campaigns.click_id import NO_AUCTION, Click, read
     from snapbid.warehouse import conversions

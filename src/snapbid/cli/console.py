@@ -84,7 +84,7 @@ def day(text: str) -> date:
 
 
 def running(settings: Settings) -> dict[str, str] | None:
-    """Return the settings of the embedded instance running in the home; None if none is."""
+    """Return the settings of the embedded instance that runs in the home, None if none does."""
     from snapbid.embedded.home import running_env
     from snapbid.embedded.process import EmbeddedError
 
@@ -93,7 +93,7 @@ def running(settings: Settings) -> dict[str, str] | None:
 
 
 def database_url(settings: Settings) -> str:
-    """Return the warehouse's URL from the settings, or else from the running embedded instance."""
+    """Return the warehouse's URL from the settings or the running embedded instance."""
     if settings.database_url is not None:
         return settings.database_url
     return instance(settings, "database_url")["SNAPBID_DATABASE_URL"]
@@ -123,7 +123,7 @@ def instance(settings: Settings, *fields: str) -> dict[str, str]:
 
 
 def signing(settings: Settings) -> tuple[bytes, str]:
-    """Return the tokens' key and issuer from the settings, or else from the embedded instance."""
+    """Return the tokens' key and issuer from the settings or the running embedded instance."""
     from snapbid.report import tokens
 
     if settings.jwt_secret is None:

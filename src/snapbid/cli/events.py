@@ -58,7 +58,7 @@ def rates_import(file: str) -> None:
 def rates_list(as_json: bool) -> None:
     """List your own rates; each applies from its date until the currency's next rate, if any.
 
-    JSON has the entries in the format of `import`.
+    --json prints the entries in the format of `import`.
     """
     from snapbid.warehouse import rates as table
 

@@ -53,8 +53,8 @@ def forget(
     kept, so that later events of this person are stored empty, and frequency caps do not recognise
     the user. Prints a receipt as JSON.
 
-    A user id identifies a person only within a product or at an SSP. It is forgotten at those that
-    know it, and at those given with --product or --ssp. Device and click ids, and hashes, are
+    A user id identifies a person only within a product or at an SSP. It is forgotten where it is
+    known, and where --product and --ssp say. Device and click ids, and hashes, are
     forgotten everywhere.
     """
     import asyncio

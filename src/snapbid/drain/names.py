@@ -12,7 +12,7 @@ Of an SSP (KIND:NUMBER, or KIND:NUMBER:REASON):
 
 Of a campaign:
 
-    B, W, P, I  bids, and the same as w, p, i
+    B, W, P, I  bids, wins, the sum of their CPMs, billing notices
     r168.202    rejections of the creative with mark 168 for loss reason 202; REASON is the SSP
     q168        bids with that creative since the SSP's first rejection of it; REASON is the SSP
 """
