@@ -140,7 +140,7 @@ def test_ssp_remove(cli: Cli) -> None:
     done(cli("ssp", "add", "acme"))
     done(cli("ssp", "add", "acme-eu", "--canonical", "acme"))
     assert refused(cli("ssp", "remove", "acme")) == [
-        "acme is the canonical id of acme-eu: remove these first"
+        "acme is the canonical id of acme-eu: remove them first"
     ]
     assert done(cli("ssp", "remove", "acme-eu")) == "acme-eu: removed\n"
     assert done(cli("ssp", "remove", "acme")) == "acme: removed\n"

@@ -84,7 +84,7 @@ def test_names_and_labels_are_those_of_the_definitions(slot: Metrics) -> None:
         slot.counter(SECONDS)
     with pytest.raises(ValueError, match="no such histogram"):
         slot.histogram(REQUESTS, (1,), route="bid", status=200)
-    with pytest.raises(ValueError, match="the labels are"):
+    with pytest.raises(ValueError, match="the labels must be"):
         slot.counter(REQUESTS, route="bid")
     with pytest.raises(ValueError, match="must ascend"):
         slot.histogram(SECONDS, (1, 1))

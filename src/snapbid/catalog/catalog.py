@@ -127,7 +127,7 @@ class Catalog:
             if head.base is None:
                 self.index = Index(index)
             elif open_base is None:
-                raise CatalogError("the base named by the head is not available here")
+                raise CatalogError("the catalog has a base, which cannot be opened here")
             else:
                 self.mapped = open_base(head.base)
                 self.index = Index(self.mapped, index)

@@ -237,5 +237,5 @@ def definition_of(kind: Kind, name: str, labels: Mapping[str, object]) -> Defini
     if definition is None or definition.kind != kind:
         raise ValueError(f"{name}: no such {kind} in DEFINITIONS")
     if labels.keys() != set(definition.labels):
-        raise ValueError(f"{name}: the labels are {definition.labels}, not {tuple(labels)}")
+        raise ValueError(f"{name}: the labels must be {definition.labels}, not {tuple(labels)}")
     return definition

@@ -79,9 +79,9 @@ def bearer(authorizations: list[bytes], *, basic: bool = False) -> str:
     if scheme.lower() != b"bearer" or not token:
         raise MissingToken("Authorization: must be Bearer followed by a token")
     if len(token) > MAX_TOKEN_BYTES:
-        raise InvalidToken(f"Authorization: the token is over {MAX_TOKEN_BYTES} bytes")
+        raise InvalidToken(f"Authorization: the token must have at most {MAX_TOKEN_BYTES} bytes")
     if not token.isascii():
-        raise InvalidToken("Authorization: the token is not ASCII")
+        raise InvalidToken("Authorization: the token must be ASCII")
     return token.decode("ascii")
 
 

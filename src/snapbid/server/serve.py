@@ -119,7 +119,9 @@ def _check(settings: ServingSettings) -> None:
         try:
             os.close(open_file(settings.record))
         except OSError as error:
-            raise ServeError(f"SNAPBID_RECORD {settings.record}: {error.strerror}") from error
+            raise ServeError(
+                f"SNAPBID_RECORD {settings.record} cannot be used: {error.strerror}"
+            ) from error
     if settings.auction_log is not None and (problem := problem_of(settings.auction_log)):
         raise ServeError(f"SNAPBID_AUCTION_LOG {problem}")
     try:

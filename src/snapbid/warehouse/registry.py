@@ -122,7 +122,7 @@ async def remove(connection: asyncpg.Connection, descriptor: str) -> None:
         variants = _variants(known, descriptor)
         if variants:
             raise RegistryError(
-                f"{descriptor} is the canonical id of {', '.join(variants)}: remove these first"
+                f"{descriptor} is the canonical id of {', '.join(variants)}: remove them first"
             )
         await connection.execute("delete from ssp where descriptor = $1", descriptor)
 
@@ -206,7 +206,7 @@ def _check(known: dict[str, str], descriptor: str, canonical: str) -> None:
         raise RegistryError(f"the canonical id {canonical[:60]!a} is not registered: add it first")
     if known[canonical] != canonical:
         raise RegistryError(
-            f"{canonical} is a variant of {known[canonical]}: give {known[canonical]} as canonical"
+            f"{canonical} is a variant of {known[canonical]}: use {known[canonical]} instead"
         )
     variants = _variants(known, descriptor)
     if variants:

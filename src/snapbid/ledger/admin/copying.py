@@ -218,7 +218,7 @@ class Copy:
                     " copied"
                 )
             if allowances != wanted:
-                raise CopyError(f"campaigns' spend in shard {number} is not what was copied")
+                raise CopyError(f"campaigns' spend in shard {number} differs from what was copied")
         return Moved(self._records.total(), len(self._spent), self._impressions, self._events)
 
     # -- Redis ------------------------------------------------------------------------------------

@@ -149,11 +149,11 @@ async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
             if await _is_in_use(target):
                 await target.reopen()
                 raise MoveError(
-                    "the new ledger is in use, with bids or notices counted: the move can no longer"
-                    " be undone"
+                    "the new ledger is in use and has counted bids or notices: the move can no"
+                    " longer be undone"
                 )
         elif await target.epoch() and not await _is_filled_from(target, epoch):
-            raise MoveError("the ledger there was not moved from this one: check --to")
+            raise MoveError("the ledger at --to was not moved from this one: check the URL")
         await target.close(f"{closing.FILLING}from {epoch}")
         await target.wipe()
         await source.reopen()
@@ -167,7 +167,9 @@ async def _move(
 ) -> Moved | None:
     epoch = await source.epoch()
     if not epoch:
-        raise MoveError("no ledger to move: set SNAPBID_REDIS_URL to the Redis that has it")
+        raise MoveError(
+            "there is no ledger to move: set SNAPBID_REDIS_URL to the Redis that has it"
+        )
     if await target.epoch() == epoch:
         raise MoveError("the ledger is already there: choose another Redis or database")
     why, origin = await target.closed(), await _origin(target)
