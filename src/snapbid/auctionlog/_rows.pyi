@@ -44,7 +44,7 @@ class RowWriter:
     ) -> None:
         """Write the bids (a list of `bidding.response.Bid`) that answer a `BidRequest`.
 
-        `source`: descriptor and canonical id of the SSP.
+        `source`: the SSP's descriptor and canonical id.
         """
 
     def notice(

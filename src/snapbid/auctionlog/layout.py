@@ -3,13 +3,13 @@
 A chunk is a header, rows, and free space. The header has
 
     magic | end of the rows | first sequence number | last one converted | in flight
-          | when something last began (epoch ms) | lost rows | since when (epoch ms) | closed
+          | when a bid or notice last began (epoch ms) | lost rows | since when (epoch ms) | closed
           | the operating system's boot (16 bytes)
 
 each of 8 bytes unless noted, little endian, zero-padded to HEADER_SIZE. A row is `_ROW` and its
-strings. It is published by the store that moves the end of the rows past it, so a process killed at
-any moment leaves only whole rows, which the operating system keeps. `closed` is 1 once the worker
-continues in another chunk, or has ended with nothing in flight.
+strings. It is published by moving the end of the rows past it, in one write to memory, so a process
+killed at any moment leaves only whole rows, which the operating system keeps. `closed` is 1 once
+the worker continues in another chunk, or has ended with nothing in flight.
 """
 
 import mmap

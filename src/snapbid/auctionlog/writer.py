@@ -95,7 +95,7 @@ class LogWriter:
             self._lock = None
 
     def look(self, *, everything: bool = False) -> None:
-        """Convert the rows that are due, or `everything`. Raises OSError if it cannot write."""
+        """Convert the rows that are due, or all rows if `everything`. Raises OSError."""
         known = {chunk.path for worker in self._workers.values() for chunk in worker.chunks}
         for chunk in open_all(self._spool, known):
             worker = self._workers.setdefault(chunk.token, WorkerChunks(chunk.token))

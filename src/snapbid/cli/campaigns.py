@@ -1,4 +1,4 @@
-"""`snapbid campaign`: list, show, pause, resume, delete (`campaign_*.py`: other commands)."""
+"""`snapbid campaign`: list, show, pause, resume and delete; `campaign_*.py` have the rest."""
 
 from typing import TYPE_CHECKING, Any
 

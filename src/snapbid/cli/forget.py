@@ -54,8 +54,8 @@ def forget(
     the user. Prints a receipt as JSON.
 
     A user id identifies a person only within a product or at an SSP. It is forgotten where it is
-    known, and where --product and --ssp say. Device and click ids, and hashes, are
-    forgotten everywhere.
+    known, and where --product and --ssp say. Device ids, click ids and hashes are forgotten
+    everywhere.
     """
     import asyncio
     import secrets

@@ -137,7 +137,7 @@ async def exclude(
     rows: Sequence[EventRow],
     member_of_click: Callable[[str], int | None],
 ) -> None:
-    """Of forgotten persons' events, store only the restrictions and the members they restrict."""
+    """Store only the restrictions in forgotten persons' events, and the restricted members."""
     found = Persons(key, rows, member_of_click)
     restrictions = _restrictions(rows, found)
     await audiences.restrict(connection, restrictions)

@@ -1,4 +1,4 @@
-"""Absorbs the ledger's counters into the rows marked `counted` of the report tables (contract 5).
+"""Absorbs the ledger's counters into the report tables, in rows marked `counted` (contract 5).
 
 Counters in Redis are cumulative. The absorbed value of each is kept beside the report tables, and
 both change in one statement, so absorbing the same counters again changes nothing.

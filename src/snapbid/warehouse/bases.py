@@ -75,7 +75,7 @@ async def read(connection: asyncpg.Connection, id: int) -> AsyncGenerator[bytes]
 
 
 async def replace(connection: asyncpg.Connection, base: StoredBase, parts: Iterable[bytes]) -> None:
-    """Store a base; delete those in the same layout, of other warehouses, or a day old."""
+    """Store a base; delete others in its layout, of other warehouses, or over a day old."""
     async with connection.transaction():
         await connection.execute(
             "delete from catalog_base where layout = $1 or warehouse <> $2"

@@ -105,8 +105,8 @@ async def replace_many(
 ) -> ImportCounts:
     """Add or replace campaigns, all or none.
 
-    Each has (id, JSON document) or, with `rules`, (id, JSON document, normalised form under that
-    version of the rules). Ids must be unique. An unchanged document keeps its revision. Documents
+    `documents` are tuples of id, JSON document and, with `rules`, the form normalised under that
+    version of the rules. Ids must be unique. An unchanged document keeps its revision. Documents
     are consumed one by one; an error raised by their iterator ends the import.
     """
     async with connection.transaction():

@@ -47,11 +47,11 @@ from anomaly_daily t {_OF_FAMILY} group by 1, 2, 3
 
 
 class StoredDay(NamedTuple):
-    """An SSP's requests on one day, for the drain to store; `answers` counts every status."""
+    """An SSP's requests on one day, as the drain stores them."""
 
-    number: int
+    number: int  # the SSP's
     day: date
-    answers: int
+    answers: int  # of any status
     counts: Mapping[str, int]
     examples: Mapping[str, str]
 

@@ -70,7 +70,7 @@ class Conflict(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A dead letter that mentions an id; one that cannot be read has no event id and product."""
+    """A dead letter that mentions an id; one that cannot be read has no event id or product."""
 
     number: int
     event_id: str | None

@@ -170,7 +170,7 @@ async def fetch_family(connection: asyncpg.Connection, ssp: str) -> list[FamilyS
 
 
 async def fetch_access(connection: asyncpg.Connection) -> dict[str, SspAccess]:
-    """Map the descriptors that have access rules to these rules."""
+    """Map the descriptors that have access rules to their rules."""
     rows = await connection.fetch(
         "select descriptor, allow::text[] as allow, qps, signed from ssp"
         " where qps is not null or cardinality(allow) > 0 or signed"

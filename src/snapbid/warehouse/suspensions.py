@@ -43,7 +43,7 @@ class Rejection(NamedTuple):
 
 
 class RejectedCreative(NamedTuple):
-    """The sums of one creative's `Rejection`s, with the creative's id for its mark."""
+    """The sum of one creative's `Rejection`s, with the creative's id in place of its mark."""
 
     ssp: str
     campaign: str

@@ -95,7 +95,7 @@ async def fetch_time(connection: asyncpg.Connection) -> float:
 async def fetch_unlimited(
     connection: asyncpg.Connection, today: date, most: int
 ) -> list[CampaignDay]:
-    """Fetch up to `most` campaigns without a budget, those with the highest spend first."""
+    """Fetch up to `most` campaigns without a budget, the highest spend on the day first."""
     return [CampaignDay(*row) for row in await connection.fetch(_UNLIMITED, today, most)]
 
 
@@ -108,7 +108,7 @@ async def fetch_converted(
 
 
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:
-    """Fetch up to `most` campaigns with a budget, those with the highest spend first."""
+    """Fetch up to `most` campaigns with a budget, the highest spend on the day first."""
     rows = await connection.fetch(_BUDGETED, today, most)
     return Budgeted(
         rows[0]["known"] if rows else 0,
