@@ -249,7 +249,7 @@ async def forget(
 ) -> Forgotten:
     """Remove all data of a person from the warehouse, and suppress the ids.
 
-    With `consents`, it may affect several users and end a self-exclusion. Requires a transaction,
+    With `consents`, this may affect several users and end a self-exclusion. Requires a transaction,
     and keeps others from storing events until it ends. Raises ForgetError.
     """
     check(asked.ids)

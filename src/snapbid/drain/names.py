@@ -7,7 +7,7 @@ Of an SSP (KIND:NUMBER, or KIND:NUMBER:REASON):
     l           losses, by reason
     n           anomalies, by code (`anomaly_daily`): the notice (1 win, 2 billing, 4 loss) plus
                 10 late, 20 repeated, 30 past the time that bids are remembered, 50 altered URL;
-                40 bid on an auction and impression that the SSP had used before, 41 on one of
+                40 bid on an auction and impression that the SSP had used before, 41 on those of
                 another SSP; 60 a loss and a win or billing notice of the same bid
 
 Of a campaign:

@@ -5,7 +5,7 @@ follow, or a middlebox stops forwarding. To the drain that looks like a slow sta
 keepalives cannot tell the two apart as long as the peer's kernel, or a proxy, answers them, and
 asyncpg's `command_timeout` must allow for statements that are really slow (60 s). So the drain asks
 the warehouse over a second connection what the server process of the first one is doing. If twice
-in a row that process is waiting for its client, is gone, or the warehouse does not answer, the
+in a row that process is waiting for its client or is gone, or the warehouse does not answer, the
 first connection is closed.
 """
 

@@ -202,7 +202,10 @@ def running_env(home: Path) -> dict[str, str] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:
-        raise EmbeddedError(f"SNAPBID_HOME {home} belongs to another user") from error
+        raise EmbeddedError(
+            f"SNAPBID_HOME {home} belongs to another user: run as that user, or set SNAPBID_HOME to"
+            " another directory"
+        ) from error
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
