@@ -92,7 +92,7 @@ def test_acknowledged_writes_survive_a_kill(stand: Stand) -> None:
     assert not stand.takes(), "the disk is still full"
     stand.disk.free()
     eventually(stand.takes, "room again")
-    said = ["full: Redis accepts no writes until it has space", "space"]
+    said = ["full: Redis refuses writes until space is freed", "space"]
     eventually(
         lambda: [line.partition(" is ")[2] or "space" for line in stand.told] == said, "word of it"
     )

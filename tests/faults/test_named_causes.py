@@ -76,7 +76,7 @@ def stand() -> Iterator[Stand]:
 def test_a_redis_that_is_full(stand: Stand) -> None:
     with contextlib.closing(redis.Redis.from_url(stand.machine.redis.url)) as client:
         client.config_set("maxmemory", 1)
-        stand.await_status("not bidding since", "refuses writes, since its disk is full")
+        stand.await_status("not bidding since", "refuses writes because its disk is full")
         assert "Redis refuses writes, PostgreSQL up" in stand.status()
         client.config_set("maxmemory", 0)
     stand.await_status("bidding since", "Redis up")

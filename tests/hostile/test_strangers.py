@@ -73,8 +73,7 @@ def test_only_named_addresses_may_send(stack: Stack) -> None:
     with connected(stack, "127.0.0.1") as client:
         assert bid(client) == (
             403,
-            b'{"error":"forbidden","detail":"requests of this SSP are not accepted from this '
-            b'address"}',
+            b'{"error":"forbidden","detail":"this SSP may not send requests from this address"}',
         )
         assert bid(client, OTHER)[0] in (200, 204), "on the same connection, for another SSP"
         client.request("GET", PATH)

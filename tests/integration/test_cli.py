@@ -81,7 +81,7 @@ def test_ssp(cli: Cli) -> None:
     changed = done(cli("ssp", "add", "acme-eu", "--open-days"))
     assert changed == "acme-eu: unchanged (canonical acme-eu)\n"
     assert refused(cli("ssp", "add", "x", "--canonical", "y")) == [
-        "the canonical id 'y' is not registered; add it first"
+        "the canonical id 'y' is not registered: add it first"
     ]
     (rule,) = refused(cli("ssp", "add", "a b"))
     assert rule.startswith("ID must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ -, found 3")
@@ -205,7 +205,7 @@ def test_the_performance_of_campaigns(cli: Cli, database: str, tmp_path: Path) -
     for option in ("--from", "--to"):
         for text in ("2026-13-01", "2026-1-1", "20260101", "yesterday"):
             misdated = cli("campaign", "performance", option, text)
-            assert f"must be a day like 2026-01-31, found '{text}'" in misdated.stderr
+            assert f"must be a date like 2026-01-31, found '{text}'" in misdated.stderr
             assert misdated.returncode == 2
     asyncio.run(execute(database, "update conversion_daily set unvalued = 2 where event = 'bet'"))
     for style in ((), ("--json",), ("--csv",)):

@@ -398,7 +398,7 @@ def test_a_bidder_that_sheds_load_has_no_capacity_for_it(load: Any, plain: tuple
             ["--generators", "2"],
             "--generators 2 or more requires --listen, and --listen requires --generators",
         ),
-        (["--listen", "127.0.0.1:0"], "--listen needs --generators"),
+        (["--listen", "127.0.0.1:0"], "--listen requires --generators"),
         (["--generators", "2", "--listen", "9700"], "--listen must be HOST:PORT"),
         (["--generators", "65", "--listen", "127.0.0.1:0"], "--generators must be from 1 to 64"),
         (["--join", "127.0.0.1"], "--join must be HOST:PORT"),

@@ -26,5 +26,5 @@ def test_unbroken_text_is_not_cut() -> None:
 def test_days_have_one_format() -> None:
     assert day("2026-01-31") == date(2026, 1, 31)
     for text in ("", "2026-1-31", "20260131", "2026-02-30", "2026-01-31T00:00", "31.01.2026"):
-        with pytest.raises(click.BadParameter, match="must be a day like 2026-01-31, found "):
+        with pytest.raises(click.BadParameter, match="must be a date like 2026-01-31, found "):
             day(text)

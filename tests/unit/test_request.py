@@ -168,7 +168,7 @@ def test_an_id_of_5000_digits_is_refused() -> None:
         (b'{"id":"a","imp":[{"id":"1"}],"tmax":"","x":NaN}', "the body is not JSON"),
         (
             b'{"id":"a","tmax":"","imp":[{"id":"\\ud800"}]}',
-            "imp[0].id: contains half of a surrogate",
+            "imp[0].id: contains an unpaired surrogate",
         ),
     ],
 )

@@ -49,7 +49,7 @@ cdef inline uint32_t bits_of(uint64_t count) noexcept:
 
 
 def starts_of(const unsigned char[::1] entries not None):
-    """Build the table after a section's entries, which has the index of each prefix's first entry.
+    """Build the table that follows a section's entries: the index of each prefix's first entry.
 
     Raises ValueError if the entries are not in ascending order.
     """

@@ -42,7 +42,7 @@ _json: Final = msgspec.json.encode
 
 
 def adapted(template: Template, price_micros: int, dsa: Declaration | None) -> Template:
-    """Return a template with another currency's price (millionths) and any DSA declaration."""
+    """Copy a template with its price in another currency (millionths) and any DSA declaration."""
     pieces = list(template.pieces)
     markup = pieces[_PRICED].index(_ADM)
     pieces[_PRICED] = _price(price_micros) + pieces[_PRICED][markup:]

@@ -271,7 +271,7 @@ def _plain_texts(value: list[Any], shape: _Shape) -> list[Any] | None:
         texts = [item for item in value if type(item) is str] if int in kinds else value
         try:
             "".join(texts).encode()
-        except UnicodeEncodeError:  # half of a surrogate pair, in one of them
+        except UnicodeEncodeError:  # an unpaired surrogate in one of them
             return None
     return value
 
@@ -306,7 +306,7 @@ def _read_text(value: Any, path: Path) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadRequest(f"{path_text(path)}: contains half of a surrogate pair") from None
+        raise BadRequest(f"{path_text(path)}: contains an unpaired surrogate") from None
     return text
 
 

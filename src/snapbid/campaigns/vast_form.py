@@ -36,7 +36,7 @@ class Node:
 
 
 class Remark(NamedTuple):
-    """A broken rule, and the line of the text that breaks it, from 1."""
+    """A broken rule, and the number of the line that breaks it, counted from 1."""
 
     rule: str
     line: int

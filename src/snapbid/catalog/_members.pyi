@@ -8,7 +8,7 @@ EPOCH_S: int  # of `until` in an entry, epoch s
 ENTRY_SIZE: int  # bytes
 
 def starts_of(entries: ReadableBuffer) -> bytearray:
-    """Build the table after a section's entries, which has the index of each prefix's first entry.
+    """Build the table that follows a section's entries: the index of each prefix's first entry.
 
     Raises ValueError if the entries are not in ascending order.
     """

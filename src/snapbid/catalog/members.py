@@ -53,7 +53,7 @@ class MemberHead(msgspec.Struct, frozen=True):
 
 
 class OpenMembers(NamedTuple):
-    """Mapped members and their base. `mapped`: its mapping, which the next file may reuse."""
+    """Mapped members and their base. `mapped`: the base's mapping, for the next file to reuse."""
 
     members: Members
     base: MemberBase | None
@@ -96,7 +96,7 @@ def read_head(data: mmap.mmap | bytes) -> tuple[MemberHead, memoryview]:
         raise CatalogError(f"not a members file of this version: {error}") from error
     section = memoryview(data)[catalog.aligned(_PREAMBLE.size + length) :]
     if zlib.crc32(section) != head.checksum:
-        raise CatalogError("the members are damaged")
+        raise CatalogError("the members section is damaged")
     return head, section
 
 

@@ -80,7 +80,7 @@ def day(text: str) -> date:
             raise ValueError
         return date.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"must be a day like 2026-01-31, found {text[:40]!a}") from None
+        raise click.BadParameter(f"must be a date like 2026-01-31, found {text[:40]!a}") from None
 
 
 def running(settings: Settings) -> dict[str, str] | None:

@@ -1,4 +1,4 @@
-"""`snapbid drain`: the process, which survives outages of its stores and hands over its leases."""
+"""The `snapbid drain` process; it survives outages of its stores and hands over its leases."""
 
 import asyncio
 import contextlib

@@ -96,9 +96,9 @@ class Postgres:
         place = next((place for place in places if _is_open(place)), None)
         if place is None:
             raise EmbeddedError(
-                f"PostgreSQL cannot start: `nobody` can reach neither its programs in {binaries} "
-                "nor any directory for temporary files: run as an ordinary user, or with the "
-                "capability SETPCAP"
+                f"PostgreSQL cannot start: `nobody` has access neither to its programs in "
+                f"{binaries} nor to any directory for temporary files: run as an ordinary user, or "
+                "with the CAP_SETPCAP capability"
             )
         return _copy(binaries, self._home.make_elsewhere("programs", str(place)))
 

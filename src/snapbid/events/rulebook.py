@@ -131,7 +131,7 @@ def findings_of(
 
 
 def code_of(violations: list[FieldFinding]) -> str:
-    """Choose the error code: for invalid fields, else an unknown event, else a disabled one."""
+    """Choose the error code by precedence: invalid fields, unknown event, disabled event."""
     rules = {violation.rule for violation in violations}
     if rules - {"unknown_event", "event_disabled"}:
         return VALIDATION_ERROR

@@ -244,7 +244,7 @@ def parse(body: bytes, *, ours: bool = True) -> ReceivedResponse | BrokenRule:
 def check(
     response: ReceivedResponse, auction: str, limits: RequestLimits, *, ours: bool = True
 ) -> BrokenRule | None:
-    """Return the first rule that an answer breaks. `auction` must need no escaping in a URL.
+    """Return the first rule that an answer breaks. `auction` must not need escaping in a URL.
 
     With `ours`, the notification URLs must be document 2's. Other bidders may omit a media type or
     size if the impression leaves no choice, and markup if their win notice returns it.

@@ -95,7 +95,7 @@ class Connections:
 
     @property
     def demand(self) -> ReplicaDemand:
-        """How many replicas must confirm a write, as far as the cluster is known."""
+        """How many replicas must confirm a write, given what is known of the cluster so far."""
         if self._replicas is not None:
             return ReplicaDemand(self._replicas)
         return ReplicaDemand(int(self._nodes is not None and self._nodes.has_replicas), GRACE_S)

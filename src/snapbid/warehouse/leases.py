@@ -47,7 +47,7 @@ async def acquire(connection: asyncpg.Connection, sole: int) -> bool:
 
 
 async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
-    """Fetch who holds which leases of one kind."""
+    """Fetch the holders of the leases of one kind."""
     rows = await connection.fetch(_LOOK, kind)
     mine = {row["number"]: row["holders"] for row in rows if row["is_mine"]}
     others = {row["number"]: row["holders"] for row in rows if not row["is_mine"]}

@@ -1,4 +1,4 @@
-"""The errors of an unavailable warehouse or a broken connection, and what they mean."""
+"""Errors that mean an unavailable warehouse, a broken connection or an outdated schema."""
 
 from typing import Final
 

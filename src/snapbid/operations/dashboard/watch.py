@@ -190,8 +190,8 @@ class Watch:
                 )
         for names in self._logged_clocks - differences.keys():
             logger.info(
-                "resolved: the clock of %(clocks)s is right again",
-                {"clocks": " and ".join(names)},
+                "resolved: clocks correct again: %(clocks)s",
+                {"clocks": ", ".join(names)},
             )
         self._logged_clocks = frozenset(differences)
 

@@ -31,7 +31,10 @@ _META: Final = '<meta charset="utf-8"><meta name="viewport" content="width=devic
 
 @contextlib.contextmanager
 def preview(folder: Path) -> Iterator["Preview"]:
-    """Write a page into a folder, created if needed; the context adds creatives. Raises OSError."""
+    """Write a page of creatives into a folder, created if needed.
+
+    Yields the `Preview` to add the creatives to. Raises OSError.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PLAYER).write_text(_player(), encoding="utf-8")
     with (folder / "index.html").open("w", encoding="utf-8") as page:

@@ -92,7 +92,7 @@ class DiagnosisSource:
         except (RedisError, OSError) as error:
             repeated.warning(
                 "failed to read statistics for a diagnosis: %(reason)s; omitting the checklist and"
-                " the last minutes until Redis is back",
+                " the most recent minutes until Redis is back",
                 {"reason": error or "no answer"},
             )
             return None
