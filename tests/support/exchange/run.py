@@ -82,16 +82,13 @@ class Exchange:
             wrong.append(f"kept {kept} of {len(answered)} bids")
         if kept != scenario.bids:
             wrong.append(f"bids {kept}, wanted {scenario.bids}")
-        seen = {imp["id"]: imp.get("qty", {}).get("multiplier", 1) for imp in scenario.imp}
-        self._notify(answered, seen, counts=not auction.get("test"))
+        self._notify(answered, counts=not auction.get("test"))
         return wrong
 
-    def _notify(
-        self, bids: Sequence[dict[str, Any]], seen: dict[str, float], *, counts: bool
-    ) -> None:
+    def _notify(self, bids: Sequence[dict[str, Any]], *, counts: bool) -> None:
         """Fire what a page would: of every fourth bid a loss, of the others win and billing.
 
-        `seen`: by how many each impression is seen.
+        No scenario is DOOH, so a `qty.multiplier` counts as 1.
         """
         for bid in bids:
             self._counts["fired"] += 1
@@ -103,7 +100,7 @@ class Exchange:
             if counts:
                 self._counts["wins"] += 1
                 self._counts["imps"] += 1
-                self._usd += self._prices[bid["cid"]] / 1000 * Decimal(str(seen[bid["impid"]]))
+                self._usd += self._prices[bid["cid"]] / 1000
 
 
 def _get(url: str) -> None:
