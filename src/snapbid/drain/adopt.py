@@ -66,8 +66,9 @@ async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str, shards: int) -> 
         await redis.hdel(keys.state, "carried", "confirmed")
         await redis.delete(keys.processes)
         return None
-    dropped: Any = await redis.scard(keys.changed) + await redis.scard(keys.taken)
     # The state is removed last: until then no worker bids, and the command can be repeated.
+    await redis.hset(keys.state, "warehouse", f"{warehouse} is adopting it")
+    dropped: Any = await redis.scard(keys.changed) + await redis.scard(keys.taken)
     kept = {keys.state.encode(), keys.events.encode()}
     for prefix in (keys.prefix, GOLIVE):
         async for batch in _batches(redis, prefix):

@@ -72,6 +72,8 @@ SCRIPTS: Final = {
     "hold clock is set": Mutation(
         "clock.lua", "step and step > 0 and step <= LARGEST_STEP_MS", "step"
     ),
+    # A worker bids in an adopted ledger until it learns whose that is.
+    "adoption unchecked": Mutation("remember.lua", "owner ~= warehouse", "false"),
     # A notice from the spool counts for the record that is there when it is replayed.
     "spooled as live": Mutation(
         "settle.lua", "if record and spooled then", "if record and spooled then elseif false then"

@@ -167,7 +167,7 @@ class GroupCommit:
         self.is_nearly_full = False  # Redis is nearly out of memory, so bids are refused
         self.batches = 0
         self.token = ""
-        self.families = ""  # of SSPs, as remember.lua reads them
+        self.warehouse = self.families = ""  # as remember.lua reads them
         self.epoch = ""  # of the data, from the last heartbeat
         self.given_up: list[str] = []  # tokens of processes that holds no longer wait for
 
@@ -302,7 +302,7 @@ class GroupCommit:
         self._unconfirmed = BidBatch(self._writer, self._batches, entries)
         name = "remember_limited" if limited else "remember"
         head = (name, now_ms, self._writer, self._batches, self._hold_s, self._ttl_s)
-        return (*head, entries, self.families, *counters(answers))
+        return (*head, entries, f"{self.warehouse} {self.families}", *counters(answers))
 
     def _note_settled(self, until: int | None) -> None:
         """Note that notices received until then are settled, unless any are spooled."""
@@ -584,6 +584,7 @@ class LedgerShard:
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
         """Accept only this warehouse's ledger; see `Ledger.belong_to`."""
         self._warehouse, self._own = warehouse, epochs
+        self._core.warehouse = warehouse
         self._end_foreign()
 
     def _end_foreign(self) -> None:

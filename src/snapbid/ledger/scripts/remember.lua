@@ -1,6 +1,7 @@
 -- include base
 -- include now
 -- include counters
+-- include segment
 -- include time_buckets
 -- include records
 -- include budget
@@ -10,9 +11,10 @@
 -- ARGV     1 now (epoch ms); 2 writer; 3 number of its batch; 4 duration of holds of money and caps (s);
 --          5 how long bids are remembered (s); 6 the bids, each uint8 flags (1 the first of its answer,
 --          2 count the answer, 4 it has limits), uint16 bucket, 14 bytes field, uint8 length, record,
---          and with limits uint16 length, limits; 7 numbers of SSPs that are variants, each with the
---          number of its family: `8=7 9=7`; then for each day: 8 the day, 9 the number of counters that
---          its bids raise if all are kept, 10... their names, then the increments
+--          and with limits uint16 length, limits; 7 the worker's warehouse, then numbers of SSPs that
+--          are variants, each with the number of its family: `WAREHOUSE 8=7 9=7`; then for each day: 8
+--          the day, 9 the number of counters that its bids raise if all are kept, 10... their names,
+--          then the increments
 -- Returns  0 if the batch was rolled back before it arrived; else + and, for each refused bid, its index
 --          in the batch (from 0) and a letter: b over the budget, h over its SSP's share of a contested
 --          budget, c over a cap, s over what sums can hold, t another family of SSPs has a bid on this
@@ -20,6 +22,11 @@
 --
 -- A batch in which no bid has limits goes to a variant of this script with LIMITED false.
 local WRITER_S = '604800'
+current_segment()
+local warehouse = ARGV[7]:match('^%S*')
+if warehouse ~= '' and owner and owner ~= warehouse then -- adopted (drain/adopt.py): other numbers
+  return redis.error_reply('FOREIGN another warehouse has adopted the ledger')
+end
 local writer, number = base .. 'w:' .. ARGV[2], tonumber(ARGV[3])
 local time_bucket, buckets, opened = current_time_bucket()
 if not time_bucket then

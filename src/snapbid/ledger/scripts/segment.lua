@@ -33,14 +33,14 @@ local function enter_segment()
   return name
 end
 
-local segment, confirmed
+local segment, confirmed, owner
 local function current_segment()
   if not segment then
-    local state = redis.call('HMGET', state_key, 'segment', 'confirmed', 'origin')
+    local state = redis.call('HMGET', state_key, 'segment', 'confirmed', 'origin', 'warehouse')
     local origin = 'master_replid2:' .. (state[3] or '-')
     segment = redis.call('INFO', 'replication'):find(origin, 1, true) and state[1]
       or enter_segment() -- the data was lost or replaced under an open connection
-    confirmed = state[2] == segment
+    confirmed, owner = state[2] == segment, state[4]
   end
   return segment
 end
