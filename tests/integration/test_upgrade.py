@@ -141,7 +141,7 @@ class Fleet:
         program.environ["PYTHONPATH"] = str(release.path)
         former = len(program.output)
         program.launch()
-        own = f"snapbid {release.version}\n"
+        own = f" {release.version}\n"  # "starting snapbid 0.1.0", "started snapbid drain 0.1.0"
         eventually(lambda: own in program.output[former:], f"a start of {own}")
         if program in self.servers:
             program.await_ready()
