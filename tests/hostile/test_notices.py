@@ -104,12 +104,7 @@ def test_a_forged_notice_counts_nothing_where_notices_are_signed(
     if by == "ssp":
         succeed(stack.environ, "ssp", "set", "victim", "--signed-notices")
     with connected(stack) as client:
-
-        def signed() -> bool:
-            made = ask(client, "victim", f"s{next(AUCTIONS)}")
-            return made is not None and "/n/" in made["nurl"]
-
-        eventually(signed, "its bids are signed")
+        await_signed(client)
         made, thieves = ask(client, "victim", "x"), ask(client, "thief", "x")
         assert made is not None
         assert thieves is not None, "both may bid: their notices can be told apart"
@@ -137,17 +132,20 @@ def test_a_forged_notice_counts_nothing_where_notices_are_signed(
     assert unsigned[(("kind", "win"), ("outcome", "unsigned"))] == 4
 
 
+def await_signed(client: http.client.HTTPConnection) -> None:
+    def signed() -> bool:
+        made = ask(client, "victim", f"s{next(AUCTIONS)}")
+        return made is not None and "/n/" in made["nurl"]
+
+    eventually(signed, "the victim's bids are signed")
+
+
 def test_a_plain_id_never_names_a_signed_bid(start: Callable[..., Stack]) -> None:
     """The ledger names a signed bid by its family, which anybody can compute, and its id."""
     stack = start()
     succeed(stack.environ, "ssp", "set", "victim", "--signed-notices")
     with connected(stack) as client:
-
-        def signed() -> bool:
-            made = ask(client, "victim", f"s{next(AUCTIONS)}")
-            return made is not None and "/n/" in made["nurl"]
-
-        eventually(signed, "its bids are signed")
+        await_signed(client)
         made = ask(client, "victim", "x")
         assert made is not None
         name = quote(family_of("victim") + b"x", safe="")
