@@ -106,6 +106,16 @@ def unanswered(list requests not None):
     return [request for request in requests if is_pending(request.done)]
 
 
+def answer(list requests not None, results not None):
+    for request, result in zip(requests, results, strict=True):
+        done = request.done
+        if is_pending(done):
+            if type(done) is Reply:
+                (<Reply>done).set(DONE, result)
+            else:
+                done.set_result(result)
+
+
 cdef class Waiter:
 
     cdef int take(self, Reply reply) except -1:

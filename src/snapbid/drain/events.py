@@ -248,8 +248,11 @@ class EventDrain:
             await self._days.prepare(connection, {row.received_at for _, row in rows})
             stored = await self._store(connection, rows, letters)
             if len(stored) < len(chunk):
-                unstored.update(queue.name_minute(it.received_at_ms, it.product) for it in chunk)
-                unstored.subtract(map(_minute, stored))
+                unstored.update(_minute(it.received_at_ms, it.product) for it in chunk)
+                unstored.subtract(
+                    _minute(round(row.received_at.timestamp() * 1000), row.product)
+                    for row in stored
+                )
         if letters:
             new = await events.dead_letter(connection, letters)
             self._dead.inc(new)
@@ -415,8 +418,8 @@ def _row(event: Queued, enricher: Enricher) -> EventRow:
     )
 
 
-def _minute(row: EventRow) -> str:
-    return queue.name_minute(round(row.received_at.timestamp() * 1000), row.product)
+def _minute(received_at_ms: int, product: str) -> str:
+    return queue.name_minute(received_at_ms // queue.MINUTE_MS, product)
 
 
 def _json(value: object) -> str:

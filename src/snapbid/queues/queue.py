@@ -16,7 +16,6 @@ row, and the self-audit compares the counts with the warehouse (drain/accepted.p
 dies, counts may be too low, but never too high.
 """
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -30,11 +29,12 @@ from snapbid.base.beat import BEAT_S
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.redisclient.connection import Connections
 from snapbid.redisclient.replicas import Command
-from snapbid.redisclient.trips import Requests, RoundTrips, expect
+from snapbid.redisclient.trips import Reply, Requests, RoundTrips, expect
 
 STALL_S: Final = 2.0  # without a reply, the connection is closed
 IDLE_S: Final = 0.5  # less than two beats: an idle queue checks its stream every other beat
 MEASURED: Final = 64  # round trips between measurements of the stream
+ENOUGH: Final = 256  # requests at which an entry is sent at once
 MINUTE_MS: Final = 60_000
 MAX_ENTRY_BYTES: Final = 1 << 20  # per stream entry, unless a single request is larger
 MAX_WAITING_BYTES: Final = 64 << 20  # in this process; beyond, events are refused
@@ -89,9 +89,9 @@ def add(requests: Iterable[bytes], stream: str) -> tuple[str | bytes, ...]:
     return ("XADD", stream, "*", *fields)
 
 
-def name_minute(received_at_ms: int, product: str) -> str:
-    """Return the name of the field that counts a product's events received in that minute."""
-    return f"{received_at_ms // MINUTE_MS} {product}"
+def name_minute(minute: int, product: str) -> str:
+    """Return the name of the field that counts a product's events of a minute since 1970."""
+    return f"{minute} {product}"
 
 
 def parse_minute(field: bytes) -> tuple[int, str]:
@@ -102,9 +102,9 @@ def parse_minute(field: bytes) -> tuple[int, str]:
 
 class _Pending(msgspec.Struct, frozen=True):
     packed: bytes
-    minute: str  # and product
+    minute: tuple[int, str]  # since 1970, and product
     count: int  # events
-    done: "asyncio.Future[bool]"
+    done: "Reply[bool]"
 
 
 class EventQueue:
@@ -115,12 +115,13 @@ class EventQueue:
         self._measure: Command = ("MEMORY", "USAGE", keys.events)
         whose = "events" if shards == 1 else f"events of shard {shard}"
         connect = connections.connector(keys.events)
-        self._trips = RoundTrips(connect, self, f"Redis unavailable for {whose}", STALL_S, BEAT_S)
+        describe = f"Redis unavailable for {whose}"
+        self._trips = RoundTrips(connect, self, describe, STALL_S, BEAT_S, ENOUGH)
         self._requests = Requests[_Pending]()
         self._sent_bytes = 0
         self._sent_at = 0.0
         self._measures = False  # whether the round trip under way measures the stream
-        self._accepted = Counter[str]()  # events acknowledged by Redis but not yet counted there
+        self._accepted: Counter[tuple[int, str]] = Counter()  # acknowledged, not yet counted there
         self._full = False
         self.waiting_bytes = 0
         self.flushes = 0
@@ -132,7 +133,6 @@ class EventQueue:
 
     async def open(self) -> None:
         """Start connecting, without waiting for the connection."""
-        self._loop = asyncio.get_running_loop()
         self._trips.open()
 
     async def close(self) -> None:
@@ -147,10 +147,10 @@ class EventQueue:
         packed = encode(received_at_ms, product, events)
         if not self.connected or self._full or self.waiting_bytes + len(packed) > MAX_WAITING_BYTES:
             return False
-        done: asyncio.Future[bool] = self._loop.create_future()
+        done: Reply[bool] = self._trips.reply()
         waiting = self._requests.waiting
         self.waiting_bytes += len(packed)
-        minute = name_minute(received_at_ms, product)
+        minute = received_at_ms // MINUTE_MS, product
         waiting.append(_Pending(packed, minute, len(events), done))
         self._trips.schedule(len(waiting))
         return await done
@@ -181,7 +181,10 @@ class EventQueue:
     def _count(self) -> list[Command]:
         """Return the commands that count acknowledged events; never repeated, even if lost."""
         counts, self._accepted = self._accepted, Counter()
-        return [("HINCRBY", self._keys.accepted, *counted) for counted in counts.items()]
+        return [
+            ("HINCRBY", self._keys.accepted, name_minute(*minute), count)
+            for minute, count in counts.items()
+        ]
 
     def _next_entry(self) -> tuple[int, int]:
         """Return the number of waiting requests for the next stream entry, and their bytes."""

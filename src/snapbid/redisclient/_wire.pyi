@@ -1,5 +1,5 @@
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextvars import Context
 from typing import Any, Generic, Self, TypeVar, final
 
@@ -15,6 +15,9 @@ def pack_command(command: tuple[bytes | str | int, ...]) -> bytes:
 
 def unanswered(requests: list[_T]) -> list[_T]:
     """Return the requests whose `done` is still pending."""
+
+def answer(requests: list[_T], results: Iterable[object]) -> None:
+    """Set the `done` of each request to its result, unless it is no longer pending."""
 
 @disjoint_base
 class Waiter:

@@ -18,7 +18,7 @@ from snapbid.base.addresses import Arrangement
 from snapbid.base.beat import BEAT_S
 from snapbid.redisclient import connection
 from snapbid.redisclient.replicas import Command
-from snapbid.redisclient.trips import Requests, RoundTrips
+from snapbid.redisclient.trips import Reply, Requests, RoundTrips
 
 STALL_S: Final = 1.0  # without a reply, the connection is closed
 TICK_S: Final = BEAT_S / 13  # between checks of deadlines, while a call is under way: 20 ms
@@ -79,7 +79,7 @@ class PipelinedRedis(Redis):
 class _ScriptCall(msgspec.Struct, frozen=True):
     command: Command
     deadline: float
-    done: "asyncio.Future[Any]"
+    done: "Reply[Any]"
 
 
 class _ScriptCalls:
@@ -89,7 +89,7 @@ class _ScriptCalls:
         self._loop = asyncio.get_running_loop()
         connect = connection.connector(url)
         self._trips = RoundTrips(
-            connect, self, "Redis unavailable for script calls", STALL_S, TICK_S
+            connect, self, "Redis unavailable for script calls", STALL_S, TICK_S, MOST
         )
         self._requests = Requests[_ScriptCall]()
         self._trips.open()
@@ -103,11 +103,11 @@ class _ScriptCalls:
         """Whether the connection accepts calls."""
         return self._trips.connected
 
-    def ask(self, command: Command, within_s: float) -> "asyncio.Future[Any]":
-        """Queue a command for the next round trip; return the future of its reply."""
-        loop, waiting = self._loop, self._requests.waiting
-        done: asyncio.Future[Any] = loop.create_future()
-        waiting.append(_ScriptCall(command, loop.time() + within_s, done))
+    def ask(self, command: Command, within_s: float) -> "Reply[Any]":
+        """Queue a command for the next round trip; return its reply."""
+        waiting = self._requests.waiting
+        done: Reply[Any] = self._trips.reply()
+        waiting.append(_ScriptCall(command, self._loop.time() + within_s, done))
         self._trips.schedule(len(waiting))
         return done
 

@@ -24,14 +24,14 @@ from snapbid.base.beat import BEAT_S, left
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.tasks import end
 from snapbid.redisclient._wire import Reply as Reply
-from snapbid.redisclient._wire import Turn, pack_command
+from snapbid.redisclient._wire import Turn, answer, pack_command
 from snapbid.redisclient._wire import unanswered as unanswered
 from snapbid.redisclient.connection import Connector
 from snapbid.redisclient.nodes import is_moved
 from snapbid.redisclient.replicas import Command, Replication
 
 ITERATIONS: Final = 16  # of the event loop, for which a batch may grow
-ENOUGH: Final = 32  # requests at which a batch is sent at once
+ENOUGH: Final = 32  # bids or notices at which a batch is sent at once
 TICK_S: Final = BEAT_S / 52  # between ticks while a round trip is under way: 5 ms
 REST_S: Final = BEAT_S  # between ticks while none is
 RETRY_S: Final = (0.05, 0.1, 0.2, 0.4)
@@ -72,9 +72,7 @@ class Requests(Generic[R]):
 
     def resolve(self, results: Iterable[Any]) -> None:
         """Give each sent request its result."""
-        for request, result in zip(self.sent, results, strict=True):
-            if not request.done.done():
-                request.done.set_result(result)
+        answer(self.sent, results)
         self.sent = []
 
     def clear(self) -> list[R]:
@@ -116,7 +114,7 @@ class RoundTrips:
     A redirection to another node is followed at once. A warning that begins with `describe` is
     logged once per outage; replacing an idle connection is no outage. `stall_s`: time limit for
     connecting and `prepare` together, and for each round trip; `tick_s`: time between ticks during
-    a round trip, a fraction of a beat.
+    a round trip, a fraction of a beat. `enough`: requests at which a batch is sent at once.
     """
 
     def __init__(
@@ -126,8 +124,10 @@ class RoundTrips:
         describe: str,
         stall_s: float,
         tick_s: float = TICK_S,
+        enough: int = ENOUGH,
     ) -> None:
         self._connect = connect
+        self._enough = enough
         self._user = user
         self._describe = describe
         self.stall_s = stall_s
@@ -181,7 +181,7 @@ class RoundTrips:
         """Schedule a batch unless one is in progress; send it at once if it is large enough."""
         if self._sent_at is not None:
             return
-        if waiting >= ENOUGH:
+        if waiting >= self._enough:
             self._send()
         elif not self._gathering:
             self._gathering = True
@@ -194,7 +194,7 @@ class RoundTrips:
         request, shares it among more requests.
         """
         waiting = self._user.waiting
-        if iterations and before < waiting < ENOUGH:
+        if iterations and before < waiting < self._enough:
             self._loop.call_soon(self._gather, waiting, iterations - 1)
             return
         self._gathering = False

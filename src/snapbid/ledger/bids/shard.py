@@ -459,6 +459,7 @@ class LedgerShard:
         self._name = LedgerName()
         self._warehouse = ""
         self._own: Sequence[str] = ()
+        self.is_foreign = False  # not of the warehouse's current ledger
         self.former: Sequence[FormerLedger] = ()
 
     @property
@@ -569,9 +570,7 @@ class LedgerShard:
         self.trips.schedule()
         return done
 
-    @property
-    def is_foreign(self) -> bool:
-        """Whether the shard is not part of the warehouse's current ledger."""
+    def _is_foreign(self) -> bool:
         name, own = self._name, self._own
         if name.warehouse and self._warehouse not in ("", name.warehouse):
             return True
@@ -588,6 +587,7 @@ class LedgerShard:
         self._end_foreign()
 
     def _end_foreign(self) -> None:
+        self.is_foreign = self._is_foreign()
         if self.is_foreign:
             self.trips.end(ForeignLedgerError(self._name, self._warehouse, self._shards))
 
@@ -606,6 +606,7 @@ class LedgerShard:
         state = ShardState.parse(await connection.read_response())
         self._name = LedgerName(state.warehouse, state.epoch, state.moved_from, state.shards)
         self.former = state.former
+        self.is_foreign = self._is_foreign()
         if self.is_foreign:
             raise ForeignLedgerError(self._name, self._warehouse, self._shards)
         asked_at = self._loop.time()
