@@ -5,9 +5,9 @@ from typing_extensions import Buffer
 
 @final
 class RowWriter:
-    """Writes a worker's rows into the chunks offered to it. Not thread-safe.
+    """Writes a worker's rows into the chunks given to `offer`. Not thread-safe.
 
-    A published row survives the death of the process. If no chunk has space, rows are lost and
+    A complete row survives the death of the process. If no chunk has space, rows are lost and
     counted; once a chunk is offered, a gap row records how many. `on_full` is called when the
     writer has moved on to the offered chunk and needs another.
     """
@@ -25,7 +25,10 @@ class RowWriter:
         """The number of bids and notices that have begun but not ended."""
 
     def offer(self, chunk: Buffer) -> None:
-        """Accept a prepared next chunk. Raises ValueError if it is too small, or not needed yet."""
+        """Add an empty chunk, to be used once the current one is full.
+
+        Raises ValueError if it is too small, or if the previous one is still unused.
+        """
 
     def begin(self, count: int = 1) -> int:
         """Count bids or notices as sent to the ledger; return the current time (epoch ms)."""
@@ -58,7 +61,7 @@ class RowWriter:
         replayed: bool = False,
         ssp: str | None = None,
     ) -> None:
-        """Write a notice; for a replayed one, `auction_id` is its digest.
+        """Write a notice. For a replayed one, `auction_id` is the digest of auction and impression.
 
         `ssp`: for a signed notice, the canonical id of its SSP.
         """

@@ -1,4 +1,4 @@
-"""Chunk files: created and locked by a worker, taken over by the writer once unlocked.
+"""Chunk files: a worker creates, locks and fills them; the writer converts and removes them.
 
 A machine's chunks are in `spool/MACHINE` below the log's directory, named `TOKEN-NUMBER.rows`. A
 token belongs to one worker, and is never reused.

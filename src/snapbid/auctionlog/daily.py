@@ -64,9 +64,9 @@ ORDER BY ALL LIMIT $most
 
 
 class LoggedDay(NamedTuple):
-    """The bids (by campaign), wins and impressions that certainly count on a day.
+    """The numbers of bids (by campaign), wins and impressions that certainly count on a day.
 
-    Rows within seconds of midnight may count on either day, and are left out.
+    Rows within seconds of midnight are left out, since they may count on either day.
     """
 
     bids: Mapping[str, int]

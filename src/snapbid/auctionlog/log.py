@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class AuctionLog:
-    """Writes this worker's rows below a directory, through the row writer `rows`."""
+    """Writes this worker's rows into chunks below a directory; `rows` is the row writer."""
 
     def __init__(self, directory: Path, metrics: Metrics) -> None:
         self._spool = spool_of(directory)
@@ -93,9 +93,10 @@ class AuctionLog:
         self._counted = lost
 
     def replayed(self, packed: bytes, verdict: str) -> None:
-        """Write the outcome of a notice replayed from the spool (`ledger.bids.records.NOTICE`).
+        """Write the verdict on a notice that was replayed from the spool.
 
-        A late notice gets the current time, since it counts on the current day.
+        `packed`: the notice in the form of `ledger.bids.records.NOTICE`. A late notice gets the
+        current time, since it counts on the current day.
         """
         kind, reason, digest, seconds, ms, *_ = NOTICE.unpack(packed)
         is_late = verdict == NoticeVerdict.LATE

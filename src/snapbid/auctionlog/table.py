@@ -1,4 +1,7 @@
-"""The columns of the log, and their values. Imported only by the writer and its readers."""
+"""The columns of the log, and the conversion of rows to their values.
+
+Workers do not import this module.
+"""
 
 from typing import Final
 

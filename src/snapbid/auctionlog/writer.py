@@ -60,7 +60,7 @@ class WorkerChunks:
 
 
 class LogWriter:
-    """Converts this machine's chunks below `directory`; rows wait for at most `rotate_s`."""
+    """Converts this machine's chunks below `directory`; no row waits longer than `rotate_s`."""
 
     def __init__(self, directory: Path, rotate_s: float) -> None:
         self._directory = directory
@@ -74,7 +74,7 @@ class LogWriter:
     def open(self) -> None:
         """Lock the spool, and remove unfinished files left by an earlier writer.
 
-        Raises OSError, also while another writer has the lock.
+        Raises OSError, for instance while another writer has the lock.
         """
         self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._spool / "writer.lock"
@@ -83,7 +83,7 @@ class LogWriter:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
-            raise OSError(error.errno, "another process is already converting it") from error
+            raise OSError(error.errno, "another process is already converting the log") from error
         self.close()
         self._lock = lock
         remove_incomplete(self._directory)

@@ -32,7 +32,7 @@ class SspAccess(NamedTuple):
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether the SSP's addresses or its request rate are limited."""
+        """Whether the SSP is restricted to networks or to a request rate."""
         return bool(self.allow) or self.qps is not None
 
 

@@ -115,7 +115,7 @@ def _check_one(url: str, rest: str) -> None:
 
 def _parse_several(url: str, scheme: str, kind: str, rest: str) -> RedisAddress:
     if "://" in rest:
-        raise ValueError(f"must name nodes as HOST:PORT after redis+{kind}:// (found ://)")
+        raise ValueError(f"must name nodes as HOST:PORT after redis+{kind}:// (found a second ://)")
     rest, _, query = rest.partition("?")
     authority, slash, path = rest.partition("/")
     user, at, hosts = authority.rpartition("@")

@@ -47,7 +47,10 @@ class Disconnected(Exception):
 
 
 class AwaitedMessages(dict[Awaitable[Message], None]):
-    """Messages awaited by the requests that began in the same tick."""
+    """The messages that the requests of one tick are waiting for.
+
+    `late`: whether the deadline of these requests has passed.
+    """
 
     late = False
 
@@ -68,7 +71,7 @@ class BodyDeadline:
     """Ends requests whose bodies do not arrive within `ticks` ticks.
 
     Requests are grouped by the tick in which they began, so none needs a timer or reads the clock.
-    A worker has one deadline for all its requests.
+    All requests of a worker share one `BodyDeadline`.
     """
 
     def __init__(self) -> None:
@@ -77,7 +80,7 @@ class BodyDeadline:
         self._earlier: deque[AwaitedMessages] = deque()
 
     async def keep(self, timeout_s: float) -> None:
-        """Tick until cancelled, giving each body at least `timeout_s`."""
+        """Tick until cancelled; each body has at least `timeout_s` to arrive."""
         every_s, self.ticks = ticks(timeout_s)
         while True:
             await beat(every_s)
@@ -136,7 +139,7 @@ def problem_answer(problem: Problem) -> Answer:
 
 
 class SentBody(NamedTuple):
-    """A body as sent, and its content encoding; None if it is not encoded."""
+    """A body as sent; `encoding`: its content encoding, None if it is not encoded."""
 
     body: bytes
     encoding: str | None
@@ -258,8 +261,9 @@ async def refused(problem: Problem, receive: Receive) -> Problem:
 async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> None:
     """Skip the body of a request that has queued for `waited_s` and is answered without it.
 
-    The server itself drops a short body that has already arrived, making the request a third
-    cheaper. Any other body is drained here, or the server would close the connection.
+    A short body that has already arrived is left to the server, which drops it: the request then
+    costs a third less. Any other body is drained here; otherwise the server would close the
+    connection.
     """
     length = _length(headers.get(b"content-length"))
     if waited_s < LEFT_AFTER_S or length is None or length > LEFT_BYTES:
@@ -331,8 +335,8 @@ _idle: list[zstd.ZstdCompressor] = []  # reused: creating one takes longer than 
 def compress(body: bytes, encoding: str = GZIP) -> bytes | None:
     """Compress a body at the fastest level; None if that would take too long.
 
-    The time is estimated from the size of the output: gzip compresses 256 KiB of repetitive markup
-    in half a millisecond, and 256 KiB of base64 in eight.
+    The time grows with the size of the output, so compression stops at MAX_COMPRESSED bytes: gzip
+    compresses 256 KiB of repetitive markup in half a millisecond, and 256 KiB of base64 in eight.
     """
     if encoding == GZIP:
         return _compress(body, zlib.compressobj(1, zlib.DEFLATED, 31))

@@ -43,7 +43,8 @@ logger = logging.getLogger(__name__)
 class Risk(msgspec.Struct, frozen=True):
     """One risk: `text` names the configuration and the possible loss, `remedy` the fix.
 
-    `unsupported` and `volatile` risks forbid a start; SNAPBID_ALLOW_VOLATILE permits volatile ones.
+    Programs do not start with a store that has an `unsupported` or `volatile` risk, but
+    SNAPBID_ALLOW_VOLATILE permits volatile ones.
     A store with a `readonly` risk refuses writes for now.
     """
 
@@ -58,7 +59,7 @@ class Risk(msgspec.Struct, frozen=True):
 
 
 def forbids(risk: Risk, *, allow_volatile: bool) -> bool:
-    """Whether the risk forbids a start with this store."""
+    """Return whether programs must not start with a store that has this risk."""
     return risk.severity == "unsupported" or (risk.severity == "volatile" and not allow_volatile)
 
 

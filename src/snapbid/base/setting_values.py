@@ -161,7 +161,9 @@ def path_of(text: str) -> Path:
     except OSError as error:
         raise InvalidValueError(f"cannot be used: {error.strerror}", repr(text)) from error
     except RuntimeError as error:  # from expanding ~user
-        raise InvalidValueError("must be a path: there is no such user", repr(text)) from error
+        raise InvalidValueError(
+            "must be a path: the user after ~ does not exist", repr(text)
+        ) from error
     return path
 
 

@@ -9,7 +9,7 @@ AGAIN_S: Final = 0.1
 
 
 async def end(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel tasks and wait until they have ended, whatever the outcome.
+    """Cancel tasks and wait until all have ended; their results and errors are dropped.
 
     Cancels repeatedly: redis-py swallows a cancellation while it connects, and waiting for such a
     task would never end.

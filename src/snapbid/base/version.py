@@ -2,7 +2,7 @@
 
 `0.1.0+202611261636.g76ea1094` was built from commit 76ea1094, made at 16:36 UTC on that day;
 uncommitted changes add their own digest, such as `.d1f2e3d4c`. A git archive, a source distribution
-and a wheel carry their version. setup.py runs this file, too.
+and a wheel carry their version. setup.py also runs this file.
 """
 
 import hashlib
