@@ -32,8 +32,8 @@ MAX_NOTICE_ID: int  # bytes of an id in a notification URL
 def plain_length(headers: HeaderList) -> int:
     """Return the Content-Length of a plain JSON body; -1 if the headers must be read in full.
 
-    They must be if Content-Type or Content-Length is missing, repeated or unusual, or if there is a
-    Content-Encoding.
+    The headers must be read in full if Content-Type or Content-Length is missing, repeated or
+    unusual, or if there is a Content-Encoding.
     """
 
 def value_of(headers: HeaderList, name: bytes) -> bytes:
@@ -50,7 +50,7 @@ class RequestCounts:
     def tests(self) -> int: ...
     @property
     def country(self) -> int:
-        """The number of requests with a known country; `strange_country`: with an unknown one."""
+        """The number of requests that state a known country; `strange_country`: an unknown one."""
     @property
     def strange_country(self) -> int: ...
     @property
@@ -142,7 +142,7 @@ class Outcome:
     """A possible outcome of an SSP's bid requests: a bid, or a reason not to bid.
 
     `status`: the answer's status. `counter` counts requests with this outcome; `seconds` is the
-    histogram of all bid requests.
+    histogram of the time that any bid request took.
     """
 
     def __init__(
@@ -215,15 +215,15 @@ class Choice:
     @property
     def quantity(self) -> float: ...
     def replaced_by(self, rank: int, creative: int, deal: int) -> Choice:
-        """Return a choice of another campaign for the same impression."""
+        """Return a choice of another campaign (`rank`) for the same impression."""
 
 @final
 class Decision:
-    """The best campaign for each impression, and the search, which can continue from `last`.
+    """The best campaign for each impression, and the search that found these campaigns.
 
-    `lookups`: those for the bids' currency; `declares`: whether bids carry their campaigns'
-    declarations under the Digital Services Act; `pods`: the advertisers in the request's pods, if
-    it has any.
+    `last`: the impression searched last, for which the search can continue. `lookups`: those for
+    the bids' currency. `declares`: whether bids carry their campaigns' declarations under the
+    Digital Services Act. `pods`: the advertisers in the request's pods, if it has any.
     """
 
     @property
@@ -306,7 +306,7 @@ def propose(
     left_s: float = ...,
     processor_s: float = ...,
 ) -> Proposal | NoBid:
-    """Decide which bids to make within the time allowed; `now_ms` is UTC epoch time."""
+    """Decide, within the time allowed, which bids to make; `now_ms` is UTC epoch time."""
 
 @final
 class BidEndpoint:
@@ -328,10 +328,10 @@ class BidEndpoint:
         """Switch to a snapshot."""
 
     def no_bid(self, reason: Reason) -> Answer:
-        """Count and return the answer for a request that was not admitted."""
+        """Count a request that was not admitted; return its answer, a 204."""
 
     def count_refusal(self, problem: Problem) -> None:
-        """Count an error answer to a client that may not send as the SSP."""
+        """Count an error answer to a bid request of the SSP."""
 
 @final
 class BidCall(Coroutine[Any, Any, Answer]):

@@ -94,7 +94,7 @@ class ClickSigner:
 
 @final
 class BidIds:
-    """A generator of a process' response ids: `process` and a hexadecimal number."""
+    """Generates the response ids of a process: `process`, then a hexadecimal number."""
 
     def __new__(cls, process: bytes) -> Self: ...
     def next(self) -> bytes: ...
@@ -103,9 +103,10 @@ class BidIds:
 class ResponseWriter:
     """Writes bid responses (OpenRTB 2.6, 4.2) from templates into one buffer.
 
-    A bid's notification URLs follow its pieces, then `end`. `urls`: the start of each URL, and its
-    path with the beginning of the query. Several bids take at most `most` bytes. `sign`, if given,
-    makes the token between start and path from the ids of auction and impression.
+    After the pieces of a bid come its notification URLs, then `end`. `urls`: the start of each URL,
+    and its path with the beginning of the query. Unless there is only one bid, the bids together
+    take at most `most` bytes. `sign`, if given, makes the token between start and path from the
+    auction id and the impression id.
     """
 
     def __init__(

@@ -27,10 +27,11 @@ def quantity_of(request: BidRequest, imp: Imp) -> float:
 
 
 def cost_of(price_micros: int, quantity: float) -> int:
-    """Return the cost (nano-USD) of a win at a CPM (micro-USD); the same number for quantity 1.
+    """Return the cost (nano-USD) of a win at a CPM (micro-USD).
 
-    `quantity` counts as its shortest decimal form. The product is rounded once, half to even, and
-    is at least 1, so no win is free. No bid is made above MAX_COST.
+    For quantity 1, the cost is the same number as the CPM. `quantity` counts as its shortest
+    decimal form. The product is rounded once, half to even, and is at least 1, so no win is free.
+    No bid is made if its cost exceeds MAX_COST.
     """
     if quantity == 1:
         return price_micros

@@ -26,8 +26,11 @@ STEP_S: Final = (
 
 
 class BidTimings:
-    """A worker's histograms (s): `whole` covers every request; `steps` (decoding, matching,
-    committing) cover one request in 16, so that measuring costs next to nothing."""
+    """A worker's histograms of the time that bid requests take (s).
+
+    `whole` covers every request; `steps` (decoding, matching, committing) cover one request in 16,
+    so that measuring costs next to nothing.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self.whole = metrics.histogram("snapbid_bid_seconds", WHOLE_S)

@@ -28,10 +28,9 @@ def recognise(device: Device, user: User) -> str | None:
 
 
 def member_ids(device: Device, user: User, canonical: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the ids by which a request's user may be an audience member: kind, id and scope.
+    """Yield the ids under which audiences can list a request's user, as (kind, id, scope).
 
-    The matcher reads the same ids (`catalog._request`, `read_persons`). Placeholders are in no
-    audience.
+    Placeholders are left out. The matcher reads the same ids (`catalog._request`, `read_persons`).
     """
     given: list[tuple[str, Text, Text]] = [
         ("ifa", device.ifa, ""),

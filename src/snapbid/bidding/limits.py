@@ -177,7 +177,10 @@ class _Replacements:
                 pods.release(choice.imp)
 
     def replace(self, choice: "Choice", *, out_of_money: bool) -> "Choice | None":
-        """Choose the impression's next best campaign, unless known to be out of budget."""
+        """Choose the impression's next best campaign; None if there is none, or no time left.
+
+        `out_of_money`: the ledger refused the choice because of the campaign's budget.
+        """
         imp = choice.imp
         if out_of_money:
             self._snapshot.refuse(
@@ -206,7 +209,7 @@ class _Replacements:
         return cost_of(self._snapshot.catalog.index.price(rank), quantity)
 
     def fits_answer(self, refused: Bid, bid: Bid) -> bool:
-        """Return whether the answer fits with `bid` instead of `refused`; update its length."""
+        """Return whether `bid` fits into the answer in place of `refused`; update the room left."""
         if self._bytes_left is None:
             return True
         room = self._bytes_left + self._length(refused)

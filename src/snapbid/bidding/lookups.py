@@ -154,7 +154,8 @@ class Lookups:
     def bidding_in(self, cur: Texts) -> "Lookups | None":
         """Return the lookups for a request that accepts these currencies; None if none has a rate.
 
-        USD is preferred, and the default; otherwise the first currency with a rate is used.
+        USD is used if the request accepts it or names no currency; otherwise the first currency
+        with a rate.
         """
         if not cur or USD in cur or not _USD.isdisjoint(cur):
             return self

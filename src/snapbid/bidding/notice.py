@@ -98,8 +98,9 @@ class NoticeEndpoint:
         }
 
     def __call__(self, scope: Scope, receive: Receive) -> Coroutine[Any, Any, Answer]:
-        """Settle a notice. Raises BadRequest if ids are missing, Unavailable if the notice could
-        not be stored.
+        """Settle a notice.
+
+        Raises BadRequest if an id is missing, and Unavailable if the notice could not be stored.
         """
         return self._settle(scope, self._of_plain)
 

@@ -1,9 +1,11 @@
 """The rule that left a request without bids (contract 11).
 
 The matcher returns the first rule, in its own order, that refuses a campaign. The campaign that
-passed the most rules shows what the request lacks: had it passed one more, it might have bid. As
-this examines every campaign, it runs on samples, off the bid path. If the rule covers several
-limits (on creatives or deals), the matcher runs again without some of them.
+passed the most rules shows what the request lacks: had it passed one more, it might have bid. If
+the rule covers several limits (on creatives or deals), the matcher runs again without some of them.
+
+Finding this campaign takes long, since many are examined. So it is done for samples of requests
+only, off the bid path.
 """
 
 import json
@@ -216,7 +218,7 @@ def _rule_of_creatives(ranks: list[int], imp: Imp, asking: _Asking) -> str:
 
 
 def with_limits(imp: Imp, kept: Container[str]) -> Imp:
-    """Return a copy of an impression with only these CREATIVE_LIMITS."""
+    """Return a copy of an impression that keeps only these CREATIVE_LIMITS."""
     dropped = {
         field: _UNLIMITED.get(field)
         for limit, fields in CREATIVE_LIMITS.items()

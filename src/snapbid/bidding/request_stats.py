@@ -102,7 +102,7 @@ class RequestStats:
             self._content_type += 1
 
     def meaningless(self, lists: Iterable[str]) -> None:
-        """Count a request's lists that have a meaningless entry; `lists` has their paths."""
+        """Count the lists of a request that have a meaningless entry; `lists`: their paths."""
         for path in lists:
             self._break(f"{path}: {MEANINGLESS}")
 

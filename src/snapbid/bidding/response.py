@@ -68,7 +68,7 @@ def template(
     price_micros: int,
     limits: Limits | None = None,
 ) -> Template:
-    """Encode the constant parts of a creative's bid; the price is a CPM."""
+    """Encode the constant parts of a creative's bid; `price_micros` is a CPM (micro-USD)."""
     constants = {
         b"campaign_id": percent_encoded(document.cid).encode(),
         b"creative_id": percent_encoded(creative.crid).encode(),
@@ -138,5 +138,5 @@ def response_writer(base_url: str) -> ResponseWriter:
 
 
 def percent_encoded(text: str) -> str:
-    """Encode a query value: everything but unreserved characters (RFC 3986, 2.3)."""
+    """Percent-encode a query value, except its unreserved characters (RFC 3986, 2.3)."""
     return quote(text, safe="")

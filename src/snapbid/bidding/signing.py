@@ -1,8 +1,8 @@
 """Signed notices: URLs that only the receiver of the bid can know (contract 4).
 
-In `{base}/n/TOKEN/rtb/win?id=…&impId=…`, TOKEN names the family of SSPs that received the bid, with
-a keyed digest of the family and the two ids. The ledger records signed bids per family: two SSPs
-that use the same ids do not share a record, and notices count only for the sender's family.
+In `{base}/n/TOKEN/rtb/win?id=…&impId=…`, TOKEN contains the family of SSPs that received the bid,
+and a keyed digest of the family and the two ids. The ledger records signed bids per family. So two
+SSPs that use the same ids do not share a record, and notices count only for the sender's family.
 """
 
 import hmac
@@ -58,7 +58,7 @@ class NoticeSigner:
         return blake2b(signed, key=self._key, digest_size=_DIGEST).digest()
 
     def signs(self, family: bytes) -> Callable[[str, str], bytes]:
-        """Return a function that makes a URL's token part from auction and impression id."""
+        """Return a function that makes the token part of URLs from an auction and impression id."""
 
         def sign(auction_id: str, imp_id: str) -> bytes:
             ids = auction_id.encode(), imp_id.encode()

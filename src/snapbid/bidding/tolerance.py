@@ -5,8 +5,8 @@ integers, booleans for flags, numbers for ids, a single value for a list, severa
 text, and a list of one for a single value. "" and null count as absent; so do [] for a single value
 and an `ext` that is not an object. Bounds that are whole numbers may be sent as fractions. Anything
 else is rejected with the field's path. So is a number that cannot be parsed: a floor, a size or a
-privacy flag is never guessed. Only in enumerations is unknown text accepted, as an unknown value
-(`UNREADABLE` in a list, which may restrict).
+privacy flag is never guessed. Enumerations are an exception: unknown text counts as absent or, in a
+list, which may be a restriction, as `UNREADABLE`.
 
 The time is bounded: in a list of objects, only the entries that will be used are converted, and a
 body that takes more than `MAX_STEPS` steps is rejected. The number of values is estimated from the

@@ -111,7 +111,11 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CampaignMistake(msgspec.Struct, frozen=True):
-    """A mistake. `field`: its path, empty for the whole document; `line`: its line, from 1."""
+    """A mistake in a campaign.
+
+    `field`: the path of the wrong field, empty for the whole document; `line`: the line of the
+    mistake, counted from 1.
+    """
 
     field: str
     rule: str
@@ -123,7 +127,10 @@ class CampaignMistake(msgspec.Struct, frozen=True):
 
 
 class CampaignError(ValueError):
-    """Campaigns are refused: has all `mistakes` in document order, and all `warnings`."""
+    """Campaigns are refused.
+
+    `mistakes`: every mistake, in document order; `warnings`: every warning.
+    """
 
     def __init__(
         self, mistakes: tuple[CampaignMistake, ...], warnings: tuple[CampaignMistake, ...] = ()

@@ -58,7 +58,10 @@ END: Final = "-->]]>'>\"></script></style>"
 
 
 class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The position of a macro; `line` counts the markup's lines from 1. Names are in lower case."""
+    """The position of a macro in markup; `line` is counted from 1.
+
+    `element`, `attribute` and `parameter`: the names of what contains the macro, in lower case.
+    """
 
     macro: str
     line: int
@@ -78,7 +81,7 @@ class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def unprotected(text: str, language: Language) -> list[MacroPlace]:
-    """Find the macros with values from the request that percent-encoding does not protect."""
+    """Find macros for values from requests, in places that percent-encoding does not protect."""
     if "{{" not in text or _FROM_REQUEST.search(text) is None:
         return []
     return [
@@ -130,7 +133,7 @@ class _Places:
     def url_or_text(
         self, value: str, element: str | None = None, attribute: str | None = None
     ) -> None:
-        """Record the position of the macros in a value, a URL if it looks like one, else text."""
+        """Record the positions of the macros in a value, read as a URL if it looks like one."""
         if _OPEN not in value:
             return
         url = value.translate(_LEFT_OUT).lstrip(_BEFORE_URL)

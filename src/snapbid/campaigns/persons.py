@@ -1,8 +1,8 @@
 """Persons, known only by keyed hashes (contract 12).
 
-A *member* is the hash of an id in bid requests, with which a request's user is looked up. A
-*person* is the hash of a product's user in server events. No id is stored in the clear, and without
-the warehouse's key nobody can compute a hash. Hashes are 64-bit integers, signed as in PostgreSQL.
+A *member* is the hash of an id in bid requests, used to look up a request's user. A *person*
+is the hash of a product's user in server events. No id is stored in the clear, and without the
+warehouse's key nobody can compute a hash. Hashes are 64-bit integers, signed as in PostgreSQL.
 """
 
 import re
@@ -53,8 +53,9 @@ class PersonKey:
     def of_event(
         self, product: str, client_user_id: str | None, anonymous_id: str | None
     ) -> tuple[int | None, int | None]:
-        """Return the hashes of an event's user and anonymous user, each None if it identifies
-        nobody.
+        """Return the hashes of an event's user and of its anonymous user.
+
+        Each is None if the id is missing or identifies nobody.
         """
         return (
             self.user(product, client_user_id) if is_somebody(client_user_id) else None,
@@ -79,7 +80,7 @@ def folded(id: str) -> str:
 
 
 def is_member_id(id: object) -> bool:
-    """Return whether a value may be a person's id in a bid request."""
+    """Return whether a value can be a person's id in a bid request."""
     return (
         isinstance(id, str)
         and 0 < len(id.encode(errors="surrogatepass")) <= MAX_TEXT
@@ -101,7 +102,7 @@ def is_placeholder(id: str) -> bool:
     """Return whether an id is a placeholder that senders write when they have no id.
 
     Placeholders are white space, a word such as `null`, an unfilled macro, or a repeated character,
-    such as the zeroes of a withdrawn advertising id; all of these also in quotes or brackets.
+    such as the zeroes of a withdrawn advertising id; each of these may be in quotes or brackets.
     """
     text = id.strip()
     own = text.strip(_BETWEEN + _AROUND)

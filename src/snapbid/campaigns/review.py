@@ -20,7 +20,7 @@ class Derived(NamedTuple):
 
 
 def derived_of(creative: Creative) -> Derived:
-    """Return what a normalised creative's markup shows, even if the creative also states it."""
+    """Return all that a normalised creative's markup shows, including what the creative states."""
     if creative.media == "banner":
         return Derived("HTML", {"type": creative.type})
     if creative.native is None:

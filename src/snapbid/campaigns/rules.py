@@ -23,7 +23,7 @@ formatted to report a mistake."""
 
 
 class Mistakes(list[CampaignMistake]):
-    """The mistakes in a document, which is refused for any of them, and `warnings` about it."""
+    """The mistakes in a document, each of which refuses it, and `warnings`, which do not."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ def marks_of(creatives: Iterable[str]) -> dict[str, int]:
     """Assign unique marks (1 to 255) to a campaign's creatives, by id; 0 once they are used up.
 
     A mark is derived from the id, so it stays the same when other creatives are added, removed or
-    reordered. If two ids collide, the second in order gets the next mark.
+    reordered. If two ids have the same mark, the second in order gets the next free one.
     """
     marks: dict[str, int] = {}
     taken: set[int] = set()

@@ -76,7 +76,7 @@ def check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 
 
 def markup(longest: int, language: Language | None = None) -> Check:
-    """Build a check of text with bidder macros; if `language` is given, each must be safe in it."""
+    """Build a check of text with bidder macros; if `language` is given, all must be safe in it."""
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if rule := text_rule(value, longest):

@@ -122,7 +122,7 @@ class _Builder:
         self._open = [self._top]
 
     def build(self, text: str) -> Node:
-        """Return the root. Raises ExpatError, UnicodeEncodeError or VastError."""
+        """Parse a text; return its root. Raises ExpatError, UnicodeEncodeError or VastError."""
         parser = self._parser
         parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
         parser.CharacterDataHandler = self._text
@@ -170,7 +170,7 @@ class _Ad:
         return None if self.is_wrapper else bool(self.files)
 
     def needed(self) -> list[int]:
-        """Return the API frameworks that the ad's files need; none if a file needs none."""
+        """Return the API frameworks that the ad's files need; none if any file needs none."""
         apis = [file.api for file in self.files] if self.files else self.overlays
         return [] if None in apis else [api for api in apis if api is not None]
 
