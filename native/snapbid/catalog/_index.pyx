@@ -984,7 +984,7 @@ FORMAT_DIMENSION = SB_FORMAT  # the formats of creatives, which no campaign targ
 @cython.no_gc  # it is part of no cycle
 @cython.final
 cdef class Index:
-    """A campaign index in memory, and this process' view of it.
+    """A campaign index in memory; creatives are suspended in it for this process alone.
 
     A campaign is identified by its rank, in order of falling price, then id. An overlay hides the
     base's campaigns that it replaces or that were deleted; its own campaigns rank after the base's.
@@ -1188,7 +1188,9 @@ cdef class Query:
         return 0
 
     cpdef bint impression(self, object imp, list rivals=None) except -1:
-        """Start on an impression; return False if its floor has no exchange rate, or time is up.
+        """Start searching for an impression.
+
+        Return False if its floor has no exchange rate, or if the time is up.
 
         `rivals`: the advertisers of other impressions in the same pod, as `Index.advertiser` names
         them. They may not bid on this one.
@@ -1310,10 +1312,11 @@ cdef class Query:
 
     @property
     def counts(self):
-        """How much of the base the search has examined so far, as counts.
+        """Counts of what the search has examined in the base so far.
 
-        `rows`, `flats` (groups of rows) and `groups` (with `postings`) narrow down each block;
-        `blocks` were searched, `candidates` found, and some of them `verified`.
+        `blocks`: the blocks of campaigns searched. `candidates`: the campaigns left in them by
+        `rows` of bits and `flats` (groups of rows). `verified`: the candidates that the `groups`
+        (with `postings`) also left, so that the other rules were checked.
         """
         cdef LayerSearch search = self.workspace.base
         cdef Arrangement arranged = search.arrangement

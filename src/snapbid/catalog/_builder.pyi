@@ -10,7 +10,7 @@ MEDIA: dict[str, int]
 class Builder:
     """Builds campaign indexes, and keeps the campaigns between builds.
 
-    `payloads`: an empty file for the payloads, so that they take no memory.
+    `payloads`: an empty file to write the payloads to, so that they take no memory.
     """
 
     def __new__(cls, payloads: BinaryIO | None = None) -> Self: ...

@@ -33,7 +33,7 @@ class Lookups(Protocol):
 
 @final
 class Index:
-    """A campaign index in memory, and this process' view of it.
+    """A campaign index in memory; creatives are suspended in it for this process alone.
 
     A campaign is identified by its rank, in order of falling price, then id. An overlay hides the
     base's campaigns that it replaces or that were deleted; its own campaigns rank after the base's.
@@ -100,7 +100,9 @@ class Query:
     def declares(self) -> bool:
         """Whether the request requires declarations under the Digital Services Act."""
     def impression(self, imp: Any, rivals: list[str] | None = None) -> bool:
-        """Start on an impression; return False if its floor has no exchange rate, or time is up.
+        """Start searching for an impression.
+
+        Return False if its floor has no exchange rate, or if the time is up.
 
         `rivals`: the advertisers of other impressions in the same pod, as `Index.advertiser` names
         them. They may not bid on this one.
@@ -130,10 +132,11 @@ class Query:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How much of the base the search has examined so far, as counts.
+        """Counts of what the search has examined in the base so far.
 
-        `rows`, `flats` (groups of rows) and `groups` (with `postings`) narrow down each block;
-        `blocks` were searched, `candidates` found, and some of them `verified`.
+        `blocks`: the blocks of campaigns searched. `candidates`: the campaigns left in them by
+        `rows` of bits and `flats` (groups of rows). `verified`: the candidates that the `groups`
+        (with `postings`) also left, so that the other rules were checked.
         """
 
 @final

@@ -3,9 +3,9 @@
 The catalog file holds a head (JSON: the SSP registry, the exchange rates, the time it was made) and
 an index of campaigns. If there are many campaigns, most are in the index of a base, a separate file
 named by the head; the catalog's own index is then the overlay of later changes. The publisher
-writes a new file and renames it over the old one, so a reader sees either file, always complete,
-and uses a head only with the base that it names. Workers map the files, so any number of them share
-a single copy.
+writes a new file and renames it over the old one. So a reader always sees a complete file, old or
+new, and uses a head only with the base named there. Workers map the files, so any number of them
+share a single copy.
 """
 
 import mmap
@@ -43,7 +43,7 @@ _ALIGNMENT: Final = 64
 class Base(msgspec.Struct, frozen=True):
     """A file with the index of a warehouse's campaigns at a revision (see warehouse.campaigns).
 
-    Names are unique. `size` is in bytes; `checksum`: CRC-32; `campaigns`: how many it has.
+    Names are unique. `size` is in bytes; `checksum`: CRC-32; `campaigns`: the number of campaigns.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Catalog:
             if head.base is None:
                 self.index = Index(index)
             elif open_base is None:
-                raise CatalogError("the catalog has a base, which cannot be opened here")
+                raise CatalogError("the catalog needs a base, but was opened without one")
             else:
                 self.mapped = open_base(head.base)
                 self.index = Index(self.mapped, index)

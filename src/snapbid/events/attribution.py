@@ -56,7 +56,7 @@ class Clicks(NamedTuple):
     members: Mapping[str, int]
 
     def of(self, row: EventRow) -> ClickLink | None:
-        """Return the click named by a row's click id; None without an id, or if flagged."""
+        """Return the click named by a row's click id; None if the row has none, or is flagged."""
         return None if row.click_id is None or row.flags else self.links[row.click_id]
 
 
@@ -191,7 +191,7 @@ class Attribution:
         self._users = dict(users)
 
     def count(self, row: EventRow, key: PersonKey, own: ClickLink | None) -> Conversion | None:
-        """Count an event; return any conversion. `own`: the click named by the event's click id."""
+        """Count an event; return its conversion, if any. `own`: the click that the event names."""
         person = self._person(row, key)
         if person is None:
             return None if own is None else self._add(row, own, None)

@@ -113,7 +113,7 @@ def to_usd(value: float, rate: Fraction) -> float | None:
 def value_micros(event: dict[str, Any], enriched: dict[str, Any]) -> int | None:
     """Return an event's value as a conversion, in micro-USD (contract 12).
 
-    None without an exchange rate, or if the value exceeds MAX_VALUE_USD, which must be a mistake.
+    None if there is no exchange rate, or if the value exceeds MAX_VALUE_USD (surely a mistake).
     """
     kind, amounts = EVENTS[event["event"]], enriched["amounts"]
     leaf = kind.value or kind.cost

@@ -83,7 +83,7 @@ _FIELDS_OF_UNKNOWN: Final = _fields_of(_UNKNOWN)
 class Examination:
     """An event read field by field; `violations` and `warnings` are (field, rule) pairs.
 
-    An event may have any number of unknown fields; each list has at most MOST_UNKNOWN of them.
+    An event can have any number of unknown fields; each list names at most MOST_UNKNOWN of them.
     """
 
     def __init__(self, document: Any, presets: frozenset[str], latest_ms: int) -> None:

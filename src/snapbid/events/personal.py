@@ -112,7 +112,8 @@ def _has_email(key: str, value: Any) -> bool:
 def paths(value: Any, *, says_nothing: bool = False) -> Iterator[tuple[str | int, ...]]:
     """Yield the paths (keys and indices) to personal data in an unknown field's value.
 
-    `says_nothing`: the value contains no text or number, so only email addresses as keys count.
+    `says_nothing`: the value contains no text or number, so only keys that are email addresses
+    count.
     """
     members: Iterator[tuple[str | int, Any]]
     if isinstance(value, dict):

@@ -3,7 +3,7 @@
 A text is refused (`malformed_json`) for invalid UTF-8, NaN or Infinity, a duplicate key in an
 object, U+0000, lone surrogates, or nesting deeper than `MAX_DEPTH`. A leading byte order mark is
 skipped. The message names the byte of a syntax error, counted from 0, and in a batch the event
-(`locate`). Numbers beyond the range of a double become infinite, so that the field can be named;
+(`locate`). Numbers beyond the range of a double become infinite, so a violation can name the field;
 integers beyond 64 bits become the nearest double.
 """
 
@@ -134,7 +134,7 @@ def decode_strictly(text: bytes, skipped: int = 0) -> Any:
 
 
 def locate(body: bytes, skipped: int = 0) -> Malformed | None:
-    """Find the error in a malformed batch, and the event that contains it; None if not found.
+    """Return the error in a malformed batch, with the event that has it; None if none is found.
 
     Byte positions include the `skipped` bytes before the body.
     """

@@ -86,7 +86,7 @@ def read_time(value: Any) -> Verdict:
 
 
 def reader_of(field: Field) -> Reader:
-    """Return the reader of a field's values."""
+    """Return the function that checks and converts a field's values."""
     match field.kind:
         case Kind.FLAG:
             return _flag

@@ -56,7 +56,7 @@ class Permits:
         self._fetching: asyncio.Task[None] | None = None
 
     def take(self) -> bool | None:
-        """Take a permit; False if none is available for now, None if `fetch` may get one."""
+        """Take a permit; return whether there was one, or None if `fetch` may get one."""
         now = perf_counter()
         self._asked += 1
         if self._left > 0 and now < self._until:

@@ -39,8 +39,8 @@ class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 class DemandRules(msgspec.Struct, frozen=True, rename="camel"):
     """The part of an SSP's traffic that could be bid on, valid for `valid_for_s` after it is read.
 
-    `currencies`: USD per unit of each currency. A request whose `cur` names none of them may be
-    dropped too.
+    `currencies`: USD per unit of each currency. A request whose `cur` names none of them may also
+    be dropped.
     """
 
     ssp: str

@@ -132,7 +132,7 @@ class FieldFault(Struct, frozen=True):
 
 
 class NoticeCounts(Struct, frozen=True):
-    """Counts of one kind of notices of an SSP's bids."""
+    """Counts of one kind of notice for the bids of an SSP."""
 
     counted: int
     duplicate: int

@@ -1,7 +1,8 @@
 """Provides diagnoses as JSON, from the cache or else from the warehouse and Redis.
 
-Days come from the warehouse, the last minutes from Redis. The latest answers and examples always
-come from Redis. Without Redis, days have no checklist, and the last minutes are unavailable.
+A window of days comes from the warehouse, the last few minutes from Redis. The latest answers and
+examples always come from Redis. Without Redis, a window of days has no checklist, and the last few
+minutes are unavailable.
 """
 
 import asyncio
@@ -67,7 +68,7 @@ class DiagnosisSource:
         recent = await self._recent(descriptors, window, now)
         if recent is None and window.days is None:
             raise Problem(
-                "the figures of the last minutes cannot be read now; retry after a short delay"
+                "the figures of the last few minutes cannot be read now; retry after a short delay"
             )
         history = await self._history(ssp, window)
         document = diagnose(ssp, window, now, history, recent, self._base_url)

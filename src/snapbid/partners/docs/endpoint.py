@@ -59,7 +59,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class PackedBody(NamedTuple):
-    """A gzipped body; `tag` is its ETag without the last letter, which tells gzipped from plain."""
+    """A gzipped body; `tag`: its ETag, to which a letter for gzipped or plain is appended."""
 
     gzipped: bytes
     tag: str

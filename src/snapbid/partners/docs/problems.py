@@ -1,4 +1,7 @@
-"""Error responses, made by the server's own code, by section and name in `api.toml`."""
+"""The documented error responses, made by the server's own code.
+
+They are keyed by the section and the name that they have in `api.toml`.
+"""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""The paths of the API documentation, and the label of their metric."""
+"""The paths of the API documentation, and their label in metrics."""
 
 from typing import Final
 
