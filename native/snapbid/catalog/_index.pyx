@@ -1316,7 +1316,7 @@ cdef class Query:
 
         `blocks`: the blocks of campaigns searched. `candidates`: the campaigns left in them by
         `rows` of bits and `flats` (groups of rows). `verified`: the candidates that the `groups`
-        (with `postings`) also left, so that the other rules were checked.
+        (with `postings`) also admit, whose other rules were then checked.
         """
         cdef LayerSearch search = self.workspace.base
         cdef Arrangement arranged = search.arrangement

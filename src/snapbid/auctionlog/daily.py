@@ -75,7 +75,7 @@ class LoggedDay(NamedTuple):
 
 
 def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
-    """Count a day's rows in these files. Raises OSError, also in place of DuckDB's errors."""
+    """Count a day's rows in these files. Raises OSError, which also replaces DuckDB's errors."""
     if not paths:
         return LoggedDay({}, 0, 0)
     start = datetime.datetime.combine(day, datetime.time(), datetime.UTC).timestamp() * 1000
@@ -89,9 +89,10 @@ def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
 def fetch_newest(
     paths: list[Path], kind: str, campaign: str, since_ms: int, most: int
 ) -> list[tuple[str | None, str, str]]:
-    """Fetch the newest counted rows of a kind, as (SSP, auction id, impression id).
+    """Fetch up to `most` counted rows of a kind, as (SSP, auction id, impression id).
 
-    `kind` is "bid", "win" or "billing"; `campaign` is used for bids only. Raises OSError.
+    `kind` is "bid", "win" or "billing"; `campaign` is used for bids only. `since_ms`: the time of
+    the oldest row to fetch (epoch ms). Raises OSError.
     """
     values = {"kind": kind, "campaign": campaign, "since": since_ms, "most": most}
     with _rows_of(paths) as database:

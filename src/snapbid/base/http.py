@@ -319,7 +319,7 @@ def inflate(body: bytes, limit: int, encoding: str = GZIP) -> bytes:
         body = inflater.unused_data
         if not body:
             return parts[0] if len(parts) == 1 else b"".join(parts)
-    raise BadRequest(f"the {encoding} body has more than {MAX_MEMBERS} members")
+    raise BadRequest(f"the {encoding} body has more than {MAX_MEMBERS} members or frames")
 
 
 _BEYOND: Final = {GZIP: "", ZSTD: ", or has a window of more than 8 MiB"}

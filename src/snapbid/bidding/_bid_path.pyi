@@ -96,10 +96,10 @@ class AdmissionControl:
     """Admission control: how many bid requests a worker accepts at a time, and from whom.
 
     An overloaded worker that accepts everything answers everything too late. So the number of
-    requests in flight is limited to what the worker has lately completed within `TARGET_S`; the
-    rest are answered 204 at once, before their bodies are read. Even then, an SSP (all its
-    descriptors together) below its share is admitted, so no SSP suffers from another's flood. The
-    share is the limit divided by the number of SSPs with requests in flight.
+    requests in flight is limited to what the worker has lately completed within `TARGET_S`. Further
+    requests are answered 204 at once, before their bodies are read, unless their SSP (all its
+    descriptors together) is below its share. So no SSP suffers from another's flood. The share is
+    the limit divided by the number of SSPs with requests in flight.
 
     A request stops counting after one or two intervals if its client is slow to send the body, so
     half-sent requests keep no other client out.

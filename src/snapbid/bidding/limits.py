@@ -86,7 +86,8 @@ async def replace_refused(
 
     `auction`: the auction's id in the ledger; `verdicts`: the ledger's verdicts on the proposal.
     Replacing stops after `ATTEMPTS`, or when the time left (`left_s`), the processor time for
-    replacements or the maximum answer length is used up. With `test`, nothing is reserved.
+    replacements or the maximum answer length is used up. With `test`, the ledger only gives its
+    verdicts on replacements, and remembers none.
     """
     user = proposal.decision.user
     replacements = _Replacements(writer, proposal, snapshot, ledger.shard_of(auction))

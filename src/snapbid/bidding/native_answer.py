@@ -109,7 +109,7 @@ def _image(asked: ImageAsked, images: tuple[NativeImage, ...]) -> NativeImage | 
 
 
 def _fits_side(length: int | None, exactly: int | None, least: int | None) -> bool:
-    """Return whether a side fits; a size is a preference beside a minimum, else exact (4.4)."""
+    """Return whether a side fits: in exact size or, if a minimum is given, at least that (4.4)."""
     if least is not None and least > 0:
         return length is not None and length >= least
     return exactly is None or exactly <= 0 or length == exactly

@@ -14,9 +14,9 @@ UNCOUNTED: Final = "the advertiser will count no impression of this ad"
 
 
 class Node:
-    """An element: its name as written, the lines of its tags, and its text, without its children's.
+    """An element: its name as written, the lines of its tags, and its own text.
 
-    `namespace`: the namespace of its name, empty for none.
+    The text excludes that of the children. `namespace`: the namespace of its name, empty for none.
     """
 
     __slots__ = ("attributes", "children", "end", "line", "name", "namespace", "text")

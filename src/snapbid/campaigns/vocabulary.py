@@ -33,7 +33,7 @@ class Dimension(msgspec.Struct, frozen=True, gc=False):
     `exact`, `fold` (any case, normal form casefolded), `upper` or `lower` (any case, normal form in
     upper or lower case); None for integers. `multi`: a request may carry several values, which for
     `ssp`, `domain` and `category` include derived ones (canonical id, parents). `scope`: whether
-    the request or each impression has values.
+    the values belong to the request or to each impression.
     """
 
     name: str

@@ -26,7 +26,7 @@ class Refusal(IntEnum):
 
 @type_check_only
 class Lookups(Protocol):
-    """The lookups that a search needs to read a request, part of `bidding.lookups.Lookups`."""
+    """The part of `bidding.lookups.Lookups` that a search needs to read a request."""
 
     @property
     def reader(self) -> Reader: ...
@@ -136,7 +136,7 @@ class Query:
 
         `blocks`: the blocks of campaigns searched. `candidates`: the campaigns left in them by
         `rows` of bits and `flats` (groups of rows). `verified`: the candidates that the `groups`
-        (with `postings`) also left, so that the other rules were checked.
+        (with `postings`) also admit, whose other rules were then checked.
         """
 
 @final

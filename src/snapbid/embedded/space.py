@@ -51,7 +51,7 @@ class DiskReserve:
 def _allocate(file: int, start: int, end: int) -> bool:
     """Allocate blocks for bytes `start` to `end`; False if the disk is full.
 
-    Where the file system cannot allocate, check for free space instead.
+    If the file system cannot allocate, check for free space instead.
     """
     if _fallocate(file, KEEP_SIZE, start, end - start) == 0:
         return True
