@@ -179,7 +179,7 @@ class EventQueue:
         return commands
 
     def _count(self) -> list[Command]:
-        """Return the commands that count acknowledged events; never repeated, even if lost."""
+        """Return the commands that count acknowledged events; each is sent once, even if lost."""
         counts, self._accepted = self._accepted, Counter()
         return [
             ("HINCRBY", self._keys.accepted, name_minute(*minute), count)

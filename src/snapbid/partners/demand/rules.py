@@ -1,7 +1,8 @@
 """Renders clauses as plain JSON rules with which an SSP can filter its requests.
 
-A request may be dropped if all its impressions may. An impression may be dropped if no entry of
-`accept` takes it, if it is native and asks for no assets, or if its floor has no exchange rate.
+A request may be dropped if all its impressions may; an impression may be dropped if no entry of
+`accept` takes it. An entry for native takes only impressions that ask for assets, and an entry with
+`max_floor` takes only floors that have an exchange rate.
 A value in a form other than OpenRTB's (a number as text, a country that is not an upper-case
 alpha-3 code) counts as a match for every entry, because the bidder may understand it.
 """
