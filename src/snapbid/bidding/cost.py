@@ -2,7 +2,7 @@
 
 A win costs a thousandth of its CPM. An impression that stands for several, such as one on a screen
 seen by many people, costs that many times as much. The ledger holds, spends and reports this
-product instead of the price; the price in the response is still the CPM. Ordinary bids take no
+cost instead of the price; the price in the response is still the CPM. Ordinary bids take no
 extra work.
 
 The sender of the request states the multiplier, so it counts only for DOOH, and only up to the

@@ -1,8 +1,10 @@
 """Global Privacy Platform strings: sections and US opt-outs (contract 3).
 
 A string is a header that lists the sections, followed by the sections, separated by `~`. Section 2
-is a TC string, 5 Canada's; 6 is a US privacy string, 7 the US national section, 8 to 27 are US
-states. A section's core begins with a version and notices. The user's choices follow, two bits
+is Europe's TC string, 5 is Canada's; 6 is a US privacy string, 7 the US national section, and 8 to
+27 are the sections of US states.
+
+The core of a US section begins with a version and notices. The user's choices follow, two bits
 each: 0 not applicable, 1 no (opted out of sale, of sharing or of targeted advertising; no consent
 to the processing of sensitive data or of a known child's data), 2 yes. Any 1 opts out, and so does
 3, which is undefined. A subsection after the core has a Global Privacy Control signal, or in
@@ -10,7 +12,7 @@ sections 25 to 27 the choices on sensitive data.
 
 Standards: IAB Tech Lab Global Privacy Platform: Core; Sections/US-National v1 and v2;
 Sections/US-States. The states of sections 24 to 27 specify a header that the IAB's library does not
-write: both forms are read.
+write; these sections are read with and without it.
 """
 
 import re

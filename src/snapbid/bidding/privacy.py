@@ -1,6 +1,6 @@
 """Privacy rules: whether a request's user data may be used (contract 3, "Privacy").
 
-It may not if any of these holds:
+User data may not be used if any of these holds:
 
 - `coppa` is 1.
 - Global Privacy Control is on: `gpc` is 1, or a US section of `gpp` carries the signal, whether
@@ -8,7 +8,7 @@ It may not if any of these holds:
 - `us_privacy` opts out of sale, or is not a valid US Privacy v1 string.
 - GDPR applies (`gdpr` is 1, or `gpp_sid` lists section 2), and the request has no TC string, or one
   that does not grant the use (`tcf`). TC strings are `consent` and section 2 of `gpp`.
-- `gpp_sid` lists section 5, and `gpp` has no such section that grants the use.
+- `gpp_sid` lists section 5 (Canada), and `gpp` has none, or one that does not grant the use.
 - `gpp_sid` lists a US section (6 to 27) that opts out (`gpp`), is missing or cannot be read.
 - `gpp_sid` lists an unknown section.
 

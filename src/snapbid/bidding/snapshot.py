@@ -149,7 +149,7 @@ class CatalogSnapshot:
     # -- campaigns refused for lack of headroom ----------------------------------------------------
 
     def refuse(self, rank: int, shard: int, cost: int) -> None:
-        """Record that a shard refused a bid of the campaign at this cost (micro-USD).
+        """Record that a shard refused a bid of the campaign at this cost (nano-USD).
 
         Once every shard has refused what a single impression costs, the campaign stops bidding
         altogether.

@@ -115,7 +115,7 @@ class _HttpReader(HTMLParser):
         self._found: list[str] = []
 
     def read(self, text: str) -> list[str]:
-        """Return where the text loads resources over HTTP, each place with its line."""
+        """Return each place where the text loads a resource over HTTP, with its line."""
         self.feed(text + END)
         self.close()
         return self._found

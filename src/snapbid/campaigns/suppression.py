@@ -69,7 +69,7 @@ def event_name(id: str, product: str = "") -> str:
 
 
 def event_names(product: str, identifies: Identifies | None, id: str) -> tuple[str, ...]:
-    """Return the names of an id in a product's event; it is suppressed if any of them is.
+    """Return the names of an id in a product's event; if any is suppressed, so is the id.
 
     `identifies` is None for a field outside the catalog. The id then has a name in this product
     and, if no two persons can share it, a name in all products.

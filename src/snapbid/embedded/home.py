@@ -34,7 +34,7 @@ ELSEWHERE_PREFIX = "snapbid-"
 
 
 class Home:
-    """The home, locked while entered. Entering creates the directory (0700).
+    """The home: a context manager that creates the directory (0700) and holds its lock.
 
     Raises EmbeddedError if it cannot be created, belongs to another user or is in use.
     """

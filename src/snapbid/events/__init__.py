@@ -23,7 +23,7 @@ Reading a body:
 
 Answering a request:
   endpoint     HTTP: paths, order of checks, headers, queueing
-  keys         API keys and the operator's exchange rates
+  keys         API keys with their products and limits
   enrich       location, device and amounts in USD, for test mode and the drain
   attribution  the click for which an event counts, for test mode and the drain
   answers      documents and errors, each with the code it is counted under
