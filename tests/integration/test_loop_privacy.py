@@ -40,7 +40,7 @@ def denials() -> Iterator[tuple[str, dict[str, Any]]]:
     for path in sorted(CASES.glob("*.json")):
         for case in json.loads(path.read_text()):
             if case["may_use"] or "gvl_id" in case or "\\ud" in json.dumps(case):
-                continue  # half a surrogate pair is no JSON
+                continue  # an unpaired surrogate is no JSON
             names = ("coppa", "gdpr", "us_privacy", "gpp", "gpp_sid")
             regs = {name: case[name] for name in names if case.get(name) is not None}
             user = {"consent": case["consent"]} if case.get("consent") else {}

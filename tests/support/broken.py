@@ -40,7 +40,7 @@ RAW_VALUES: dict[str, str] = {
     "a bare word": "undefined",
     "an illegal escape": r'"\x41"',
     "an escape cut short": r'"\u12"',
-    "a lone surrogate": r'"\ud800"',
+    "an unpaired surrogate": r'"\ud800"',
     "surrogates the wrong way round": r'"\udc00\ud800"',
     "U+0000": r'"\u0000"',
     "a control character": '"\x01"',

@@ -175,7 +175,7 @@ NONE = "must be VAST 2.0 to 4.3 or the URL of a VAST document"
         ("<v:VAST version='4.2' xmlns:v='a'/>", f"{NONE}, found <v:VAST>"),
         ("<v:VAST version='4.2'/>", f"{NONE}: it is not XML (unbound prefix)"),
         ("<VAST version='3.0'>&nbsp;</VAST>", f"{NONE}: it is not XML (undefined entity)"),
-        ("\ud800<VAST/>", f"{NONE}: it has a lone surrogate"),
+        ("\ud800<VAST/>", f"{NONE}: it has an unpaired surrogate"),
         ("<VAST version='3.0'>\0</VAST>",
          f"{NONE}: it is not XML (not well-formed (invalid token))"),
     ],

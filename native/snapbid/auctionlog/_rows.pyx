@@ -266,7 +266,7 @@ cdef class RowWriter:
             row = self._begin_row()
             if row is NULL:
                 continue
-            template, cost = bid.template, bid.cost_micros
+            template, cost = bid.template, bid.cost_nanos
             row.kind, row.verdict, row.reason = BID, 0, 0
             row.flags = TEST if test else 0
             row.time_ms = time_ms

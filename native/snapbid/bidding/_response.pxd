@@ -19,12 +19,12 @@ cdef class Template:
 cdef class Bid:
     cdef readonly str imp_id, deal
     cdef readonly Template template
-    cdef readonly object cost_micros
+    cdef readonly object cost_nanos
 
 
-cdef inline Bid new_bid(str imp_id, Template template, str deal, object cost_micros):
+cdef inline Bid new_bid(str imp_id, Template template, str deal, object cost_nanos):
     cdef Bid bid = Bid.__new__(Bid)
-    bid.imp_id, bid.template, bid.deal, bid.cost_micros = imp_id, template, deal, cost_micros
+    bid.imp_id, bid.template, bid.deal, bid.cost_nanos = imp_id, template, deal, cost_nanos
     return bid
 
 
@@ -36,7 +36,7 @@ cdef inline list as_ledger_bids(list bids):
         result.append((
             bid.imp_id.encode(),
             bid.template.number,
-            bid.template.price_micros if bid.cost_micros is None else bid.cost_micros,
+            bid.template.price_micros if bid.cost_nanos is None else bid.cost_nanos,
             bid.template.limits,
         ))
     return result

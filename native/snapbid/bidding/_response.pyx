@@ -69,19 +69,19 @@ cdef class Template:
 cdef class Bid:
 
     def __init__(self, str imp_id not None, Template template not None, str deal,
-                 cost_micros=None):
+                 cost_nanos=None):
         self.imp_id, self.template, self.deal = imp_id, template, deal
-        self.cost_micros = cost_micros
+        self.cost_nanos = cost_nanos
 
     def __repr__(self):
-        return f"Bid({self.imp_id!r}, {self.template!r}, {self.deal!r}, {self.cost_micros!r})"
+        return f"Bid({self.imp_id!r}, {self.template!r}, {self.deal!r}, {self.cost_nanos!r})"
 
     def __eq__(self, other):
         if type(other) is not Bid:
             return NotImplemented
-        return (self.imp_id, self.template, self.deal, self.cost_micros) == (
+        return (self.imp_id, self.template, self.deal, self.cost_nanos) == (
             (<Bid>other).imp_id, (<Bid>other).template, (<Bid>other).deal,
-            (<Bid>other).cost_micros)
+            (<Bid>other).cost_nanos)
 
 
 def ledger_bids(bids):

@@ -132,7 +132,7 @@ cdef class Terms:
         return 0
 
     cdef const char *encoded(self, object text, Py_ssize_t *size) except? NULL:
-        """Return a text's own UTF-8; empty if it cannot be encoded (a lone surrogate)."""
+        """Return a text's own UTF-8; empty if it cannot be encoded (an unpaired surrogate)."""
         if PyUnicode_IS_COMPACT_ASCII(text):
             size[0] = PyUnicode_GET_LENGTH(text)
             return <const char *>PyUnicode_DATA(text)

@@ -47,7 +47,7 @@ class InvalidValueError(Exception):
 
 
 def printable(text: str) -> str:
-    if not text.isprintable():  # including lone surrogates, from bytes that are not UTF-8
+    if not text.isprintable():  # including unpaired surrogates, from bytes that are not UTF-8
         raise InvalidValueError("must be printable UTF-8 text")
     return text
 

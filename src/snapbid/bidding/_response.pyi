@@ -54,11 +54,11 @@ class Template:
 class Bid:
     """A bid before it is written; `imp_id` and `deal` are ids from the request.
 
-    `cost_micros`: the cost that the ledger counts, if it differs from the price (see `cost.py`).
+    `cost_nanos`: the cost that the ledger counts, if it differs from the price (see `cost.py`).
     """
 
     def __init__(
-        self, imp_id: str, template: Template, deal: str | None, cost_micros: int | None = None
+        self, imp_id: str, template: Template, deal: str | None, cost_nanos: int | None = None
     ) -> None: ...
     def __eq__(self, other: object, /) -> bool: ...
     @property
@@ -68,7 +68,7 @@ class Bid:
     @property
     def deal(self) -> str | None: ...
     @property
-    def cost_micros(self) -> int | None: ...
+    def cost_nanos(self) -> int | None: ...
 
 def ledger_bids(bids: Iterable[Bid]) -> list[LedgerBid]:
     """Convert bids to the ledger's form."""

@@ -1,7 +1,7 @@
 """The rules of single values in a campaign document (contract 2).
 
 - Money is exact: a decimal is read digit by digit, and a float counts as its shortest decimal.
-- Strings contain no U+0000 and no lone surrogates, since PostgreSQL cannot store them.
+- Strings contain no U+0000 and no unpaired surrogates, since PostgreSQL cannot store them.
 """
 
 import re
@@ -46,7 +46,7 @@ def text_rule(value: object, longest: int = MAX_TEXT) -> str | None:
     if "\0" in value:
         return "must not contain U+0000"
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        return "must not contain a lone surrogate"
+        return "must not contain an unpaired surrogate"
     return None
 
 

@@ -107,7 +107,7 @@ def read(text: str) -> Vast:
         reason = expat.ErrorString(error.code)
         raise VastError(f"{_SUPPORTED}: it is not XML ({reason})", error.lineno) from None
     except UnicodeEncodeError:
-        raise VastError(f"{_SUPPORTED}: it has a lone surrogate", 1) from None
+        raise VastError(f"{_SUPPORTED}: it has an unpaired surrogate", 1) from None
     return _VastReader(root).result()
 
 

@@ -89,7 +89,7 @@ def text(value: object) -> str | None:
         return None
     try:
         return value if len(value.encode()) <= MAX_TEXT else None
-    except UnicodeEncodeError:  # half a surrogate pair: neither index nor warehouse could hold it
+    except UnicodeEncodeError:  # an unpaired surrogate: neither index nor warehouse could hold it
         return None
 
 

@@ -1,8 +1,8 @@
 """Strict JSON for the event endpoints: RFC 8259 in UTF-8, without ambiguities.
 
 A text is refused (`malformed_json`) for invalid UTF-8, NaN or Infinity, a duplicate key in an
-object, U+0000, lone surrogates, or nesting deeper than `MAX_DEPTH`. A leading byte order mark is
-skipped. The message names the byte of a syntax error, counted from 0, and in a batch the event
+object, U+0000, unpaired surrogates, or nesting deeper than `MAX_DEPTH`. A leading byte order mark
+is skipped. The message names the byte of a syntax error, counted from 0, and in a batch the event
 (`locate`). Numbers beyond the range of a double become infinite, so a violation can name the field;
 integers beyond 64 bits become the nearest double.
 """
@@ -27,7 +27,7 @@ MARK: Final = b"\xef\xbb\xbf"
 
 ESCAPE: Final = b"\\u"
 SUSPECT: Final = re.compile(rb"\\u(?:0000|003[aA]|0040|[dD][89a-fA-F])")
-"""Escapes that may encode U+0000, half a surrogate pair, a colon, or an @."""
+"""Escapes that may encode U+0000, an unpaired surrogate, a colon, or an @."""
 
 _INTEGERS: Final = range(-(2**63), 2**64)  # which msgspec encodes
 _MAX_INTEGER_DIGITS: Final = 400  # a double has at most 309
@@ -235,7 +235,7 @@ def _check_string(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Malformed("a string contains half a surrogate pair") from None
+        raise Malformed("a string contains an unpaired surrogate") from None
 
 
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
