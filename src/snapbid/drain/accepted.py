@@ -1,9 +1,9 @@
 """Compares the events that were accepted with those that are stored, for the self-audit.
 
-Workers count the events they acknowledge, by minute of receipt and product (queues/queue.py), and
-the drain subtracts those that get no row: repeats, conflicts and dead letters. The rest must be in
-the warehouse once all requests that were queued have left the streams. The warehouse may have more:
-a count is lost with its worker, the drain may subtract the same events twice after a crash, and
+Workers count the events they acknowledge, by minute of receipt and product (queues/queue.py). The
+drain subtracts the events that get no row: repeats, conflicts and dead letters. All other counted
+events must be in the warehouse once they have left the streams. The warehouse may have more: a
+count is lost with its worker, the drain may subtract the same events twice after a crash, and
 replayed dead letters are not counted again.
 """
 
@@ -51,8 +51,7 @@ class AcceptedEvents:
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
         """Find events accepted before the previous call that are now neither queued nor stored.
 
-        While any event accepted then is still queued, return the previous result. Raises the
-        stores' errors.
+        If any of them may still be queued, return the previous result. Raises the stores' errors.
         """
         looks = {number: await self._look_at(ShardKeys(number)) for number in await self._numbers()}
         if any(_waits(look, looks.get(number)) for number, look in self._before.items()):

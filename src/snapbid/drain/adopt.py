@@ -5,8 +5,8 @@ with a budget bid, the drain adds what was spent elsewhere in the meantime (conf
 longer wait for the processes registered in the ledger, since none of them is running.
 
 A ledger names SSPs and campaigns by the numbers that its warehouse gave them; in another warehouse
-the same numbers denote others. So a foreign ledger is emptied of bid records, holds, budgets,
-counters and request statistics. Server events that are still queued stay.
+the same numbers denote other SSPs and campaigns. So a foreign ledger is emptied of bid records,
+holds, budgets, counters and request statistics. Server events that are still queued stay.
 """
 
 import secrets

@@ -72,13 +72,16 @@ class Persons:
             )
 
     def resolve(self, aliases: Sequence[Pair]) -> None:
-        """Record the users behind anonymous ids, the newest last; copy the ids' links to them."""
+        """Record the users behind anonymous ids, and link them with the ids' members.
+
+        `aliases`: pairs of anonymous id and user, the most recently seen last.
+        """
         for visitor, user in aliases:
             self.users.setdefault(visitor, []).append(user)
         self.links.update(_inherited(self.links, aliases))
 
     def everyone(self, person: int) -> list[int]:
-        """Return a person and, if it is an anonymous id, the users behind it."""
+        """Return a person and, if the person is an anonymous id, the users behind it."""
         return [person, *self.users.get(person, ())]
 
 
@@ -109,7 +112,10 @@ async def absorb(
     rows: Sequence[EventRow],
     member_of_click: Callable[[str], int | None],
 ) -> None:
-    """Count newly stored events; must be the last step of their transaction, as it takes a lock."""
+    """Derive facts about persons from newly stored events.
+
+    Call this last in the transaction that stores the events, since it takes a lock.
+    """
     found = Persons(key, rows, member_of_click)
     definitions = await audiences.fetch_definitions(connection, {row.product for row in rows})
     new = await audiences.alias(connection, found.aliases) if found.aliases else []
@@ -137,7 +143,10 @@ async def exclude(
     rows: Sequence[EventRow],
     member_of_click: Callable[[str], int | None],
 ) -> None:
-    """Store only the restrictions in forgotten persons' events, and the restricted members."""
+    """Store only the restrictions that forgotten persons' events impose or lift.
+
+    Members of a restricted person are linked with the person, so that they are restricted too.
+    """
     found = Persons(key, rows, member_of_click)
     restrictions = _restrictions(rows, found)
     await audiences.restrict(connection, restrictions)
@@ -152,9 +161,9 @@ async def exclude(
 
 
 async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_000) -> bool:
-    """Define an audience and count the stored events; return False if it is unchanged.
+    """Define an audience and count the stored events for it; return False if it is unchanged.
 
-    Meanwhile the drain counts newly stored events; it never waits for more than one page. Former
+    Meanwhile the drain counts new events, and waits for at most one page of stored ones. Former
     members of a replaced audience are removed at the end. If this is interrupted, remove the
     audience and add it again.
     """

@@ -9,10 +9,9 @@
     conversions the conversions of a day, and the stored events that count for them
     auctions    what the auction log records as counted, and the report tables (logged.py)
 
-Counts in transit make figures differ for a while. So a difference is reported only once two
-successive audits have found it and no transit explains it: neither figure has caught up with the
-other in the meantime. Reports and absorbed counters are read in one snapshot, so nothing is in
-transit between them.
+Counts in transit make figures differ for a while. So a difference is reported only if two
+successive audits find it, and neither figure has reached the other's earlier value in between.
+Reports and absorbed counters are read in one snapshot, so nothing is in transit between them.
 
 `python -m snapbid.drain.audit` is a process beside each drain, which ends when its standard input
 closes. Only the one with the lease audits.

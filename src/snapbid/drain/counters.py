@@ -145,7 +145,7 @@ class ShardCounters:
         return Reading(epoch.decode(), found, own.decode(), *more)
 
     async def note_seen(self, reading: Reading, now: float) -> None:
-        """Record, for the go-live check, which SSPs' notices were counted at `now` (epoch s)."""
+        """Record for the go-live check that SSPs in `reading` had notices at `now` (epoch s)."""
         seen: dict[Any, Any] = {
             f"{counter.kind}:{counter.number}": int(now)
             for segment in reading.segments
@@ -206,7 +206,7 @@ class ShardCounters:
         await self._redis.delete(self._keys.processes)
 
     async def read_when_left(self, segment: str) -> int:
-        """Fetch a past run's last batch number; -1 if this data set never had the run."""
+        """Fetch the number of a past run's last batch; -1 if this data set never had that run."""
         number: Any = await self._redis.hget(self._keys.left, segment)
         return -1 if number is None else int(number)
 
@@ -215,7 +215,7 @@ class ShardCounters:
         return await fetch_segments(self._redis, self._keys)
 
     async def drop_segments(self, segments: Iterable[str]) -> None:
-        """Remove runs without counters from the list, along with their generations."""
+        """Remove runs without counters from the list, and the generations of their days."""
         gone = set(segments)
         kept: Any = await self._redis.hkeys(self._keys.generations)
         fields = [field for field in kept if field.decode().rpartition(" ")[0] in gone]

@@ -59,7 +59,7 @@ class _ShardRound:
 class Drain:
     """Drains the counters of shards into the warehouse; `clock` returns epoch seconds.
 
-    Counted notices are also added to `request_stats`, for the diagnosis of the last minutes.
+    Counted notices are also added to `request_stats`, for the diagnosis of recent traffic.
     """
 
     def __init__(

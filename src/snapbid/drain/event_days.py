@@ -1,9 +1,10 @@
-"""Retention of events, their partitions (contract 7), and memberships of audiences.
+"""Creates partitions for events, and deletes expired events and audience data (contract 7).
 
-If events are kept for a number of days, each partition holds one day, and is dropped with the ids
-of its events once the whole day is older. If they are kept for ever, each holds a month: PostgreSQL
-can have a few hundred of them before plain queries run out of locks. A partition that cannot be
-created or dropped is retried later, and events are stored meanwhile.
+If events are kept for a number of days, each partition holds one day. Once that whole day is past
+the number of days, the partition is dropped, and the ids of its events are deleted. If events are
+kept for ever, each partition holds a month: PostgreSQL can have a few hundred partitions before
+plain queries run out of locks. If a partition cannot be created or dropped, this is tried again
+later, and events are stored meanwhile.
 """
 
 import logging
@@ -41,7 +42,7 @@ class EventDays:
     async def look(self, connection: asyncpg.Connection, *, keeps: bool = True) -> None:
         """Create the next days' partitions and drop expired ones, once a minute.
 
-        Without `keeps`, only read which partitions exist: another drain does the rest.
+        Without `keeps`, only read which partitions exist: another drain creates and drops them.
         """
         if monotonic() >= self._look_at:
             self._look_at = monotonic() + LOOK_S
@@ -65,7 +66,7 @@ class EventDays:
     async def prepare(self, connection: asyncpg.Connection, moments: Iterable[datetime]) -> None:
         """Create partitions for events received at these times.
 
-        Distant days get none: their events go to `events_other`.
+        Days far from today get no partition: their events go to `events_other`.
         """
         now = self._now()
         first, last = now - timedelta(days=BEHIND_DAYS), now + timedelta(days=AHEAD_DAYS + 1)

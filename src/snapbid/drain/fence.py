@@ -2,20 +2,22 @@
 
 Either store may have been replaced: the ledger with an older copy of its data (a restored file, a
 lagging replica), the warehouse with a backup or with a different warehouse. The numbers of counter
-batches reveal it. A number is unique within its run (ledger/scripts/segment.lua). The ledger keeps
-the last batch that was read (R) and the last one whose names were removed (D); the warehouse keeps
-the last one that it absorbed (A), and the run that was current then.
+batches reveal this. A number is unique within its run (ledger/scripts/segment.lua). The ledger
+keeps the number of the last batch that was read (R), and of the last one whose names were removed
+(D); the warehouse keeps the number of the last batch that it absorbed (A), and the run that was
+current then.
 
-Replaced data begins another run, so two ledgers never continue to count in the same one. Let L be
-the last batch that this ledger has read in A's run: R, or the value of R when that run ended; none
-if the ledger never had it. Then
+Replaced data begins another run, so two ledgers never continue to count in the same run. Let L be
+the last batch that this ledger has read in A's run: R, or the value of R when that run ended; -1 if
+the ledger never had that run. Then
 
     A > L    the ledger lacks what was absorbed: its data is older than the warehouse
     D > A    the warehouse lacks counters whose names the ledger has removed: it is older
 
-In both cases all counters are named as changed, and compared: a warehouse that is newer than the
-ledger may have been older a moment ago, and not have absorbed all of them again. The ledger records
-this beside the names, by setting D to A; an earlier copy of the ledger has neither.
+In both cases all counters are named as changed, so the drain reads and absorbs them again. This is
+needed even if the warehouse is now the newer store: it may have been older a moment ago, and not
+have absorbed all counters again. If the warehouse is older, the ledger then sets D to A, in the
+same data set as the names: an earlier copy of the ledger has neither change.
 
 The next batch is always number R + 1, and begins with all names that were not removed.
 
@@ -60,7 +62,7 @@ class Fence:
         self._known.pop(shard, None)
 
     async def check(self, connection: asyncpg.Connection, shard: ShardCounters) -> ShardState:
-        """Reconcile both stores' records of a shard, and return its state in the ledger.
+        """Reconcile both stores' records of a shard; return the shard's state in the ledger.
 
         Raises UnrelatedStoresError if the shard belongs to another warehouse.
         """
@@ -79,7 +81,7 @@ class Fence:
     async def pass_batch(
         self, connection: asyncpg.Connection, shard: int, batch: Batch, *, is_absorbed: bool
     ) -> None:
-        """Move on to the next batch; record this one, unless it was recorded when absorbed."""
+        """Move on to the next batch. Unless `is_absorbed`, first record this batch as absorbed."""
         epoch, _ = self._known[shard]
         if not is_absorbed:
             await fence.set_batch(connection, epoch, shard, batch)
@@ -94,7 +96,9 @@ class Fence:
         if epoch == "":
             await fence.set_shard(connection, shard.number, state.epoch)
         elif epoch != state.epoch:
-            raise OtherLedgerError("its data set is not the one recorded in the warehouse")
+            raise OtherLedgerError(
+                "the shard's data set is not the one that the warehouse recorded"
+            )
         if not state.warehouse:
             await shard.change(state.segment, warehouse=identity)
 

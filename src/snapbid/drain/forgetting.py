@@ -80,7 +80,7 @@ class Place(NamedTuple):
         return f"{self.kind} {self.name}"
 
     def hashes(self, key: PersonKey, ids: Iterable[str]) -> set[int]:
-        """Hash the spellings of an id used in this place: as members at an SSP, else as persons."""
+        """Return the hashes of an id's spellings: members if the place is an SSP, else persons."""
         if self.kind == "ssp":
             return {key.member("user", id, self.name) for id in ids}
         return {of(self.name, id) for id in ids for of in (key.user, key.visitor)}
@@ -249,8 +249,8 @@ async def forget(
 ) -> Forgotten:
     """Remove all data of a person from the warehouse, and suppress the ids.
 
-    With `consents`, this may affect several users and end a self-exclusion. Requires a transaction,
-    and keeps others from storing events until it ends. Raises ForgetError.
+    With `consents`, this may affect several users and end a self-exclusion. Requires a transaction;
+    until that ends, others cannot store events. Raises ForgetError.
     """
     check(asked.ids)
     secret = (await persons.fetch_suppression(connection)).key

@@ -3,8 +3,8 @@
 A drain that can read all shards is able, and able drains have equal shares: a drain with more than
 its share releases shards, one with less takes free ones. So drains come and go without a leader,
 and a single drain has all shards. A drain releases a shard that it could not read for GIVEN_UP_S,
-and takes it again only once it can be read; until then it is not able, and others take over its
-share.
+and takes the shard again only once it can read it. Until then this drain is not able, and others
+take over its share.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class Leases:
     async def share(self, connection: asyncpg.Connection) -> frozenset[int]:
         """Take and release leases; return those that this drain holds.
 
-        Raises RedisError if it can read nothing, IdleError if other drains hold everything.
+        Raises RedisError if this drain cannot read any shard, IdleError if others hold all leases.
         """
         look = await leases.look(connection, self._kind)
         await self._probe(self._given_up())

@@ -60,10 +60,10 @@ class LoggedAuctions:
         self._before: dict[str, Difference] = {}
 
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return the figures that have been higher in the log since the previous call.
+        """Return the figures that were higher in the log at the previous call and still are.
 
-        If the reports have meanwhile reached the log's earlier figure, the difference is only
-        counts in transit. Raises the stores' errors.
+        A figure is left out if the reports have reached the log's previous one: then the difference
+        is only counts in transit. Raises the stores' errors.
         """
         today = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
         days = [today - datetime.timedelta(days=before) for before in range(COMPARED + 1)]

@@ -5,10 +5,11 @@ Of an SSP (KIND:NUMBER, or KIND:NUMBER:REASON):
     b           answers with bids
     w, p, i     wins, the sum of their CPMs, billing notices
     l           losses, by reason
-    n           anomalies, by code (`anomaly_daily`): the notice (1 win, 2 billing, 4 loss) plus
-                10 late, 20 repeated, 30 past the time that bids are remembered, 50 altered URL;
-                40 bid on an auction and impression that the SSP had used before, 41 on those of
-                another SSP; 60 a loss and a win or billing notice of the same bid
+    n           anomalies, by code (`anomaly_daily`). The code of a notice is its kind (1 win,
+                2 billing, 4 loss) plus 10 if it was late, 20 if repeated, 30 if it came after the
+                time that bids are remembered, 50 if its URL was altered. Other codes: 40 for a bid
+                on an auction and impression that the SSP had used before, 41 on those of another
+                SSP; 60 for both a loss notice and a win or billing notice of the same bid
 
 Of a campaign:
 

@@ -7,9 +7,9 @@ The warehouse records the data set (epoch) of each shard, and so the number of s
     new       if the warehouse knows none of its data sets: all was lost, or this is another ledger
     former    if the warehouse has absorbed some of its data sets, and owns another ledger now
 
-The drain takes over a moved ledger. It takes over a new one too, unless another drain is running,
-which may be using the warehouse's own. The recorded spend is then added to the ledger's budgets
-(confirm.py). A former ledger lacks what was spent since, and is refused until `snapbid
+The drain takes over a moved ledger. It also takes over a new one, unless another drain is running,
+which may be using the warehouse's own ledger. The recorded spend is then added to the new ledger's
+budgets (confirm.py). A former ledger lacks what was spent since, and is refused until `snapbid
 ledger adopt` (adopt.py) makes it the warehouse's own again.
 """
 

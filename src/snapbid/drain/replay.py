@@ -14,9 +14,9 @@ BATCH = 200
 async def replay(settings: Settings) -> int:
     """Replay all dead letters, oldest first; return how many.
 
-    A letter is removed in a transaction that commits once Redis has it. A crash in between leaves
-    it in both, which is harmless: the warehouse stores an event id once. Raises the errors of the
-    stores.
+    Letters are removed in a transaction that commits once Redis has them. A crash in between leaves
+    them in both stores. That is harmless, since the warehouse stores each event id only once.
+    Raises the stores' errors.
     """
     assert settings.redis_url is not None
     stores = Connections(settings.redis_url, settings.redis_replicas)

@@ -124,7 +124,7 @@ def _equal(a: Decimal, b: Decimal) -> bool:
 
 
 def digest(product: str, event: str, context: Mapping[str, Any]) -> bytes | None:
-    """Return the key of an event's sequence; None if it belongs to none.
+    """Return the key of an event's sequence; None if the event belongs to no sequence.
 
     The cash-outs of a bonus have a separate key, since there may be many.
     """
@@ -165,7 +165,7 @@ async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None
 
 
 async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) -> int:
-    """Flag up to `rows` cash-outs again in a transaction; return the number of their bonuses."""
+    """Flag up to `rows` cash-outs again, in a transaction; return how many bonuses they are of."""
     async with connection.transaction():
         await persons.hold_erasure(connection)
         await events.limit_statements(connection, statement_s)

@@ -34,7 +34,10 @@ TAKEN_BYTES: Final = 8 << 20  # taken at once; a single request may be larger
 
 
 class Waiting:
-    """A request with `count` events of one product; `packed` is None unless it is in memory."""
+    """A queued request with `count` events of one product.
+
+    `packed`: the encoded events; None if they have to be read again from Redis.
+    """
 
     __slots__ = ("count", "entry", "field", "packed", "product", "size")
 
@@ -47,7 +50,7 @@ class Waiting:
 
 
 class EventStream:
-    """A shard's stream, and the requests found in it, by product."""
+    """A shard's event stream, and the requests found in the stream, by product."""
 
     def __init__(self, redis: Redis, number: int) -> None:
         self.number = number
@@ -163,7 +166,7 @@ class EventStream:
     async def finish(self, requests: Sequence[Waiting], unstored: Mapping[str, int]) -> None:
         """Remove requests that were taken and drained.
 
-        `unstored` counts their events that got no row, by minute. These are first subtracted from
+        `unstored`: by minute, how many of their events got no row. These are first subtracted from
         the accepted events, so that the self-audit never expects too many.
         """
         for minute, count in unstored.items():
@@ -186,7 +189,7 @@ class EventStream:
 
 
 class EventStreams:
-    """The streams of a ledger of `shards` shards, as one drain sees them."""
+    """The event streams of a ledger with `shards` shards; `share` returns those of this drain."""
 
     def __init__(self, redis: Redis, shards: int) -> None:
         self._redis = redis

@@ -24,9 +24,9 @@ async def tidy(
 ) -> None:
     """Remove the counters of past days, and their absorbed values.
 
-    The counters are removed first, which ends their generation: a later count on that day (from a
-    spooled notice, for example) is absorbed as new, whether or not the absorbed values are gone
-    yet. `current` is the source of the current run.
+    The counters are removed first, which ends the day's generation. So a later count on that day
+    (from a spooled notice, for example) is absorbed as new, even if the absorbed values are still
+    there. `current` is the source of the current run.
     """
     empty = set(await shard.fetch_segments()) - {state.segment}
     sources = await absorb.sources_of(connection, state.epoch, shard.number)

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that knows its server process, and since when it has waited for an answer."""
+    """A connection that records its server process, and since when a statement is unanswered."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -46,7 +46,7 @@ class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
         self._quiet_since = monotonic()
 
     async def keep_alive(self, every_s: float) -> None:
-        """Send a statement if `every_s` passed without one: the server ends idle sessions."""
+        """Send a statement if there was none for `every_s`, since the server ends idle sessions."""
         if monotonic() - self._quiet_since >= every_s:
             await self.fetchval("select 1")
 
@@ -86,7 +86,7 @@ async def connect(dsn: str, within_s: float, **more: Any) -> WatchedConnection:
 
 
 async def watch(connection: WatchedConnection, dsn: str) -> None:
-    """Poll until a statement proves abandoned, then close the connection."""
+    """Wait until the server has abandoned a statement, then close the connection."""
     pid, doubtful = connection.server_process, None
     while True:
         await asyncio.sleep(LOOK_S)
