@@ -1,4 +1,4 @@
-"""The self-audit in the ledger: store its report, and look up bids for it (contract 11)."""
+"""Store the self-audit's report in the ledger, and look up bids for the audit (contract 11)."""
 
 from collections.abc import Sequence
 from time import time

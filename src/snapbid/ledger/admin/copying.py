@@ -29,7 +29,7 @@ class CopyError(RedisError):
 
 
 class ShardClocks(NamedTuple):
-    """A shard's hold clock (ms), and the times by this clock that each process has reported."""
+    """A shard's hold clock (ms), and two times by this clock for each process."""
 
     now: int
     processes: Mapping[bytes, tuple[int, int]]  # token: notices settled up to, last heartbeat
@@ -181,7 +181,7 @@ class Copy:
         await self._flush()
 
     async def golive(self) -> None:
-        """Copy the request samples of SSPs (operations/golive/store.py)."""
+        """Copy the request statistics of SSPs (operations/golive/store.py)."""
         async for names in _batches(self._source, GOLIVE):
             kinds = await self._read([("TYPE", name) for name in names], self._source)
             for name, kind in zip(names, kinds, strict=True):
@@ -295,8 +295,8 @@ async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
 def merged_clocks(clocks: Sequence[ShardClocks], shards: int) -> list[ShardClocks]:
     """Compute the initial hold clocks of the new ledger's shards.
 
-    Among merged shards the slowest clock counts, so no hold ends too soon. Holds in every shard
-    keep waiting for all processes that may have spooled notices.
+    A shard that merges several gets the slowest of their clocks, so no hold ends too soon. Holds in
+    every shard keep waiting for all processes that may have spooled notices.
     """
     behind: dict[bytes, tuple[int, int]] = {}
     for clock in clocks:

@@ -36,9 +36,10 @@ class DrainReport(msgspec.Struct, frozen=True):
 
 
 async def report(redis: Redis, troubles: Mapping[Any, str]) -> None:
-    """Report until cancelled; `troubles` has the current problem of each duty, and may change.
+    """Write this drain's report every few seconds until cancelled.
 
-    Does not report while Redis is unavailable; other processes notice that themselves.
+    `troubles` has the current problem of each duty, and may change. Nothing is written while Redis
+    is unavailable; other processes notice the outage themselves.
     """
     name = f"{platform.node()} {os.getpid()}"
     try:

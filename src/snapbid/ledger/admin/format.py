@@ -1,4 +1,4 @@
-"""The format number of a ledger, stored in it with the version that raised it."""
+"""A ledger's format number, stored in the ledger with the version of the program that raised it."""
 
 from typing import Any, Final
 

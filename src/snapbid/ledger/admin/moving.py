@@ -76,7 +76,7 @@ class LedgerSide:
             await closing.reopen(self.redis, keys)
 
     async def states(self) -> list[ShardState]:
-        """Fetch the states of the shards; this may begin a run of Redis, as it does in a drain."""
+        """Fetch the states of the shards. Like a drain, begin a run in each shard without one."""
         return [ShardState.parse(await self._begin(keys=keys.script_keys)) for keys in self.keys]
 
     async def begin(self, keys: ShardKeys, warehouse: str) -> ShardState:

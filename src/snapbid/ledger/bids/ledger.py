@@ -185,7 +185,7 @@ class Ledger:
         return any(shard.is_foreign for shard in self._shards)
 
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
-        """Accept only the ledger of this warehouse (an id); any ledger while the id is "".
+        """Accept only the ledger of the warehouse with this id; accept any ledger if it is "".
 
         `epochs`: the epoch of each shard of the warehouse's ledger, "" for a shard without one;
         empty if the warehouse has no ledger yet.
@@ -196,7 +196,7 @@ class Ledger:
     def use_families(self, families: Mapping[int, int]) -> None:
         """Group SSPs into families; `families` maps variants' numbers to their families' numbers.
 
-        Any other SSP is a family by itself. A family never replaces another's bids.
+        Any other SSP is a family by itself. An SSP never replaces the bids of another family.
         """
         packed = " ".join(f"{variant}={family}" for variant, family in sorted(families.items()))
         for core in self._cores:
@@ -213,9 +213,10 @@ class Ledger:
     ) -> "Pending[Verdicts] | None":
         """Remember the bids of one answer; each is kept, or refused by its limits.
 
-        The future resolves to a BidVerdict for each bid once Redis has decided, or to "" after
-        `within_s`; its bids are then rolled back. Returns None if Redis is unavailable. `user` is
-        required if limits have caps. `counted`: an earlier bid of this answer was kept.
+        The future resolves to a BidVerdict for each bid once Redis has decided. If that takes
+        longer than `within_s`, it resolves to "", and the bids are rolled back. Returns None if
+        Redis is unavailable. `user` is required if limits have caps. `counted`: whether an earlier
+        bid of this answer was kept.
         """
         shard = self._shards[shard_of(auction_id, len(self._shards))]
         if self._capping is not None and self._capping.concerns(bids):
@@ -238,7 +239,7 @@ class Ledger:
             return ""
 
     def shard_of(self, auction_id: bytes) -> int:
-        """Return the shard of an auction, from whose allowances its bids are paid."""
+        """Return the number of an auction's shard, whose allowances pay for the auction's bids."""
         return shard_of(auction_id, len(self._shards))
 
     async def settle(
@@ -315,7 +316,7 @@ class Ledger:
         return (n for n in moved_to(auction_id, former, len(self._shards)) if n != own)
 
     def when_certain(self, then: Callable[[], object]) -> None:
-        """Call `then` once the outcome of all bids sent is known, and late ones are rolled back."""
+        """Call `then` once all bids sent so far are either acknowledged or rolled back."""
         self._uncertain.append(([core.last_batch for core in self._cores], then))
 
     async def _watch_certain(self) -> None:

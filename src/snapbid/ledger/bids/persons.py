@@ -17,7 +17,7 @@ UNDER_WAY_S: Final = 2.0  # for sweepers to deliver the entries they have read
 
 
 class ErasedUsers(NamedTuple):
-    """Numbers of campaign caps removed, and of open bids from which the user was removed."""
+    """How many caps of users on campaigns were removed, and how many open bids lost their user."""
 
     caps: int
     open_bids: int
@@ -28,8 +28,7 @@ async def erase(
 ) -> ErasedUsers:
     """Remove users, named as in bidding/identity.py, from all shards; a dry run only counts.
 
-    Scans all keys of caps and bids, and waits until replicas have removed the users, too. Raises
-    RedisError.
+    Scans all keys of caps and bids, then waits until replicas have the changes. Raises RedisError.
     """
     redis = connections.client()
     try:

@@ -96,10 +96,10 @@ def user_shard(digest: bytes, shards: int) -> int:
 
 
 def moved_to(auction_id: bytes, former: Sequence[int], shards: int) -> list[int]:
-    """List the shards holding an auction's bids from before moves of the ledger, newest move first.
+    """List the shards that moves of the ledger may have taken an auction's bids to, newest first.
 
-    `former`: the shard counts before each move, in order. Each move took shard N to N modulo the
-    next count.
+    `former`: the number of shards before each move, in order. Each move took shard N to shard N
+    modulo the next number of shards.
     """
     found = list[int]()
     for at in reversed(range(len(former))):

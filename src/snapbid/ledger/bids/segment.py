@@ -28,7 +28,7 @@ class ShardState(NamedTuple):
 
     `warehouse`: the warehouse whose numbers the ledger uses; "" until a drain or worker has set it.
     `former`: the ledgers that this one was moved from, oldest first; `moved_from`: the epoch of the
-    last. `shards`: the shard count; 0 until a drain or worker has set it.
+    newest of them. `shards`: the number of shards; 0 until a drain or worker has set it.
     """
 
     epoch: str

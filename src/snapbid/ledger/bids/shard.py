@@ -9,7 +9,7 @@ ledger is the right one. Heartbeats on an idle connection reveal its loss before
 A batch without an acknowledgement is unconfirmed: it may have been applied, or may yet be. Its
 requests were answered without a bid, so it is rolled back before anything else is sent, which also
 keeps Redis from applying it later (forget.lua). If a request times out before its batch is
-acknowledged, its bids are rolled back, too.
+acknowledged, its bids are also rolled back.
 """
 
 import asyncio
@@ -94,8 +94,9 @@ def unobserved(bids: int, notices: int, seconds: float) -> None:
 class PendingNotice(msgspec.Struct, frozen=True):
     """A notice waiting to be settled.
 
-    `done` becomes a NoticeVerdict, or None if a spooled notice could not be settled. `otherwise`:
-    shard and encoding of the URL's alternative reading (Ledger.settle), to be spooled as well.
+    `done` becomes a NoticeVerdict, or None if a spooled notice could not be settled. `otherwise`: a
+    second notice, from the other ids that the URL may mean (Ledger.settle), as shard and encoding.
+    If this notice is spooled, so is the second.
     """
 
     packed: bytes
@@ -411,7 +412,7 @@ def _refuse(hold: PendingHold) -> None:
 
 
 class LedgerName(NamedTuple):
-    """Identifies the ledger that a shard belongs to; "" or 0 where unknown."""
+    """Identifies the ledger that a shard belongs to; an unknown field is "" or 0."""
 
     warehouse: str = ""  # whose numbers it uses
     epoch: str = ""  # the shard's data set
@@ -488,7 +489,10 @@ class LedgerShard:
         self.trips.open()
 
     async def close(self, until: float) -> None:
-        """Send queued requests if connected, and roll back unconfirmed batches, until `until`."""
+        """Send queued requests if connected, roll back unconfirmed batches, then disconnect.
+
+        Waits for the rollbacks until `until` (loop time) at most.
+        """
         await self.trips.flush()
         while self._core.unconfirmed and self._loop.time() < until:
             await asyncio.sleep(0.005)

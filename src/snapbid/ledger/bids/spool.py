@@ -184,7 +184,7 @@ class Spool:
         return [name for name in names if name != own]
 
     def abandoned(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over abandoned files of notices one by one; `names`: `look`'s result, if at hand."""
+        """Take over abandoned files of notices, one by one; `names`: a result of `look`, if any."""
         return self._take_over(names, _SUFFIX)
 
     def abandoned_batches(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
@@ -204,7 +204,7 @@ class Spool:
         self._process = SpoolFile(path, _create(path, b""))
 
     def leave(self) -> None:
-        """Remove this process' mark, after it has been signed off from the ledger."""
+        """Remove this process' mark; sign the process off from the ledger first."""
         if self._process is not None:
             self._process.done()
             self._process = None
@@ -256,8 +256,8 @@ class SpoolFile:
     def notices(self, behind_ms: int = 0) -> list[tuple[int, bytes]] | None:
         """Read (shard, notice) pairs, skipping a truncated entry, whose notice was never answered.
 
-        Converts times by this machine's clock, which is `behind_ms` behind Redis'. Returns None for
-        a file in another format, which is left to the release that wrote it.
+        Times by this machine's clock, which is `behind_ms` behind Redis', are converted to Redis'.
+        Returns None for a file in another format, which is left to the release that wrote it.
         """
         data = self._path.read_bytes()
         if not data.startswith(MAGIC):

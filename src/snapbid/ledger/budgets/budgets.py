@@ -104,9 +104,9 @@ class Budgets:
     async def grants(
         self, shard: int, campaigns: Iterable[int], day: int
     ) -> dict[int, tuple[int, int]]:
-        """Map campaigns to a shard's grants, in total and for `day` (days since 1970); 0 for none.
+        """Map campaigns to their grants in a shard: (in total, for `day`), 0 if there is none.
 
-        Raises RedisError or OSError.
+        `day` counts from 1970-01-01. Raises RedisError or OSError.
         """
         wanted = list(campaigns)
         async with self._redis.pipeline(transaction=False) as pipe:

@@ -132,9 +132,10 @@ def plan(
 ) -> Plan:
     """Plan transfers that leave every allowance a second's spend, and take money from idle ones.
 
-    `demands` cover the last `passed_s`; `price` is the cost of one bid. Targets shrink with the
-    remaining budget. If the free money is short, it goes to allowances that refused a bid, for
-    whole bids. Only for these does the plan collect money that is idle, or too little for a bid.
+    `demands` cover the last `passed_s`; `price` is the cost of one bid. As the budget runs out,
+    allowances are filled less. If the free money cannot fill all of them, it goes only to those
+    that refused a bid or are overspent, each time enough for that bid. If it is too little even for
+    these, the plan collects from the others what is idle, or too little for a bid.
     """
     shards = len(allowances)
     left = limit - used_of(account, allowances)

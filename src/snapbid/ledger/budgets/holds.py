@@ -1,4 +1,4 @@
-"""Find holds that ended before their bids: the money may be spent twice (for the self-audit).
+"""Find holds that ended before their bids, for the self-audit: such money may be spent twice.
 
 A call reads a page of records and their holds in one step, so nothing changes in between. An audit
 continues where the last one stopped; in a small ledger, it reads all records of the last half hour.

@@ -28,12 +28,13 @@ _IN_ESCROW: Final = b"\x01?"
 
 
 class Limits:
-    """A campaign's limits. `kinds`: flags for the records of its bids.
+    """A campaign's limits.
 
     `daily_micros`, `total_micros`: the budget; None for unlimited. `even_from_ms`: creation time of
     a campaign with pacing `even` (epoch ms), else None. `caps`: (impressions, seconds) pairs.
-    `in_escrow`: shards spend their grants (escrow.py), which follow the budget and its pacing.
-    `caps_alone`: the encoding for caps.lua without the budget.
+    `in_escrow`: whether shards spend grants (escrow.py), which follow the budget and its pacing.
+    `kinds`: flags for the records of the campaign's bids. `caps_alone`: the limits without the
+    budget, encoded for caps.lua.
     """
 
     __slots__ = ("_daily", "_even_from_ms", "_in_escrow", "_paced", "_packed", "_rest",
@@ -73,7 +74,7 @@ class Limits:
     def day_nano(self, now: int) -> int | None:
         """Compute today's limit as of `now` (epoch s); None without a daily budget.
 
-        With even pacing, it is the budget's share for the elapsed part of the day, plus 1%.
+        With even pacing, this is the share of the budget for the elapsed part of the day, plus 1%.
         """
         if self._daily is None or self._even_from_ms is None:
             return self._daily
