@@ -2,6 +2,6 @@
 
     options -> run (plan -> phases, client, check, accounts) -> result -> terminal, page, JSON
 
-It is a client that uses only what documents 1 to 3 promise over HTTP. It shares some code with the
-bidder: the request decoder, the event catalog and the table of exchange rates.
+The load test is a client that uses only what documents 1 to 3 promise over HTTP. It shares some
+code with the bidder: the request decoder, the event catalog and the table of exchange rates.
 """

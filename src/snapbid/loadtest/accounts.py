@@ -1,8 +1,8 @@
 """The client's own counts of acknowledged requests, which the report must match.
 
-Requests that were sent but never answered may or may not count, so they are counted separately.
-If there are none, both sides must be equal; otherwise the report must lie within the bounds that
-they allow.
+Requests that were sent but never answered may or may not be in the report, so they are counted
+separately. Without such requests, both sides must be equal; otherwise the report must lie within
+the bounds that these requests allow.
 """
 
 from msgspec import Struct

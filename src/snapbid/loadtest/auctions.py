@@ -32,7 +32,7 @@ class ReplayError(ValueError):
 
 
 class Auction(NamedTuple):
-    """A request without its id; `counts` is false for test traffic (contract 4)."""
+    """A request without its id; `counts` is False for test traffic (contract 4)."""
 
     before: bytes
     after: bytes

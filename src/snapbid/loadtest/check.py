@@ -1,6 +1,6 @@
 """Checks an answer against its request (document 2; contract 3 and 4; OpenRTB 2.6, 4.2).
 
-The request's limits are parsed here in the plainest way, independently of the bidder's matcher. A
+The request's limits are parsed here in the simplest way, independently of the bidder's matcher. A
 failed check returns the broken rule and the details; failures are counted by rule.
 """
 
@@ -88,7 +88,7 @@ class BrokenRule(NamedTuple):
 
 
 class DealLimits(NamedTuple):
-    """The requirements of a deal; its floor is as in `ImpLimits`."""
+    """The requirements of a deal; the unit of its floor is that of `ImpLimits`."""
 
     floor_micros: int | None
     by_duration: list[DurationFloor]
@@ -295,8 +295,8 @@ def price_micros(bid: ReceivedBid) -> int:
 def cost_micros(bid: ReceivedBid, limits: RequestLimits) -> tuple[int, int]:
     """Return bounds on the cost of a thousand such wins, in micro-USD.
 
-    The bounds differ because converted prices are rounded. An impression with a quantity
-    costs that many times its price.
+    The bounds differ because converted prices are rounded. An impression that stands for several
+    (`quantity`) costs that many times its price.
     """
     price, unit = price_micros(bid), limits.usd_per_unit
     quantity = limits.imps[bid.impid].quantity

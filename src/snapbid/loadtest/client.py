@@ -19,7 +19,7 @@ HEAD_END: Final = b"\r\n\r\n"
 
 
 class CallListener(Protocol):
-    """Is told exactly once how a call ended; `now` is a time of perf_counter."""
+    """Notified exactly once of how a call ended; `now` is the perf_counter time (s)."""
 
     def answered(self, call: "Call", status: int, body: bytes, now: float) -> None: ...
 
@@ -27,7 +27,7 @@ class CallListener(Protocol):
         """Handle a call that was never sent: no connection was free in time."""
 
     def lost(self, call: "Call", now: float) -> None:
-        """Handle a call that was sent but not answered: the connection ended or was given up on."""
+        """Handle a call that was sent but not answered before its connection ended."""
 
 
 class Manner(Enum):
@@ -39,7 +39,7 @@ class Manner(Enum):
 
 
 class Call:
-    """A request, with the listener to notify of its end and the listener's own `context`.
+    """A request, the listener to notify when it ends, and that listener's own `context`.
 
     `due` is when the request, or its second half, is scheduled.
     """

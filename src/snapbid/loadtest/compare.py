@@ -101,7 +101,7 @@ def differences(pair: PhasePair) -> list[Difference]:
 
 
 def unlike(a: LoadResult, b: LoadResult) -> list[str]:
-    """List the differences in settings, version and target, which may explain the figures."""
+    """List the runs' differences in settings, version and target, which may explain the figures."""
     given = [("target", a.target, b.target), ("version", a.version, b.version)]
     given.append(("seed", str(a.seed), str(b.seed)))
     for name in dict.fromkeys([*a.settings, *b.settings]):

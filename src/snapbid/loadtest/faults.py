@@ -47,7 +47,7 @@ class FaultMaker:
     def call(
         self, wire: bytes, due: float, bids: CallListener, judge: Judge, context: object
     ) -> Call | None:
-        """Return a faulty call to send instead, or None to send the good one.
+        """Return a faulty call to send in place of a request, or None to send the request as it is.
 
         `bids` is notified of slow requests that end without an answer.
         """

@@ -1,6 +1,6 @@
 """Checks the media of a video or audio bid against the impression (OpenRTB 2.6, 3.2.7).
 
-Properties that the bid's fields lack are read from its markup, unless that is a wrapper, whose
+Properties that the bid's fields lack are read from the markup. A wrapper is not read, since its
 media are elsewhere.
 """
 
@@ -46,7 +46,7 @@ _NONE: Final = MediaLimits(None, True, 0, 0, frozenset(), None)
 def misfit(
     limits: MediaLimits, adm: str, attr: list[int], w: int | None, h: int | None
 ) -> tuple[str, str] | None:
-    """Return the first field of the impression that the media violate, and how."""
+    """Return the first field of the impression that the bid's media violate, and how they do."""
     if not limits.skip and (SKIP_BUTTON in attr or "skipoffset" in adm):
         return "skip", "a video that can be skipped"
     if limits.player is not None and (w is None or h is None or not _fills(w, h, limits.player)):

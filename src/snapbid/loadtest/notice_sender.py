@@ -1,8 +1,8 @@
 """Fires win, billing and loss notices at given rates and delays, as SSPs do (document 2, Events).
 
 The auction among bidders is simulated: bids win at one rate, wins are billed at another, and a
-share of the other bids gets a loss notice. All notices go to the target's address, whatever host
-our URLs name; another bidder's are fired only if they name that address.
+share of the other bids gets a loss notice. All notices are sent to the target's address. The URLs
+of snapbid may name another host; those of other bidders are fired only if they name the target.
 """
 
 import heapq
@@ -43,7 +43,7 @@ class NoticeHabits(NamedTuple):
 
 
 class PlannedNotice(NamedTuple):
-    """A notice to fire, and the SSP's account that counts it."""
+    """A notice to fire, and the account of the SSP that it counts for."""
 
     kind: str
     url: str

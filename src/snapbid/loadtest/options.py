@@ -89,7 +89,7 @@ class Options(Struct, frozen=True, kw_only=True):
     listen: tuple[str, int] = ("", 0)  # where the other generators join
 
     def share(self, number: int, generators: int) -> "Options":
-        """Return one generator's share of the options: its own seed, and a part of the events.
+        """Return the options for one of several generators: its own seed, its share of the events.
 
         Only the first generator reads the report.
         """

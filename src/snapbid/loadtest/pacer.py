@@ -28,7 +28,10 @@ class _Spec(ctypes.Structure):
 
 
 class Pacer:
-    """Calls `tick(now)`, which returns when to call it next (perf_counter), or None."""
+    """Calls `tick(now)` repeatedly, each time at the time (perf_counter) that `tick` last returned.
+
+    If `tick` returns None, it is not called again.
+    """
 
     def __init__(self, tick: Callable[[float], float | None]) -> None:
         self._tick = tick

@@ -46,7 +46,7 @@ def fixed(warmup_s: float, ramp_s: float, rates: list[float], seconds: float) ->
 
 
 def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: float) -> Plan:
-    """Plan trials from `rate` up: the rate doubles while they pass, then is bisected (log scale).
+    """Plan trials from `rate` up: double the rate while trials pass, then bisect it (log scale).
 
     A failed trial whose bottleneck was the client ends the search, since it shows nothing about the
     server.

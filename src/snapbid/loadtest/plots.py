@@ -55,7 +55,7 @@ def linear(most: float, title: str, *, exact: bool = False) -> Axis:
 
 
 def logarithmic(least: float, most: float, title: str) -> Axis:
-    """Return a log axis with ticks at 1, 2 and 5 times powers of ten, or at powers if long."""
+    """Return a log axis with ticks at 1, 2 and 5 times powers of ten; if long, only at powers."""
     low = _step(max(least, 1e-3), up=False)
     high = max(_step(max(most, 1e-3)), 10 * low)
     width = log10(high / low)
@@ -68,7 +68,7 @@ def logarithmic(least: float, most: float, title: str) -> Axis:
 
 
 def tail(title: str) -> Axis:
-    """Return an axis of percentiles with 90, 99, 99.9 … evenly spaced, up to 100."""
+    """Return an axis of percentiles up to 100, on which 90, 99, 99.9 … are evenly spaced."""
     decades = 5.0
 
     def share(percent: float) -> float:

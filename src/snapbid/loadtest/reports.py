@@ -76,7 +76,7 @@ class ReportReader:
         self._first = datetime.now(UTC).date()
 
     async def fetch_all(self) -> dict[str, SspTotals]:
-        """Fetch the totals of every SSP, none older than this call."""
+        """Fetch the totals of every SSP, from reports made after this call."""
         return {ssp: await self._fetch(ssp) for ssp in self._tokens}
 
     async def _fetch(self, ssp: str) -> SspTotals:
@@ -158,7 +158,7 @@ async def reconcile(
     accounts: Mapping[str, Account],
     say: Say,
 ) -> Reconciliation:
-    """Compare until both sides agree or time is up, since the drain takes a few seconds."""
+    """Compare repeatedly until both sides agree or time is up: the drain takes a few seconds."""
     rows: list[ComparedFigure] = []
     for wait_s in WAITS_S:
         await asyncio.sleep(wait_s)

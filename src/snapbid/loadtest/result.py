@@ -87,7 +87,7 @@ class EventFigures(Struct, frozen=True):
 
 
 class ComparedFigure(Struct, frozen=True):
-    """An SSP's figure in the client's account (`sent`), and its growth in the report."""
+    """An SSP's figure in the client's account (`sent`), and that figure's growth in the report."""
 
     ssp: str
     what: str  # bids, wins, imps, micro-USD

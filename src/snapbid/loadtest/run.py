@@ -80,7 +80,7 @@ async def execute(
 class LoadRun:
     """A run; call `execute` once, on a dedicated event loop.
 
-    With `joined` generators each sends an equal share of the rate, and all count as one.
+    If other generators have joined, all send equal shares of the rate and count as one.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ def _seconds(phase: ScenarioPhase) -> float:
 
 
 def planned(scenario: list[ScenarioPhase], default: Mix) -> tuple[list[Phase], list[Mix]]:
-    """Return the phases to run, and their mixes; `Phase.mix` is the index of a mix."""
+    """Return the phases to run, and their mixes; `Phase.mix` is an index into the mixes."""
     mixes = [
         Mix(phase.ssps or default.ssps, Path(phase.replay) if phase.replay else default.replay)
         for phase in scenario

@@ -74,7 +74,7 @@ class Tally(Struct, kw_only=True):
         return self.done - sum(self.kinds[kind] for kind in VALID)
 
     def offer(self, due: float, now: float) -> None:
-        """Count a request that is due, and now being sent or waiting for a connection."""
+        """Count a request that is due: it is sent now, or waits for a connection."""
         self.offered += 1
         self.lag.record(now - due)
         self._second(due - self.start).offered += 1
@@ -97,7 +97,7 @@ class Tally(Struct, kw_only=True):
         self.kinds[HUNG_UP] += 1
 
     def fail(self, broken: BrokenRule) -> None:
-        """Count an answer that broke a rule; the first of each rule is kept as the example."""
+        """Count an answer that broke a rule; keep the first one for each rule as an example."""
         self.failures[broken.rule] += 1
         self.examples.setdefault(broken.rule, broken.detail[:MAX_EXAMPLE])
 

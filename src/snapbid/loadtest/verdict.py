@@ -22,7 +22,8 @@ def judge(
 ) -> Verdict:
     """Judge a run; the verdict names the first reason for its failure.
 
-    A capacity search may miss objectives. `ended_early`: why the run was aborted, or empty.
+    A capacity search may miss objectives and still pass. `ended_early`: why the run was aborted; ""
+    if it was not.
     """
     measured = [phase for phase in phases if phase.measured]
     if ended_early or not measured:
