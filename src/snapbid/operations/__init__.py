@@ -1,1 +1,1 @@
-"""Tools for operators: dashboard, explain, go-live, reconcile, recordings, files to export."""
+"""Tools for operators: dashboard, explanations, go-live checks, reconciliation, recordings, …"""

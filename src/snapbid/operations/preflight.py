@@ -62,7 +62,8 @@ async def examine(settings: StoreSettings) -> dict[StoreName, list[Risk]]:
 async def check(settings: S, log: RiskLog) -> S:
     """Log the risks; return the settings with the ledger's number of shards.
 
-    Decides the number for a new ledger. Raises VolatileStoreError if the risks forbid a start.
+    Decides this number for a new ledger, waiting until a store that it depends on answers. Raises
+    VolatileStoreError if the risks forbid a start.
     """
     shards, is_logged = await find_shards(settings), False
     while shards is None:
@@ -270,9 +271,9 @@ class Finding(NamedTuple):
 
 
 def judge(ledger: Ledger, own: Sequence[str], former: set[int]) -> Finding:
-    """Compare a ledger with the epochs of the warehouse's `own` ledger.
+    """Decide whether a ledger may be used, given the epochs of the warehouse's `own` ledger.
 
-    `former`: the shards whose data sets the warehouse has absorbed.
+    `former`: the shards with data sets from which the warehouse has absorbed counters.
     """
     count = len(ledger.epochs)
     if ledger.shards not in (0, count):
@@ -325,7 +326,7 @@ async def find_ledger(connection: asyncpg.Connection, redis: Redis, shards: int)
 async def compare_ledger(
     connection: asyncpg.Connection, ledger: Ledger, known: Sequence[str]
 ) -> Finding:
-    """Compare a ledger with the epochs known to belong to the warehouse."""
+    """Decide whether a ledger may be used; `known`: the epochs of the warehouse's own ledger."""
     finding = judge(ledger, known, await fence.former(connection, ledger.epochs))
     if finding.is_new and (await leases.look(connection)).others:
         return finding._replace(

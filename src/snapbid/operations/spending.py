@@ -27,8 +27,8 @@ from snapbid.warehouse.campaigns import StoredCampaign
 class Spending(msgspec.Struct, frozen=True):
     """One campaign's money in USD; days are UTC, None means unlimited.
 
-    `allowed_today` is the part of the daily budget that pacing has released so far. The remaining
-    amounts are net of spend and holds.
+    `allowed_today` is the part of the daily budget that pacing has released so far. Spend and holds
+    leave `remaining` of the total budget, and `remaining_today` of `allowed_today`.
     """
 
     id: str

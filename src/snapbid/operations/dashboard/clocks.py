@@ -18,7 +18,7 @@ POSTGRES: Final = "PostgreSQL"
 
 
 class ClockDifference(NamedTuple):
-    """The clocks of `names` are `ahead_s` ahead of the majority (behind, if negative)."""
+    """The clocks of `names` are `ahead_s` ahead of the majority (if negative, behind)."""
 
     names: tuple[str, ...]
     ahead_s: float
@@ -33,8 +33,10 @@ class ClockDifference(NamedTuple):
 
 
 class ClockWatch:
-    """Reports differences that last for STEADY_S, since the clocks are not read at the same
-    moment."""
+    """Compares clocks repeatedly; `differences` has those that have lasted for STEADY_S.
+
+    A shorter difference may be none: the clocks are not all read at the same moment.
+    """
 
     def __init__(self) -> None:
         self._since: tuple[float, frozenset[tuple[str, ...]]] = (0.0, frozenset())
@@ -57,8 +59,8 @@ def _listed(names: Sequence[str]) -> str:
 def find_differences(own: Mapping[str, OwnClock]) -> list[ClockDifference]:
     """Return the clocks that are wrong by at least LIMIT_S.
 
-    `own` compares this machine's clock with each other clock. Clocks that agree form a group; the
-    largest group is right or, in a tie, the one with Redis.
+    `own` compares this machine's clock with each other clock. Clocks that agree form a group. The
+    largest group is taken to be right; of equally large ones, the group with Redis.
     """
     shown = {OWN: 0.0} | {
         name: -clock.ahead_s if abs(clock.ahead_s) - clock.doubt_s >= LIMIT_S else 0.0

@@ -35,7 +35,7 @@ class CountWindow:
                 self._names[name].append((labels, grown))
 
     def of(self, name: str) -> list[tuple[dict[str, str], int]]:
-        """Return the labels and growth of each of a metric's series that grew."""
+        """Return the labels and growth of a metric's series, leaving out those without growth."""
         return self._names.get(name, [])
 
     def total(self, name: str) -> int:

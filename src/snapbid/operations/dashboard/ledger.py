@@ -1,7 +1,7 @@
 """Reads SSPs' traffic and the drain's backlog from Redis, for all machines.
 
 No call keeps Redis busy for more than a fraction of a millisecond: counters are read by name, never
-all of a day. Figures of unavailable shards are missing or outdated.
+all counters of a day. Figures of unavailable shards are missing or outdated.
 """
 
 import contextlib
@@ -218,7 +218,7 @@ def _sum(shards: Iterable[Mapping[int, Traffic]], number: int) -> Traffic:
 
 
 class RunningTotals:
-    """Turns daily counters into totals since the first call, which never decrease."""
+    """Turns daily counters into totals that never decrease, counted from the first call."""
 
     def __init__(self) -> None:
         self._previous: dict[tuple[datetime.date, int], Traffic] | None = None

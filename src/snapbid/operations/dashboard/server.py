@@ -1,9 +1,9 @@
 """The private port over HTTP: `/metrics`, `/ops` and its parts, read only.
 
-Bound to a loopback address, it answers only requests whose `Host` is a loopback name, which foils
-DNS rebinding by web pages. If there is a token, requests must carry it as `Bearer` or as the
-password of `Basic`, which browsers prompt for (RFC 6750, RFC 7617). Any other address requires a
-token.
+If the port is bound to a loopback address, only requests whose `Host` is a loopback name are
+answered, which foils DNS rebinding by web pages. Any other address requires a token. If there is a
+token, requests must carry it as `Bearer` or as the password of `Basic`, which browsers prompt for
+(RFC 6750, RFC 7617).
 """
 
 import hmac
@@ -114,9 +114,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class OpsServer(ThreadingHTTPServer):
-    """Serves a watch's snapshot to clients with the token, or to this machine if there is none.
+    """Serves a watch's snapshot to clients that have the token.
 
-    Raises OSError if the port is taken, and ValueError if the address requires a token.
+    Without a token, only this machine is served. Raises OSError if the port is taken, and
+    ValueError if the address requires a token.
     """
 
     daemon_threads = True

@@ -26,7 +26,7 @@ FEW_FILES: Final = 100
 
 
 class Disk(NamedTuple):
-    """The disk of a setting's directory: bytes free, and the most bytes needed at once."""
+    """The disk with a setting's directory: free bytes, and how many may be needed at once."""
 
     setting: str
     path: Path
@@ -50,7 +50,7 @@ class Disk(NamedTuple):
 
 
 class CampaignMoney(NamedTuple):
-    """The spending of a campaign with a budget, and the cost of one of its bids in USD."""
+    """The spending of a campaign with a budget, and what one of its bids costs (USD)."""
 
     of: Spending
     cost: float

@@ -52,7 +52,7 @@ class Cause(Struct, frozen=True):
 
 
 class ServingVerdict(Struct, frozen=True):
-    """The state since a moment (epoch s) and its causes, worst and oldest first.
+    """The state, since when it holds (epoch s), and its causes, the worst and oldest first.
 
     Causes reported by drains come last, since they follow from the others.
     """

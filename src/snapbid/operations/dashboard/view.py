@@ -150,7 +150,7 @@ class ConversionRow(Struct):
 
 
 class SuspensionRow(Struct):
-    """A creative suspended at an SSP `until` a time (epoch s), and the reason for its last loss."""
+    """A creative suspended at an SSP until `until` (epoch s), and the reason for its last loss."""
 
     campaign: str
     creative: str

@@ -85,14 +85,14 @@ class Publications(Protocol):
 
 
 class WarehouseFacts(NamedTuple):
-    """SSPs by their numbers in the ledger, and campaigns with budgets, as last read."""
+    """What was last read: SSPs by their numbers in the ledger, and campaigns with budgets."""
 
     ssps: dict[int, str]
     budgeted: watching.Budgeted
 
 
 class Watch:
-    """Reads until stopped; other threads read `snapshot`, `trends` and the judge's verdict."""
+    """Reads figures until stopped; other threads use `snapshot`, `trends` and `judge.verdict`."""
 
     def __init__(
         self,

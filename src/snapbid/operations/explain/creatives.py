@@ -31,7 +31,7 @@ def causes(
 ) -> list[str]:
     """List the rules that keep a creative from an impression at a price (CPM).
 
-    Empty if it fits. The campaign's other rules are ignored.
+    The list is empty if the creative fits. The campaign's other rules are ignored.
     """
     plain = BidRequest(id=request.id)
     speaking = _replace(plain, wlang=request.wlang, wlangb=request.wlangb)
@@ -109,7 +109,7 @@ def duration_rows(
     imp: Imp,
     situation: Situation,
 ) -> Iterator[RuleCheck]:
-    """Check whether a fitting creative meets a deal's price by duration.
+    """Check whether a fitting creative meets the minimum price that a deal sets for its duration.
 
     Yields one row at most: none if no creative fits, or no deal sets such prices.
     """

@@ -150,7 +150,8 @@ async def explain(
 ) -> Explanation:
     """Explain every impression: its winner, and the refused campaigns by rule.
 
-    `cpu_ms`: the processor time that a live request may use. Fills in the situation's `rivals`.
+    `cpu_ms`: the processor time that a live request may use. Also fills in the situation's
+    `rivals`.
     """
     request, situation, left_out = of
     ssp, canonical, now_ms, lookups, why, *_ = situation

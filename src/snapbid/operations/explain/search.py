@@ -44,11 +44,11 @@ class Search:
         return self.query.user
 
     def impression(self, imp: Imp) -> bool:
-        """Move to an impression; return False if its floor has no exchange rate."""
+        """Search this impression from now on; return False if its floor has no exchange rate."""
         return self.query.impression(imp, self._rivals.get(imp.id))
 
     def explain(self, rank: int) -> tuple[Refusal, str | None]:
-        """Return the first rule that refuses a campaign, and the dimension of a targeting rule."""
+        """Return the first rule that refuses a campaign and, if it is targeting, the dimension."""
         refusal, dimension = self.query.explain(rank)
         return refusal, dimension_name(dimension) if dimension >= 0 else None
 

@@ -95,9 +95,10 @@ class Stores:
         return CatalogSnapshot(catalog, lookups, settings.shards)
 
     async def look_up_persons(self, asked: MatchableRequest) -> list[str]:
-        """Load the audiences of a request's persons; describe each person and name the id's hash.
+        """Load the audiences of the persons that a request names; describe these persons in words.
 
-        Workers load the same data within seconds of a change.
+        Each description has the hash of the person's id. Workers load the same data within seconds
+        of a change.
         """
         request, situation, _ = asked
         device, user = request.device or Device(), request.user or User()

@@ -1,4 +1,4 @@
-"""Files for operators: dashboard, alert rules, systemd units, container files, proxies, examples.
+"""Files for operators: dashboard, alert rules, systemd units, container and proxy files, examples.
 
 They are package data; `read` fills in paths and links of this installation.
 """

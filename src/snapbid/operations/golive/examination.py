@@ -1,6 +1,6 @@
 """Examines a sample of an SSP's requests off the bid path, where there is time for it.
 
-It finds unusable values, and the last rule that refused a request without a matching campaign. The
+It finds unusable values and, if no campaign matched a request, the last rule that refused it. The
 bid path ignores unusable values, so the sender's mistakes show only here.
 """
 

@@ -18,8 +18,8 @@
 These are statistics, not accounting: a killed worker loses its last second. But no batch counts
 twice: if its answer is lost, it is sent again with the same number. Notices of remembered bids are
 read from the ledger's own counters, and the times when these last grew from `{sbN}:seen`
-(drain/counters.py). The drain adds its notices to the counts by minute: `notice:w`, `notice:l:-1`
-(losses without a reason, which `notice:l` includes) or `anomaly:21`.
+(drain/counters.py). The drain adds the notices that it absorbs to the counts by minute: `notice:w`,
+`notice:l:-1` (losses without a reason, which `notice:l` includes) or `anomaly:21`.
 """
 
 from collections import Counter
@@ -63,7 +63,7 @@ class SspRequestStats(msgspec.Struct, frozen=True):
 
 
 class RecentRequestStats(NamedTuple):
-    """An SSP's statistics for the last minutes; fields as in `SspRequestStats`."""
+    """An SSP's statistics for some minutes up to now; fields as in `SspRequestStats`."""
 
     counts: dict[str, int]
     last_at: dict[str, int]
@@ -91,9 +91,9 @@ class RequestStatsStore:
     async def write(
         self, sent: Mapping[int, RequestTotals], now: int, writer: str, number: int
     ) -> None:
-        """Add totals by SSP number, as of `now` (epoch s).
+        """Add a batch of totals by SSP number, as of `now` (epoch s).
 
-        A writer's batch `number` is added once, however often it is sent.
+        `number` is the batch's: each batch of a writer is added once, however often it is sent.
         """
         packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S, _day(now), writer, number]
         for ssp, totals in sent.items():

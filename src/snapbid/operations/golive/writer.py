@@ -48,7 +48,7 @@ Growth: TypeAlias = Iterable[tuple[str, str, int]]
 
 
 class Outcomes:
-    """Each SSP's bid requests by outcome, counted since the previous call."""
+    """Counts the bid requests of each SSP by outcome; a call returns the counts since the last."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

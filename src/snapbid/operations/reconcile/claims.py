@@ -172,7 +172,8 @@ def _indices(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
         if not names:
             raise LogError("it has no lines")
         raise LogError(
-            f"name the column of auction ids: --column auction=NAME, one of {_listed(names)}"
+            "no column of auction ids was found: name it with --column auction=NAME, one of"
+            f" {_listed(names)}"
         )
     return indices
 

@@ -5,9 +5,9 @@ and at the same price. Everything else is a dispute, with one of the causes belo
 disputed for two causes. Contract 5 decides what counts: a notice belongs to the day of its bid or,
 if that day was closed, to the day of its row in the log (`late` there).
 
-If only a range of days is compared, lines of the adjacent days are read too: they may claim what
-was counted here within the range. A line without an impression claims any counted impression of its
-auction that no other line claims. A column without a single matching value is reported once.
+If only a range of days is compared, lines of the adjacent days are also read, since they may claim
+what was counted here within the range. A line without an impression claims any counted impression
+of its auction that no other line claims. A column without a single matching value is reported once.
 
 All of this is SQL: claims.sql reads the SSP's log, own.sql ours, and compare.sql compares. DuckDB
 spills to disk what does not fit into memory.
@@ -97,7 +97,7 @@ class Dispute(NamedTuple):
 
 
 class LogGap(NamedTuple):
-    """A gap in the auction log of at most `missing` rows, None if unknown."""
+    """A gap in the auction log; `missing`: at most how many rows it lacks, None if unknown."""
 
     since_ms: int
     until_ms: int

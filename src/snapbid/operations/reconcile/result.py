@@ -1,4 +1,4 @@
-"""The result of a comparison as a CSV of the disputes and a page, both meant for the SSP."""
+"""Renders the result of a comparison for the SSP, as a CSV file of the disputes and as a page."""
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
@@ -90,7 +90,7 @@ def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]
 
 
 def write_csv(path: Path, disputes: Iterable[Dispute]) -> Iterator[Dispute]:
-    """Write disputes to a file while passing them on. Raises OSError."""
+    """Yield the disputes, after writing each to a file. Raises OSError."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)

@@ -54,7 +54,7 @@ def open_file(path: Path) -> int:
 
 
 class Recorder:
-    """Records a share of the requests to the handlers that it wraps.
+    """Wraps handlers, and records a share of the requests that they get.
 
     `vendor`: our id in the IAB Global Vendor List. Raises OSError if the file cannot be opened for
     appending.
