@@ -1,8 +1,8 @@
 """A client for a cluster, or for a primary behind sentinels, off the bid path.
 
 Each command goes to the node that serves its key; the keys of a pipeline share a slot. Unlike
-redis-py's cluster client, it never repeats a command whose reply was lost (an increment might count
-twice), and does not follow redirections into half-moved slots (see nodes.py).
+redis-py's cluster client, this one never repeats a command whose reply was lost (an increment might
+count twice), and does not follow redirections into half-moved slots (see nodes.py).
 """
 
 from collections.abc import Callable

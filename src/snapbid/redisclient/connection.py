@@ -53,7 +53,7 @@ class Connector:
 
     @property
     def demand(self) -> ReplicaDemand:
-        """How many replicas must confirm a write; known after the first connection."""
+        """How many replicas must confirm a write; correct only once a connection was opened."""
         return self._connections.demand
 
     def doubt(self, error: Exception) -> None:
@@ -83,8 +83,8 @@ class SlotConnector(Connector):
 class Connections:
     """Factory for the clients and connections of a URL, which share one slot map.
 
-    `replicas`: how many must confirm a write before it counts. None: one in a cluster that has
-    replicas, but none for a shard that has had no replica for some time (replicas.py).
+    `replicas`: how many must confirm a write before it counts. If None, one must in a cluster that
+    has replicas, except for a shard that has had no replica for some time (replicas.py).
     """
 
     def __init__(self, url: str, replicas: int | None = None) -> None:
@@ -122,7 +122,7 @@ class Connections:
     async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
         """Wait until replicas have all earlier writes to a shard. Raises RedisError.
 
-        While the shard continues without a replica, only look for one from time to time.
+        While the shard continues without a replica, do not wait; look for one from time to time.
         """
         now = asyncio.get_running_loop().time
         replication = self._replications.setdefault(keys.number, Replication())

@@ -52,7 +52,7 @@ class SlotRange(NamedTuple):
 
 
 class MemberNode(NamedTuple):
-    """One line of CLUSTER NODES; `primary`: for a replica, the id of its primary, else empty."""
+    """A node as listed by CLUSTER NODES; `primary`: the id of a replica's primary, else empty."""
 
     id: str
     address: str
@@ -242,7 +242,7 @@ async def _first(questions: Iterable[Any], errors: list[Exception]) -> Any:
 
 
 def parse_slots(reply: Sequence[Any], asked: Node) -> tuple[list[SlotRange], list[Node]]:
-    """Parse a reply to CLUSTER SLOTS from the node `asked` into slot ranges and all nodes."""
+    """Parse the reply of node `asked` to CLUSTER SLOTS; return the slot ranges and all nodes."""
     ranges, members = [], []
     for first, last, *nodes in reply:
         own = [_node(fields, asked) for fields in nodes]

@@ -1,4 +1,4 @@
-"""Script calls that share round trips to Redis, and so cost no more than script calls for bids.
+"""Script calls that share round trips to Redis, which makes them as cheap as those for bids.
 
 A command through redis-py takes a pooled connection, wakes several tasks and starts timers: some
 100 µs of a worker, more than all other work on an event or a cached report.
@@ -31,7 +31,7 @@ Call: TypeAlias = Callable[[Sequence[str], Sequence[Any]], Awaitable[Any]]
 
 
 def connect(url: str) -> Redis:
-    """Return a client for use off the bid path; for a single Redis, one that shares round trips."""
+    """Return a client for use off the bid path: a PipelinedRedis if `url` is a single Redis."""
     if addresses.parse(url).arrangement is Arrangement.ONE:
         return PipelinedRedis(url)
     return connection.connect(url)
@@ -60,7 +60,7 @@ def script(redis: Redis, text: str, within_s: float) -> Call:
 
 
 class PipelinedRedis(Redis):
-    """A client whose script calls share round trips: calls during a round trip share the next one.
+    """A client whose script calls share round trips: calls made during one share the next one.
 
     Other commands, and script calls before the connection is up, go through redis-py. A call whose
     reply was lost is not repeated: it raises ConnectionError.

@@ -1,9 +1,9 @@
 """Have replicas confirm writes within the same round trip (contract 10).
 
-The commands are followed by a dummy write and WAIT, which waits until enough replicas have the
-connection's writes; the dummy write extends that to all earlier writes of other clients. If too few
-replicas confirm in time, the commands count as unanswered: they may have been applied, and may or
-may not survive.
+The commands of a round trip are followed by a dummy write and WAIT. WAIT waits until enough
+replicas have the connection's writes; the dummy write extends that to all earlier writes of other
+clients. If too few replicas confirm in time, the commands count as unanswered: they may have been
+applied, and may or may not survive.
 
 With SNAPBID_REDIS_REPLICAS=auto, a shard that has had no replica for GRACE_S continues without one:
 its writes count at once, and a key of the shard records that for processes that start later. Every
@@ -43,7 +43,7 @@ class TooFewReplicasError(RedisError):
 
 
 class ReplicaDemand(NamedTuple):
-    """Number of replicas that must confirm a write; waived after `grace_s` without any."""
+    """How many replicas must confirm a write; none after `grace_s` without a replica."""
 
     replicas: int
     grace_s: float = inf
@@ -66,9 +66,9 @@ class Replication:
         self._asked: tuple[Command, ...] = ()  # with the batch under way
 
     def first(self, keys: ShardKeys, demand: ReplicaDemand, now: float) -> tuple[Command, ...]:
-        """Return the commands by which a new connection learns whether writes wait for replicas.
+        """Return the first commands for a new connection; pass the replies to `decide`.
 
-        Pass the replies to `decide`.
+        They find out whether writes wait for replicas.
         """
         self._keys, self._demand = keys, demand
         self._looked_at, self._offset = now, inf
@@ -108,7 +108,7 @@ class Replication:
         return self.is_unreplicated and now - self._looked_at >= LOOK_S
 
     def ask(self, now: float) -> tuple[Command, ...]:
-        """Return the commands to append to a batch."""
+        """Return the commands to append to a batch; pass the batch's replies to `take`."""
         if not self.is_unreplicated:
             self._asked = self._demanded
         elif self.is_due(now):
@@ -120,7 +120,10 @@ class Replication:
         return self._asked
 
     def take(self, replies: list[Any], now: float) -> list[Any]:
-        """Check and strip the replies to `ask`. Raises RedisError if too few replicas confirm."""
+        """Check the replies to `ask`, and return the others.
+
+        Raises RedisError if too few replicas confirm.
+        """
         if not self._asked:
             return replies
         index = len(replies) - len(self._asked)

@@ -65,7 +65,7 @@ class Requests(Generic[R]):
         return chain(self.sent, self.waiting)
 
     def take(self, most: int) -> list[R]:
-        """Take up to `most` waiting requests to send, and drop those already done."""
+        """Take up to `most` waiting requests to send, dropping those that are already done."""
         self.sent = unanswered(self.waiting[:most])
         self.waiting = self.waiting[most:]
         return self.sent
@@ -111,10 +111,10 @@ class TripUser(Protocol):
 class RoundTrips:
     """Round trips over one connection, which is replaced whenever it ends, until `close`.
 
-    A redirection to another node is followed at once. A warning that begins with `describe` is
-    logged once per outage; replacing an idle connection is no outage. `stall_s`: time limit for
-    connecting and `prepare` together, and for each round trip; `tick_s`: time between ticks during
-    a round trip, a fraction of a beat. `enough`: requests at which a batch is sent at once.
+    A redirection to another node is followed at once. One warning is logged per outage, and begins
+    with `describe`; replacing an idle connection is no outage. `stall_s`: time limit for connecting
+    and `prepare` together, and for each round trip. `tick_s`: time between ticks during a round
+    trip, a fraction of a beat. `enough`: requests at which a batch is sent at once.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class RoundTrips:
     async def confirm(self, connection: AbstractConnection, keys: ShardKeys) -> None:
         """Wait until replicas have all writes to a shard; from then on, each batch waits for them.
 
-        To be called by `prepare`. Raises RedisError.
+        Call it in `prepare`. Raises RedisError.
         """
         replies: list[Any] = []
         for command in self.replication.first(keys, self._connect.demand, self._loop.time()):
@@ -332,9 +332,9 @@ class ClosedIdleError(ConnectionError):
 class Wire(asyncio.Protocol):
     """Takes over an idle connection of redis-py, which remains responsible for closing it.
 
-    Once all commands of a `send` are answered, `answered` is called with the replies, which may be
-    ResponseErrors; only then may the next `send` follow. An exception in `answered` ends the
-    connection; awaiting `ended` raises the reason.
+    Once all commands of a `send` are answered, `answered` is called with the replies, some of which
+    may be ResponseErrors. Only then may the next `send` follow. An exception in `answered` ends the
+    connection. Awaiting `ended` raises the reason why the connection ended.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class Quote(NamedTuple):
 
 
 class History:
-    """The bank's table. Rows are parsed on demand, from 2 MB of text."""
+    """The bank's table, a text of 2 MB of which rows are parsed when needed."""
 
     def __init__(self, text: str) -> None:
         """Load the table: a header `Date,USD,JPY,…`, then a row of units per EUR for each day.
@@ -108,9 +108,10 @@ class DailyRates:
         self._known: dict[tuple[str, bool, date], Quote | None] = {}
 
     def quote(self, currency: str, day: date, *, crypto: bool = False) -> Quote | None:
-        """Return the rate on a day, or None. Crypto symbols are never looked up as currencies.
+        """Return the rate on a day; None if there is none.
 
-        The operator's latest entry up to that day overrides the bank's rate.
+        The operator's latest entry up to that day overrides the bank's rate. With `crypto`, the
+        bank's table is not used.
         """
         key = (currency, crypto, day)
         try:

@@ -35,8 +35,9 @@ class Rates:
     def floor_micros(self, amount: float, currency: str, times: int = 1) -> int | None:
         """Convert a floor (CPM) to micro-USD, exactly, rounded up; None if there is no rate.
 
-        The floor is `times` the amount, a float read as its shortest decimal: 0.1 is a tenth. A
-        floor of 0 needs no rate. Raises ValueError for a negative, infinite or NaN amount.
+        The floor is `amount` times `times`. A float is read as its shortest decimal: 0.1 is exactly
+        a tenth. A floor of 0 needs no rate. Raises ValueError for a negative, infinite or NaN
+        amount.
         """
         if currency == "USD" and 0 <= amount < _EXACT_USD:
             micros = round(amount * MICROS)
@@ -49,8 +50,8 @@ class Rates:
     ) -> int | None:
         """Return the lowest price in micro-USD that reaches the floor after conversion.
 
-        The bid's currency must have a rate. If it is not USD, the price is at least a millionth of
-        one unit. Returns None and raises ValueError as `floor_micros` does.
+        `bid_currency` must have a rate. Unless it is USD, the price is worth at least a millionth
+        of its unit. Returns None and raises ValueError as `floor_micros` does.
         """
         return self._converted(amount, currency.upper(), bid_currency, times)
 

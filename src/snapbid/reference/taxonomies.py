@@ -60,7 +60,8 @@ Line = tuple[str, ...]  # the key of a category, then those of its ancestors
 class Categories(NamedTuple):
     """A campaign's categories, each as a line: its key, then the keys of its ancestors.
 
-    Other families appear under their markers (the family's number and a colon).
+    `own` are the campaign's categories in their own `family`. `mapped` and `listed` have the
+    corresponding categories of other families, by the family's marker (its number and a colon).
     """
 
     family: int
@@ -135,9 +136,9 @@ def first_flags() -> bytes:
 
 @cache
 def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
-    """Return keys and flags of categories outside Content Taxonomy 1.0, by family and category.
+    """Return keys and flags of categories outside Content Taxonomy 1.0, by family and id.
 
-    A category is found by its id, as published or in lower case; a number also as an integer.
+    An id is listed as published and in lower case, and also as an integer if it is a number.
     """
     found: dict[int, dict[str | int, tuple[str, int]]] = {}
     for family, parents in _parents().items():

@@ -1,4 +1,4 @@
-"""Access to an SSP's documents, with its report token (contract 6 and 11).
+"""Admits requests for an SSP's documents that have its report token (contract 6 and 11).
 
 Checks come in this order: path (404), method (405), token (401), rate (429). The id in the path is
 only compared with the token's `sub`, so answers do not reveal which SSPs are registered: any id

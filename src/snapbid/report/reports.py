@@ -35,7 +35,10 @@ class ReportSource:
         self._fetches: dict[tuple[str, ReportWindow], asyncio.Task[FetchedReport | None]] = {}
 
     async def get(self, ssp: str, window: ReportWindow, *, use_cache: bool) -> FetchedReport:
-        """Get the report of a canonical SSP id. Raises Problem after at most ANSWER_TIMEOUT_S."""
+        """Get the report of a canonical SSP id.
+
+        Raises Problem if the report cannot be read within ANSWER_TIMEOUT_S.
+        """
         key = (ssp, window)
         until = asyncio.get_running_loop().time() + ANSWER_TIMEOUT_S
         task = self._fetches.get(key)

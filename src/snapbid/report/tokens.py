@@ -41,7 +41,7 @@ class Claims(msgspec.Struct, frozen=True):
 
 
 def check_key(key: bytes) -> None:
-    """Raise ValueError if a key cannot sign because it looks like a public key or a JWK."""
+    """Raise ValueError if a key looks like a public key or a JWK, and so cannot sign tokens."""
     try:
         HMACAlgorithm(HMACAlgorithm.SHA256).prepare_key(key)
     except jwt.InvalidKeyError as error:

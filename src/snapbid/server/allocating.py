@@ -1,7 +1,7 @@
 """Publish releases of refused campaigns, which this machine's workers then reactivate.
 
-With several shards, also move budget to the shards that request a refill (the allocator,
-ledger/budgets/escrow.py), and deliver cap updates from notices to the users' shards
+With several shards, also move money to the shards that request a refill (the allocator,
+ledger/budgets/escrow.py), and deliver the outcomes of capped bids to the users' shards
 (ledger/caps/outbox.py).
 
 All this runs in a thread of the `serve` process, which outlives workers. The threads of several

@@ -22,8 +22,8 @@ _NOT_FOUND: Final = Route(BID_ROUTE, not_found, methods=())
 class BidEndpoints:
     """One endpoint for each SSP of the current snapshot.
 
-    `handlers`, updated in place, has the SSPs without network or rate limits; requests of other
-    SSPs go through `resolve`. `permits` creates the rate limiter of an SSP from its number and
+    `handlers`, updated in place, has the handlers of SSPs without network or rate limits; requests
+    of other SSPs go through `resolve`. `permits` creates an SSP's rate limiter from its number and
     limit. `signs_all`: sign the notices of every SSP, not only of SSPs configured for it.
     """
 
@@ -71,7 +71,10 @@ class BidEndpoints:
         self._has_snapshot = True
 
     def resolve(self, path: str) -> Route | None:
-        """Return the route of a bid path missing in `handlers`, or for a method other than POST."""
+        """Return the route for a request that `handlers` cannot answer; None if not a bid path.
+
+        Such a request is for a limited or unregistered SSP, or has a method other than POST.
+        """
         if not path.startswith(BID_PREFIX):
             return None
         guarded = self._guarded.get(path)

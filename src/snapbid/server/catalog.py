@@ -54,10 +54,10 @@ class MemberFollower:
 class CatalogFollower:
     """Maps the catalog at `path` whenever the file is replaced.
 
-    `build` makes a snapshot of it, given the previous one; `use` puts the snapshot into service
+    `build` makes a snapshot of the catalog, given the previous snapshot; `use` puts it into service
     atomically. An invalid file is logged once, and the current snapshot stays in service. It also
-    stays while new campaigns depend on persons but `members` are not yet published; otherwise,
-    persons who have opted out might get advertisements.
+    stays if new campaigns depend on persons, until `members` are published; otherwise, persons who
+    have opted out might get advertisements.
     """
 
     def __init__(

@@ -38,8 +38,8 @@ class GranianServer(MPServer):
     """Runs worker processes until SIGTERM or SIGINT.
 
     Each worker calls the `target_loader` given to `serve` with the sending end of a pipe, and
-    writes to it once it is listening. `respawn_interval`: time a replacement may take to listen
-    (s).
+    writes to the pipe once the worker is listening. `respawn_interval`: how long a replacement may
+    take until it listens (s).
     """
 
     def signal_handler_interrupt(self, *_: object) -> None:

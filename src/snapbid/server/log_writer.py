@@ -22,7 +22,10 @@ def problem_of(directory: Path) -> str | None:
 
 
 def writer_of(directory: Path, rotate_s: int) -> ChildProcess:
-    """Return a directory's writer process, not yet started; it converts rows after `rotate_s`."""
+    """Return a directory's writer process, not yet started.
+
+    `rotate_s`: how long rows wait before they are converted to Parquet.
+    """
     return ChildProcess(
         "auction log writer", "snapbid.auctionlog", str(directory), str(rotate_s), stop_s=STOP_S
     )

@@ -1,4 +1,4 @@
-"""A worker process: its entry point for Granian, and the signal that it is listening."""
+"""The entry point of a worker process for Granian, and the signal that the worker is listening."""
 
 import asyncio
 import ctypes

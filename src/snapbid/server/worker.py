@@ -251,7 +251,7 @@ class _OwnEvents:
     async def put(
         self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]
     ) -> bool:
-        """Like `EventQueue.put`."""
+        """Queue events as `EventQueue.put` does; return False if the ledger is a foreign one."""
         return not self._ledger.is_foreign and await self._sink.put(received_at_ms, product, events)
 
 

@@ -45,7 +45,7 @@ class SspStanding(NamedTuple):
 
     @property
     def level(self) -> int:
-        """The warning level: 1 if any share reaches WARNING, 2 if any reaches ALARM, otherwise 0."""
+        """The warning level: 1 if any share reaches WARNING, 2 if any reaches ALARM, else 0."""
         worst = max(answers.share for answers in self.answers.values())
         return (worst >= WARNING) + (worst >= ALARM)
 
