@@ -3,9 +3,9 @@
 Counters in Redis are cumulative. The absorbed value of each is kept beside the report tables, and
 both change in one statement, so absorbing the same counters again changes nothing.
 
-A source is the counters of one run of Redis in a shard's data set. They may decrease when bids are
-rolled back. If a source's data is replaced with an older copy, the source becomes outdated: from
-then on, a value below the absorbed one changes nothing.
+A source is the counters of one run of Redis in a shard's data set. When a bid is rolled back, its
+counter decreases, and its row follows. But once a source's data is replaced with an older
+copy, the source is outdated: from then on, a value below the absorbed one changes nothing.
 
 An impression counts for the family to which its SSP belongs on that day (ssp_family).
 
@@ -26,7 +26,7 @@ from snapbid.warehouse.fence import Batch
 
 
 class CounterValue(NamedTuple):
-    """A counter in Redis. Its name has `kind`, `number` and `reason` (drain/names.py)."""
+    """A counter in Redis; `kind`, `number` and `reason` form its name (drain/names.py)."""
 
     day: datetime.date
     generation: int
@@ -45,7 +45,7 @@ class SourceCounters(NamedTuple):
 
 
 class GrownCount(NamedTuple):
-    """Identifies an SSP's count that has grown."""
+    """Identifies one of an SSP's counts that have grown."""
 
     number: int  # the SSP's
     kind: str  # w, i, l or n (drain/names.py)
@@ -247,7 +247,7 @@ async def differing(
 
 
 async def fetch_days(connection: asyncpg.Connection, source: int) -> list[datetime.date]:
-    """Fetch the days that have absorbed values of a source, in order, by index look-ups alone."""
+    """Fetch the days with absorbed values of a source, in order, without scanning these values."""
     rows = await connection.fetch(
         "with recursive days as ("
         " select min(day) as day from drain_absorbed where source = $1"
@@ -263,7 +263,10 @@ async def fetch_days(connection: asyncpg.Connection, source: int) -> list[dateti
 async def forget(
     connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
 ) -> None:
-    """Drop a day's absorbed values of `generation`, now removed from Redis, and earlier ones."""
+    """Drop a day's absorbed values of all generations up to `generation`.
+
+    The counters of these generations are no longer in Redis.
+    """
     async with connection.transaction():
         await connection.execute(
             "delete from drain_absorbed where source = $1 and day = $2 and generation <= $3",
@@ -286,7 +289,8 @@ async def retire(
 ) -> None:
     """Drop the absorbed values of a shard's runs that were last seen before `unseen_since`.
 
-    If such a run returns after all, its old counters add nothing: only days after `today` count.
+    `current`: the source of the current run. If a dropped run returns after all, its old counters
+    add nothing: only days after `today` count.
     """
     async with connection.transaction():
         retired = await connection.fetch(

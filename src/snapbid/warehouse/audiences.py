@@ -1,4 +1,4 @@
-"""Audiences in the warehouse: definitions, members, and persons' counted events and restrictions.
+"""Audiences in the warehouse: definitions, members, and the facts about persons they derive from.
 
 Persons and members are identified by keyed hashes (`campaigns.persons`). Facts about persons are
 stored in `person_…` tables, and `refresh` derives each member's audiences from them. Writers hold
@@ -43,7 +43,7 @@ class Count(NamedTuple):
 
 
 class Restriction(NamedTuple):
-    """When a person was last blocked and unblocked, and last refused and accepted marketing."""
+    """When a person was last blocked, was unblocked, refused marketing and accepted marketing."""
 
     person: int
     product: str
@@ -84,9 +84,9 @@ class Member(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The meanings of the numbers in `audience_member`.
+    """What the numbers in `audience_member` denote: an audience, or a product's restricted persons.
 
-    A number denotes an audience, or the restricted persons of a product.
+    `audiences` maps numbers to the ids of audiences, `products` to the names of products.
     """
 
     audiences: dict[int, str]
@@ -111,8 +111,9 @@ async def fetch_definitions(
 async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
     """Add an audience, or replace the one with the same id; return its number, None if unchanged.
 
-    Requires a transaction that holds the locks of its product and of its former product. A replaced
-    audience keeps its members until they are counted again, unless it was a list.
+    Requires a transaction that holds the locks of the audience's product and, if the product
+    changes, of its former one. A replaced audience keeps its members until they are counted again,
+    unless it was a list.
     """
     fields = (
         audience.id,
@@ -133,11 +134,11 @@ async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
 async def add_list(
     connection: asyncpg.Connection, id: str, members: Sequence[int], page: int = 10_000
 ) -> int:
-    """Add or replace an audience that lists these members; return its number of members.
+    """Add or replace an audience that lists these members; return how many members it has.
 
     Forgotten persons are left out. Works in pages, so that others wait only briefly for the lock.
-    Former members are removed last, so nobody on both lists is ever missing. If interrupted, the
-    audience has members of both lists until the call is repeated.
+    Former members are removed last, so a member on both the old and the new list is never missing.
+    If this is interrupted, the audience has members of both lists until the call is repeated.
     """
     await connection.execute("select pg_advisory_lock($1, hashtext($2))", _LISTS, id)
     try:
@@ -416,7 +417,7 @@ where m.until <> excluded.until
 async def alias(
     connection: asyncpg.Connection, pairs: Collection[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Record (anonymous, person) pairs, the last seen last; return the new ones."""
+    """Record (anonymous, person) pairs, given in the order last seen; return the new ones."""
     anonymous = [each for each, _ in pairs]
     shared = [each for each, count in Counter(anonymous).items() if count > 1]
     rows = await connection.fetch(_ALIAS, anonymous, [person for _, person in pairs], shared)
@@ -426,7 +427,7 @@ async def alias(
 async def fetch_aliases(
     connection: asyncpg.Connection, anonymous: Iterable[int]
 ) -> list[tuple[int, int]]:
-    """Fetch the (anonymous, person) pairs of these anonymous ids, the last seen last."""
+    """Fetch the (anonymous, person) pairs of these anonymous ids, the most recently seen last."""
     rows = await connection.fetch(
         "select anonymous, person from unnest($1::bigint[]) as i (anonymous) cross join lateral"
         " (select person, seen_at from person_alias where anonymous = i.anonymous"
@@ -438,7 +439,7 @@ async def fetch_aliases(
 
 
 async def fetch_links(connection: asyncpg.Connection, persons: Iterable[int]) -> list[Link]:
-    """Fetch the links of these persons."""
+    """Fetch the links between these persons and members."""
     rows = await connection.fetch(
         "select person, member, product from person_link where person = any($1)", list(persons)
     )
@@ -448,7 +449,10 @@ async def fetch_links(connection: asyncpg.Connection, persons: Iterable[int]) ->
 async def link(
     connection: asyncpg.Connection, links: Collection[Link]
 ) -> tuple[set[int], set[int]]:
-    """Link persons with members; return the persons linked, and members unlinked to make room."""
+    """Link persons with members; return the persons linked, and the members unlinked.
+
+    A person who is not restricted keeps only the `LINKS` most recent links.
+    """
     rows = await connection.fetch(_LINK, *map(list, zip(*links, strict=True)), KEPT_LINKS)
     persons = {row["person"] for row in rows}
     lost = await connection.fetch(_UNLINK, list(persons), LINKS) if persons else []
@@ -479,7 +483,7 @@ async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restri
 
 
 async def fetch_restricted(connection: asyncpg.Connection, persons: Iterable[int]) -> set[int]:
-    """Fetch the restricted ones of these persons: their product must not advertise to them."""
+    """Fetch which of these persons are restricted: their product must not advertise to them."""
     rows = await connection.fetch(
         "select person from person_restriction where person = any($1) and holds", list(persons)
     )
@@ -502,7 +506,7 @@ async def refresh(
 
 
 async def fetch_known(connection: asyncpg.Connection, hashes: Iterable[int]) -> set[int]:
-    """Fetch the subset of these hashes, of persons or members, that have stored data."""
+    """Fetch which of these hashes of persons or members have stored data."""
     rows = await connection.fetch(_KNOWN, list(hashes))
     return {row["hash"] for row in rows}
 
@@ -510,7 +514,7 @@ async def fetch_known(connection: asyncpg.Connection, hashes: Iterable[int]) -> 
 async def count_excluded(
     connection: asyncpg.Connection, persons: Iterable[int], members: Iterable[int]
 ) -> int:
-    """Count the restricted persons among `persons` and those linked with `members`."""
+    """Count the restricted persons who are among `persons` or linked with one of `members`."""
     counted: int = await connection.fetchval(_EXCLUDED, list(persons), list(members))
     return counted
 
@@ -558,7 +562,7 @@ delete from {table} where ctid = any(array(
 
 
 async def fetch_longest_window(connection: asyncpg.Connection) -> int:
-    """Fetch the longest window, in days, in which a person's click or event can count."""
+    """Fetch how many days at most a person's click or event can count."""
     days: int = await connection.fetchval(
         "select greatest($1, (select max(attribution_days) from campaign),"
         " (select max(within_days) from audience))",
@@ -570,7 +574,8 @@ async def fetch_longest_window(connection: asyncpg.Connection) -> int:
 async def discard(connection: asyncpg.Connection, days: int) -> int:
     """Delete a batch of expired rows; return how many, 0 once none is left.
 
-    A membership expires KEPT_DAYS after its end, a person's id after `days` days unseen.
+    A membership expires KEPT_DAYS after its end; a link or alias of a person, once it has not been
+    seen for `days`.
     """
     deleted = 0
     for table in ("person_link", "person_alias"):
@@ -597,7 +602,7 @@ async def fetch_revision(connection: asyncpg.Connection) -> int:
 
 
 async def fetch_names(connection: asyncpg.Connection) -> Names:
-    """Fetch the meanings of the numbers in `audience_member`."""
+    """Fetch what the numbers in `audience_member` denote."""
     rows = await connection.fetch("select number, id, product from audience")
     return Names(
         {row["number"]: row["id"] for row in rows if row["id"] is not None},
@@ -625,7 +630,7 @@ async def fetch_members(connection: asyncpg.Connection, revision: int) -> list[M
 
 
 async def record_base(connection: asyncpg.Connection) -> str:
-    """Record a new base of the members, for at least two days; return its id."""
+    """Record a new base of the members; return its id. The record is kept for KEPT_DAYS or more."""
     await connection.execute(
         f"delete from audience_base where made_at < now() - interval '{KEPT_DAYS} days'"
     )
@@ -634,7 +639,7 @@ async def record_base(connection: asyncpg.Connection) -> str:
 
 
 async def has_base(connection: asyncpg.Connection, id: str) -> bool:
-    """Return whether a base is recorded, and so was made from this warehouse's history."""
+    """Return whether a base is recorded here: if so, it was made from this warehouse's history."""
     has: bool = await connection.fetchval(
         "select exists (select from audience_base where id = $1::text::uuid)", id
     )

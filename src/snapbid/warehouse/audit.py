@@ -1,7 +1,8 @@
 """The audit trail: who changed which SSP, campaign, product, key or token, and when.
 
 Triggers write it (`schema/0001_baseline.sql`) in the same transaction as the change, so changes by
-plain SQL are recorded too. For programs that use `connect`, it names their system user.
+plain SQL are also recorded. Changes over a connection of `connect` are recorded with the system
+user of the program.
 """
 
 import os
@@ -22,8 +23,8 @@ Kind = Literal["ssp", "campaign", "product", "key", "token", "creative", "person
 class AuditEntry(msgspec.Struct, frozen=True):
     """One change or, if `object` is None, one statement that changed `count` objects.
 
-    `detail` maps each changed field to [before, after], or to null if the values are long. In an
-    entry for many campaigns, `revisions` has the first and the last revision.
+    `detail` maps each changed field to [before, after], or to None if the values are long. In an
+    entry for many campaigns, its `revisions` are the first and the last revision.
     """
 
     id: int

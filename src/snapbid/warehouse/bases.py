@@ -51,7 +51,7 @@ async def count_publishers(connection: asyncpg.Connection) -> int:
 async def find(
     connection: asyncpg.Connection, layout: str, warehouse: str
 ) -> tuple[int, StoredBase] | None:
-    """Find a warehouse's newest base in a layout; return its id and the base."""
+    """Return the id and description of a warehouse's newest base in a layout; None if none."""
     row = await connection.fetchrow(
         "select id, layout, warehouse, revision, campaigns, size, sha256, built_by"
         " from catalog_base where layout = $1 and warehouse = $2 order by revision desc limit 1",
@@ -67,7 +67,7 @@ async def find(
 async def read(connection: asyncpg.Connection, id: int) -> AsyncGenerator[bytes]:
     """Read the parts of a base one at a time, in order.
 
-    Requires a transaction with one snapshot.
+    Requires a transaction that reads one snapshot (repeatable read).
     """
     query = "select content from catalog_base_part where base = $1 order by number"
     async for row in connection.cursor(query, id, prefetch=1):
@@ -75,7 +75,10 @@ async def read(connection: asyncpg.Connection, id: int) -> AsyncGenerator[bytes]
 
 
 async def replace(connection: asyncpg.Connection, base: StoredBase, parts: Iterable[bytes]) -> None:
-    """Store a base; delete others in its layout, of other warehouses, or over a day old."""
+    """Store a base; delete others that it replaces.
+
+    These have the same layout, belong to another warehouse, or are over a day old.
+    """
     async with connection.transaction():
         await connection.execute(
             "delete from catalog_base where layout = $1 or warehouse <> $2"

@@ -1,9 +1,9 @@
 """Stored campaigns: the imported documents, their status, and the history of changes.
 
-A document is stored and fetched as JSON text, its normalised form as bytes; `campaigns` interprets
-them. Each change gives a campaign a new revision, a number that only grows. A deleted campaign
-leaves its id and a revision behind. So a reader can fetch what has changed since the last revision
-it saw.
+A document is stored and fetched as JSON text, its normalised form as bytes; the package `campaigns`
+interprets both. Each change gives a campaign a new revision, a number that only grows. A deleted
+campaign leaves its id and a revision behind. So a reader can fetch what has changed since the last
+revision it saw.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence

@@ -170,7 +170,7 @@ class Spend(NamedTuple):
 
 
 class CampaignDay(NamedTuple):
-    """A campaign's figures for a day, from the report."""
+    """A campaign's figures for a day, from the report tables."""
 
     bids: int
     wins: int
@@ -214,13 +214,16 @@ async def fetch_absorbed(
 async def fetch_campaigns(
     connection: asyncpg.Connection, day: datetime.date
 ) -> dict[str, CampaignDay]:
-    """Fetch the report's figures for a day, by campaign."""
+    """Fetch a day's figures from the report tables, by campaign."""
     rows = await connection.fetch(_CAMPAIGN_DAY, day)
     return {campaign: CampaignDay(*figures) for campaign, *figures in rows}
 
 
 async def count_events(connection: asyncpg.Connection, hour: int) -> dict[tuple[int, str], int]:
-    """Count the events received in an hour by (minute, product); both count from 1970."""
+    """Count the events received in an hour by (minute, product).
+
+    Hours and minutes are numbered from the epoch.
+    """
     ends = (datetime.datetime.fromtimestamp(of * 3600, datetime.UTC) for of in (hour, hour + 1))
     rows = await connection.fetch(_EVENTS, *ends, timeout=LONG_S)
     return {(row["minute"], row["product"]): row["count"] for row in rows}

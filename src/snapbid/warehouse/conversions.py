@@ -208,7 +208,7 @@ async def fetch_performance(
 
 
 async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> int:
-    """Delete a batch of links that expired before `moment`; return how many."""
+    """Delete a batch of last clicks that expired before `moment`; return how many."""
     status: str = await connection.execute(
         "delete from click_link where person in"
         " (select person from click_link where expires_at < $1 limit $2"
@@ -220,7 +220,7 @@ async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> in
 
 
 async def forget(connection: asyncpg.Connection, persons: Collection[int]) -> int:
-    """Delete the links of persons; return how many links were deleted."""
+    """Delete the last clicks of persons; return how many were deleted."""
     status: str = await connection.execute(
         "delete from click_link where person = any($1)", list(persons)
     )

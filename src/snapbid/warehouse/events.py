@@ -203,7 +203,7 @@ async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> lis
 
 
 async def fetch_known(connection: asyncpg.Connection, ids: Iterable[str]) -> set[str]:
-    """Fetch the subset of these ids that stored events have."""
+    """Fetch which of these ids stored events have."""
     rows = await connection.fetch(
         "select event_id from event_ids where event_id = any($1)", list(ids)
     )
@@ -292,7 +292,10 @@ async def fetch_revisions(
 async def note_revised(
     connection: asyncpg.Connection, revisions: Iterable[Revision], most: int
 ) -> None:
-    """Record that the pages are flagged; a bonus ends after its last page or `most` cash-outs."""
+    """Record that the pages are flagged.
+
+    The revision of a bonus is complete after its last page or `most` cash-outs.
+    """
     going_on = []
     for revision in revisions:
         revised = revision.revised + len(revision.event_ids)
@@ -324,7 +327,7 @@ def _by_day(
 
 
 async def dead_letter(connection: asyncpg.Connection, letters: Sequence[DeadLetter]) -> int:
-    """Keep events that could not be stored, each payload once; return how many are new."""
+    """Keep events that could not be stored, each payload once; return how many were added."""
     rows = await connection.fetch(
         "insert into event_dead_letters"
         " (event_id, product, received_at, reason, payload, digest)"
@@ -355,7 +358,7 @@ async def newest_dead_letter(connection: asyncpg.Connection) -> int:
 
 
 async def take_dead_letters(connection: asyncpg.Connection, newest: int, count: int) -> list[bytes]:
-    """Remove the oldest `count` dead letters, none after number `newest`; return their payloads."""
+    """Remove the oldest `count` dead letters up to number `newest`; return their payloads."""
     rows = await connection.fetch(
         "delete from event_dead_letters where number in"
         " (select number from event_dead_letters where number <= $1 order by number limit $2)"

@@ -59,7 +59,7 @@ async def set_shard(connection: asyncpg.Connection, shard: int, epoch: str) -> N
 
 
 async def former(connection: asyncpg.Connection, epochs: Sequence[str]) -> set[int]:
-    """Return the shards whose data set the warehouse has absorbed before; `epochs` is by shard."""
+    """Return the shards from whose data sets the warehouse has absorbed; `epochs` is by shard."""
     rows = await connection.fetch(
         "select shard from drain_fence"
         " join unnest($1::text[]) with ordinality as l (epoch, position) using (epoch)"
@@ -85,7 +85,7 @@ async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int)
 async def set_batch(connection: asyncpg.Connection, epoch: str, shard: int, batch: Batch) -> None:
     """Record a batch as absorbed.
 
-    Safe only if it adds nothing, or if the ledger still names all of its counters.
+    Safe only if the batch adds nothing, or if the ledger still names all of its counters.
     """
     await connection.execute(
         "update drain_fence set batch = $3, segment = $4 where epoch = $1 and shard = $2",
@@ -113,7 +113,7 @@ async def outdate(
 
 
 async def spend_of_day(connection: asyncpg.Connection, day: int) -> dict[int, tuple[int, int]]:
-    """Fetch campaigns' spend, (total, on the day) in nano-USD, by campaign number.
+    """Map the numbers of campaigns with spend to their spend: (in total, on the day), in nano-USD.
 
     `day` counts from 1970-01-01. Spend is the exact sum of the CPMs of counted wins.
     """

@@ -58,7 +58,7 @@ async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
 
 
 async def declare(connection: asyncpg.Connection, kind: int = COUNTERS, *, is_able: bool) -> None:
-    """Declare whether this drain can read all shards, and so claims a share of them."""
+    """Declare whether this drain can read all shards; only such drains count for the shares."""
     function = "pg_advisory_lock_shared" if is_able else "pg_advisory_unlock_shared"
     await connection.execute(f"select {function}($1, $2)", kind, _ABLE)
 
@@ -66,7 +66,7 @@ async def declare(connection: asyncpg.Connection, kind: int = COUNTERS, *, is_ab
 async def take(
     connection: asyncpg.Connection, shards: Iterable[int], kind: int = COUNTERS
 ) -> frozenset[int]:
-    """Take the leases of these shards that are free; return those shards.
+    """Take those leases of these shards that are free; return the shards whose lease was taken.
 
     The session must not hold any of them yet.
     """

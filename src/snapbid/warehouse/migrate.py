@@ -5,7 +5,7 @@ program was written by a newer one, and is refused unchanged.
 
 Earlier programs keep working with the new schema, during an upgrade and after a rollback. A
 migration that breaks them has the line `-- breaks: earlier programs`: a program that does not know
-it refuses to start, and names the version that does (`fetch_standing`).
+this migration refuses to start, and names the version that applied it (`fetch_standing`).
 """
 
 import re

@@ -144,7 +144,7 @@ def _issued(row: asyncpg.Record) -> IssuedKey:
 
 
 async def fetch_names(connection: asyncpg.Connection) -> list[str]:
-    """Fetch the names of all products, including former ones with stored events."""
+    """Fetch the names of all products, including those that only an audience names."""
     rows = await connection.fetch(
         "select name from product union select product from audience where product is not null"
     )

@@ -43,7 +43,7 @@ async def add(
     *,
     open_days: bool = False,
 ) -> Registered:
-    """Register a descriptor, or change the canonical id of a known one (default: itself).
+    """Register a descriptor, or change its canonical id if it is known (default: itself).
 
     A new canonical id applies from the next day (UTC) on or, with `open_days`, to all days that are
     not closed yet. Raises RegistryError if the spelling is not allowed, if the canonical id is not
@@ -152,7 +152,7 @@ async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str,
 
 
 async def fetch_former(connection: asyncpg.Connection) -> list[str]:
-    """Fetch the descriptors with reports of their own from before they joined a family."""
+    """Fetch the descriptors that have reports of their own from before they joined a family."""
     rows = await connection.fetch(
         "select distinct s.descriptor from ssp s join ssp_family f"
         " on f.canonical = s.descriptor and f.since <= utc_today()"

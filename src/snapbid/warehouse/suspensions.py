@@ -29,9 +29,9 @@ class SuspensionRule(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """An SSP's rejections of a creative, or the creative's bids since the first of them.
+    """A count of an SSP's rejections of a creative, or of the creative's bids since the first one.
 
-    It has either losses and their `reason`, or bids. `ssp` is the canonical id.
+    A row has either `losses` and their `reason`, or `bids`. `ssp` is the canonical id.
     """
 
     ssp: str

@@ -102,7 +102,7 @@ async def fetch_unlimited(
 async def fetch_converted(
     connection: asyncpg.Connection, today: date, most: int
 ) -> list[CampaignConversions]:
-    """Fetch the campaigns with the most registrations on the day, up to `most`."""
+    """Fetch up to `most` campaigns, those with the most registrations on the day first."""
     rows = await connection.fetch(_CONVERTED, today, most)
     return [CampaignConversions(row[0], *map(int, tuple(row)[1:])) for row in rows]
 
