@@ -262,9 +262,9 @@ async def test_impossible_moves_are_refused(fresh_redis: str, dsn: str, tmp_path
     for place in (old, new):
         async with machine(place, tmp_path / "spool", BIDS) as before:
             assert await before.settle(WIN, b"unknown") == "u"
-    with pytest.raises(MoveError, match="the ledger is already there"):
+    with pytest.raises(MoveError, match="the ledger is already at --to"):
         await moving.move(old, LedgerPlace(old.url, 5), "there", print)
-    with pytest.raises(MoveError, match="another ledger is already there"):
+    with pytest.raises(MoveError, match="another ledger is already at --to"):
         await moving.move(old, new, "there", print)
     with pytest.raises(MoveError, match="was not moved from this one"):
         await moving.undo(old, new)
@@ -373,7 +373,7 @@ async def test_the_command_is_killed_and_run_again(
         assert (wrong.returncode, wrong.stderr[:5]) == (2, "--to:")
         same = await run("ledger", "move", "--to", old.url)
         assert (same.returncode, same.stderr.count("\n")) == (1, 1)
-        assert "the ledger is already there" in same.stderr
+        assert "the ledger is already at --to" in same.stderr
 
 
 async def test_counters_that_the_warehouse_does_not_know_may_be_left_behind(

@@ -1,11 +1,12 @@
 """Move the ledger to another Redis, or to a different number of shards, while `serve` runs.
 
 The old ledger is closed: workers treat it as unavailable, and spool notices. It is copied into the
-new one (copying.py), which stays closed until the copy has been compared. Then `serve` and `drain`
-are restarted with the new settings, and settle the spooled notices. The shards of the new ledger
-are `filling` and then open; shard 0 is `filled` in between, and from then on the move counts as
-done. If the command is killed before that, running it again starts over; if after that, running it
-again finishes the move.
+new one (copying.py), which stays closed until the copy has been compared. Then the operator
+restarts `serve` and `drain` with the new settings, and workers settle the spooled notices.
+
+The shards of the new ledger are `filling` and then open; shard 0 is `filled` in between, and from
+then on the move counts as done. If the command is killed before that, running it again starts over;
+if after that, running it again finishes the move.
 """
 
 import asyncio
@@ -171,17 +172,17 @@ async def _move(
             "there is no ledger to move: set SNAPBID_REDIS_URL to the Redis that has it"
         )
     if await target.epoch() == epoch:
-        raise MoveError("the ledger is already there: choose another Redis or database")
+        raise MoveError("the ledger is already at --to: choose another Redis or database")
     why, origin = await target.closed(), await _origin(target)
     if why.startswith(closing.FILLED) or (not why and origin == epoch):
         if origin != epoch:
-            raise MoveError("another ledger is being moved there: choose another Redis or database")
+            raise MoveError("another ledger is moving to --to: choose another Redis or database")
         await _finish(source, target, name)
         return None
     if (why or await target.epoch()) and not await _is_filled_from(target, epoch):
         raise MoveError(
-            f"another ledger is already there{f' ({why})' if why else ''}: choose another Redis or"
-            " database"
+            f"another ledger is already at --to{f' ({why})' if why else ''}: choose another Redis"
+            " or database"
         )
     states = await source.states()
     _check_source(source, states)

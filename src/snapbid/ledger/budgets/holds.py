@@ -46,7 +46,10 @@ class Holds:
         self._next = [_START] * shards
 
     async def find_ended(self) -> list[EarlyEnd]:
-        """Check the next pages of records in each shard. Raises RedisError or OSError."""
+        """Check the next pages of records in each shard; return what is missing from holds.
+
+        Raises RedisError or OSError.
+        """
         return [each for shard in range(len(self._keys)) for each in await self._look_at(shard)]
 
     async def _look_at(self, shard: int) -> list[EarlyEnd]:
