@@ -1,8 +1,8 @@
-"""`snapbid ledger adopt`: make the present ledger the warehouse's own, with its data or emptied.
+"""`snapbid ledger adopt`: make the ledger in Redis the warehouse's own, emptied if it is foreign.
 
-A former ledger of this warehouse, or a restored copy of its own, keeps its data. Before campaigns
-with a budget bid, the drain adds what was spent elsewhere in the meantime (confirm.py). Holds no
-longer wait for the processes registered in the ledger, since none of them is running.
+A former ledger of this warehouse, or a restored copy of its own ledger, keeps its data. Before
+campaigns with a budget bid, the drain adds what was spent elsewhere in the meantime (confirm.py).
+Holds no longer wait for the processes registered in the ledger, since none of them is running.
 
 A ledger names SSPs and campaigns by the numbers that its warehouse gave them; in another warehouse
 the same numbers denote other SSPs and campaigns. So a foreign ledger is emptied of bid records,

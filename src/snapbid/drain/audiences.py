@@ -6,8 +6,9 @@ it is repeated. The order of arrival does not matter: the time of an event decid
 - A person is the `client_user_id`, or the `anonymous_id` of an event without one. Such an event
   also counts for each user behind the anonymous id, as revealed by earlier or later events with
   both ids. A placeholder id identifies nobody.
-- Bid requests reveal a person through a member: `context.device_id`, an advertising id, or the
-  person of a click id. Members of an anonymous id are members of each user behind it.
+- Bid requests reveal a person through a member: `context.device_id`, which is an advertising id, or
+  the member who clicked, which a click id contains. Members of an anonymous id are members of each
+  user behind it.
 - `account_blocked` for `self_exclusion` restricts a person until an `account_unblocked` that names
   this reason or none. A person who consented to no channel in the last `marketing_consent_updated`,
   or not to marketing in the last `register`, is restricted as well. Of events at the same time, the

@@ -77,7 +77,10 @@ class Queued(NamedTuple):
 
 
 class EventDrain:
-    """Drains the streams; `clock` returns epoch seconds; events are kept for `keep_days`."""
+    """Drains event streams into the warehouse.
+
+    `clock` returns epoch seconds. `keep_days`: how long events are kept; None for ever.
+    """
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ class Faults(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.malformed + self.slow + self.hang_up > 1:
-            raise ValueError("the shares of faults must sum to at most 1")
+            raise ValueError("the shares of faults must add up to at most 1")
 
 
 class FaultMaker:

@@ -64,7 +64,7 @@ class LiveProgress:
 
 
 def progress() -> PlainProgress | LiveProgress:
-    """Return the kind of progress that suits standard output."""
+    """Return live progress if standard output is a terminal, otherwise plain lines."""
     return LiveProgress() if sys.stdout.isatty() else PlainProgress()
 
 

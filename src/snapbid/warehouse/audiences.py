@@ -182,7 +182,7 @@ async def fetch_members_of(connection: asyncpg.Connection, number: int) -> list[
 
 
 async def fetch_product(connection: asyncpg.Connection, id: str) -> str | None:
-    """Fetch the product whose events an audience counts; None if it is a list or unknown."""
+    """Fetch the product whose events an audience counts; None for a list or an unknown audience."""
     product: str | None = await connection.fetchval(
         "select product from audience where id = $1", id
     )

@@ -1,6 +1,6 @@
 """Removes personal data from recorded bid requests, keeping what a bidder reads.
 
-Only fields of the request's structs are kept, at every depth, and among text fields only those
+Only fields that the request's structs have are kept, at every depth; of text fields, only those
 listed here as harmless. Identifiers become keyed hashes of the same form: requests of one user
 still belong together, but nobody without the key can find the original by trying. If a request
 opts out, user and device ids, segments and positions are removed. Consent strings stay, since they
