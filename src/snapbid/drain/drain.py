@@ -90,7 +90,7 @@ class Drain:
         self._lag = metrics.histogram("snapbid_drain_lag_seconds", LAGS)
 
     async def begin(self) -> None:
-        """Reset the caches of both stores; call before the first round and after any failure."""
+        """Forget what is known of both stores; call before the first round and after failures."""
         self._sources.clear()
         self._fence.reset()
         self._is_own = False

@@ -44,7 +44,7 @@ class UnrelatedStoresError(Exception):
 
 
 class OtherLedgerError(RedisError):
-    """A shard's data set is not the warehouse's; ownership.py decides what to do."""
+    """A shard's data set is not the one that the warehouse recorded; ownership.py decides."""
 
 
 class Fence:

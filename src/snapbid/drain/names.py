@@ -1,4 +1,4 @@
-"""Names of changed counters: `SEGMENT 2026-05-31 w:7`, `SEGMENT 2026-05-31 l:7:102`.
+"""Names of changed counters (run, day, field): `RUN 2026-05-31 w:7`, `RUN 2026-05-31 l:7:102`.
 
 Of an SSP (KIND:NUMBER, or KIND:NUMBER:REASON):
 

@@ -33,9 +33,9 @@ async def own(
 ) -> None:
     """Make the ledger the warehouse's own.
 
-    Raises UnrelatedStoresError if that is not allowed, and RedisError if all shards, or the
-    deciding ones, are unavailable. `is_known`: this drain owned the ledger before its data changed,
-    and other drains may not have noticed the change.
+    Raises UnrelatedStoresError if that is not allowed, and RedisError if no shard can be read, or
+    if some cannot and the others are new. `is_known`: this drain owned the ledger before its data
+    changed, and other drains may not have noticed the change.
     """
     states, error = await _states(shards)
     if not states:

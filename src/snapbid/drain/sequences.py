@@ -165,7 +165,7 @@ async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None
 
 
 async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) -> int:
-    """Flag up to `rows` cash-outs again, in a transaction; return how many bonuses they are of."""
+    """Flag up to `rows` cash-outs again, in a transaction; return how many bonuses they concern."""
     async with connection.transaction():
         await persons.hold_erasure(connection)
         await events.limit_statements(connection, statement_s)

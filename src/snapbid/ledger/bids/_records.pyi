@@ -7,7 +7,7 @@ from snapbid.redisclient.trips import Pending
 def bid_digest(auction_id: bytes, imp_id: bytes) -> bytes:
     """Return the 16-byte key of the bid on an auction's impression.
 
-    The auction id's length is hashed, too, to distinguish `ab`, `c` from `a`, `bc`; 128 bits make
+    The auction id's length is also hashed, to distinguish `ab`, `c` from `a`, `bc`. 128 bits make
     collisions infeasible even for hostile ids. The first two bytes select a bucket, the others the
     record in it.
     """

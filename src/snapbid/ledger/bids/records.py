@@ -81,12 +81,12 @@ def family_of(canonical: str) -> bytes:
 
 
 def marked(campaign: int, mark: int) -> int:
-    """Combine a campaign's number (32 bits) with a creative's mark (0 to 255) above it."""
+    """Pack a creative's mark (0 to 255) above its campaign's number (the lower 32 bits)."""
     return mark << 32 | campaign
 
 
 def identity(marked: int, answer: int) -> int:
-    """Return a bid's identity: its creative's mark above its answer's 24 bits (see records.lua)."""
+    """Pack a bid's identity: the creative's mark above the answer's 24 bits (see records.lua)."""
     return marked >> 32 << 24 | answer
 
 

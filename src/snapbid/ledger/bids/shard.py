@@ -263,7 +263,7 @@ class GroupCommit:
         return [self._heartbeat(now), *self._forget(now)]
 
     def begin(self, replies: list[Any], asked_at: float, now: float) -> None:
-        """Handle the replies to `connect`."""
+        """Handle the replies to the commands of `connect`."""
         heartbeat, *_ = [expect(reply) for reply in replies]
         self._take_heartbeat(heartbeat, asked_at, now)
         self._forgotten()

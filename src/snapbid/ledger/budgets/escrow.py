@@ -1,7 +1,7 @@
 """Escrow: the rules by which shards share a budget, without I/O (contract 3 and 10).
 
 A campaign's budget, in nano-USD, is for a period: in total, or for one day. Its account records
-each shard's grants and returns. The shard's allowance records them, too, and the amount used by
+each shard's grants and returns. The shard's allowance also records them, and the amount used by
 spend and holds. An allowance admits a bid if enough is left of its grants:
 
     used + price <= granted - returned
@@ -134,8 +134,8 @@ def plan(
 
     `demands` cover the last `passed_s`; `price` is the cost of one bid. As the budget runs out,
     allowances are filled less. If the free money cannot fill all of them, it goes only to those
-    that refused a bid or are overspent, each time enough for that bid. If it is too little even for
-    these, the plan collects from the others what is idle, or too little for a bid.
+    that are overspent or refused a bid, and these get just enough for that bid. If it is too little
+    even for these, the plan collects from the others what is idle, or too little for a bid.
     """
     shards = len(allowances)
     left = limit - used_of(account, allowances)
