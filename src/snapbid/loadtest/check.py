@@ -88,7 +88,7 @@ class BrokenRule(NamedTuple):
 
 
 class DealLimits(NamedTuple):
-    """The requirements of a deal; the unit of its floor is that of `ImpLimits`."""
+    """The requirements of a deal; its floor is in the same unit as in `ImpLimits`."""
 
     floor_micros: int | None
     by_duration: list[DurationFloor]
@@ -246,8 +246,8 @@ def check(
 ) -> BrokenRule | None:
     """Return the first rule that an answer breaks. `auction` must not need escaping in a URL.
 
-    With `ours`, the notification URLs must be document 2's. Other bidders may omit a media type or
-    size if the impression leaves no choice, and markup if their win notice returns it.
+    With `ours`, the notification URLs must be those of document 2. Other bidders may omit a media
+    type or size if the impression leaves no choice, and markup if their win notice returns it.
     """
     if response.id != auction:
         return BrokenRule("id", f"{response.id!r} answers {auction!r}")

@@ -28,9 +28,9 @@ class _Spec(ctypes.Structure):
 
 
 class Pacer:
-    """Calls `tick(now)` repeatedly, each time at the time (perf_counter) that `tick` last returned.
+    """Calls `tick(now)`, then again at the time (perf_counter) that each call returns.
 
-    If `tick` returns None, it is not called again.
+    After a call that returns None, `tick` is not called again.
     """
 
     def __init__(self, tick: Callable[[float], float | None]) -> None:

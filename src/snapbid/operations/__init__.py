@@ -1,1 +1,1 @@
-"""Tools for operators: dashboard, explanations, go-live checks, reconciliation, recordings, …"""
+"""Tools for operators: dashboard, explanations, go-live checks, reconciliation and others."""

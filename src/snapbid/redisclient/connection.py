@@ -53,7 +53,7 @@ class Connector:
 
     @property
     def demand(self) -> ReplicaDemand:
-        """How many replicas must confirm a write; correct only once a connection was opened."""
+        """How many replicas must confirm a write; reliable only after the first connection."""
         return self._connections.demand
 
     def doubt(self, error: Exception) -> None:

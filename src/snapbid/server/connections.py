@@ -2,7 +2,7 @@
 
 Granian accepts a limited number of connections at a time; others wait in the kernel's queue. It has
 a single timeout for idle connections and incomplete request heads, which has to be long for
-exchanges. So this module also ends connections, by the kernel's figures on each of them:
+exchanges. So this module also ends connections, judging by the kernel's figures on each of them:
 
 - A connection whose request has not been answered within `ANSWER_S` is ended: its head is
   incomplete, or the client does not read the answer. (`http.BodyDeadline` ends incomplete bodies.)

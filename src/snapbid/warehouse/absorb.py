@@ -4,8 +4,8 @@ Counters in Redis are cumulative. The absorbed value of each is kept beside the 
 both change in one statement, so absorbing the same counters again changes nothing.
 
 A source is the counters of one run of Redis in a shard's data set. When a bid is rolled back, its
-counter decreases, and its row follows. But once a source's data is replaced with an older
-copy, the source is outdated: from then on, a value below the absorbed one changes nothing.
+counters decrease, and so do the rows. But once a source's data is replaced with an older copy, the
+source is outdated: from then on, a value below the absorbed one changes nothing.
 
 An impression counts for the family to which its SSP belongs on that day (ssp_family).
 

@@ -43,7 +43,7 @@ class Count(NamedTuple):
 
 
 class Restriction(NamedTuple):
-    """When a person was last blocked, was unblocked, refused marketing and accepted marketing."""
+    """The last times that a person was blocked or unblocked, and refused or accepted marketing."""
 
     person: int
     product: str

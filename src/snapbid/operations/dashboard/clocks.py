@@ -35,7 +35,7 @@ class ClockDifference(NamedTuple):
 class ClockWatch:
     """Compares clocks repeatedly; `differences` has those that have lasted for STEADY_S.
 
-    A shorter difference may be none: the clocks are not all read at the same moment.
+    A shorter difference may not be real, since the clocks are not all read at the same moment.
     """
 
     def __init__(self) -> None:

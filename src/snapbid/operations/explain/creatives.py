@@ -1,6 +1,7 @@
 """Finds which creatives of a campaign fit an impression, and why the others do not.
 
-As in `campaign.py`, every verdict is the matcher's, on one creative and one kind of limit.
+As in `campaign.py`, every verdict is the matcher's: it is given one creative and one kind of limit
+at a time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The only module through which explanations use the live search."""
+"""Runs the live search; explanations use it only through this module."""
 
 from collections.abc import Mapping
 from math import inf

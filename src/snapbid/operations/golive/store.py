@@ -93,7 +93,7 @@ class RequestStatsStore:
     ) -> None:
         """Add a batch of totals by SSP number, as of `now` (epoch s).
 
-        `number` is the batch's: each batch of a writer is added once, however often it is sent.
+        `number`: the batch's number. A writer's batch is added once, however often it is sent.
         """
         packed: list[Any] = [now, KEPT, MINUTES_KEPT_S, HOURS_KEPT_S, _day(now), writer, number]
         for ssp, totals in sent.items():

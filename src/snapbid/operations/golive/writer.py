@@ -48,7 +48,7 @@ Growth: TypeAlias = Iterable[tuple[str, str, int]]
 
 
 class Outcomes:
-    """Counts the bid requests of each SSP by outcome; a call returns the counts since the last."""
+    """Counts SSPs' bid requests by outcome; a call yields the counts since the previous call."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
