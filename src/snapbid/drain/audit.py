@@ -167,7 +167,7 @@ class Auditor:
     async def _budgets_of(
         self, known: Mapping[int, comparison.Spend], today: datetime.date
     ) -> AsyncIterator[Difference]:
-        """Compare what some campaigns have spent, and those that differed the last time."""
+        """Compare the spend of some campaigns, and of all that differed at the last audit."""
         numbers = self._next_of(sorted(known))
         states = await self._spend.states([*{*numbers, *self._differing & known.keys()}])
         self._differing = set()
@@ -211,8 +211,10 @@ class Auditor:
 
 
 class _Paced:
-    """A comparison that counts many rows: takes `SHARE` of the time; in between, its last result
-    stands."""
+    """A comparison that counts many rows, and so runs during `SHARE` of the time only.
+
+    In between, its last result stands.
+    """
 
     def __init__(
         self, compare: Callable[[asyncpg.Connection], Awaitable[list[Difference]]]

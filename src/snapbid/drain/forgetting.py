@@ -302,7 +302,10 @@ def _hashes(key: PersonKey, where: Mapping[str, Iterable[Place]]) -> tuple[set[i
 
 
 def _in_caps(where: Mapping[str, Iterable[Place]]) -> list[str]:
-    """Return the ids as users in frequency caps, which name no family of SSPs."""
+    """Return the names of users in frequency caps that the ids may stand for.
+
+    The names do not include a family of SSPs.
+    """
     return sorted(
         name
         for id, places in where.items()

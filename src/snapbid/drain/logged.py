@@ -83,7 +83,7 @@ class LoggedAuctions:
         return lasting
 
     async def _counted(self, day: datetime.date) -> "LoggedDay | None":
-        """Count a day's rows, anew if there are other files than the last time."""
+        """Count a day's rows; None if that fails. Count them again only if the files changed."""
         try:
             from snapbid.auctionlog import daily, files
 

@@ -279,7 +279,7 @@ def check(
 
 
 def _complete(bid: ReceivedBid, imp_limits: ImpLimits) -> None:
-    """Fill in a media type or size that the impression dictates, and `nurl` as missing markup."""
+    """Fill in a media type or size that the impression dictates; if markup is missing, `nurl`."""
     if not bid.mtype and len(imp_limits.blocked_attributes) == 1:
         (bid.mtype,) = imp_limits.blocked_attributes
     if bid.w is bid.h is None and len(imp_limits.sizes) == 1:

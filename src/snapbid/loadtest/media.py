@@ -63,7 +63,7 @@ def misfit(
 
 
 def _fills(w: int, h: int, player: tuple[int, int]) -> bool:
-    """Return whether media fit into the player with its aspect ratio, to within a pixel."""
+    """Return whether media fit into the player, and have its aspect ratio to within a pixel."""
     width, height = player
     if (width and w > width) or (height and h > height):
         return False

@@ -128,7 +128,7 @@ async def _of_redis(settings: StoreSettings) -> list[Risk] | None:
 async def _note_ledger(settings: StoreSettings) -> int:
     """Record the ledger's format and number of shards; return the number now recorded.
 
-    Not retried if Redis does not accept them, since workers and the drain record the number too.
+    Not retried if Redis does not accept them, since workers and the drain also record the number.
     """
     redis = connection.connect(settings.redis_url)
     try:

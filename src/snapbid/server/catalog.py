@@ -119,7 +119,7 @@ class CatalogFollower:
         self._current = version
 
     def _map(self) -> Catalog:
-        """Map the file and unmap retired ones. Slow: run it in a thread."""
+        """Map the file, and unmap retired files. This is slow: run it in a thread."""
         self._retired.clear()
         return Catalog.open(self._path, self.snapshot.catalog if self.snapshot else None)
 

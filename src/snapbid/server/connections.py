@@ -108,7 +108,7 @@ class ConnectionKeeper:
         return len(connections)
 
     def _end_largest(self, holding: list[Connection]) -> None:
-        """End those that have sent the most, until the rest is within `MAX_HELD_BYTES`."""
+        """End connections that have sent the most, until the others are within `MAX_HELD_BYTES`."""
         held = sum(map(_held, holding))
         for connection in sorted(holding, key=_held, reverse=True):
             if held <= MAX_HELD_BYTES:
@@ -178,7 +178,7 @@ class _Sockets:
 def _socket_of(fd: int) -> socket.socket:
     """Return the socket behind a file descriptor. Raises OSError for any other file.
 
-    AF_INET6 has longer addresses, so IPv4's fit as well.
+    AF_INET6 has longer addresses, so IPv4 addresses also fit.
     """
     return socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fd)
 

@@ -82,10 +82,10 @@ class Copy:
     async def _copy_time_buckets(
         self, number: int, keys: ShardKeys, now: int
     ) -> dict[bytes, tuple[int, int]]:
-        """Copy a shard's registry; return each time bucket's number in the target, and its expiry
-        (epoch s).
+        """Copy a shard's registry of time buckets.
 
-        Time buckets of several shards that merge into one keep their order.
+        Return each time bucket's number in the target, and its expiry (epoch s). Time buckets of
+        several shards that merge into one keep their order.
         """
         known: Any = await self._source.hgetall(closing.time_buckets_key(keys))
         to, index = number % self._shards, number // self._shards
@@ -147,7 +147,7 @@ class Copy:
     async def _copy_users(
         self, keys: ShardKeys, names: Sequence[bytes], shifts: Sequence[int]
     ) -> None:
-        """Copy users' holds or impressions, shifting their times by their target shard's shift."""
+        """Copy users' holds or impressions, adding the target shard's shift to their times."""
         reads = [part for n in names for part in (("ZRANGE", n, 0, -1, "WITHSCORES"), ("PTTL", n))]
         values = await self._read(reads)
         for name, members, left_ms in zip(names, values[::2], values[1::2], strict=True):

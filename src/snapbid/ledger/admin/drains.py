@@ -25,8 +25,11 @@ KEPT_S: Final = 3600.0  # after which an old report is removed
 
 
 class DrainReport(msgspec.Struct, frozen=True):
-    """A drain's report. `at`: when it was made, by the clock of Redis (epoch s); `ahead_s`: lead of
-    the drain's own clock over that of Redis."""
+    """A drain's report.
+
+    `at`: when it was made, by the clock of Redis (epoch s); `ahead_s`: how far the drain's own
+    clock is ahead of that of Redis.
+    """
 
     host: str
     version: str

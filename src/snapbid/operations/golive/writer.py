@@ -155,8 +155,7 @@ class RequestStatsWriter:
             self._batch = {}
 
     async def _examine(self) -> None:
-        """Examine samples of all SSPs round robin within the time limit, yielding to other
-        tasks."""
+        """Examine samples of all SSPs in turn, within the time limit; other tasks run meanwhile."""
         taken = [(own, own.take_samples(SAMPLED)) for own in self._ssps.values()]
         until = thread_time() + EXAMINING_S
         for nth in range(SAMPLED):
