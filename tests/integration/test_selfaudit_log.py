@@ -180,6 +180,26 @@ async def test_lost_auctions_of_the_last_half_hour_are_named(
     ]
 
 
+async def test_a_file_that_goes_while_it_is_read_stops_no_audit(
+    database: str, fresh_redis: str, tmp_path: Path
+) -> None:
+    """The retention may delete a file after its rows were counted, before any is named."""
+    write(tmp_path, [bid(HOUR_MS, "a")])
+    times = iter([False, False, True])
+
+    def clock() -> float:
+        if next(times):
+            for path in tmp_path.rglob("*.parquet"):
+                path.unlink()
+        return (START_MS + DAY_MS / 2) / 1000
+
+    async with Redis.from_url(fresh_redis) as redis, connected(database) as connection:
+        log = LoggedAuctions(tmp_path, redis, 1, clock)
+        assert await log.compare(connection) == []
+        lacking = [Difference("auctions", f"bids of c-1 on {DAY}", 1, 0)]
+        assert await log.compare(connection) == lacking
+
+
 async def test_counts_on_their_way_are_no_difference(
     database: str, log: LoggedAuctions, tmp_path: Path
 ) -> None:

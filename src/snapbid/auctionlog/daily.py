@@ -53,7 +53,7 @@ GROUP BY kind
 """
 
 
-_NEWEST: Final = """
+_SINCE: Final = """
 SELECT DISTINCT ssp, auction_id, imp_id FROM rows
 WHERE kind = $kind AND ms >= $since AND auction_id IS NOT NULL AND CASE
     WHEN kind = 'bid' THEN NOT test AND campaign_id = $campaign
@@ -86,7 +86,7 @@ def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
     return LoggedDay(bids, notices.get("win", 0), notices.get("billing", 0))
 
 
-def fetch_newest(
+def fetch_since(
     paths: list[Path], kind: str, campaign: str, since_ms: int, most: int
 ) -> list[tuple[str | None, str, str]]:
     """Fetch up to `most` counted rows of a kind, as (SSP, auction id, impression id).
@@ -96,7 +96,7 @@ def fetch_newest(
     """
     values = {"kind": kind, "campaign": campaign, "since": since_ms, "most": most}
     with _rows_of(paths) as database:
-        return database.execute(_NEWEST, values).fetchall()
+        return database.execute(_SINCE, values).fetchall()
 
 
 @contextmanager

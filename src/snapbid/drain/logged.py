@@ -98,14 +98,17 @@ class LoggedAuctions:
         return self._read[day][1]
 
     async def _named(self, day: datetime.date, lacking: Lacking) -> Difference:
-        """Name auctions that the ledger does not have either."""
+        """Name auctions that the ledger does not have either, unless the files are gone by now."""
         from snapbid.auctionlog import daily
 
         kind, campaign, difference = lacking
         since_ms = int((self._clock() - LATELY_S) * 1000)
-        rows = await asyncio.to_thread(
-            daily.fetch_newest, self._read[day][0], kind, campaign, since_ms, LOOKED_UP
-        )
+        try:
+            rows = await asyncio.to_thread(
+                daily.fetch_since, self._read[day][0], kind, campaign, since_ms, LOOKED_UP
+            )
+        except OSError:
+            return difference
         bids = [LoggedBid(*row) for row in rows]
         missing = (
             f"{bid.auction_id}/{bid.imp_id}"
