@@ -281,13 +281,16 @@ class Books:
 
     def bounds(self) -> Bounds:
         """Once all has healed and been drained."""
-        whole, since = Bounds(), Bounds()
+        whole, since, refused = Bounds(), Bounds(), Bounds()
         after = self._baseline[0] if self._baseline else NEVER
         for answer in self._answers:
             self._bound_bids(whole, answer)
             if answer.asked_at >= after:
                 self._bound_bids(since, answer)
-            elif answer.may_be_doubled:
+                continue
+            if not answer.kept:
+                self._bound_refused(refused, answer)
+            if answer.may_be_doubled:
                 self._bound_doubled(since, answer)
         for (record, kind), notices in self._by_record().items():
             self._bound_notices(whole, record, kind, notices)
@@ -296,7 +299,7 @@ class Books:
         if self._baseline is not None:
             for key, figure in (self._baseline[1] + since.lower).items():
                 if key[1] in TAKEN_BACK:  # some may have been, since
-                    figure = min(figure, whole.upper[key])
+                    figure = min(figure, whole.upper[key]) - refused.upper[key]
                 whole.lower[key] = max(whole.lower[key], figure)
             for key in whole.lower:
                 if key[1].startswith("campaign") and key[2] in self.limits.vague:
@@ -313,11 +316,16 @@ class Books:
             for record in answer.kept:
                 bounds.add(days, "campaign bids", record.campaign.name, 1, not lost)
         elif is_closed(days, self.latest_wall_s) or any(r.unknown for r in answer.records):
-            bounds.add(days, "bids", ssp, 1, False)
-            for record in answer.records:
-                bounds.add(days, "campaign bids", record.campaign.name, 1, False)
+            self._bound_refused(bounds, answer)
             if answer.may_be_doubled:
                 self._bound_doubled(bounds, answer)
+
+    def _bound_refused(self, bounds: Bounds, answer: Answer) -> None:
+        """It may be counted all the same: its bids may have come late."""
+        days = days_of_bid(answer.records[0])
+        bounds.add(days, "bids", answer.ssp.descriptor, 1, False)
+        for record in answer.records:
+            bounds.add(days, "campaign bids", record.campaign.name, 1, False)
 
     def _bound_doubled(self, bounds: Bounds, answer: Answer) -> None:
         days = days_of_bid(answer.records[0])

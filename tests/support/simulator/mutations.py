@@ -230,7 +230,7 @@ def _any_warehouse() -> Iterator[None]:
         _old_numbers(),
         replaced(Fence, _check_identity=_nothing),
         replaced(ownership, check_warehouse=lambda *_: None),
-        replaced(LedgerShard, is_foreign=False),
+        replaced(LedgerShard, _is_foreign=lambda _: False),
     ):
         yield
 
