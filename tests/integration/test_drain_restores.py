@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio.client import PubSub
 from support.draining import DAY_S
 from support.remembered import until
 from support.restoring import Stores, prepare
@@ -546,6 +548,21 @@ class TestAnotherWarehouse:
         with pytest.raises(UnrelatedStoresError, match="11111111-"):
             await stores.drain()
 
+    async def test_a_ledger_has_an_epoch_while_it_is_adopted(self, stores: Stores) -> None:
+        """Seen: a heartbeat in between found none, and logged an unexpected error."""
+        await stores.sell_and_drain(1)
+        await stores.fetch("update warehouse_identity set id = gen_random_uuid() returning 1")
+        client = stores.client()
+        await client.config_set("notify-keyspace-events", "KA")
+        async with client.pubsub() as events:
+            await events.subscribe(f"__keyspace@0__:{ShardKeys(0).epoch}")
+            await events.get_message(timeout=10)  # that it is subscribed
+            done = await stores.command("ledger", "adopt")
+            assert done.returncode == 0
+            seen = [message["data"] async for message in _messages(events)]
+        await client.aclose()
+        assert seen == [b"set"]
+
     async def test_nothing_is_remembered_until_it_is_adopted(
         self, stores: Stores, tmp_path: Path
     ) -> None:
@@ -598,3 +615,9 @@ async def replace_identity(stores: Stores, copy: str) -> None:
     stores.dsn = dsn.replace(dsn.split("?")[0], f"postgresql:///{copy}")
     await stores.fetch("update warehouse_identity set id = gen_random_uuid() returning 1")
     stores.dsn = dsn
+
+
+async def _messages(events: PubSub) -> AsyncIterator[dict[str, Any]]:
+    """Yield what has been published by now."""
+    while message := await events.get_message(timeout=0.1):
+        yield message

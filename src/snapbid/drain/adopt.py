@@ -66,10 +66,11 @@ async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str, shards: int) -> 
         await redis.hdel(keys.state, "carried", "confirmed")
         await redis.delete(keys.processes)
         return None
-    # The state is removed last: until then no worker bids, and the command can be repeated.
+    # State and epoch are replaced last: until then no worker bids, heartbeats find a ledger, and the
+    # command can be repeated.
     await redis.hset(keys.state, "warehouse", f"{warehouse} is adopting it")
     dropped: Any = await redis.scard(keys.changed) + await redis.scard(keys.taken)
-    kept = {keys.state.encode(), keys.events.encode()}
+    kept = {keys.state.encode(), keys.epoch.encode(), keys.events.encode()}
     for prefix in (keys.prefix, GOLIVE):
         async for batch in _batches(redis, prefix):
             if gone := [key for key in batch if key not in kept]:
