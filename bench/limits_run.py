@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import AsyncIterator, Awaitable, Generator
+from functools import partial
 from itertools import islice
 from math import cos, pi
 from pathlib import Path
@@ -26,7 +27,7 @@ from bench import redis_time, refused
 from bench.client import as_new_auctions
 from bench.command import command, scratch
 from bench.contenders import LIMITS
-from bench.snapshot import SSP, snapshot
+from bench.snapshot import SSP, Document, snapshot
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import ResponseWriter, response_writer
@@ -44,7 +45,7 @@ LANES: Final = 128  # which form batches of 64 on average: the first 32, all oth
 TURN: Final = 1000  # bids of a snapshot before the turn of the next
 ALONE: Final = 200  # of them that come one after the other
 DAY_S: Final = 86_400
-KINDS: Final[dict[str, dict[str, Any]]] = {
+KINDS: Final[dict[str, Document]] = {
     "plain": {},
     "budget": {"budget": {"daily": 10**6, "total": 10**7}},
     "even budget": {"budget": {"daily": 10**6, "pacing": "even"}},
@@ -122,6 +123,10 @@ class Batches:
 _NOBODY: Any = None  # waits for it
 
 
+def _with(more: Document, document: Document) -> Document:
+    return document | more
+
+
 async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
     """Processor time per bid for each kind of campaign; all kinds take turns in a round."""
     bodies = requests.encode(requests.make(2000))
@@ -133,7 +138,9 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
     batches = turns = 0
     async with ledger_over(redis, folder) as ledger:
         (shard,) = ledger._shards
-        snapshots = {kind: snapshot(CAMPAIGNS, more) for kind, more in KINDS.items()}
+        snapshots = {
+            kind: snapshot(CAMPAIGNS, partial(_with, more)) for kind, more in KINDS.items()
+        }
         packing = {k: _endpoint(made, writer, Batches(), metrics) for k, made in snapshots.items()}
         sending = {k: _endpoint(made, writer, ledger, metrics) for k, made in snapshots.items()}
         answered = [body for body in bodies if await _bids(packing, body)]

@@ -2,7 +2,7 @@
 
 import gc
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,8 +11,11 @@ from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.request import decode as decode_request
 from snapbid.bidding.response import ResponseWriter
 from snapbid.bidding.snapshot import CatalogSnapshot
+from snapbid.campaigns.click_id import ClickKey
 from snapbid.campaigns.document import decode, parse
+from snapbid.campaigns.suppression import Suppression
 from snapbid.catalog._builder import Builder
+from snapbid.catalog._members import MemberBook, Members, starts_of
 from snapbid.catalog.catalog import Catalog, Head, encode
 from snapbid.catalog.payload import put
 from snapbid.reference import agents, rates
@@ -20,18 +23,26 @@ from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from workload import campaigns, pools
 
 SSP = "acme"
+PERSONS = b"p" * 16  # the key of their hashes
 NOW_MS = 1_800_000_000_000  # a Friday; the decision depends on the hour
 
 
-def snapshot(count: int, more: Mapping[str, Any] | None = None) -> CatalogSnapshot:
+Document = dict[str, Any]
+
+AUDIENCE = "depositors"
+
+
+def snapshot(
+    count: int, change: Callable[[Document], Document] = lambda document: document
+) -> CatalogSnapshot:
     """A snapshot of `count` campaigns, made as the publisher and a worker make theirs.
 
-    `more` are members of every campaign.
+    `change` is applied to each campaign.
     """
     builder = Builder()
     with _no_collection():
         for number, document in enumerate(campaigns.documents(count), 1):
-            put(builder, parse(decode(json.dumps(document | dict(more or {})))), number)
+            put(builder, parse(decode(json.dumps(change(document)))), number)
     index = builder.build()
     ssps = {name: (of, number) for number, (name, of) in enumerate(pools.REGISTRY.items(), 1)}
     catalog = Catalog(b"".join(encode(Head(ssps, rates.load()), index)))
@@ -42,7 +53,22 @@ def snapshot(count: int, more: Mapping[str, Any] | None = None) -> CatalogSnapsh
 def lookups(catalog: Catalog) -> Lookups:
     """What a worker looks up beside the catalog."""
     agents.load()
-    return Lookups(GeoDatabase(DEFAULT_PATH), catalog.rates)
+    book = MemberBook()
+    book.use(Members(PERSONS, {1: AUDIENCE}, {}, starts_of(b""), 0))
+    return Lookups(
+        GeoDatabase(DEFAULT_PATH),
+        catalog.rates,
+        suppression=Suppression(key=PERSONS),
+        members=book,
+        click_key=ClickKey(1, b"c" * 32),
+    )
+
+
+def clicked(document: Document) -> Document:
+    """The campaign with a click id in its creatives; it excludes the members of an audience."""
+    text = json.dumps(document).replace("{{cachebuster}}", "{{cachebuster}}&click={{click_id}}")
+    own: Document = json.loads(text)
+    return own | {"targeting": own["targeting"] | {"audience": {"exclude": [AUDIENCE]}}}
 
 
 def answer(writer: ResponseWriter, body: bytes, snapshot: CatalogSnapshot) -> bytes | NoBid:

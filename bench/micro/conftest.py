@@ -14,7 +14,7 @@ import pytest
 
 from bench.about import about
 from bench.processes import cores, pinned
-from bench.snapshot import answer, snapshot
+from bench.snapshot import answer, clicked, snapshot
 from snapbid.bidding._bid_path import NoBid
 from snapbid.bidding.response import response_writer
 from snapbid.bidding.snapshot import CatalogSnapshot
@@ -64,6 +64,11 @@ def each(benchmark: Any) -> Each:
 @pytest.fixture(scope="session")
 def ten_thousand() -> CatalogSnapshot:
     return snapshot_of(CAMPAIGNS)
+
+
+@pytest.fixture(scope="session")
+def clicked_campaigns() -> CatalogSnapshot:
+    return snapshot(CAMPAIGNS, clicked)
 
 
 @pytest.fixture(scope="session")

@@ -101,6 +101,16 @@ def app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
     metrics.close()
 
 
+@pytest.fixture(scope="module")
+def clicked_app(clicked_campaigns: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
+    metrics = Metrics(scratch / "clicked-metrics")
+    writer = response_writer("http://127.0.0.1:8000")
+    bidding = Bidding(writer, Ledger(), metrics, max_bytes=262_144, tmax_ms=100)
+    endpoint = BidEndpoint(SSP, clicked_campaigns, bidding, RequestStats())
+    yield Application(Resources({bid_path(SSP): endpoint.__call__}))
+    metrics.close()
+
+
 @pytest.fixture
 def logging_app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
     metrics, log = Metrics(scratch / "logged-metrics"), ChunksOnly(scratch / "chunks")
@@ -175,6 +185,11 @@ def test_asgi_nothing(benchmark: Any, bids: list[bytes]) -> None:
 
 def test_asgi_bid(benchmark: Any, app: Application, bids: list[bytes]) -> None:
     run(benchmark, app, bids, 200)
+
+
+def test_asgi_bid_clicked(benchmark: Any, clicked_app: Application, bids: list[bytes]) -> None:
+    """A click id in the creative, an audience excluded: what both cost is the difference."""
+    run(benchmark, clicked_app, bids, 200)
 
 
 def test_asgi_bid_logged(benchmark: Any, logging_app: Application, bids: list[bytes]) -> None:
