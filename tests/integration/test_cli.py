@@ -113,7 +113,7 @@ def test_who_may_send_as_an_ssp(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "mistakes"),
     [
-        ([], ["nothing to set: give --allow, --qps or --signed-notices"]),
+        ([], ["nothing to set: pass --allow, --qps or --signed-notices"]),
         (
             ["--allow", "10.0.0.1/8", "--allow", "2001:db8::", "--allow", "x", "--qps", "0"],
             [

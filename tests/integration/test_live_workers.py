@@ -44,7 +44,7 @@ async def set_status(dsn: str, id: str, status: Any) -> None:
 def stack(database: str, start_stack: Callable[..., Stack]) -> Stack:
     asyncio.run(fill(database))
     stack = start_stack(SNAPBID_WORKERS="2")
-    eventually(lambda: f"over a base of {MANY}" in stack.output, "a base")
+    eventually(lambda: f"since the base of {MANY}" in stack.output, "a base")
     return stack
 
 
@@ -135,7 +135,7 @@ def test_a_new_base_takes_the_place_of_the_old(database: str, stack: Stack) -> N
     asyncio.run(put(database, document("c7", cpm=3)))
     all_answer(stack, "c7")
     asyncio.run(put(database, *(document(f"d{number}", cpm=0.5) for number in range(LEAST + 1))))
-    eventually(lambda: f"over a base of {MANY + LEAST + 1}" in stack.output, "another base")
+    eventually(lambda: f"since the base of {MANY + LEAST + 1}" in stack.output, "another base")
     all_answer(stack, "c7")
     asyncio.run(put(database, document("c7", cpm=0.1), document("d5", cpm=4)))
     all_answer(stack, "d5")

@@ -129,7 +129,7 @@ def test_remote_targets_need_every_operators_consent(tmp_path: Path) -> None:
         address = listening(first)
         refused = run({"SNAPBID_HOME": str(tmp_path / "home")}, "load", "--join", address)
         assert refused.returncode == 2
-        assert "give --i-own-this-target if it is yours" in refused.stderr
+        assert "pass --i-own-this-target if it is yours" in refused.stderr
         words = "did not join: http://192.0.2.1:80 is not"
         eventually(lambda: words in first.output, "the first one says so")
 

@@ -167,6 +167,6 @@ def test_completion_names_missing_support() -> None:
     done = invoke({"SHELL": "/bin/tcsh"}, "export", "completion")
     assert (done.returncode, done.stderr) == (
         2,
-        "the shell is unknown: give --shell bash or zsh or fish\n",
+        "the shell is unknown: pass --shell bash or zsh or fish\n",
     )
     assert invoke({}, "export", "alerts", "--shell", "zsh").returncode == 2

@@ -75,7 +75,7 @@ class LoggedDay(NamedTuple):
 
 
 def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
-    """Count a day's rows in these files. Raises OSError, which also replaces DuckDB's errors."""
+    """Count a day's rows in these files. Raises OSError; DuckDB's errors are converted to it."""
     if not paths:
         return LoggedDay({}, 0, 0)
     start = datetime.datetime.combine(day, datetime.time(), datetime.UTC).timestamp() * 1000

@@ -221,9 +221,10 @@ class Choice:
 class Decision:
     """The best campaign for each impression, and the search that found these campaigns.
 
-    `last`: the impression searched last, for which the search can continue. `lookups`: those for
-    the bids' currency. `declares`: whether bids carry their campaigns' declarations under the
-    Digital Services Act. `pods`: the advertisers in the request's pods, if it has any.
+    `last`: the impression searched last, for which the search can continue. `lookups`: the
+    snapshot's lookups, or a variant of them for bids in another currency. `declares`: whether bids
+    carry their campaigns' declarations under the Digital Services Act. `pods`: the advertisers in
+    the request's pods, if it has any.
     """
 
     @property

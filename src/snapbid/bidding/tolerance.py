@@ -59,7 +59,7 @@ def decode_tolerantly(text: str, struct: type[T]) -> T:
     values = text.count(",")
     steps = MAX_STEPS - values // _DECODED
     if steps < 0:
-        raise BadRequest("the body has too many values to convert, and one has the wrong type")
+        raise BadRequest("the body has a value of the wrong type, and too many values to convert")
     try:
         try:
             raw = msgspec.json.decode(text)
@@ -156,7 +156,10 @@ class _Conversion:
     def _count(self, steps: int, path: Path) -> None:
         self._left -= steps
         if self._left < 0:
-            raise BadRequest(f"{path_text(path)}: the body has too many values to convert")
+            raise BadRequest(
+                f"{path_text(path)}: gave up here: the body has values of the wrong type, and too"
+                " many values to convert them all"
+            )
 
     def struct(self, raw: dict[str, Any], struct: type[Struct], path: Path) -> dict[str, Any]:
         shapes, values = _shapes(struct), {}

@@ -184,7 +184,7 @@ class _VastReader:
         self._untimed: Remark | None = None
 
     def result(self) -> Vast:
-        """Return the facts of the ads that are played. Raises VastError."""
+        """Return what the document says about the ads that are played. Raises VastError."""
         root = self._root
         version = self._version()
         ads = [self._ad(ad) for ad in root.all("Ad")]

@@ -1,10 +1,10 @@
 """A creative's fields from its VAST, and checks of stated fields against it (contract 2).
 
-A fact fills in a field that the creative leaves out. A stated field may be narrower than the facts,
-such as one of the media files' types, but must not contradict them. With several media files, size
-and bitrate default to the largest; the creative may state those of another file. The media of a
-wrapper are elsewhere, so little is known about them; a warning names the requests that the creative
-cannot serve as a result.
+A fact fills in a field that the creative leaves out. A stated field may be narrower than the facts
+(for example, list only one of the media files' types), but must not contradict them. With several
+media files, size and bitrate default to the largest; the creative may state those of another file.
+The media of a wrapper are elsewhere, so little is known about them; a warning names the requests
+that the creative cannot serve as a result.
 """
 
 import functools

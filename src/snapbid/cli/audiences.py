@@ -78,7 +78,7 @@ def audience_import(audience_id: str, file: str, may_be_empty: bool) -> None:
         if not members and not may_be_empty:
             raise console.Refused(
                 f"{file} has no ids, so campaigns that exclude the audience would be shown to"
-                " everybody: give --empty to accept that"
+                " everybody: pass --empty to accept that"
             )
         return await audiences.add_list(connection, audience_id, members)
 
@@ -131,7 +131,7 @@ def audience_remove(audience_id: str, yes: bool) -> None:
             raise console.Refused(
                 f"the audience {audience_id} is used by {console.counted(len(naming), 'campaign')}"
                 f" ({listed}): those that include it would no longer bid, those that exclude it"
-                " would be shown to everybody; give --yes to remove it anyway"
+                " would be shown to everybody; pass --yes to remove it anyway"
             )
         return await audiences.remove(connection, audience_id)
 

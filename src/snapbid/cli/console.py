@@ -107,9 +107,9 @@ def with_redis(settings: Settings) -> Settings:
 
 
 def instance(settings: Settings, *fields: str) -> dict[str, str]:
-    """Return the settings of the running embedded instance, for `fields` that are unset.
+    """Return all settings of the running embedded instance.
 
-    Raises WrongSettings, naming `fields`, if none is running.
+    Raises WrongSettings if none is running; the message says that `fields` are unset.
     """
     env = running(settings)
     if env is None:

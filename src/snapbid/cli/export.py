@@ -71,7 +71,7 @@ def export(
 def _own_shell() -> str:
     name = Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:
-        raise console.WrongInput(f"the shell is unknown: give --shell {' or '.join(SHELLS)}")
+        raise console.WrongInput(f"the shell is unknown: pass --shell {' or '.join(SHELLS)}")
     return name
 
 

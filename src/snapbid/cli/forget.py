@@ -106,7 +106,7 @@ def forget(
     try:
         done = console.in_warehouse(work)
     except forgetting.ConsentError as error:
-        raise console.Refused(f"{error}\nNothing was removed: give --yes to proceed.") from error
+        raise console.Refused(f"{error}\nNothing was removed: pass --yes to proceed.") from error
     except forgetting.ForgetError as error:
         raise console.Refused(str(error)) from error
     except (RedisError, OSError) as error:

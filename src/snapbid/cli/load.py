@@ -358,7 +358,7 @@ def _access(
         unknown = sorted(descriptors - known.keys())
         if unknown:
             raise OptionError(
-                f"the bidder does not know {', '.join(unknown)}: run snapbid ssp add, or give --ssp"
+                f"the bidder does not know {', '.join(unknown)}: run snapbid ssp add, or pass --ssp"
             )
         canonical = {ssp: stated.get(ssp, known[ssp]) for ssp in descriptors}
         by_ssp = {ssp: tokens.issue(ssp, key, issuer) for ssp in canonical.values()}

@@ -117,7 +117,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     auctions = options["auctions"] or settings.auction_log
     if auctions is None or not auctions.is_dir():
         raise console.WrongInput(
-            "there is no auction log: give --auctions or set SNAPBID_AUCTION_LOG"
+            "there is no auction log: pass --auctions or set SNAPBID_AUCTION_LOG"
         )
     day, first, last = options["day"], options["first"], options["last"]
     if day and (first or last):

@@ -81,7 +81,7 @@ def ssp_set(
     from snapbid.warehouse import registry
 
     if not networks and rate is None and signed is None:
-        raise console.WrongInput("nothing to set: give --allow, --qps or --signed-notices")
+        raise console.WrongInput("nothing to set: pass --allow, --qps or --signed-notices")
     allow, qps, mistakes = _access(networks, rate)
     if mistakes:
         raise console.WrongInput("\n".join(mistakes))

@@ -171,7 +171,7 @@ class EventDrain:
             if is_new:
                 logger.warning(
                     "failed to store %(requests)d event requests: %(reason)s; retrying in smaller"
-                    " parts",
+                    " batches",
                     {"requests": len(requests), "reason": type(error).__name__},
                 )
             return 0

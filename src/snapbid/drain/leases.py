@@ -105,8 +105,6 @@ class Leases:
         if mine != self._logged and len(self._shards) > 1:
             kind = "events" if self._kind == leases.EVENTS else "counters"
             numbers = ", ".join(map(str, sorted(mine)))
-            logger.info(
-                "draining %(kind)s of shards %(shards)s",
-                {"kind": kind, "shards": numbers or "none"},
-            )
+            of = "shards %(shards)s" if mine else "no shards"
+            logger.info(f"draining %(kind)s of {of}", {"kind": kind, "shards": numbers or "none"})
         self._logged = mine

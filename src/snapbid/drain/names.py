@@ -6,16 +6,17 @@ Of an SSP (KIND:NUMBER, or KIND:NUMBER:REASON):
     w, p, i     wins, the sum of their CPMs, billing notices
     l           losses, by reason
     n           anomalies, by code (`anomaly_daily`). The code of a notice is its kind (1 win,
-                2 billing, 4 loss) plus 10 if it was late, 20 if repeated, 30 if it came after the
-                time that bids are remembered, 50 if its URL was altered. Other codes: 40 for a bid
-                on an auction and impression that the SSP had used before, 41 on those of another
-                SSP; 60 for both a loss notice and a win or billing notice of the same bid
+                2 billing, 4 loss) plus 10 if it was late, 20 if repeated, 30 if it came after its
+                bid had been forgotten, 50 if its URL was altered. Other codes: 40 for a bid on an
+                auction and impression that the SSP had used before, 41 on those of another SSP;
+                60 if the same bid had both a loss notice and a win or billing notice
 
 Of a campaign:
 
     B, W, P, I  bids, wins, the sum of their CPMs, billing notices
-    r168.202    rejections of the creative with mark 168 for loss reason 202; REASON is the SSP
-    q168        bids with that creative since the SSP's first rejection of it; REASON is the SSP
+    r168.202    rejections, for loss reason 202, of the creative with mark 168
+                (`campaigns/suspensions.py`); REASON is the SSP's number
+    q168        bids with that creative since the SSP first rejected it; REASON is the SSP's number
 """
 
 import datetime

@@ -109,7 +109,10 @@ class EventStream:
         return product in self._turns
 
     async def take(self, events: int, apart: Collection[str] = ()) -> list[Waiting]:
-        """Take requests with about `events` events, from all products but `apart` in turn."""
+        """Take requests with about `events` events in total.
+
+        They come from each product in turn, except those in `apart`.
+        """
         taken: list[Waiting] = []
         left, size = events, 0
         while left > 0 and size < TAKEN_BYTES:

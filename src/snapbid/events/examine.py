@@ -22,7 +22,7 @@ TOO_LARGE: Final = object()
 
 
 class FieldReader(NamedTuple):
-    """A field of the catalog, and the reader of its values."""
+    """A field of the event catalog, and the reader of its values."""
 
     leaf: str
     path: str

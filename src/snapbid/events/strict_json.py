@@ -66,7 +66,7 @@ def check_utf8(body: bytes) -> None:
 def elements(body: bytes, limit: int) -> list[Raw]:
     """Split an array into its elements, as undecoded text.
 
-    Raises Malformed (see `locate`), NotArray, and TooMany for more than `limit`. A large text that
+    Raises Malformed (see `locate`), NotArray, and TooMany for more than `limit`. A large body that
     is not an array raises NotArray, even if malformed.
     """
     if body.count(b",") > _MANY_COMMAS and _is_longer(body, limit):

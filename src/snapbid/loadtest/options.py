@@ -205,7 +205,7 @@ def refuse_misuse(options: Options, owned: bool) -> None:
     address = options.target
     if not address.loopback and not owned:
         raise OptionError(
-            f"{address.url} is not this machine: give --i-own-this-target if it is yours"
+            f"{address.url} is not this machine: pass --i-own-this-target if it is yours"
         )
     if options.find_capacity and len(options.rates) > 1:
         raise OptionError("--find-capacity and --steps cannot be combined")

@@ -16,14 +16,14 @@ class DurationFloor(NamedTuple):
 
     shortest: int
     longest: int | None
-    floor: Fraction | None  # millionths, or millionths per second; None without a rate
+    floor: Fraction | None  # millionths, or millionths per second; None if there is no rate
     is_per_second: bool
 
 
 def floor_of(
     amount: float | None, currency: str | None, rates: Rates, unit: Fraction | int
 ) -> int | None:
-    """Return a floor in millionths of the bids' currency, rounded up; None without a rate."""
+    """Return a floor in millionths of the bids' currency, rounded up; None if there is no rate."""
     if not amount or not amount > 0:
         return 0
     exact = _exact(amount, currency, rates, unit)

@@ -1,7 +1,7 @@
-"""Reads the report before and after a run and reconciles the difference (document 1).
+"""Reads the report before and after a run, and compares its growth with what was sent (document 1).
 
-A report may come from a cache of 5 minutes, and states its `Age`. If it is too old, it is requested
-again with an earlier first day, since each range of days is cached separately.
+The server caches reports for 5 minutes; a cached report states its `Age`. A report that is too old
+is requested again with an earlier first day, since each range of days is cached separately.
 """
 
 import asyncio

@@ -6,9 +6,9 @@ The next lookup then queries the last known nodes and those of the URL again. If
 outdated, the nodes it names contradict it, and it is replaced in the same way.
 
 Redirections of single commands (ASK) are not followed. They concern slots that are moving: the keys
-of such a slot are split over two nodes, and no script could see all of them. The slot is
-unavailable until it has moved, because each script names a key that never exists
-(`ShardKeys.script_keys`).
+of such a slot are split over two nodes, and no script could see all of them. So every script also
+names a key that never exists (`ShardKeys.script_keys`). While a slot is moving, the cluster then
+redirects or refuses every script on it, and the slot is unavailable until it has moved.
 """
 
 import asyncio

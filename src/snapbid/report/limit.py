@@ -63,7 +63,7 @@ class TokenLimit:
             admission = await self._limiter.admit(redis_key(jti, self._prefix), REQUESTS)
         except RateLimiterUnavailable as error:
             repeated.warning(
-                "Redis is unavailable: %(reason)s; not limiting requests for reports",
+                "Redis is unavailable: %(reason)s; not limiting report requests",
                 {"reason": error},
             )
             return None

@@ -56,7 +56,7 @@ class ReportSource:
             async with asyncio.timeout_at(until):
                 report = await asyncio.shield(task)
         if report is None:
-            raise Problem("the report cannot be read now; retry after a short delay")
+            raise Problem("the report cannot be read right now; retry after a short delay")
         return report
 
     def _end(self, key: tuple[str, ReportWindow], task: asyncio.Task[FetchedReport | None]) -> None:

@@ -71,7 +71,7 @@ class ConnectionKeeper:
         self._has_listened = self._is_stopping = False
 
     async def keep(self) -> None:
-        """Inspect the connections periodically until cancelled."""
+        """Inspect the connections periodically, ending those that are due, until cancelled."""
         while True:
             is_crowded = await self.look() > self._enough
             hurries = is_crowded or self._is_stopping or not self._has_listened

@@ -54,7 +54,10 @@ class Restriction(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A member that stands for a person in bid requests."""
+    """A link from a person, known from a product's events, to a member.
+
+    The member is an id by which bid requests name the same person. Both are hashes.
+    """
 
     person: int
     member: int

@@ -190,9 +190,10 @@ class CatalogPublisher:
             self._make_base()
 
     def _log(self, overlay: Overlay, ssps: int, seconds: float) -> None:
-        above = " over a base of %(base)d" if overlay.base else ""
+        changed = " changed since the base of %(base)d" if overlay.base else ""
         logger.info(
-            f"published %(campaigns)d campaigns{above}, %(ssps)d SSPs in %(seconds).3f s",
+            f"published the catalog: %(campaigns)d campaigns{changed}, %(ssps)d SSPs,"
+            " in %(seconds).3f s",
             {
                 "campaigns": len(overlay),
                 "base": overlay.base.campaigns if overlay.base else 0,

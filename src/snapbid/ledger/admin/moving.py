@@ -352,7 +352,7 @@ async def _await_drain(source: LedgerSide, tell: Tell) -> None:
     await _until_none(
         left,
         "counters have not been drained: make sure that snapbid drain runs on the old ledger, or"
-        " give --leave-unknown to skip those whose campaign or SSP is unknown to the warehouse",
+        " pass --leave-unknown to skip those whose campaign or SSP is unknown to the warehouse",
     )
 
 

@@ -17,7 +17,10 @@ UNDER_WAY_S: Final = 2.0  # for sweepers to deliver the entries they have read
 
 
 class ErasedUsers(NamedTuple):
-    """How many caps of users on campaigns were removed, and how many open bids lost their user."""
+    """The numbers of cap keys removed, and of open bids from which a user was removed.
+
+    A cap key has one user's holds, or impressions, of one campaign.
+    """
 
     caps: int
     open_bids: int

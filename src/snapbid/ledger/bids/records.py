@@ -135,7 +135,7 @@ class BidBatch(NamedTuple):
 
 
 def counters(answers: list[AnswerBids]) -> list[str | bytes | int]:
-    """Encode the counters that the bids raise if all are kept, by day, for remember.lua."""
+    """Encode, by day, how much to raise each counter if all bids are kept, for remember.lua."""
     parts: list[str | bytes | int] = []
     for day, names, increments in count(answers):
         parts += (_date(day), len(names), *names, *increments)

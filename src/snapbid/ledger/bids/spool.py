@@ -204,7 +204,10 @@ class Spool:
         self._process = SpoolFile(path, _create(path, b""))
 
     def leave(self) -> None:
-        """Remove this process' mark; sign the process off from the ledger first."""
+        """Remove the file that marks this process as alive.
+
+        Call this only after deregistering the process from the ledger.
+        """
         if self._process is not None:
             self._process.done()
             self._process = None

@@ -7,10 +7,11 @@ again, or after a later one, gives the same result. A win turns the hold into an
 ends it.
 
 A hold must not expire before all wins that came before its end are delivered, or a cap could be
-exceeded. So a round also reports to the user's shard the time, by the hold clock, up to which an
-outbox is delivered. If the round leaves no entry, this is the time up to which all notices had been
-settled at the previous round (clock.lua). Once an outbox has not reported for 15 minutes of the
-hold clock, because its shard is unavailable, holds no longer wait for it.
+exceeded. So a round also reports to the user's shard the time, by that shard's hold clock, up to
+which an outbox is delivered. If the round leaves no entry in the outbox, this is the time up to
+which all notices had been settled at the previous round (clock.lua): the outbox was read after
+that, so entries of these notices were among those delivered. Once an outbox has not reported for 15
+minutes of the hold clock, because its shard is unavailable, holds no longer wait for it.
 """
 
 import secrets

@@ -194,7 +194,7 @@ def _stated(name: str, value: bool | None) -> str:
 
 
 def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
-    """Describe the impression's requirement under the rule `cause`."""
+    """Describe what the impression requires under the rule `cause`, which the creative broke."""
     stream: Any = getattr(imp, of.media)
     match cause:
         case "secure":

@@ -104,7 +104,7 @@ class RequestStatsWriter:
         return self._ssps.setdefault(number, RequestStats())
 
     def stray(self, ssp: str) -> None:
-        """Record a bid request to an unregistered id."""
+        """Record a bid request for an unregistered SSP id."""
         if len(self._strays) < MAX_STRAYS and len(ssp) <= MAX_STRAY and ssp.isprintable():
             self._strays.add(ssp)
 

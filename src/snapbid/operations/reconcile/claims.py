@@ -133,7 +133,7 @@ def _hint(database: Any) -> str:
     """Suggest an option for unreadable times, if one may help."""
     unordered = f"SELECT bool_or(has_day_and_month(time)) FROM (FROM lines LIMIT {BATCH})"
     (is_unordered,) = database.execute(unordered).fetchone()
-    return ": give --day-order dmy or mdy" if is_unordered else ""
+    return ": pass --day-order dmy or mdy" if is_unordered else ""
 
 
 def _wrong_guesses(database: Any, guessed: Collection[str]) -> list[str]:

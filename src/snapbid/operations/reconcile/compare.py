@@ -105,13 +105,16 @@ class LogGap(NamedTuple):
 
 
 class DayTotals(NamedTuple):
-    """Totals of a kind of notice on a day, in the SSP's log (`theirs`) and ours (`ours`)."""
+    """One day's totals for one kind of notice.
+
+    The numbers of notices in the SSP's log (`theirs`), in ours (`ours`), and in both (`agreed`).
+    """
 
     theirs: int
     agreed: int
     ours: int
-    cost_nanos: int  # ours
-    price_nanos: int  # theirs, leaving out prices without an exchange rate
+    cost_nanos: int  # in our log
+    price_nanos: int  # in the SSP's log, leaving out prices without an exchange rate
 
 
 _Days: TypeAlias = Counter[tuple[str, date | None]]

@@ -47,7 +47,9 @@ class DemandEndpoint:
                 "failed to read the demand rules of %(ssp)s: %(reason)s; answered 500",
                 {"ssp": ssp, "reason": why},
             )
-            raise Problem("the rules cannot be read now; retry after a short delay") from error
+            raise Problem(
+                "the rules cannot be read right now; retry after a short delay"
+            ) from error
         if signal is None:
             retry = (b"retry-after", b"5")
             raise Unavailable("the rules are not built yet; send all requests", (retry,))

@@ -68,7 +68,8 @@ class DiagnosisSource:
         recent = await self._recent(descriptors, window, now)
         if recent is None and window.days is None:
             raise Problem(
-                "the figures of the last few minutes cannot be read now; retry after a short delay"
+                "the figures of the last few minutes cannot be read right now; retry after a short"
+                " delay"
             )
         history = await self._history(ssp, window)
         document = diagnose(ssp, window, now, history, recent, self._base_url)
@@ -112,5 +113,5 @@ class DiagnosisSource:
                 {"reason": reason},
             )
             raise Problem(
-                "the daily figures cannot be read now; retry after a short delay"
+                "the daily figures cannot be read right now; retry after a short delay"
             ) from error

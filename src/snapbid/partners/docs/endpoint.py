@@ -59,7 +59,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class PackedBody(NamedTuple):
-    """A gzipped body; `tag`: its ETag, to which a letter for gzipped or plain is appended."""
+    """A gzipped body; `tag`: its ETag, without the final letter that tells gzipped from plain."""
 
     gzipped: bytes
     tag: str
