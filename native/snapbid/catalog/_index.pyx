@@ -1063,7 +1063,7 @@ cdef class Index:
     def query(self, object lookups, object request, str ssp not None,
               str canonical not None, int64_t now_ms, double left_s=INFINITY,
               double processor_s=INFINITY, RefusedRanks refused=None):
-        """Start the search for an SSP's decoded request at a time (UTC epoch ms).
+        """Start the search for an SSP's decoded request; `now_ms` is UTC epoch time.
 
         The search ends after `left_s`, or after `processor_s` of this thread's processor time.
         `refused`: campaigns that may not bid.
@@ -1147,7 +1147,10 @@ cdef class Workspace:
 @cython.final
 @cython.freelist(8)
 cdef class Query:
-    """The search for one request: call `impression`, then `next` until it returns None."""
+    """The search for campaigns that may bid on one request.
+
+    For each impression, call `impression`, then `next` until it returns None.
+    """
 
     def __cinit__(self, Index index):
         self.index = index
@@ -1188,12 +1191,11 @@ cdef class Query:
         return 0
 
     cpdef bint impression(self, object imp, list rivals=None) except -1:
-        """Start searching for an impression.
+        """Start the search for campaigns that may bid on an impression.
 
-        Return False if its floor has no exchange rate, or if the time is up.
-
-        `rivals`: the advertisers of other impressions in the same pod, as `Index.advertiser` names
-        them. They may not bid on this one.
+        Returns False if its floor has no exchange rate, or if the time is up. `rivals`: the
+        advertisers of other impressions in the same pod, as `Index.advertiser` names them; they may
+        not bid on this one.
         """
         cdef Workspace workspace = self.workspace
         cdef bint rated = False
@@ -1314,9 +1316,10 @@ cdef class Query:
     def counts(self):
         """Counts of what the search has examined in the base so far.
 
-        `blocks`: the blocks of campaigns searched. `candidates`: the campaigns left in them by
-        `rows` of bits and `flats` (groups of rows). `verified`: the candidates that the `groups`
-        (with `postings`) also admit, whose other rules were then checked.
+        `blocks`: the blocks of campaigns searched. `candidates`: the campaigns in these blocks that
+        passed the filters made of rows of bits: `rows` single ones, and `flats` groups of them.
+        `verified`: the candidates that also passed the `groups` with lists of ranks; only these
+        were checked against the other rules. `postings`: the rows and lists in flats and groups.
         """
         cdef LayerSearch search = self.workspace.base
         cdef Arrangement arranged = search.arrangement

@@ -1,4 +1,4 @@
-"""The columns of the log, and the conversion of rows to their values.
+"""The columns of the log, and the conversion of rows to values for these columns.
 
 Workers do not import this module.
 """

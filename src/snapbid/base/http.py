@@ -259,7 +259,7 @@ async def refused(problem: Problem, receive: Receive) -> Problem:
 
 
 async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> None:
-    """Skip the body of a request that has queued for `waited_s` and is answered without it.
+    """Skip the body of a request that has queued for `waited_s`, and is answered unread.
 
     A short body that has already arrived is left to the server, which drops it: the request then
     costs a third less. Any other body is drained here; otherwise the server would close the

@@ -43,9 +43,8 @@ logger = logging.getLogger(__name__)
 class Risk(msgspec.Struct, frozen=True):
     """One risk: `text` names the configuration and the possible loss, `remedy` the fix.
 
-    Programs do not start with a store that has an `unsupported` or `volatile` risk, but
-    SNAPBID_ALLOW_VOLATILE permits volatile ones.
-    A store with a `readonly` risk refuses writes for now.
+    Programs do not start with a store that has an `unsupported` risk, nor with a `volatile` one
+    unless SNAPBID_ALLOW_VOLATILE is set. A store with a `readonly` risk refuses writes for now.
     """
 
     store: StoreName

@@ -41,7 +41,7 @@ def value_of(headers: HeaderList, name: bytes) -> bytes:
 
 @final
 class RequestCounts:
-    """Request statistics of one SSP: counts, and the statuses of its latest `kept` answers."""
+    """Request statistics of one SSP: counts, and the statuses of the last `kept` answers to it."""
 
     def __init__(self, kept: int, sampled: int = 0) -> None: ...
     @property
@@ -126,7 +126,7 @@ class AdmissionControl:
         """How long requests currently queue before the worker reads them, in seconds."""
 
     def share(self, ssp: str) -> SspShare:
-        """Return an SSP's share, by canonical id."""
+        """Return the share of the SSP with this canonical id."""
 
     def enter(self, share: SspShare, now: float) -> bool:
         """Admit a request if the limit or the SSP's share allows; return whether it is admitted."""
@@ -141,8 +141,8 @@ class AdmissionControl:
 class Outcome:
     """A possible outcome of an SSP's bid requests: a bid, or a reason not to bid.
 
-    `status`: the answer's status. `counter` counts requests with this outcome; `seconds` is the
-    histogram of the time that any bid request took.
+    `status`: the answer's status. `counter` counts requests with this outcome. `seconds`: a
+    histogram of the times that bid requests took, whatever their outcome.
     """
 
     def __init__(

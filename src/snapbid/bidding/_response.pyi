@@ -8,12 +8,12 @@ from snapbid.ledger.budgets.limits import Limits
 class Template:
     """The constant parts of a creative's bid.
 
-    Between two `pieces` goes a value: `values` has its index in `response.VALUES`. The notification
-    URLs follow. `seat`: the text after the last bid of a seat. `number` (campaign and creative, see
-    `marked`) and `limits` are for the ledger. `campaign`, `creative` and `sent_micros` (the price
-    in the answer's currency) are for the auction log. `click`: campaign and creative as encoded in
-    click ids, if the markup has any. Raises ValueError and TypeError for pieces that do not match
-    the values.
+    A bid is written as the `pieces`, with a value between each piece and the next; `values` has the
+    index of each value in `response.VALUES`. The notification URLs follow. `seat`: the text after
+    the last bid of a seat. `number` (campaign and creative, see `marked`) and `limits` are for the
+    ledger. `campaign`, `creative` and `sent_micros` (the price in the answer's currency) are for
+    the auction log. `click`: campaign and creative as encoded in click ids, if the markup has any.
+    Raises ValueError and TypeError for pieces that do not match the values.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ClickSigner:
 
 @final
 class BidIds:
-    """Generates the response ids of a process: `process`, then a hexadecimal number."""
+    """Generates a process' response ids: `process`, a dash, and a hexadecimal number."""
 
     def __new__(cls, process: bytes) -> Self: ...
     def next(self) -> bytes: ...
@@ -105,8 +105,8 @@ class ResponseWriter:
 
     After the pieces of a bid come its notification URLs, then `end`. `urls`: the start of each URL,
     and its path with the beginning of the query. Unless there is only one bid, the bids together
-    take at most `most` bytes. `sign`, if given, makes the token between start and path from the
-    auction id and the impression id.
+    take at most `most` bytes. `sign`, if given, makes a token of the auction id and the impression
+    id; it is written between the start and the path of each URL.
     """
 
     def __init__(

@@ -247,7 +247,7 @@ class Lookups:
         return is_placeholder(id)
 
     def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:
-        """Convert a floor to micro-USD CPM, rounded up; NO_RATE without an exchange rate.
+        """Convert a floor to micro-USD CPM, rounded up; NO_RATE if there is no exchange rate.
 
         A negative amount counts as absent. No price reaches a floor of NaN or infinity. For bids in
         another currency, the result is the lowest price that reaches the floor after conversion.

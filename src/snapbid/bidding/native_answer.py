@@ -1,9 +1,9 @@
 """The native response (Native 1.0 to 1.2, section 5), filled from a creative's assets.
 
-Each required asset is filled with a fitting one of its kind, each optional asset only if the
-creative has a fitting one. The creative's other assets are left out. Event trackers and the privacy
-notice are sent if the request allows them. If the request names no trackers, as before 1.2,
-impression pixels are sent as `imptrackers`.
+Each asset that the request asks for is filled with a fitting one of the creative's. An optional
+asset is left out if the creative has none that fits; so are the creative's other assets. Event
+trackers and the privacy notice are sent if the request allows them. If the request names no
+trackers, as before 1.2, impression pixels are sent as `imptrackers`.
 """
 
 from collections.abc import Iterable, Iterator

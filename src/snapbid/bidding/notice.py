@@ -70,7 +70,7 @@ class NoticeEndpoint:
     """The endpoint of one kind of notice. Notices of unknown auctions are passed to `unknown`.
 
     `rejections` receives settled losses. `signer` verifies signed notices. Unsigned notices count
-    only for unsigned bids, or with `only_signed` not at all.
+    only for unsigned bids; if `only_signed` is set, they never count.
     """
 
     def __init__(

@@ -19,7 +19,10 @@ class Pods:
         self._pods = pods
 
     def rivals(self, imp: Imp) -> list[str] | None:
-        """Return the advertisers of the pods' other impressions; None if `imp` is in no pod."""
+        """Return the advertisers of the other impressions in the pods of `imp`.
+
+        None if it is in no pod.
+        """
         pods = self._pods.get(imp.id)
         if pods is None:
             return None
@@ -31,7 +34,7 @@ class Pods:
             pod[imp.id] = advertiser
 
     def release(self, imp: Imp) -> None:
-        """Clear the advertiser of an impression that lost its bid."""
+        """Undo `take` for an impression whose bid is dropped."""
         for pod in self._pods.get(imp.id, ()):
             pod.pop(imp.id, None)
 

@@ -45,9 +45,9 @@ class RankCache:
 class CatalogSnapshot:
     """A catalog with its lookups and its creatives' templates; `core` is its native part.
 
-    `shards`: the number of the ledger's shards, each with an allowance for every budget. `before`:
-    the snapshot that this one replaces; its templates and limits are reused if both have the same
-    base.
+    `shards`: the number of the ledger's shards, each of which has its own allowance of every
+    budget. `before`: the snapshot that this one replaces; its templates and limits are reused if
+    both have the same base.
     """
 
     def __init__(

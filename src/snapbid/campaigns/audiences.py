@@ -31,7 +31,7 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
 def rule_of(events: Collection[str], with_amounts: Collection[str]) -> Check:
     """Build the check for a list of audiences.
 
-    `events`: the names of the catalog's events; `with_amounts`: those with an amount.
+    `events`: the names of all events; `with_amounts`: the names of those that have an amount.
     """
 
     def has_an_amount(audience: Any, at: Path, mistakes: Mistakes) -> None:

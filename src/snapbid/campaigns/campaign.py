@@ -41,7 +41,7 @@ class Budget(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Transparency(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """An entity that applied user parameters, and which ones (IAB's DSA extension)."""
+    """An entity that applied user parameters, and those that it applied (IAB's DSA extension)."""
 
     domain: str
     dsaparams: tuple[int, ...] = ()
@@ -127,7 +127,7 @@ class CampaignMistake(msgspec.Struct, frozen=True):
 
 
 class CampaignError(ValueError):
-    """Campaigns are refused.
+    """A document or file is refused because of mistakes in its campaigns.
 
     `mistakes`: every mistake, in document order; `warnings`: every warning.
     """

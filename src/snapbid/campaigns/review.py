@@ -20,7 +20,10 @@ class Derived(NamedTuple):
 
 
 def derived_of(creative: Creative) -> Derived:
-    """Return all that a normalised creative's markup shows, including what the creative states."""
+    """Return the kind of a normalised creative's markup, and the fields found in it.
+
+    The fields include those that the creative itself also states.
+    """
     if creative.media == "banner":
         return Derived("HTML", {"type": creative.type})
     if creative.native is None:

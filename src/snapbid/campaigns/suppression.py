@@ -59,17 +59,17 @@ def cap_names(id: str, *, is_users: bool = True) -> list[str]:
 
 
 def user_name(user: str, family: str) -> str:
-    """Return the name of a user in frequency caps; a `user.id` belongs to an SSP's family."""
+    """Return a user's name in frequency caps; for a `user.id`, it includes the SSP's family."""
     return f"{family}\0{user}" if user.startswith("user ") else user
 
 
 def event_name(id: str, product: str = "") -> str:
-    """Return the name of an id in the events of a product, by default of all products."""
+    """Return the name that is hashed for an id in a product's events; by default, in all events."""
     return f"id {product}\0{folded(id) if is_unique(id) else id}"
 
 
 def event_names(product: str, identifies: Identifies | None, id: str) -> tuple[str, ...]:
-    """Return the names of an id in a product's event; if any is suppressed, so is the id.
+    """Return the names that are hashed for an id in a product's event; any may be suppressed.
 
     `identifies` is None for a field outside the catalog. The id then has a name in this product
     and, if no two persons can share it, a name in all products.

@@ -76,7 +76,10 @@ def check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 
 
 def markup(longest: int, language: Language | None = None) -> Check:
-    """Build a check of text with bidder macros; if `language` is given, all must be safe in it."""
+    """Build a check of text that may have macros.
+
+    If `language` is given, every macro must be safe where it is in markup of that language.
+    """
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         if rule := text_rule(value, longest):

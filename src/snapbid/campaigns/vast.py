@@ -67,7 +67,7 @@ class MediaFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class Vast(msgspec.Struct, frozen=True):
-    """The facts in a document about the ads that are played: those of a pod, or else the first ad.
+    """What a document says about the ads that are played: the ads of a pod, or else the first ad.
 
     Facts missing from the markup, such as a wrapper's media, are None or empty. `seconds`: the
     duration; `apis`: the API frameworks that the document needs. Texts with line numbers:
@@ -153,7 +153,7 @@ class _Builder:
 
 
 class _Ad:
-    """The facts of one ad."""
+    """What a document says about one ad."""
 
     __slots__ = ("files", "is_in_pod", "is_wrapper", "overlays", "seconds", "skip_offset")
 

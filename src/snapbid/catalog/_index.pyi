@@ -66,7 +66,7 @@ class Index:
         processor_s: float = ...,
         refused: RefusedRanks | None = None,
     ) -> Query:
-        """Start the search for an SSP's decoded request at a time (UTC epoch ms).
+        """Start the search for an SSP's decoded request; `now_ms` is UTC epoch time.
 
         The search ends after `left_s`, or after `processor_s` of this thread's processor time.
         `refused`: campaigns that may not bid.
@@ -84,7 +84,10 @@ class RefusedRanks:
 
 @final
 class Query:
-    """The search for one request: call `impression`, then `next` until it returns None."""
+    """The search for campaigns that may bid on one request.
+
+    For each impression, call `impression`, then `next` until it returns None.
+    """
 
     undecided: Final[int]  # impressions that were not decided in time
     @property
@@ -100,12 +103,11 @@ class Query:
     def declares(self) -> bool:
         """Whether the request requires declarations under the Digital Services Act."""
     def impression(self, imp: Any, rivals: list[str] | None = None) -> bool:
-        """Start searching for an impression.
+        """Start the search for campaigns that may bid on an impression.
 
-        Return False if its floor has no exchange rate, or if the time is up.
-
-        `rivals`: the advertisers of other impressions in the same pod, as `Index.advertiser` names
-        them. They may not bid on this one.
+        Returns False if its floor has no exchange rate, or if the time is up. `rivals`: the
+        advertisers of other impressions in the same pod, as `Index.advertiser` names them; they may
+        not bid on this one.
         """
     def allow(self, left_s: float, processor_s: float) -> None:
         """Limit the search to this much time and processor time, from now on."""
@@ -134,9 +136,10 @@ class Query:
     def counts(self) -> dict[str, int]:
         """Counts of what the search has examined in the base so far.
 
-        `blocks`: the blocks of campaigns searched. `candidates`: the campaigns left in them by
-        `rows` of bits and `flats` (groups of rows). `verified`: the candidates that the `groups`
-        (with `postings`) also admit, whose other rules were then checked.
+        `blocks`: the blocks of campaigns searched. `candidates`: the campaigns in these blocks that
+        passed the filters made of rows of bits: `rows` single ones, and `flats` groups of them.
+        `verified`: the candidates that also passed the `groups` with lists of ranks; only these
+        were checked against the other rules. `postings`: the rows and lists in flats and groups.
         """
 
 @final

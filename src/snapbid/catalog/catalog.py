@@ -62,7 +62,7 @@ IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int, int]]
 class EventConfig(msgspec.Struct, frozen=True):
     """Configuration of server events: API keys, and the operator's exchange rates (contract 7).
 
-    `rates` maps currencies to pairs: the first day of a rate, and USD per unit.
+    `rates` maps each currency to pairs of the day from which a rate applies, and USD per unit.
     """
 
     keys: IssuedKeys = {}

@@ -78,7 +78,7 @@ def encode(
 
 
 def until_of(moment: datetime) -> int:
-    """Convert a time to the form of entries.
+    """Convert the end of a membership to the number in its entry: seconds since EPOCH_S.
 
     A time in the year 9999, which stands for PostgreSQL's infinity, becomes NEVER.
     """

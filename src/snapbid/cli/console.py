@@ -251,8 +251,9 @@ MONEY: Final = ("pacing", "spent", "spent today", "held", "left today", "left")
 
 
 def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str, Spending]":
-    """Fetch the spending of budgeted campaigns; empty without Redis, unless `required`.
+    """Fetch the spending of campaigns that have budgets, by campaign id.
 
+    If no Redis is set or running, returns nothing; with `required`, raises WrongSettings instead.
     Warns on stderr of unavailable shards of the ledger.
     """
     import asyncio

@@ -28,7 +28,7 @@ class DiskReserve:
         self._reserved: dict[int, int] = {}  # inode -> end of its reserve
 
     def reserve(self, files: Iterable[Path]) -> bool:
-        """Reserve `RESERVE` bytes beyond the end of each file; False if the disk is full."""
+        """Reserve `RESERVE` bytes beyond the end of each file; return False if the disk is full."""
         reserved = {}
         for path in files:
             try:

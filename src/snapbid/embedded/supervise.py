@@ -56,7 +56,7 @@ class Program:
 
 
 class Signals:
-    """While entered, INT, TERM and HUP set `stopping`; these and CHLD interrupt `wait`."""
+    """A context in which INT, TERM and HUP set `stopping`; these and CHLD interrupt `wait`."""
 
     def __init__(self) -> None:
         self.stopping = False

@@ -40,7 +40,7 @@ class Enriched(NamedTuple):
 
 
 class Enricher(NamedTuple):
-    """Sources for an event's location, device and exchange rates."""
+    """Enriches events, using sources for their location, device and exchange rates."""
 
     place_of: Callable[[str], Place | None]
     agent_of: Callable[[str], Agent]

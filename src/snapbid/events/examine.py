@@ -40,7 +40,7 @@ class FieldGroup(NamedTuple):
 
 
 class EventFields(NamedTuple):
-    """The fields of an event; `inner`: those of objects in the context, by key."""
+    """The fields of an event; `inner`: the fields of each object in the context, by its key."""
 
     identity: FieldGroup
     context: FieldGroup

@@ -124,7 +124,10 @@ class Event(Struct, frozen=True, kw_only=True):
         )
 
     def context_fields(self) -> tuple[Field, ...]:
-        """Return the fields of `context`: base properties, the event's own, and common hashes."""
+        """Return the fields of `context`: the IP address, the event's own fields, and hashes.
+
+        The hashes are PRIVACY_HASHES, except those that are among the event's own fields.
+        """
         own = {field.path for field in self.fields}
         ip = Field(
             path="context.ip_address", kind=Kind.IP, level=self.ip, note="the end user's address"

@@ -27,7 +27,7 @@ class ApiKey(NamedTuple):
 
 
 class ApiKeys:
-    """The keys of one catalog."""
+    """The API keys that one catalog lists as valid."""
 
     def __init__(self, issued: IssuedKeys) -> None:
         self._keys = {

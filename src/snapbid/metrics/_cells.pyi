@@ -27,7 +27,7 @@ class MakesCounters(Protocol):
 
 @final
 class Counters:
-    """The counters of one metric, created on first use. For labels with few values."""
+    """The counters of one metric, each created on first use; only for labels with few values."""
 
     def __new__(cls, metrics: MakesCounters, name: str, *labels: str) -> Self: ...
     def inc(self, *values: object) -> None:
@@ -45,4 +45,4 @@ class Histogram:
         cls, bounds: Sequence[float], buckets: Sequence[Counter], total: Counter, resolution: float
     ) -> Self: ...
     def observe(self, value: float) -> None:
-        """Count a value, in the unit of the metric's name."""
+        """Count a value, given in the unit that the metric's name states."""

@@ -55,7 +55,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) -> ObtainedBase:
-    """Obtain a base newer than the revision `after`, in the folder; retry until that succeeds.
+    """Put a base newer than the revision `after` into the folder; retry until that succeeds.
 
     `urgent`: bids are waiting for the base.
     """

@@ -40,7 +40,7 @@ class ObtainedBase(msgspec.Struct, frozen=True):
 
 
 def layout() -> str:
-    """Return a digest of machine type and code; machines share bases if theirs are equal."""
+    """Return a digest of machine type and code; machines with equal digests share bases."""
     digest = hashlib.sha256(f"{sys.byteorder} {platform.machine()} {sys.version}".encode())
     for package in ("campaigns", "catalog", "reference"):
         folder = Path(*snapbid.__path__, package)

@@ -1,1 +1,1 @@
-"""Demand signals: the traffic of an SSP that any campaign could bid on (contract 11)."""
+"""Demand signals: the part of an SSP's traffic that some campaign could bid on (contract 11)."""

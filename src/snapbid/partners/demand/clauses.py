@@ -60,7 +60,10 @@ def admits(campaign: Campaign, descriptors: Mapping[str, str]) -> bool:
 
 
 def clauses_of(campaign: Campaign, now_ms: int) -> Iterator[tuple[Clause, int]]:
-    """Yield a clause for each creative of a campaign, and the highest floor that it can meet."""
+    """Yield a clause for each creative of a campaign, with the highest floor that it admits.
+
+    That is the campaign's price, rounded up (`ceiling`).
+    """
     if campaign.status != "active" or not _runs(campaign, now_ms):
         return
     targeting = campaign.targeting

@@ -2,9 +2,9 @@
 
 A request may be dropped if all its impressions may; an impression may be dropped if no entry of
 `accept` takes it. An entry for native takes only impressions that ask for assets, and an entry with
-`max_floor` takes only floors that have an exchange rate.
-A value in a form other than OpenRTB's (a number as text, a country that is not an upper-case
-alpha-3 code) counts as a match for every entry, because the bidder may understand it.
+`max_floor` takes only impressions whose floor has an exchange rate. A value in a form other than
+OpenRTB's (a number as text, a country that is not an upper-case alpha-3 code) counts as a match for
+every entry, because the bidder may understand it.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """The table "What we honour": how the bidder treats every attribute of a bid request.
 
-`attributes.json` has the attributes of OpenRTB 2.6 (202606), of the Native Ads API 1.2 and of the
-Digital Services Act's extension, and AdCOM's lists, by object, each with a status and a note.
-An attribute is enforced as a limit, targeted by campaigns, used otherwise, or not used.
+`attributes.json` has, by object, the attributes of OpenRTB 2.6 (202606), of the Native Ads API 1.2
+and of the Digital Services Act's extension, and AdCOM's lists. Each has a note, and a status: it is
+enforced as a limit, targeted by campaigns, used otherwise, or not used.
 """
 
 import json

@@ -93,7 +93,7 @@ def component(event: str) -> str:
 
 
 def event_schemas(notes: Notes) -> dict[str, Schema]:
-    """Return the schemas by name: of each event, of their union, and of the values in them.
+    """Return the schemas of the events, of their union and of the values in them, by name.
 
     `notes` describe the fields that have no description in the catalog.
     """
