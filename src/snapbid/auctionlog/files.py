@@ -1,8 +1,8 @@
 """The log's Parquet files: `date=2026-11-22/TOKEN-FIRST-LAST.parquet`, complete or absent.
 
-The name has the worker's token, and the conversion's first and last sequence numbers. A file is
-written under a temporary name, synced and renamed. An interrupted conversion is repeated with the
-same names.
+The name has the worker's token, and the sequence numbers of the first and last rows of the
+conversion. A file is written under a temporary name, synced and renamed. An interrupted conversion
+is repeated with the same names.
 """
 
 import os
@@ -37,7 +37,7 @@ _TMP: Final = ".tmp"
 
 
 class FileSet:
-    """The files of one conversion, one for each day with rows. Raises OSError."""
+    """The Parquet files that a conversion writes: one for each day with rows. Raises OSError."""
 
     def __init__(self, directory: Path, machine: str, worker: str) -> None:
         self._directory = directory

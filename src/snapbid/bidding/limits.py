@@ -210,7 +210,10 @@ class _Replacements:
         return cost_of(self._snapshot.catalog.index.price(rank), quantity)
 
     def fits_answer(self, refused: Bid, bid: Bid) -> bool:
-        """Return whether `bid` fits into the answer in place of `refused`; update the room left."""
+        """Return whether `bid` fits into the answer in place of `refused`.
+
+        Updates the number of bytes left in the answer.
+        """
         if self._bytes_left is None:
             return True
         room = self._bytes_left + self._length(refused)

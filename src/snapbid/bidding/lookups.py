@@ -225,7 +225,7 @@ class Lookups:
         return NATIVE_REQUESTS.read(native.request, native.ver)
 
     def fits_native(self, asked: NativeRequest, index: Index, rank: int, creative: int) -> bool:
-        """Return whether a native creative's assets fit the request. Cached."""
+        """Return whether a native creative's assets fit the request; results are cached."""
         key = asked.number, index, rank, creative
         fits = self._fits_native.get(key)
         if fits is None:

@@ -24,7 +24,7 @@ _UUID_DIGITS: Final = 32
 
 
 class Suppression(msgspec.Struct, frozen=True):
-    """The key, and the hashes of all suppressed persons."""
+    """The hashes of the ids of all suppressed persons, and the key of the hashes."""
 
     key: bytes = b""
     hashes: frozenset[bytes] = frozenset()

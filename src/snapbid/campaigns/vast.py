@@ -170,7 +170,7 @@ class _Ad:
         return None if self.is_wrapper else bool(self.files)
 
     def needed(self) -> list[int]:
-        """Return the API frameworks that the ad's files need; none if any file needs none."""
+        """Return the API frameworks that the ad's files need; empty if any file needs none."""
         apis = [file.api for file in self.files] if self.files else self.overlays
         return [] if None in apis else [api for api in apis if api is not None]
 

@@ -39,9 +39,9 @@ _FIELDS: Final = {
 
 
 def facts_of(text: str, media: str) -> dict[str, Any]:
-    """Map the names of a creative's fields to the values found in its VAST; empty for other text.
+    """Return the values of a creative's fields found in its VAST, by field name.
 
-    `media`: the creative's media type, which determines the fields.
+    Empty if the text is not VAST. `media`: the creative's media type, which determines the fields.
     """
     if is_address(text):
         return {}

@@ -39,9 +39,9 @@ class MemberBase(msgspec.Struct, frozen=True):
 
 
 class MemberHead(msgspec.Struct, frozen=True):
-    """The head of a member file: the key of the hashes; audiences and products by number.
+    """The head of a member file: the key of the hashes, and the names of audiences and products.
 
-    `count` and `checksum` are those of the changed members in the file.
+    The names are by number. `count` and `checksum` are those of the changed members in the file.
     """
 
     key: bytes

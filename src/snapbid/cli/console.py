@@ -123,7 +123,10 @@ def instance(settings: Settings, *fields: str) -> dict[str, str]:
 
 
 def signing(settings: Settings) -> tuple[bytes, str]:
-    """Return the tokens' key and issuer from the settings or the running embedded instance."""
+    """Return the key and the issuer of report tokens.
+
+    They come from the settings or, if no key is set, from the running embedded instance.
+    """
     from snapbid.report import tokens
 
     if settings.jwt_secret is None:
@@ -164,9 +167,9 @@ def with_shards(settings: S) -> S:
 
 
 def check_ledger(settings: StoreSettings) -> StoreSettings:
-    """Add the ledger's number of shards to the settings.
+    """Check that the ledger is the warehouse's, and add its number of shards to the settings.
 
-    Raises Refused as `with_shards` does, and also if the ledger belongs to another warehouse.
+    Raises Refused as `with_shards` does, and if the ledger belongs to another warehouse.
     """
     import asyncio
 

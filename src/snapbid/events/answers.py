@@ -65,7 +65,7 @@ class UnknownApiKey(Problem):
 
 
 class RateExceeded(Problem):
-    """429, with `Retry-After`."""
+    """429: the key's limit is reached; `Retry-After` says when to retry."""
 
     status: ClassVar[int] = 429
 

@@ -101,7 +101,7 @@ def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | Non
 
 
 def is_plaintext(key: str, value: Any) -> bool:
-    """Return whether an object's entry is personal data, by its key and value."""
+    """Return whether an object's entry is personal data, judging by its key and value."""
     return _has_email(key, value) or (is_key(key) and _says_something(value))
 
 

@@ -103,7 +103,7 @@ _REASONS: Final = {reason.value: NO_BID[reason] for reason in Reason}
 
 
 class OutcomeShare(Struct, frozen=True):
-    """The number of requests with an outcome, and its meaning."""
+    """The number of requests with an outcome, and what the outcome means."""
 
     code: str
     requests: int
