@@ -34,7 +34,7 @@ class RowWriter:
         """Count bids or notices as sent to the ledger; return the current time (epoch ms)."""
 
     def end(self, count: int = 1) -> None:
-        """Count bids or notices as answered; write their rows first."""
+        """Count bids or notices as answered; call this after writing their rows."""
 
     def bids(
         self,
@@ -61,9 +61,9 @@ class RowWriter:
         replayed: bool = False,
         ssp: str | None = None,
     ) -> None:
-        """Write a notice. For a replayed one, `auction_id` is the digest of auction and impression.
+        """Write a notice; `ssp`: if it is signed, the canonical id of its SSP.
 
-        `ssp`: for a signed notice, the canonical id of its SSP.
+        For a replayed notice, `auction_id` is the digest of the auction id and the impression id.
         """
 
     def close(self) -> None:

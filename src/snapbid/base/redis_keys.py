@@ -11,11 +11,11 @@ decide which primary of a cluster holds the shard (`hash_tag`):
     {sbN}:r:TIME_BUCKET:BUCKET    records of bids: field = digest of (auction, impression)
     {sbN}:w:WRITER            number of a writer's last batch, negative if it was rolled back; and
                               the bids refused in it
-    {sbN}:ttl                 the TTLs of bids in force, with their last heartbeats (heartbeat.lua)
-    {sbN}:m:CAMPAIGN          money used by a campaign and held for it (money.lua)
+    {sbN}:ttl                 TTL of bids -> last heartbeat of a process with that TTL (heartbeat.lua)
+    {sbN}:m:CAMPAIGN          a campaign's spend and holds (money.lua)
     {sbN}:x:CAMPAIGN          when its holds end
     {sbN}:g:CAMPAIGN          its allowance: what this shard was granted of its budget (money.lua)
-    {sbN}:account:CAMPAIGN    its account: what all shards were granted, in one shard (allocator.py)
+    {sbN}:account:CAMPAIGN    its account, in one shard only: what each was granted (allocator.py)
     {sbN}:refused, {sbN}:until:hold, {sbN}:until:pacing
                               campaigns refused for lack of headroom, and until when (money.lua)
     {sbN}:releases, {sbN}:released

@@ -2,7 +2,8 @@
 
 The matcher returns the first rule, in its own order, that refuses a campaign. The campaign that
 passed the most rules shows what the request lacks: had it passed one more, it might have bid. If
-the rule covers several limits (on creatives or deals), the matcher runs again without some of them.
+that rule covers several limits (on creatives or deals), the matcher runs again without some of
+them, to find the limit that matters.
 
 Finding this campaign takes long, since many are examined. So it is done for samples of requests
 only, off the bid path.

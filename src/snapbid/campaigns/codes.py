@@ -74,6 +74,6 @@ def code_of(dimension: str, name: str) -> int | str | None:
 
 
 def in_words(dimension: str, code: str | int) -> str:
-    """Return a code with its name, such as `4 (phone)`; any other value unchanged."""
+    """Return a code with its name, such as `4 (phone)`; return any other value unchanged."""
     name = _MEANINGS.get(dimension, {}).get(code)
     return str(code) if name is None else f"{code} ({name})"

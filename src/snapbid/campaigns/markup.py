@@ -1,14 +1,14 @@
 """Finds where macros are in markup, and which are unsafe there (contract 2, "Creative").
 
 The ids of an auction and an impression come from the sender of a request. Percent-encoding reduces
-them to `A-Z a-z 0-9 - . _ ~` and `%`, so they end no text, attribute or URL parameter. But it does
-not protect
+them to `A-Z a-z 0-9 - . _ ~` and `%`, so they cannot end a text, an attribute or a URL parameter.
+But it does not protect
 
-- in a script or an event handler, where `document.cookie` is such an id and an expression;
+- in a script or an event handler, where an id such as `document.cookie` is an expression;
 - in a `javascript:` or `data:` URL, which browsers decode before they run or show it;
 - in `srcdoc`, which is a document in itself;
-- in CSS, where such ids name elements, properties and keywords;
-- in the name of an element or attribute, where `script` and `onclick` are such ids.
+- in CSS, where ids can be names of elements, properties and keywords;
+- in the name of an element or attribute, where ids such as `script` or `onclick` have a meaning.
 
 The other macros are safe: the ids of a campaign and its creative are its operator's own, the
 cachebuster has only hexadecimal digits and dashes, and the click id only base64url's alphabet.
@@ -81,7 +81,7 @@ class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def unprotected(text: str, language: Language) -> list[MacroPlace]:
-    """Find macros for values from requests, in places that percent-encoding does not protect."""
+    """Find macros for ids from requests in places where percent-encoding does not protect."""
     if "{{" not in text or _FROM_REQUEST.search(text) is None:
         return []
     return [

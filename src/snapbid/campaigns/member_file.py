@@ -3,9 +3,9 @@
 38400000-8cf0-11bd-b23e-10b96e40000d        an advertising id (`device.ifa`)
 ifa 38400000-8cf0-11bd-b23e-10b96e40000d    the same; required for an id that is not a UUID
 buyeruid 4711                               `user.buyeruid`
-user acme 4711                              `user.id` of an SSP and its variants
-eid adserver.example 4711                   an extended id of a source
-hash 0123456789abcdef                       what `snapbid audience hash` printed for a line
+user acme 4711                              `user.id` in requests of an SSP and its variants
+eid adserver.example 4711                   an extended id from a source
+hash 0123456789abcdef                       what `snapbid audience hash` printed for an id
 """
 
 import re

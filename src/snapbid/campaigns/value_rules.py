@@ -99,7 +99,7 @@ def markup(longest: int, language: Language | None = None) -> Check:
 
 
 def report_unprotected(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
-    """Report the macros in markup that percent-encoding does not protect."""
+    """Report the macros in markup that are in places where percent-encoding does not protect."""
     for place in unprotected(text, language):
         rule = f"has {{{{{place.macro}}}}} where percent-encoding does not protect it: {place}"
         report(mistakes, at, f"{rule}, line {place.line} of the text")
