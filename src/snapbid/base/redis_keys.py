@@ -11,7 +11,7 @@ decide which primary of a cluster holds the shard (`hash_tag`):
     {sbN}:r:TIME_BUCKET:BUCKET    records of bids: field = digest of (auction, impression)
     {sbN}:w:WRITER            number of a writer's last batch, negative if it was rolled back; and
                               the bids refused in it
-    {sbN}:ttl                 TTL of bids -> last heartbeat of a process with that TTL (heartbeat.lua)
+    {sbN}:ttl                 each TTL of bids in use -> its last heartbeat (heartbeat.lua)
     {sbN}:m:CAMPAIGN          a campaign's spend and holds (money.lua)
     {sbN}:x:CAMPAIGN          when its holds end
     {sbN}:g:CAMPAIGN          its allowance: what this shard was granted of its budget (money.lua)

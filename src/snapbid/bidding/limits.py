@@ -171,7 +171,7 @@ class _Replacements:
         self._tried: dict[str, set[int]] = {}
 
     def release(self, refused: "Iterable[Choice]") -> None:
-        """Free the advertisers of refused choices for the other impressions of their pods."""
+        """Let the advertisers of refused choices bid on other impressions of the same pods."""
         pods = self._decision.pods
         if pods is not None:
             for choice in refused:

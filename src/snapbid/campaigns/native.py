@@ -59,7 +59,7 @@ class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kinds(self) -> int:
-        """The mask of the kinds of assets that the creative has."""
+        """The kinds of assets that the creative has, as a mask."""
         return kinds(
             title=self.title is not None,
             video=self.video is not None,

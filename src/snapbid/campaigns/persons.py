@@ -43,7 +43,7 @@ class PersonKey:
         self.key = blake2b(secret, digest_size=16, person=b"snapbid persons").digest()
 
     def member(self, kind: str, id: str, scope: str = "") -> int:
-        """Return the hash of an id in bid requests.
+        """Return the hash that stands for an id in bid requests.
 
         An `ifa` may have any spelling; the scope of an `eid` is its source, in any letter case.
         """

@@ -85,8 +85,8 @@ def is_unhashed(text: str) -> bool:
 def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | None, str]]:
     """Yield each id of a person in a context, as (what it identifies, id).
 
-    Ids are the values of the catalog's id fields, in any event, and all texts outside the catalog's
-    fields; what such a text identifies is unknown (None).
+    These are the values of fields that have an id in any event of the catalog, and all texts
+    outside the catalog's fields; what such a text identifies is unknown (None).
     """
     if isinstance(value, dict):
         for key, member in value.items():
