@@ -984,7 +984,7 @@ FORMAT_DIMENSION = SB_FORMAT  # the formats of creatives, which no campaign targ
 @cython.no_gc  # it is part of no cycle
 @cython.final
 cdef class Index:
-    """A campaign index in memory; creatives are suspended in it for this process alone.
+    """A campaign index in memory; `suspend` affects only this process.
 
     A campaign is identified by its rank, in order of falling price, then id. An overlay hides the
     base's campaigns that it replaces or that were deleted; its own campaigns rank after the base's.

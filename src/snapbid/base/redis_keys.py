@@ -15,7 +15,7 @@ decide which primary of a cluster holds the shard (`hash_tag`):
     {sbN}:m:CAMPAIGN          a campaign's spend and holds (money.lua)
     {sbN}:x:CAMPAIGN          when its holds end
     {sbN}:g:CAMPAIGN          its allowance: what this shard was granted of its budget (money.lua)
-    {sbN}:account:CAMPAIGN    its account, in one shard only: what each was granted (allocator.py)
+    {sbN}:account:CAMPAIGN    its account, in one shard: what each shard was granted (allocator.py)
     {sbN}:refused, {sbN}:until:hold, {sbN}:until:pacing
                               campaigns refused for lack of headroom, and until when (money.lua)
     {sbN}:releases, {sbN}:released

@@ -29,7 +29,7 @@ def quantity_of(request: BidRequest, imp: Imp) -> float:
 def cost_of(price_micros: int, quantity: float) -> int:
     """Return the cost (nano-USD) of a win at a CPM (micro-USD).
 
-    For quantity 1, the cost is the same number as the CPM. `quantity` counts as its shortest
+    For quantity 1, the cost is the same number as the CPM. `quantity` is taken as its shortest
     decimal form. The product is rounded once, half to even, and is at least 1, so no win is free.
     No bid is made if its cost exceeds MAX_COST.
     """

@@ -48,7 +48,7 @@ class RequestTotals(msgspec.Struct):
 class RequestStats:
     """Request statistics of one SSP in this worker, between two writes to Redis.
 
-    `counts`: what the bid path counts for every request; other statistics concern few requests.
+    `counts`: what the bid path counts for every request; the others concern only some requests.
     """
 
     __slots__ = (

@@ -178,7 +178,7 @@ def read_file(
 ) -> Iterator[tuple[Campaign, str]]:
     """Yield the campaigns of a file, each with its original JSON.
 
-    A campaign's warnings are added to `warnings` before it is yielded.
+    A campaign's warnings are added to `warnings` before the campaign is yielded.
 
     A `.json` file holds an array or one object; any other file holds JSON Lines (contract 1).
     Raises CampaignError at the end, with every mistake of every line; until then, no campaign may

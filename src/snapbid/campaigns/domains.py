@@ -1,9 +1,9 @@
 """The normal form of domains (contract 3).
 
 It is IDNA's ASCII form in lower case, without scheme, user, port, path, leading `*.` or `www.`, or
-root dot. The lists in a request are read natively (`native/spelling.h`). Their non-ASCII entries
-are mapped but not encoded: they match the Unicode form of a campaign's domain, which the index also
-contains.
+root dot. The lists of domains in a request are read natively (`native/spelling.h`). Their non-ASCII
+entries are mapped but not encoded: they match the Unicode form of a campaign's domain, which the
+index also contains.
 """
 
 import re

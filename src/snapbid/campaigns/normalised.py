@@ -2,7 +2,7 @@
 
 The import checks a document and stores its normalised form, with the version of the rules. Loading
 decodes that form without checking it. A document written with plain SQL, or imported under another
-version of the rules, has no usable form and is checked when it is loaded.
+version of the rules, has no usable normalised form and is checked when it is loaded.
 """
 
 from typing import Final
@@ -29,8 +29,8 @@ def encode(campaign: Campaign) -> bytes:
 def load(content: bytes, *, is_normalised: bool, is_active: bool) -> Campaign:
     """Load a stored campaign from its normalised form, or else from its document.
 
-    `is_active`: its current status, which overrides the status at import. Raises CampaignError with
-    every mistake, or another ValueError if the content cannot be read.
+    `is_active`: whether it is active now, which overrides its status at import. Raises
+    CampaignError with every mistake, or another ValueError if the content cannot be read.
     """
     if not is_normalised:
         return parse_json(content)

@@ -45,10 +45,10 @@ class CreativeSuspension(msgspec.Struct, frozen=True, array_like=True):
 
 
 def marks_of(creatives: Iterable[str]) -> dict[str, int]:
-    """Assign unique marks (1 to 255) to a campaign's creatives, by id; 0 once they are used up.
+    """Assign unique marks (1 to 255) to a campaign's creatives, by id; 0 if no mark is left.
 
     A mark is derived from the id, so it stays the same when other creatives are added, removed or
-    reordered. If two ids have the same mark, the second in order gets the next free one.
+    reordered. If two ids lead to the same mark, the id that sorts second gets the next free mark.
     """
     marks: dict[str, int] = {}
     taken: set[int] = set()

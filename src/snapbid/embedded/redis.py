@@ -1,9 +1,9 @@
 """A private Redis on a unix socket, with an append-only file.
 
 Redis writes to the file before it answers, so a killed Redis loses nothing it has acknowledged.
-`appendfsync everysec` does not guarantee that: during its own sync, Redis answers although writes
-are held back. So Redis runs with `appendfsync no`, and this module syncs the file every second. In
-a crash of the operating system, no more is lost than with `everysec`.
+`appendfsync everysec` does not guarantee that: while Redis syncs the file, it holds back writes to
+it, but answers nevertheless. So Redis runs with `appendfsync no`, and this module syncs the file
+every second. In a crash of the operating system, no more is lost than with `everysec`.
 
 Redis accepts writes, and other commands that need memory, only while disk space is reserved for
 them (space.py): until then, and whenever reserving fails, `maxmemory` is 1. Otherwise `maxmemory`

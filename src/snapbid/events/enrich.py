@@ -111,7 +111,7 @@ def to_usd(value: float, rate: Fraction) -> float | None:
 
 
 def value_micros(event: dict[str, Any], enriched: dict[str, Any]) -> int | None:
-    """Return an event's value as a conversion, in micro-USD (contract 12).
+    """Return what an event is worth as a conversion, in micro-USD (contract 12).
 
     None if there is no exchange rate, or if the value exceeds MAX_VALUE_USD (surely a mistake).
     """

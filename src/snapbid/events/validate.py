@@ -99,7 +99,7 @@ def read_single(
 def read_batch(
     body: bytes, product: Product, now_ms: int, *, lenient: bool = False, test: bool = False
 ) -> BatchResult | RefusedRequest:
-    """Read an array of 1 to 600 envelopes; one violation refuses all of them.
+    """Read an array of 1 to 600 envelopes; a violation in any of them refuses them all.
 
     With `lenient` or `test`, only the events with violations are rejected; `test` adds warnings. A
     body that is not such an array, or has a malformed event, is always refused.

@@ -1,7 +1,7 @@
 """The publisher of members: reads changes in audiences, and replaces the files that workers map.
 
-A change is in the file within a second. If there are many members, most are in a base. It is
-rebuilt once a day or after too many changes; changes are still published meanwhile. If killed at
+A change is in the file within a second. If there are many members, most are in a base. The base is
+rebuilt once a day, or after too many changes; changes are still published meanwhile. If killed at
 any moment, the publisher leaves complete files behind, and the next publisher continues from their
 base.
 """
