@@ -11,7 +11,7 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class Problem(Exception):
-    """An error to report to the client: a mistake in its request, or a failure of the server.
+    """An error to report to the client: a mistake in its request, or a reason not to serve it.
 
     The client is sent `detail`, which names the field and the rule and reveals nothing internal.
     """

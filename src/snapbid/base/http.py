@@ -259,11 +259,11 @@ async def refused(problem: Problem, receive: Receive) -> Problem:
 
 
 async def leave_body(headers: Headers, receive: Receive, waited_s: float) -> None:
-    """Skip the body of a request that has queued for `waited_s`, and is answered unread.
+    """Skip the body of a request whose answer does not depend on it.
 
-    A short body that has already arrived is left to the server, which drops it: the request then
-    costs a third less. Any other body is drained here; otherwise the server would close the
-    connection.
+    `waited_s`: how long the request has queued. A short body that has already arrived is left to
+    the server, which drops it: the request then costs a third less. Any other body is drained here;
+    otherwise the server would close the connection.
     """
     length = _length(headers.get(b"content-length"))
     if waited_s < LEFT_AFTER_S or length is None or length > LEFT_BYTES:

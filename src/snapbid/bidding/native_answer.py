@@ -1,7 +1,7 @@
 """The native response (Native 1.0 to 1.2, section 5), filled from a creative's assets.
 
-Each asset that the request asks for is filled with a fitting one of the creative's. An optional
-asset is left out if the creative has none that fits; so are the creative's other assets. Event
+Each asset that the request asks for is filled with a fitting asset of the creative. An optional one
+is left out if the creative has none that fits. The creative's other assets are not sent. Event
 trackers and the privacy notice are sent if the request allows them. If the request names no
 trackers, as before 1.2, impression pixels are sent as `imptrackers`.
 """

@@ -69,10 +69,11 @@ def event_name(id: str, product: str = "") -> str:
 
 
 def event_names(product: str, identifies: Identifies | None, id: str) -> tuple[str, ...]:
-    """Return the names that are hashed for an id in a product's event; any may be suppressed.
+    """Return the names that are hashed for an id in a product's event.
 
-    `identifies` is None for a field outside the catalog. The id then has a name in this product
-    and, if no two persons can share it, a name in all products.
+    The id is suppressed if any of them is. `identifies` is None for a field outside the catalog.
+    The id then has a name in this product and, if no two persons can share it, a name in all
+    products.
     """
     own, everywhere = event_name(id, product), event_name(id)
     if identifies is not None:
