@@ -36,7 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def text_rule(value: object, longest: int = MAX_TEXT) -> str | None:
-    """Return the rule that a value breaks as a string; None if it breaks none."""
+    """Return the rule for strings that a value breaks; None if it breaks none."""
     if not isinstance(value, str):
         return f"must be a string, found {shown(value)}"
     if not value:

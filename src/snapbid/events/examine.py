@@ -33,7 +33,7 @@ class FieldReader(NamedTuple):
 
 
 class FieldGroup(NamedTuple):
-    """Readers for the fields of an object, and all keys that are known in it."""
+    """The readers of an object's fields, and all keys that are known in the object."""
 
     fields: tuple[FieldReader, ...]
     keys: frozenset[str]

@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class EventPlan(NamedTuple):
-    """A decoded event's name, its remaining checks, and the getter of its deduplication key."""
+    """An event's name, the checks left after decoding, and a function for its deduplication key."""
 
     name: str
     checks: tuple[Check, ...]

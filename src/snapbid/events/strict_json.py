@@ -56,7 +56,7 @@ class TooMany(Exception):
 
 
 def check_utf8(body: bytes) -> None:
-    """Raise Malformed if the body is not UTF-8; to be called before anything is decoded."""
+    """Raise Malformed if the body is not UTF-8; call this before decoding anything."""
     try:
         body.decode()
     except UnicodeDecodeError as error:

@@ -66,7 +66,7 @@ def normalise_number(number: float) -> float:
 
 
 def text_rule(value: Any) -> str | None:
-    """Return the rule that a value breaks as a text; None if it breaks none."""
+    """Return the rule for texts that a value breaks; None if it breaks none."""
     if not isinstance(value, str):
         return "type"
     if not value:

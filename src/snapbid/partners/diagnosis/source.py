@@ -37,7 +37,7 @@ repeated = RepeatedLog(logging.getLogger(__name__))
 
 
 class DiagnosisSource:
-    """Builds diagnoses for a worker. `numbers()` maps descriptors to their numbers."""
+    """Builds diagnoses for a worker. `numbers()` returns the number of each descriptor."""
 
     def __init__(self, pool: asyncpg.Pool, redis: Redis, numbers: Numbers, base_url: str) -> None:
         self._pool = pool
