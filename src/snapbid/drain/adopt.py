@@ -66,8 +66,8 @@ async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str, shards: int) -> 
         await redis.hdel(keys.state, "carried", "confirmed")
         await redis.delete(keys.processes)
         return None
-    # State and epoch are replaced last: until then no worker bids, heartbeats find a ledger, and the
-    # command can be repeated.
+    # State and epoch are replaced last: until then no worker bids, heartbeats find a ledger, and
+    # the command can be repeated.
     await redis.hset(keys.state, "warehouse", f"{warehouse} is adopting it")
     dropped: Any = await redis.scard(keys.changed) + await redis.scard(keys.taken)
     kept = {keys.state.encode(), keys.epoch.encode(), keys.events.encode()}
