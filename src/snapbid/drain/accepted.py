@@ -3,8 +3,8 @@
 Workers count the events they acknowledge, by minute of receipt and product (queues/queue.py). The
 drain subtracts the events that get no row: repeats, conflicts and dead letters. All other counted
 events must be in the warehouse once they have left the streams. The warehouse may have more: a
-count is lost with its worker, the drain may subtract the same events twice after a crash, and
-replayed dead letters are not counted again.
+worker that dies loses its last counts, the drain may subtract the same events twice after a crash,
+and replayed dead letters are not counted again.
 """
 
 import datetime

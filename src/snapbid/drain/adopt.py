@@ -1,8 +1,9 @@
-"""`snapbid ledger adopt`: make the ledger in Redis the warehouse's own, emptied if it is foreign.
+"""`snapbid ledger adopt`: make the ledger in Redis the warehouse's own; empty it if it is foreign.
 
 A former ledger of this warehouse, or a restored copy of its own ledger, keeps its data. Before
 campaigns with a budget bid, the drain adds what was spent elsewhere in the meantime (confirm.py).
-Holds no longer wait for the processes registered in the ledger, since none of them is running.
+Holds no longer wait for notices that the processes registered in the ledger may have spooled,
+since none of these processes is running.
 
 A ledger names SSPs and campaigns by the numbers that its warehouse gave them; in another warehouse
 the same numbers denote other SSPs and campaigns. So a foreign ledger is emptied of bid records,
@@ -35,7 +36,8 @@ class Adopted(NamedTuple):
 async def adopt(settings: StoreSettings) -> Adopted:
     """Adopt the ledger, emptying shards that belong to other warehouses. Raises the stores' errors.
 
-    Waits for the replicas; otherwise a failover could bring the former owner's shards back.
+    Waits until replicas have the changes; otherwise a failover could bring the former owner's
+    shards back.
     """
     connection = await asyncpg.connect(settings.database_url, timeout=unavailable.CONNECT_S)
     connections = Connections(settings.redis_url, settings.redis_replicas)

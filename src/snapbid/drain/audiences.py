@@ -1,17 +1,18 @@
 """Derives from events who is in an audience, and to whom a product must not advertise.
 
-Both are stored in the transaction that stores the events, so each event counts once, however often
-it is repeated. The order of arrival does not matter: the time of an event decides (contract 12).
+Both facts are stored in the transaction that stores the events, so each event counts once, however
+often it is repeated. The order of arrival does not matter: the time of an event decides (contract
+12).
 
-- A person is the `client_user_id`, or the `anonymous_id` of an event without one. Such an event
-  also counts for each user behind the anonymous id, as revealed by earlier or later events with
-  both ids. A placeholder id identifies nobody.
-- Bid requests reveal a person through a member: `context.device_id`, which is an advertising id, or
-  the member who clicked, which a click id contains. Members of an anonymous id are members of each
-  user behind it.
+- An event identifies its person by `client_user_id` or, without one, by `anonymous_id`. An event
+  without `client_user_id` also counts for each user behind its anonymous id, as revealed by earlier
+  or later events with both ids. A placeholder id identifies nobody.
+- Bid requests identify a person by a member, the hash of an id. An event reveals a member of its
+  person if it has a `context.device_id`, which is an advertising id, or a click id, which contains
+  the member who clicked. Members of an anonymous id are also members of each user behind it.
 - `account_blocked` for `self_exclusion` restricts a person until an `account_unblocked` that names
   this reason or none. A person who consented to no channel in the last `marketing_consent_updated`,
-  or not to marketing in the last `register`, is restricted as well. Of events at the same time, the
+  or not to marketing in the last `register`, is also restricted. Of events at the same time, the
   restricting one counts. An event dated after its receipt counts at the time of receipt.
 """
 

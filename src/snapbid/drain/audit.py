@@ -334,7 +334,7 @@ def _named(name: str, differing: Iterable[comparison.Differing]) -> list[Differe
 
 
 def child_of(settings: StoreSettings) -> ChildProcess:
-    """Return the auditor's process, for a drain with these settings."""
+    """Return the process that audits beside a drain with these settings."""
     environ = to_environ(settings, SETTINGS)
     module = "snapbid.drain.audit"
     return ChildProcess("audit", module, stop_s=STOP_S, after_s=AFTER_S, environ=environ)

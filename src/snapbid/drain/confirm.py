@@ -1,7 +1,7 @@
 """Restores budgets, so that campaigns with a budget may bid in new runs (contract 5, point 3).
 
 A shard whose data is intact needs nothing. If data was lost or replaced with an older copy, the
-lost spend is known only to the warehouse, and is first added to the budgets again. One drain at a
+lost spend is known only to the warehouse, and is first added back to the budgets. One drain at a
 time does this, after the others have drained their shards.
 """
 

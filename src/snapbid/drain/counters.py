@@ -202,7 +202,7 @@ class ShardCounters:
         return await self.fetch_state()
 
     async def forget_processes(self) -> None:
-        """Clear the list of processes for which holds wait; running ones register again."""
+        """Clear the list of processes whose notices holds wait for; running ones register again."""
         await self._redis.delete(self._keys.processes)
 
     async def read_when_left(self, segment: str) -> int:
@@ -215,7 +215,7 @@ class ShardCounters:
         return await fetch_segments(self._redis, self._keys)
 
     async def drop_segments(self, segments: Iterable[str]) -> None:
-        """Remove runs without counters from the list, and the generations of their days."""
+        """Forget runs that have no counters, and the generation numbers of their days."""
         gone = set(segments)
         kept: Any = await self._redis.hkeys(self._keys.generations)
         fields = [field for field in kept if field.decode().rpartition(" ")[0] in gone]
@@ -240,7 +240,7 @@ class ShardCounters:
         await self._await_replicas()
 
     async def remove_day(self, segment: str, day: date, epoch: str, check: Check) -> int | None:
-        """Remove a day's counters if all are absorbed; return their generation.
+        """Remove a day's counters if all are absorbed; return their generation number.
 
         `check` returns the indices of counters not absorbed. If there are any, mark them as changed
         and return None; also return None if a counter changes meanwhile.

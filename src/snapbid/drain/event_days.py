@@ -1,10 +1,10 @@
 """Creates partitions for events, and deletes expired events and audience data (contract 7).
 
-If events are kept for a number of days, each partition holds one day. Once that whole day is past
-the number of days, the partition is dropped, and the ids of its events are deleted. If events are
-kept for ever, each partition holds a month: PostgreSQL can have a few hundred partitions before
-plain queries run out of locks. If a partition cannot be created or dropped, this is tried again
-later, and events are stored meanwhile.
+If events are kept for a number of days, each partition holds one day. Once all events of a
+partition are older than this number of days, the partition is dropped, and their ids are deleted.
+If events are kept for ever, each partition holds a month: PostgreSQL can have a few hundred
+partitions before plain queries run out of locks. If creating or dropping a partition fails, it is
+tried again later; meanwhile, events are still stored.
 """
 
 import logging

@@ -14,10 +14,10 @@ the ledger never had that run. Then
     A > L    the ledger lacks what was absorbed: its data is older than the warehouse
     D > A    the warehouse lacks counters whose names the ledger has removed: it is older
 
-In both cases all counters are named as changed, so the drain reads and absorbs them again. This is
+In both cases all counters are marked as changed, so the drain reads and absorbs them again. This is
 needed even if the warehouse is now the newer store: it may have been older a moment ago, and not
-have absorbed all counters again. If the warehouse is older, the ledger then sets D to A, in the
-same data set as the names: an earlier copy of the ledger has neither change.
+have absorbed all counters again. If the warehouse is older, D is then set to A. Redis keeps D
+beside the names of changed counters, so an earlier copy of the ledger has neither change.
 
 The next batch is always number R + 1, and begins with all names that were not removed.
 

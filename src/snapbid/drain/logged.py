@@ -62,8 +62,8 @@ class LoggedAuctions:
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
         """Return the figures that were higher in the log at the previous call and still are.
 
-        A figure is left out if the reports have reached the log's previous one: then the difference
-        is only counts in transit. Raises the stores' errors.
+        A figure is left out once the reports have reached its previous value in the log: then the
+        difference is due to counts in transit. Raises the stores' errors.
         """
         today = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
         days = [today - datetime.timedelta(days=before) for before in range(COMPARED + 1)]

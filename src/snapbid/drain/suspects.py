@@ -14,7 +14,7 @@ MOST: Final = 10_000  # remembered failures
 
 
 class Suspects:
-    """Products with failed events, which are drained separately, and the batches that failed."""
+    """The products whose events failed, which are drained separately, and the failed batches."""
 
     def __init__(self) -> None:
         self.products: dict[str, None] = {}  # the next one comes first

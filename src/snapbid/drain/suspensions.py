@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class SuspensionRounds:
-    """Suspends creatives by a rule, for `suspend_s` seconds."""
+    """Suspends creatives that meet the conditions of a rule, each for `suspend_s` seconds."""
 
     def __init__(self, rule: SuspensionRule, suspend_s: int) -> None:
         self._rule = rule

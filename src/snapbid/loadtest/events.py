@@ -1,6 +1,6 @@
 """Generates server events as a gaming partner sends them: a seeded mix of all types, as JSON.
 
-An event has the fields that the catalog requires or suggests, each with a value of its kind.
+An event has the fields that the event catalog requires or suggests, each with a value of its kind.
 """
 
 import hashlib

@@ -21,8 +21,9 @@ Judge = Callable[[Call, int, bytes, float], str]
 class Faults(Struct, frozen=True, forbid_unknown_fields=True):
     """The shares of faulty requests.
 
-    `malformed` requests have truncated JSON, and expect a 400. The second half of a `slow` request
-    comes a second after the first. A `hang_up` closes the connection in the middle of the request.
+    `malformed` requests have truncated JSON, and should get a 400. The second half of a `slow`
+    request is sent a second after the first. A `hang_up` closes the connection in the middle of the
+    request.
     """
 
     malformed: Share = 0.0

@@ -117,7 +117,7 @@ class JoinedGenerator:
 async def gathered(
     options: Options, say: Callable[[str], None]
 ) -> AsyncIterator[list[JoinedGenerator]]:
-    """Wait until all other generators have joined; they stay connected within the context.
+    """Wait until all other generators have joined; they stay connected until the context ends.
 
     A generator that connects but cannot run is named and left out. Raises OSError if the address is
     taken.

@@ -2,7 +2,7 @@
 
 The timers of uvloop and epoll have a resolution of a millisecond: at 5,000 requests a second they
 would send five at a time and add up to a millisecond to every latency. A Linux timerfd has a
-resolution of nanoseconds, and the clock of `perf_counter` (CLOCK_MONOTONIC).
+resolution of nanoseconds, and uses the clock of `perf_counter` (CLOCK_MONOTONIC).
 """
 
 import asyncio

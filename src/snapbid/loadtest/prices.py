@@ -40,7 +40,7 @@ def _exact(
 def floors_by_duration(
     place: Video | Audio | Deal, currency: str | None, rates: Rates, unit: Fraction | int
 ) -> list[DurationFloor]:
-    """Return the floors above 0 that depend on a creative's duration, also those per second."""
+    """Return the floors above 0 that depend on a creative's duration, or are set per second."""
     spans = [(span.mindur or 0, span.maxdur, span.bidfloor) for span in place.durfloors or ()]
     floors = [(0, None, place.mincpmpersec, True), *((*span, False) for span in spans)]
     return [

@@ -179,7 +179,7 @@ async def reconcile(
 def compare(
     ssp: str, account: Account, before: SspTotals, after: SspTotals
 ) -> list[ComparedFigure]:
-    """Compare an SSP's four figures with their growth in the report.
+    """Compare an SSP's four figures in the client's account with their growth in the report.
 
     The report rounds its money to the micro-USD, once before and once after the run, so the
     difference may be off by that much.

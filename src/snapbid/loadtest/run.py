@@ -47,7 +47,7 @@ class Progress(Protocol):
 
 
 def load_auctions(options: Options) -> list[list[Auction]]:
-    """Return the bid requests to send, by mix. Raises ReplayError."""
+    """Return the bid requests to send for each mix. Raises ReplayError."""
     prepared: dict[str, list[Auction]] = {}
     for mix in options.mixes:
         if str(mix) not in prepared:

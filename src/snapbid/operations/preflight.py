@@ -62,8 +62,8 @@ async def examine(settings: StoreSettings) -> dict[StoreName, list[Risk]]:
 async def check(settings: S, log: RiskLog) -> S:
     """Log the risks; return the settings with the ledger's number of shards.
 
-    Decides this number for a new ledger, waiting until a store that it depends on answers. Raises
-    VolatileStoreError if the risks forbid a start.
+    Decides this number for a new ledger. Waits while the number is unknown because no store that
+    records it answers. Raises VolatileStoreError if the risks forbid a start.
     """
     shards, is_logged = await find_shards(settings), False
     while shards is None:

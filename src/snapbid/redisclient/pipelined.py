@@ -1,7 +1,7 @@
-"""Script calls that share round trips to Redis, which makes them as cheap as those for bids.
+"""Make script calls cheap by having them share round trips to Redis, as bids do.
 
-A command through redis-py takes a pooled connection, wakes several tasks and starts timers: some
-100 µs of a worker, more than all other work on an event or a cached report.
+A command through redis-py takes a pooled connection, wakes several tasks and starts timers. This
+costs a worker some 100 µs, more than all other work on an event or a cached report.
 """
 
 import asyncio

@@ -50,7 +50,7 @@ class ReplicaDemand(NamedTuple):
 
 
 class Replication:
-    """Decides whether the writes of a connection or client to a shard wait for replicas.
+    """Decides whether writes to a shard, over a connection or client, wait for replicas.
 
     Times are event loop times.
     """

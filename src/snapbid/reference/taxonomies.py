@@ -1,6 +1,6 @@
 """Categories of ads: AdCOM's taxonomies (`cattax`) and the mappings between them (contract 3).
 
-Versions of a taxonomy with compatible ids form a *family*, which has the number of the first.
+Versions of a taxonomy with compatible ids form a *family*, numbered like the first of them.
 Categories are compared by key: the category itself in Content Taxonomy 1.0, otherwise prefixed with
 its family.
 
@@ -60,8 +60,8 @@ Line = tuple[str, ...]  # the key of a category, then those of its ancestors
 class Categories(NamedTuple):
     """A campaign's categories, each as a line: its key, then the keys of its ancestors.
 
-    `own` are the campaign's categories in their own `family`. `mapped` and `listed` have the
-    corresponding categories of other families, by the family's marker (its number and a colon).
+    `own` are the campaign's categories in their own `family`. `mapped` and `listed` have pairs: the
+    marker of another family (its number and a colon), and the corresponding categories there.
     """
 
     family: int

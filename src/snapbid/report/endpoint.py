@@ -25,7 +25,7 @@ CACHE_CONTROL: Final = (b"cache-control", b"private, max-age=%d" % TTL_S)
 
 
 def report_path(ssp: str, suffix: str = SUFFIX) -> str:
-    """Return the path of an SSP's report, or of another document by its suffix."""
+    """Return the path of an SSP's report, or of its document with another suffix."""
     return f"{PREFIX}{ssp}{suffix}"
 
 

@@ -8,8 +8,9 @@ exchanges. So this module also ends connections, judging by the kernel's figures
   incomplete, or the client does not read the answer. (`http.BodyDeadline` ends incomplete bodies.)
 - Once more than three quarters of all slots are in use, surplus connections are ended: first those
   that never had an answer, then those whose last answer is the oldest.
-- Requests that go unanswered for `HELD_AFTER_S` hold memory, each up to a head of `MAX_HEAD_BYTES`
-  and a body. Above `MAX_HELD_BYTES` in total, the connections that have sent the most are ended.
+- A request that goes unanswered for `HELD_AFTER_S` holds memory: at most a head of `MAX_HEAD_BYTES`
+  and a body. If all of them hold more than `MAX_HELD_BYTES`, the connections that have sent the
+  most are ended.
 - A stopping worker waits for requests in flight, even incomplete heads: once its port is closed,
   connections without an answer are ended after `STOPPING_S`.
 """
@@ -184,7 +185,7 @@ def _socket_of(fd: int) -> socket.socket:
 
 
 def prepare() -> None:
-    """Raise the limit on open files for `MOST` connections, as far as the system allows."""
+    """Raise the limit on open files to allow `MOST` connections, as far as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * MOST
     if soft != resource.RLIM_INFINITY and soft < wanted:

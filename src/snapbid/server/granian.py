@@ -1,4 +1,4 @@
-"""All our changes to Granian 2.8, through private parts that no other module uses.
+"""All our changes to Granian 2.8, made through its private parts, which no other module uses.
 
 Granian could adopt each of them (README.md, "What we change in Granian"):
 

@@ -22,7 +22,7 @@ def problem_of(directory: Path) -> str | None:
 
 
 def writer_of(directory: Path, rotate_s: int) -> ChildProcess:
-    """Return a directory's writer process, not yet started.
+    """Return the process that writes the auction log in a directory, not yet started.
 
     `rotate_s`: how long rows wait before they are converted to Parquet.
     """

@@ -45,7 +45,7 @@ class SourceCounters(NamedTuple):
 
 
 class GrownCount(NamedTuple):
-    """Identifies one of an SSP's counts that have grown."""
+    """Identifies a count of an SSP that has grown."""
 
     number: int  # the SSP's
     kind: str  # w, i, l or n (drain/names.py)
@@ -247,7 +247,7 @@ async def differing(
 
 
 async def fetch_days(connection: asyncpg.Connection, source: int) -> list[datetime.date]:
-    """Fetch the days with absorbed values of a source, in order, without scanning these values."""
+    """Fetch the days for which a source has absorbed values, in order, without scanning them."""
     rows = await connection.fetch(
         "with recursive days as ("
         " select min(day) as day from drain_absorbed where source = $1"

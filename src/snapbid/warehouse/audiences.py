@@ -565,7 +565,7 @@ delete from {table} where ctid = any(array(
 
 
 async def fetch_longest_window(connection: asyncpg.Connection) -> int:
-    """Fetch how many days at most a person's click or event can count."""
+    """Fetch the longest time (days) for which a person's click or event can count."""
     days: int = await connection.fetchval(
         "select greatest($1, (select max(attribution_days) from campaign),"
         " (select max(within_days) from audience))",
@@ -577,8 +577,8 @@ async def fetch_longest_window(connection: asyncpg.Connection) -> int:
 async def discard(connection: asyncpg.Connection, days: int) -> int:
     """Delete a batch of expired rows; return how many, 0 once none is left.
 
-    A membership expires KEPT_DAYS after its end; a link or alias of a person, once it has not been
-    seen for `days`.
+    A membership expires KEPT_DAYS after its end. A person's link or alias expires once it has not
+    been seen for `days` days.
     """
     deleted = 0
     for table in ("person_link", "person_alias"):

@@ -1,8 +1,8 @@
 """The audit trail: who changed which SSP, campaign, product, key or token, and when.
 
 Triggers write it (`schema/0001_baseline.sql`) in the same transaction as the change, so changes by
-plain SQL are also recorded. Changes over a connection of `connect` are recorded with the system
-user of the program.
+plain SQL are also recorded. Changes made over a connection from `connect` are recorded with the
+system user that runs the program.
 """
 
 import os

@@ -51,7 +51,7 @@ async def count_publishers(connection: asyncpg.Connection) -> int:
 async def find(
     connection: asyncpg.Connection, layout: str, warehouse: str
 ) -> tuple[int, StoredBase] | None:
-    """Return the id and description of a warehouse's newest base in a layout; None if none."""
+    """Return the id and description of a warehouse's newest base in a layout, or None."""
     row = await connection.fetchrow(
         "select id, layout, warehouse, revision, campaigns, size, sha256, built_by"
         " from catalog_base where layout = $1 and warehouse = $2 order by revision desc limit 1",
@@ -75,9 +75,9 @@ async def read(connection: asyncpg.Connection, id: int) -> AsyncGenerator[bytes]
 
 
 async def replace(connection: asyncpg.Connection, base: StoredBase, parts: Iterable[bytes]) -> None:
-    """Store a base; delete others that it replaces.
+    """Store a base, and delete older ones.
 
-    These have the same layout, belong to another warehouse, or are over a day old.
+    Deletes those with the same layout, those of other warehouses, and any over a day old.
     """
     async with connection.transaction():
         await connection.execute(

@@ -59,7 +59,10 @@ async def set_shard(connection: asyncpg.Connection, shard: int, epoch: str) -> N
 
 
 async def former(connection: asyncpg.Connection, epochs: Sequence[str]) -> set[int]:
-    """Return the shards from whose data sets the warehouse has absorbed; `epochs` is by shard."""
+    """Return the shards from whose data sets the warehouse has absorbed counters.
+
+    `epochs`: the data set of each shard, in order.
+    """
     rows = await connection.fetch(
         "select shard from drain_fence"
         " join unnest($1::text[]) with ordinality as l (epoch, position) using (epoch)"

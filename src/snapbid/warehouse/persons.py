@@ -110,7 +110,7 @@ async def fetch_mark(connection: asyncpg.Connection) -> tuple[object, ...]:
 async def suppress(
     connection: asyncpg.Connection, hashes: Iterable[bytes], members: Iterable[int]
 ) -> None:
-    """Suppress persons, by hash, and the audience members that stand for them in bid requests."""
+    """Suppress persons, by hash, and the members by which bid requests identify these persons."""
     await connection.execute(
         "insert into suppressed (hash) select unnest($1::bytea[]) on conflict do nothing",
         list(hashes),

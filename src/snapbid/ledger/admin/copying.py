@@ -3,7 +3,7 @@
 A shard moves as a whole, to its number modulo the new number of shards, so records stay with the
 money held for them, and batches of bids can still be rolled back. Impressions move to the shards of
 their users. Counters and grants are not copied: the drain has already carried the counters, and
-allocators grant again what allowances have used.
+allocators grant again what the copied allowances have used.
 """
 
 from collections import Counter, defaultdict
@@ -29,10 +29,13 @@ class CopyError(RedisError):
 
 
 class ShardClocks(NamedTuple):
-    """A shard's hold clock (ms), and two times by this clock for each process."""
+    """A shard's hold clock (ms), and for each process two times by this clock.
+
+    `processes`, by token: up to when the process' notices are settled, and its last heartbeat.
+    """
 
     now: int
-    processes: Mapping[bytes, tuple[int, int]]  # token: notices settled up to, last heartbeat
+    processes: Mapping[bytes, tuple[int, int]]
 
 
 class Moved(NamedTuple):
@@ -45,7 +48,7 @@ class Moved(NamedTuple):
 
 
 class Copy:
-    """Copies the ledger in `source` (`before` shards) into `target` (`shards` shards)."""
+    """Copies a ledger from `source`, with `before` shards, to `target`, with `shards` shards."""
 
     def __init__(self, source: Redis, before: int, target: Redis, shards: int) -> None:
         self._source = source

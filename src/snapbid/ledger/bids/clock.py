@@ -11,7 +11,7 @@ from snapbid.ledger.scripts import script
 
 
 class OwnClock(NamedTuple):
-    """The lead of this machine's clock over another, accurate to within `doubt_s`."""
+    """How far this machine's clock is ahead of another, accurate to within `doubt_s`."""
 
     ahead_s: float
     doubt_s: float
@@ -51,7 +51,7 @@ class LedgerClock:
 
     @property
     def behind_ms(self) -> int:
-        """The lag of this machine's clock behind that of Redis."""
+        """How far this machine's clock is behind that of Redis (ms)."""
         return 0 if self._simulated else round((self._ahead_s - self._own_ahead_s) * 1000)
 
     def now(self, loop_s: float) -> tuple[int, int]:

@@ -94,9 +94,9 @@ def unobserved(bids: int, notices: int, seconds: float) -> None:
 class PendingNotice(msgspec.Struct, frozen=True):
     """A notice waiting to be settled.
 
-    `done` becomes a NoticeVerdict, or None if a spooled notice could not be settled. `otherwise`: a
-    second notice, from the other ids that the URL may mean (Ledger.settle), as shard and encoding.
-    If this notice is spooled, so is the second.
+    `done` becomes a NoticeVerdict, or None if a spooled notice could not be settled. `otherwise`:
+    the shard and the encoding of a second notice, with the other ids that the URL may mean
+    (Ledger.settle). If this notice is spooled, so is the second.
     """
 
     packed: bytes

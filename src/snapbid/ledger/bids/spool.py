@@ -175,7 +175,7 @@ class Spool:
     # -- files of ended processes -----------------------------------------------------------------
 
     def look(self) -> list[str]:
-        """List the files in the directory, except this process' own mark."""
+        """List the files in the directory, except the one that marks this process as alive."""
         try:
             names = sorted(os.listdir(self._directory))
         except FileNotFoundError:
@@ -213,7 +213,7 @@ class Spool:
             self._process = None
 
     def gone(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over the marks of ended processes, one by one."""
+        """Take over the files that marked ended processes as alive, one by one."""
         return self._take_over(names, _PROCESS)
 
     def has_notices_of(self, token: str) -> bool:

@@ -1,8 +1,8 @@
 """Escrow: the rules by which shards share a budget, without I/O (contract 3 and 10).
 
-A campaign's budget, in nano-USD, is for a period: in total, or for one day. Its account records
-each shard's grants and returns. The shard's allowance also records them, and the amount used by
-spend and holds. An allowance admits a bid if enough is left of its grants:
+A campaign's budget, in nano-USD, covers a period: all time, or one day. The budget's account
+records each shard's grants and returns. The shard's allowance also records them, and the amount
+used by spend and holds. An allowance admits a bid if enough is left of its grants:
 
     used + price <= granted - returned
 
@@ -111,8 +111,8 @@ class Plan(NamedTuple):
 class Demand(NamedTuple):
     """The demand on an allowance since the last round.
 
-    `spent`: the growth of its use; `refused`: the lowest cost refused since it last had headroom,
-    or 0.
+    `spent`: how much more of it is used; `refused`: the lowest cost refused since it last had
+    headroom, or 0.
     """
 
     spent: int = 0

@@ -87,7 +87,7 @@ def _state_of_shard(shard: Standing | None, warehouse: str | None) -> str:
 
 
 def state_of(money: CampaignMoney) -> str:
-    """Return when the budget allows a bid: now (open), later today (paced), not today (spent)."""
+    """Return when the budget allows a bid: `open` now, `paced` later today, `spent` not today."""
     figures, cost = money
 
     def lacks(left: float | None) -> bool:

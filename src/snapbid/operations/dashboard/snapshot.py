@@ -26,7 +26,7 @@ FEW_FILES: Final = 100
 
 
 class Disk(NamedTuple):
-    """The disk with a setting's directory: free bytes, and how many may be needed at once."""
+    """The disk that holds a setting's directory: free bytes, and how many may be needed at once."""
 
     setting: str
     path: Path

@@ -85,7 +85,7 @@ class Publications(Protocol):
 
 
 class WarehouseFacts(NamedTuple):
-    """What was last read: SSPs by their numbers in the ledger, and campaigns with budgets."""
+    """What was last read from the warehouse: SSPs by number, and campaigns with budgets."""
 
     ssps: dict[int, str]
     budgeted: watching.Budgeted

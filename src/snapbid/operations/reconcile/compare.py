@@ -3,7 +3,7 @@
 A claim agrees if the auction log has the bid and a counted notice of its kind, on the same UTC day
 and at the same price. Everything else is a dispute, with one of the causes below; a claim may be
 disputed for two causes. Contract 5 decides what counts: a notice belongs to the day of its bid or,
-if that day was closed, to the day of its row in the log (`late` there).
+if that day was closed (the log's verdict is then `late`), to the day of its row in the log.
 
 If only a range of days is compared, lines of the adjacent days are also read, since they may claim
 what was counted here within the range. A line without an impression claims any counted impression
@@ -58,7 +58,7 @@ Convert: TypeAlias = Callable[[str, date], Fraction | None]
 
 
 class Terms(NamedTuple):
-    """The SSP whose log is to be compared, and how."""
+    """Which SSP's log to compare, for which days, and how."""
 
     ssp: str
     descriptors: frozenset[str]  # the SSP's endpoints
@@ -97,7 +97,7 @@ class Dispute(NamedTuple):
 
 
 class LogGap(NamedTuple):
-    """A gap in the auction log; `missing`: at most how many rows it lacks, None if unknown."""
+    """A gap in the auction log; `missing`: the most rows that may be lost, None if unknown."""
 
     since_ms: int
     until_ms: int

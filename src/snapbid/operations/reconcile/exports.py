@@ -1,7 +1,8 @@
-"""Reads an SSP's log as text: CSV (comma, semicolon, tab or bar), JSON Lines or Parquet.
+"""Reads the values of an SSP's log as text, from CSV, JSON Lines or Parquet.
 
-CSV and JSON Lines may be gzipped; the format is detected from the content. Logs are untrusted:
-their lines, columns and size are limited.
+CSV may be separated by commas, semicolons, tabs or vertical bars. CSV and JSON Lines may be
+gzipped. The format is detected from the content. Logs are untrusted: their lines, columns and size
+are limited.
 """
 
 import csv
@@ -96,7 +97,7 @@ class _Bounded(io.RawIOBase):
 
 @contextmanager
 def opened(path: Path, is_heading: Callable[[list[str]], bool]) -> Iterator[Export]:
-    """Open a log. Raises LogError or OSError, also while its lines are read.
+    """Open a log. Raises LogError or OSError, either here or while its lines are read.
 
     `is_heading` tells whether values may be the column names, which may follow a title.
     """

@@ -43,7 +43,7 @@ _SHOWN: Final = ("cause", "auction", "your log", "our log", "detail")
 
 
 class ReportedDay(NamedTuple):
-    """The report's figures for a kind of notice on a day; `cost_nanos`: None if not reported."""
+    """The report's figures for one kind of notice on one day; `cost_nanos`: None if unknown."""
 
     number: int
     cost_nanos: int | None
@@ -53,7 +53,7 @@ Reported = dict[tuple[str, date], ReportedDay]
 
 
 class TotalsRow(NamedTuple):
-    """A kind of notice on a day: counts and USD in the SSP's log, the auction log, the report."""
+    """One day's totals for one kind of notice, in the SSP's log, our log and the report."""
 
     kind: str
     day: date | None
