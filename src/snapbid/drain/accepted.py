@@ -49,9 +49,11 @@ class AcceptedEvents:
         self._found: list[Difference] = []
 
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Find events accepted before the previous call that are now neither queued nor stored.
+        """Compare the events accepted before the previous call with the stored events.
 
-        If any of them may still be queued, return the previous result. Raises the stores' errors.
+        Returns a Difference for each minute and product that lacks stored events. While events from
+        before the previous call may still be queued, returns the previous result. Raises the
+        stores' errors.
         """
         looks = {number: await self._look_at(ShardKeys(number)) for number in await self._numbers()}
         if any(_waits(look, looks.get(number)) for number, look in self._before.items()):

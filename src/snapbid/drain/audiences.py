@@ -74,7 +74,7 @@ class Persons:
             )
 
     def resolve(self, aliases: Sequence[Pair]) -> None:
-        """Record the users behind anonymous ids, and link them with the ids' members.
+        """Record which users are behind anonymous ids; link these users with the ids' members.
 
         `aliases`: pairs of anonymous id and user, the most recently seen last.
         """
@@ -147,7 +147,7 @@ async def exclude(
 ) -> None:
     """Store only the restrictions that forgotten persons' events impose or lift.
 
-    Members of a restricted person are linked with the person, so that they are restricted too.
+    Members of a restricted person are linked with the person, so they are also restricted.
     """
     found = Persons(key, rows, member_of_click)
     restrictions = _restrictions(rows, found)

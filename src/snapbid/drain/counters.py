@@ -98,7 +98,7 @@ class ShardCounters:
         await self._redis.get(self._keys.epoch)
 
     async def fetch_state(self) -> ShardState:
-        """Fetch the shard's state; begin a run if this start of Redis has none yet."""
+        """Fetch the shard's state; begin a run if none has begun since Redis started."""
         return ShardState.parse(await self._begin(keys=self._keys.script_keys))
 
     # -- a round -----------------------------------------------------------------------------

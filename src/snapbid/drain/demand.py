@@ -36,7 +36,7 @@ class DemandBuilder:
         self._built = None
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Start a build if one is due; return how many were started."""
+        """Start a build if one is due; return 1 if one was started, else 0."""
         now = monotonic()
         if now - self._looked_at < LOOK_EVERY_S or now < self._due_at:
             return 0

@@ -40,7 +40,7 @@ class EventDays:
         self._horizon: datetime | None = None
 
     async def look(self, connection: asyncpg.Connection, *, keeps: bool = True) -> None:
-        """Create the next days' partitions and drop expired ones, once a minute.
+        """Create the next days' partitions and drop expired ones, at most once a minute.
 
         Without `keeps`, only read which partitions exist: another drain creates and drops them.
         """

@@ -80,7 +80,7 @@ class Place(NamedTuple):
         return f"{self.kind} {self.name}"
 
     def hashes(self, key: PersonKey, ids: Iterable[str]) -> set[int]:
-        """Return the hashes of an id's spellings: members if the place is an SSP, else persons."""
+        """Return the hashes of `ids`, as members if the place is an SSP, otherwise as persons."""
         if self.kind == "ssp":
             return {key.member("user", id, self.name) for id in ids}
         return {of(self.name, id) for id in ids for of in (key.user, key.visitor)}

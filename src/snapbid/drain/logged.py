@@ -1,8 +1,8 @@
 """Compares the auction log with the reports, for the self-audit (contract 11).
 
 Whatever the log records as counted must be in the reports. The reverse cannot be required: rows
-reach the files minutes later, and other machines may have their own log, or none. A difference
-names recent auctions of the log that the ledger does not have.
+reach the files minutes later, and other machines may have their own log, or none. The report of a
+difference names recent auctions that are in the log but not in the ledger.
 """
 
 import asyncio

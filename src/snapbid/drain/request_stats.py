@@ -19,7 +19,7 @@ EVERY_S: Final = 2.0
 
 
 class RequestStatsDrain:
-    """Drains the days that have changed; `clock` returns seconds."""
+    """Drains the statistics of days that have changed; `clock` returns seconds."""
 
     def __init__(self, store: RequestStatsStore, clock: Callable[[], float] = monotonic) -> None:
         self._store = store

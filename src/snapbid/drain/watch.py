@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that records its server process, and since when a statement is unanswered."""
+    """A connection that knows its server process, and since when a statement has no answer."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)

@@ -1,4 +1,4 @@
-"""Latencies in the buckets of an HdrHistogram (hdrhistogram.org): 3 digits, from 1 µs up.
+"""Latencies in the buckets of an HdrHistogram (hdrhistogram.org), to 3 digits, from 1 µs up.
 
 Each microsecond up to 2047 µs has a bucket; above that, each doubling has 1024. Only non-empty
 buckets are stored, so a histogram per second is cheap.

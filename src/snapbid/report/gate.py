@@ -1,4 +1,4 @@
-"""Admits requests that have an SSP's report token to that SSP's documents (contract 6 and 11).
+"""Admits a request for an SSP's document if it has that SSP's report token (contract 6 and 11).
 
 Checks come in this order: path (404), method (405), token (401), rate (429). The id in the path is
 only compared with the token's `sub`, so answers do not reveal which SSPs are registered: any id

@@ -1,4 +1,4 @@
-"""Audiences in the warehouse: definitions, members, and the facts about persons they derive from.
+"""Audiences in the warehouse: definitions, members, and the facts that decide who is a member.
 
 Persons and members are identified by keyed hashes (`campaigns.persons`). Facts about persons are
 stored in `person_…` tables, and `refresh` derives each member's audiences from them. Writers hold
@@ -452,7 +452,7 @@ async def fetch_links(connection: asyncpg.Connection, persons: Iterable[int]) ->
 async def link(
     connection: asyncpg.Connection, links: Collection[Link]
 ) -> tuple[set[int], set[int]]:
-    """Link persons with members; return the persons linked, and the members unlinked.
+    """Link persons with members; return the persons linked, and members that lost an older link.
 
     A person who is not restricted keeps only the `LINKS` most recent links.
     """

@@ -80,7 +80,7 @@ class LoggedBid(NamedTuple):
 
 
 class RecordedBids:
-    """Looks bids up in all shards, since a move of the ledger may have taken them to any."""
+    """Looks bids up in all shards, since a move of the ledger may have taken them to any shard."""
 
     def __init__(self, redis: Redis, shards: int) -> None:
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]

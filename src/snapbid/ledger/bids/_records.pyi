@@ -75,4 +75,4 @@ def keep(answers: list[AnswerBids], kept: str) -> list[AnswerBids]:
     """Give all bids the verdict `kept`; return the answers that were no longer pending."""
 
 def count(answers: list[AnswerBids]) -> list[tuple[int, list[bytes], list[int]]]:
-    """List the counters that the bids raise if all are kept, as (day, counters, increments)."""
+    """List the counters that grow if all bids are kept, as (day, counters, increments)."""

@@ -119,7 +119,7 @@ class PendingHold(msgspec.Struct, frozen=True):
 
 
 class Rollback(msgspec.Struct, frozen=True):
-    """A batch to roll back; `done` becomes True once it is, False if the connection ends first."""
+    """A batch to roll back; `done`: True once it is rolled back, False if the connection ends."""
 
     batch: BidBatch
     done: "asyncio.Future[bool] | None" = None

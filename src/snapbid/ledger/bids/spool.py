@@ -1,9 +1,9 @@
 """The spool: notices that Redis did not settle in time, kept on disk until they are settled.
 
-Each worker appends to its own file and syncs it before the notice is answered (several share one
-sync). Once Redis is back, the file is set aside and its notices are settled; a notice settled
-before counts as a duplicate, so replaying it twice does no harm. The files of ended workers are
-recognised by their released locks, and taken over.
+Each worker appends notices to its own file, and syncs the file before it answers them (several
+notices may share a sync). Once Redis is back, the file is set aside and its notices are settled; a
+notice settled before counts as a duplicate, so replaying it twice does no harm. The files of ended
+workers are recognised by their released locks, and taken over.
 
 A hold does not end while a notice of its bid may still be spooled (clock.lua). So each process
 registers in the ledger with a token, and keeps a locked file that shows it is alive. A process that
@@ -87,8 +87,8 @@ class Spool:
     ) -> None:
         """Append notices, each with its shard; `done` becomes SPOOLED once they are synced.
 
-        `done` raises SpoolFullError if they cannot be written. `own_time`: their times are by this
-        machine's clock instead of Redis'.
+        `done` raises SpoolFullError if they cannot be written. `own_time`: whether their times were
+        read from this machine's clock instead of that of Redis.
         """
         marks = _OWN_TIME if own_time else 0
         try:
@@ -259,8 +259,9 @@ class SpoolFile:
     def notices(self, behind_ms: int = 0) -> list[tuple[int, bytes]] | None:
         """Read (shard, notice) pairs, skipping a truncated entry, whose notice was never answered.
 
-        Times by this machine's clock, which is `behind_ms` behind Redis', are converted to Redis'.
-        Returns None for a file in another format, which is left to the release that wrote it.
+        Times read from this machine's clock are converted to the clock of Redis, which is
+        `behind_ms` ahead of it. Returns None for a file in another format, which is left to the
+        release that wrote it.
         """
         data = self._path.read_bytes()
         if not data.startswith(MAGIC):

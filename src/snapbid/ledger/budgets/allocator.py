@@ -53,7 +53,7 @@ class EscrowedBudget(NamedTuple):
     """A campaign's current limits.
 
     `limits`: nano-USD by period ("t" for the total, or a day's number); empty for a deleted
-    campaign. `price`: the cost of one bid; `grows`: pacing raises a limit during the day.
+    campaign. `price`: the cost of one bid; `grows`: whether pacing raises a limit during the day.
     """
 
     campaign: int

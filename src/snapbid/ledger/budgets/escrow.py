@@ -9,8 +9,8 @@ used by spend and holds. An allowance admits a bid if enough is left of its gran
 `granted` and `returned` only grow, so messages may be lost, late or repeated: a receiver takes the
 larger figure. A transfer first raises the figure on the side that gives up the money (the account's
 for a grant, the allowance's for a return), then the figure on the other side. In between, neither
-side has the money, until a later round repeats the second update. So the two sides never both have
-it:
+side has the money; if the second update fails, a later round repeats it. So the two sides never
+both have the money:
 
     sum of used <= net of the allowances <= net of the account <= limit
 
@@ -18,8 +18,8 @@ A raised figure must be on the replicas before the other side is updated: if an 
 grant, or an allowance a return, the money would exist twice. An account that lost its data learns
 from the allowances, and grants nothing until it knows all of them.
 
-Any number of allocators may work at the same time: they change an account by compare-and-set of the
-whole, and the returns of an allowance by compare-and-set of the amount returned so far.
+Any number of allocators may work at the same time: each changes an account only if nobody else has
+changed it since it was read, and raises an allowance's returns only if they are as they were read.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Find holds that ended before their bids, for the self-audit: such money may be spent twice.
+"""Find open bids whose cost is no longer held, for the self-audit: the money may be spent twice.
 
 A call reads a page of records and their holds in one step, so nothing changes in between. An audit
 continues where the last one stopped; in a small ledger, it reads all records of the last half hour.
@@ -27,7 +27,7 @@ class EarlyEnd(NamedTuple):
 
 
 class Holds:
-    """Looks for holds that ended early in any shard.
+    """Looks in all shards for open bids whose cost is no longer held.
 
     `clock` returns epoch seconds; `simulated`: see `script`.
     """

@@ -1,7 +1,7 @@
 """Warns before an SSP throttles this bidder for late or failed answers.
 
-Exchanges throttle a bidder whose answers are late or fail, some from a share of 15% on. The guard
-warns at 5% and 10%, over the last minute or the last 15, and counts only this machine's answers.
+Exchanges throttle a bidder whose answers are late or fail, some as soon as 15% do. The guard warns
+at 5% and at 10%, in the last minute or the last 15 minutes. It counts only this machine's answers.
 """
 
 from collections import defaultdict, deque
@@ -38,7 +38,7 @@ class Answers(NamedTuple):
 
 
 class SspStanding(NamedTuple):
-    """Counts of an SSP's answers in each window of WINDOWS."""
+    """An SSP's answers, counted over each of WINDOWS."""
 
     ssp: str
     answers: dict[str, Answers]

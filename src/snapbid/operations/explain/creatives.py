@@ -110,7 +110,7 @@ def duration_rows(
     imp: Imp,
     situation: Situation,
 ) -> Iterator[RuleCheck]:
-    """Check whether a fitting creative meets the minimum price that a deal sets for its duration.
+    """Check whether the campaign's price reaches a deal's minimum for a fitting creative's duration.
 
     Yields one row at most: none if no creative fits, or no deal sets such prices.
     """

@@ -43,7 +43,7 @@ _SHOWN: Final = ("cause", "auction", "your log", "our log", "detail")
 
 
 class ReportedDay(NamedTuple):
-    """The report's figures for one kind of notice on one day; `cost_nanos`: None if unknown."""
+    """The report's figures for one kind of notice on one day; `cost_nanos`: None for billing."""
 
     number: int
     cost_nanos: int | None

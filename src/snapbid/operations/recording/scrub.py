@@ -1,10 +1,10 @@
 """Removes personal data from recorded bid requests, keeping what a bidder reads.
 
-Only fields that the request's structs have are kept, at every depth; of text fields, only those
-listed here as harmless. Identifiers become keyed hashes of the same form: requests of one user
-still belong together, but nobody without the key can find the original by trying. If a request
-opts out, user and device ids, segments and positions are removed. Consent strings stay, since they
-decide whether user data may be used.
+Fields that the request's structs do not have are removed, at every depth. Text fields are kept only
+if they are listed here as harmless. Identifiers become keyed hashes of the same form: requests of
+one user still belong together, but nobody without the key can find the original by trying. If a
+request opts out, user and device ids, segments and positions are removed. Consent strings stay,
+since they decide whether user data may be used.
 """
 
 import re
