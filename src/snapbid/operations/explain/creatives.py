@@ -110,7 +110,7 @@ def duration_rows(
     imp: Imp,
     situation: Situation,
 ) -> Iterator[RuleCheck]:
-    """Check whether the campaign's price reaches a deal's minimum for a fitting creative's duration.
+    """Check the campaign's price against the deals' minimum prices for its creatives' durations.
 
     Yields one row at most: none if no creative fits, or no deal sets such prices.
     """
