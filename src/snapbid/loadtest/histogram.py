@@ -1,7 +1,7 @@
 """Latencies in the buckets of an HdrHistogram (hdrhistogram.org), to 3 digits, from 1 µs up.
 
-Each microsecond up to 2047 µs has a bucket; above that, each doubling has 1024. Only non-empty
-buckets are stored, so a histogram per second is cheap.
+Each microsecond up to 2047 µs has a bucket; above that, each doubling of the value has 1024
+buckets. Only non-empty buckets are stored, so a histogram per second is cheap.
 """
 
 from collections.abc import Iterable

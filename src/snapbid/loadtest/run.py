@@ -71,7 +71,7 @@ async def execute(
 ) -> LoadResult:
     """Run the test, once all generators have joined.
 
-    Raises OSError if the target does not answer, JoinError and ReportError.
+    Raises JoinError and ReportError, and OSError if the target does not answer.
     """
     async with joining.gathered(options, progress.say) as joined:
         return await LoadRun(options, auctions, progress, joined).execute()

@@ -17,7 +17,7 @@ def unanswered(requests: list[_T]) -> list[_T]:
     """Return the requests whose `done` is still pending."""
 
 def answer(requests: list[_T], results: Iterable[object]) -> None:
-    """Set the `done` of each request to its result, unless it is no longer pending."""
+    """Set the `done` of each request to its result, if that `done` is still pending."""
 
 @disjoint_base
 class Waiter:

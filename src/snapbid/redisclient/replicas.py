@@ -68,7 +68,7 @@ class Replication:
     def first(self, keys: ShardKeys, demand: ReplicaDemand, now: float) -> tuple[Command, ...]:
         """Return the first commands for a new connection; pass the replies to `decide`.
 
-        The commands find out whether writes wait for replicas.
+        The replies show whether writes have to wait for replicas.
         """
         self._keys, self._demand = keys, demand
         self._looked_at, self._offset = now, inf

@@ -1,6 +1,6 @@
 """`GET /api/v1/ssp/{sspId}/report` over HTTP (document 1; contract 6).
 
-The gate (`gate`) admits a request before its dates are checked (400).
+A request must pass the gate (`gate`) before its dates are checked (400).
 """
 
 from typing import Final

@@ -59,7 +59,7 @@ class TokenLimit:
         self._limiter = RateLimiter(redis, timeout_s=ANSWER_TIMEOUT_S, clock=micros)
 
     async def take(self, jti: str) -> Quota | None:
-        """Count a request of a token, unless it exceeds the limit; None while Redis is down."""
+        """Count a token's request unless it exceeds the limit; return None while Redis is down."""
         try:
             admission = await self._limiter.admit(redis_key(jti, self._prefix), REQUESTS)
         except RateLimiterUnavailable as error:

@@ -43,7 +43,7 @@ class Count(NamedTuple):
 
 
 class Restriction(NamedTuple):
-    """The last times that a person was blocked or unblocked, and refused or accepted marketing."""
+    """When a person was last blocked and unblocked, and last refused and accepted marketing."""
 
     person: int
     product: str

@@ -88,7 +88,7 @@ async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int)
 async def set_batch(connection: asyncpg.Connection, epoch: str, shard: int, batch: Batch) -> None:
     """Record a batch as absorbed.
 
-    Safe only if the batch adds nothing, or if the ledger still names all of its counters.
+    Safe only if the batch adds nothing, or if the ledger still lists all its counters as changed.
     """
     await connection.execute(
         "update drain_fence set batch = $3, segment = $4 where epoch = $1 and shard = $2",
@@ -116,9 +116,10 @@ async def outdate(
 
 
 async def spend_of_day(connection: asyncpg.Connection, day: int) -> dict[int, tuple[int, int]]:
-    """Map the numbers of campaigns with spend to their spend: (in total, on the day), in nano-USD.
+    """Fetch the spend of campaigns, by number: (in total, on the day), in nano-USD.
 
-    `day` counts from 1970-01-01. Spend is the exact sum of the CPMs of counted wins.
+    Campaigns without spend are left out. `day` counts from 1970-01-01. Spend is the exact sum of
+    the CPMs of counted wins.
     """
     rows = await connection.fetch(
         "select n.number, sum(t.win_cpm_micros),"

@@ -66,7 +66,7 @@ async def declare(connection: asyncpg.Connection, kind: int = COUNTERS, *, is_ab
 async def take(
     connection: asyncpg.Connection, shards: Iterable[int], kind: int = COUNTERS
 ) -> frozenset[int]:
-    """Take the free leases among those of these shards; return the shards whose lease was taken.
+    """Try to take the leases of these shards; return the shards whose lease was free and taken.
 
     The session must not hold any of them yet.
     """

@@ -1,4 +1,4 @@
-"""OpenRTB's no-bid codes (2.6, 5.24; AdCOM 1.0) and loss codes (2.5, 5.25) for our rules.
+"""Maps our rules to OpenRTB's no-bid codes (2.6, 5.24; AdCOM 1.0) and loss codes (2.5, 5.25).
 
 There is no code for most targeting rules, nor for durations, bit rates, delivery, skipping or APIs.
 """

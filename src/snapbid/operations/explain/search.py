@@ -44,7 +44,7 @@ class Search:
         return self.query.user
 
     def impression(self, imp: Imp) -> bool:
-        """Search this impression from now on; return False if its floor has no exchange rate."""
+        """Search this impression from now on; return False if its floor cannot be converted."""
         return self.query.impression(imp, self._rivals.get(imp.id))
 
     def explain(self, rank: int) -> tuple[Refusal, str | None]:
@@ -63,7 +63,7 @@ def ask(
 ) -> tuple[Refusal, str | None] | None:
     """Match one campaign; return the first rule that refuses it, as `Search.explain` does.
 
-    None if the floor has no exchange rate.
+    Returns None if there is no exchange rate for the floor's currency.
     """
     search = Search(index_of(campaign), request, situation)
     return search.explain(0) if search.impression(imp) else None

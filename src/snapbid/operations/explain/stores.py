@@ -1,4 +1,4 @@
-"""Reads the data for `snapbid explain` from the stores: a worker's snapshot, budgets and caps."""
+"""Reads the data for `snapbid explain` from the stores: catalog, persons, budgets and caps."""
 
 import contextlib
 from collections.abc import Mapping, Sequence

@@ -36,8 +36,9 @@ PRIVATE: Final = frozenset({"snapbid.env", "snapbid-serve.env"})
 def read(name: str, *, program: Path | None = None, runbook: str | None = None) -> str:
     """Return the content of one of `FILES`.
 
-    Units start `program`, by default the `snapbid` of this environment. Alerts link to `runbook`,
-    by default the page installed here. Raises UnreachableError if units could not start `program`.
+    Systemd units start `program`, by default the `snapbid` of this environment. Alerts link to
+    `runbook`, by default the page installed here. Raises UnreachableError if units could not start
+    `program`.
     """
     if name in examples.NAMES:
         return examples.read_example(name)
