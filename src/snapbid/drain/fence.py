@@ -44,7 +44,7 @@ class UnrelatedStoresError(Exception):
 
 
 class OtherLedgerError(RedisError):
-    """A shard's data set is not the one that the warehouse recorded; ownership.py decides."""
+    """A shard's data set is not the one that the warehouse recorded (see ownership.py)."""
 
 
 class Fence:

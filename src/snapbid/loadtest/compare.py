@@ -25,7 +25,7 @@ class ResultError(ValueError):
 
 
 class Difference(NamedTuple):
-    """A figure in both runs."""
+    """One figure of a phase, as measured in each of the two runs."""
 
     name: str
     a: float
@@ -41,7 +41,7 @@ class Difference(NamedTuple):
 
 
 class PhasePair(NamedTuple):
-    """A phase in both runs."""
+    """One phase, as measured in each of the two runs."""
 
     name: str
     a: PhaseResult

@@ -42,7 +42,7 @@ class LatencyHistogram(Struct):
         self.max_us = max(self.max_us, other.max_us)
 
     def percentile(self, percent: float) -> float:
-        """Return a percentile of the values, in ms; 0 without values."""
+        """Return a percentile of the values, in ms; 0 if there are no values."""
         return self.percentiles([percent])[0]
 
     def percentiles(self, percents: Iterable[float]) -> list[float]:

@@ -34,7 +34,7 @@ class ReportError(RuntimeError):
 
 
 class DateRange(NamedTuple):
-    """The days of a report, inclusive."""
+    """The first and the last day of a report, both included."""
 
     first: date
     last: date

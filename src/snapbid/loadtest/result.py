@@ -58,7 +58,7 @@ class PhaseResult(Struct, frozen=True):
 
 
 class ObjectiveResult(Struct, frozen=True):
-    """An objective, and its value in one phase."""
+    """An objective, and the value measured in one phase."""
 
     objective: str
     value: float = field(name="found")

@@ -30,7 +30,7 @@ class SecondTally(Struct):
     histogram: LatencyHistogram = field(default_factory=LatencyHistogram)
 
     def add(self, other: "SecondTally") -> None:
-        """Add the same second of another generator."""
+        """Add another generator's counts of the same second."""
         self.offered += other.offered
         self.bad += other.bad
         self.histogram.add(other.histogram)

@@ -62,7 +62,7 @@ class Resources(Protocol):
 
     @property
     def routes(self) -> Routes:
-        """Routes of all other requests."""
+        """Routes of all requests except bids."""
         ...
 
     def count(self, route: str, status: int) -> None:

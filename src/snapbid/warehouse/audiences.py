@@ -509,7 +509,7 @@ async def refresh(
 
 
 async def fetch_known(connection: asyncpg.Connection, hashes: Iterable[int]) -> set[int]:
-    """Fetch which of these hashes of persons or members have stored data."""
+    """Return those of these hashes, of persons or members, for which data is stored."""
     rows = await connection.fetch(_KNOWN, list(hashes))
     return {row["hash"] for row in rows}
 

@@ -203,7 +203,7 @@ async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> lis
 
 
 async def fetch_known(connection: asyncpg.Connection, ids: Iterable[str]) -> set[str]:
-    """Fetch which of these ids stored events have."""
+    """Return those of these ids that stored events have."""
     rows = await connection.fetch(
         "select event_id from event_ids where event_id = any($1)", list(ids)
     )

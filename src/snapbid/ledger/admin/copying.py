@@ -39,7 +39,7 @@ class ShardClocks(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Numbers of bid records, allowances, cap entries and event requests copied."""
+    """How many bid records, allowances, cap entries and event requests were copied."""
 
     records: int
     allowances: int

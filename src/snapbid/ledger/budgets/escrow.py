@@ -50,7 +50,7 @@ class Allowance(NamedTuple):
 
 
 class AccountEntry(NamedTuple):
-    """An account's record of a shard; `is_known`: the account knows the shard's allowance."""
+    """An account's record of a shard; `is_known`: whether the shard's allowance has been learned."""
 
     granted: int = 0
     returned: int = 0

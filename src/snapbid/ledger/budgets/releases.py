@@ -33,7 +33,7 @@ class Release(NamedTuple):
 
 
 def releases_path(runtime_dir: Path) -> Path:
-    """Return the path of the file in a server's runtime directory."""
+    """Return the path of the file of releases in a server's runtime directory."""
     return runtime_dir / "releases"
 
 

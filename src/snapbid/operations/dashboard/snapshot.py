@@ -40,7 +40,7 @@ class Disk(NamedTuple):
 
     @classmethod
     def of(cls, setting: str, path: Path, needed: int) -> "Disk | None":
-        """Return the disk of a directory; None if the directory does not exist."""
+        """Return the disk that holds a directory; None if the directory does not exist."""
         try:
             found = os.statvfs(path)
         except OSError:
