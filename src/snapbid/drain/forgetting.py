@@ -6,7 +6,7 @@ warehouse knows the id from one place only. Device ids, click ids, email address
 identify the same person everywhere.
 
 Later events of a forgotten person are emptied before they are stored. Only a self-exclusion is
-kept: it must hold for a forgotten person too, and needs only the hash of an id.
+kept: it must also hold for a forgotten person, and needs only the hash of an id.
 """
 
 import ipaddress

@@ -1,10 +1,10 @@
 """Shares the shards between drains by leases (contract 10).
 
-A drain that can read all shards is able, and able drains have equal shares: a drain with more than
-its share releases shards, one with less takes free ones. So drains come and go without a leader,
-and a single drain has all shards. A drain releases a shard that it could not read for GIVEN_UP_S,
-and takes the shard again only once it can read it. Until then this drain is not able, and others
-take over its share.
+A drain that can read all shards counts as able. Able drains have equal shares: a drain with more
+than its share releases shards, one with less takes free ones. So drains come and go without a
+leader, and a single drain has all shards. A drain releases a shard that it could not read for
+GIVEN_UP_S, and takes the shard again only once it can read it. Until then this drain does not count
+as able, and others take over its share.
 """
 
 import asyncio

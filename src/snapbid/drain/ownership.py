@@ -5,7 +5,7 @@ The warehouse records the data set (epoch) of each shard, and so the number of s
     own       if any shard has the recorded data set; other shards may have lost their data
     moved     if it was filled from the warehouse's own (ledger/admin/moving.py)
     new       if the warehouse knows none of its data sets: all was lost, or this is another ledger
-    former    if the warehouse has absorbed some of its data sets, and owns another ledger now
+    former    if the warehouse has absorbed some of its counters, and owns another ledger now
 
 The drain takes over a moved ledger. It also takes over a new one, unless another drain is running,
 which may be using the warehouse's own ledger. The recorded spend is then added to the new ledger's

@@ -2,8 +2,8 @@
 
 Spellings of operating systems (`device.os`, a campaign's entries, the parser's families) are
 compared ignoring case, spaces, dots, underscores, hyphens, slashes and a trailing version. Unknown
-spellings are `other`. A system missing from the list counts as the one in its user agent: Fire OS
-and Android TV are `android`, Windows Phone is `windows`, iPadOS is `ios`; tvOS, watchOS,
+spellings are `other`. A system missing from the list counts as the one that its user agent names:
+Fire OS and Android TV are `android`, Windows Phone is `windows`, iPadOS is `ios`; tvOS, watchOS,
 visionOS, Roku OS, HarmonyOS and KaiOS are `other`.
 
 Browsers are identified by product: in-app web views count as the browser that they embed (`chrome`

@@ -69,7 +69,7 @@ class LedgerClock:
         return int((loop_s + self._ahead_s) * 1000)
 
     def adjust(self, server_ms: int, asked_s: float, answered_s: float) -> None:
-        """Adjust to a reading of Redis' time, made between two times of the event loop.
+        """Adjust to a reading of the clock of Redis, made between two times of the event loop.
 
         The offset changes only if it lies outside the interval that the reading allows, so a slow
         reading, as on a busy machine, never spoils a faster one. Precision matters: the order of a

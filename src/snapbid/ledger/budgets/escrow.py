@@ -50,7 +50,7 @@ class Allowance(NamedTuple):
 
 
 class AccountEntry(NamedTuple):
-    """An account's record of a shard; `is_known`: whether the shard's allowance has been learned."""
+    """An account's record of a shard; `is_known`: whether it has learned the shard's allowance."""
 
     granted: int = 0
     returned: int = 0
@@ -130,7 +130,7 @@ def plan(
     limit: int,
     passed_s: float,
 ) -> Plan:
-    """Plan transfers that leave every allowance a second's spend, and take money from idle ones.
+    """Plan transfers that fill every allowance for a second's spend, and take idle money back.
 
     `demands` cover the last `passed_s`; `price` is the cost of one bid. As the budget runs out,
     allowances are filled less. If the free money cannot fill all of them, it goes only to those

@@ -5,8 +5,8 @@ The machine's single reader of releases (server/allocating.py) writes them to a 
     number of releases (uint64) | SLOTS of (campaign uint32, shard uint32)
 
 It writes slots before the number, so a worker never sees half a release. A worker that falls behind
-by a whole ring reactivates all campaigns; those without budget are refused once more. Reading takes
-no system call.
+by a whole ring reactivates all campaigns; those without headroom are refused once more. Reading
+takes no system call.
 """
 
 import mmap

@@ -1,4 +1,4 @@
-"""Rates and latency of the last five minutes, hour and day, kept beside the counters.
+"""Rates and latency of the last five minutes, hour and day, saved beside the counters.
 
 A mark holds the counters at one moment; two adjacent marks give a rate and two percentiles. The
 marks of the hour and the day are written to a file and survive a restart of the server.

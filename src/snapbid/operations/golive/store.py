@@ -13,7 +13,7 @@
     {golive}:t:DIGEST    number of the SSP whose test request had this auction and impression
     {golive}:w:WRITER    the number of a worker's last batch
     {golive}:strays      unregistered ids in paths, by the time each was last seen
-    {golive}:none        never exists: makes the script fail while the slot moves
+    {golive}:none        never exists, so the script fails while the slot moves (see nodes.py)
 
 These are statistics, not accounting: a killed worker loses its last second. But no batch counts
 twice: if its answer is lost, it is sent again with the same number. Notices of remembered bids are

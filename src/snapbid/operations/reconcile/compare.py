@@ -6,7 +6,7 @@ disputed for two causes. Contract 5 decides what counts: a notice belongs to the
 if that day was closed (the log's verdict is then `late`), to the day of its row in the log.
 
 If only a range of days is compared, lines of the adjacent days are also read, since they may claim
-what was counted here within the range. A line without an impression claims any counted impression
+what our log counts within the range. A line without an impression claims any counted impression
 of its auction that no other line claims. A column without a single matching value is reported once.
 
 All of this is SQL: claims.sql reads the SSP's log, own.sql ours, and compare.sql compares. DuckDB
