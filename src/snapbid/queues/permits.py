@@ -1,10 +1,10 @@
 """Limit requests per second across all workers and machines, without a round trip for each.
 
 A worker leases permits: as many as it used recently, valid for `LEASE_S`. Redis divides time into
-slices and counts the permits leased in each. A second and the `LEASE_S` before it touch at most
-`SPAN` slices, and in no `SPAN` successive slices does Redis lease more permits than the limit. So
-no second exceeds the limit, wherever it begins. The price is that under full load the limit is used
-up every 1.06 s instead of every second.
+slices and counts the permits leased in each. It never leases more permits than the limit in `SPAN`
+successive slices, which is as many as a second and the `LEASE_S` before it can touch. So no second
+exceeds the limit, wherever it begins. The price is that under full load the limit is used up every
+1.06 s instead of every second.
 
 While requests keep coming, the next lease is fetched before the current one ends. So a request
 waits for Redis only if the worker has no lease, and not at all while Redis has no permits left.

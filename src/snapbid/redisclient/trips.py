@@ -114,8 +114,7 @@ class RoundTrips:
     A redirection to another node is followed at once. One warning is logged per outage, and begins
     with `describe`; replacing an idle connection is no outage. `stall_s`: time limit for connecting
     and `prepare` together, and for each round trip. `tick_s`: time between ticks during a round
-    trip, a fraction of a beat. `enough`: the number of waiting requests from which on a batch is
-    sent at once.
+    trip, a fraction of a beat. `enough`: a batch is sent at once if this many requests are waiting.
     """
 
     def __init__(

@@ -162,7 +162,10 @@ async def fetch_former(connection: asyncpg.Connection) -> list[str]:
 
 
 async def fetch_family(connection: asyncpg.Connection, ssp: str) -> list[FamilySpan]:
-    """Fetch the current and former descriptors of an SSP's family, each with its days there."""
+    """Fetch the current and former descriptors of an SSP's family.
+
+    Each is returned with the days on which it belongs to the family.
+    """
     rows = await connection.fetch(
         "select descriptor, since, until from ssp_family where canonical = $1 order by 1, 2", ssp
     )
