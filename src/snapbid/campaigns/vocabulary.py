@@ -113,8 +113,8 @@ def region(country: str, code: str) -> str | None:
 def category(written: str) -> str | None:
     """Normalise a category of a site or app: `iab-3-1`, ` IAB 3-1` and `IAB03_1` become `IAB3-1`.
 
-    Categories of other taxonomies are compared without case and white space. Returns None for a
-    text with several categories.
+    Categories of other taxonomies lose their case and white space. Returns None for a text with
+    several categories.
     """
     normal = taxonomies.spelled(written if written.isascii() else mapped(written))
     return _short(normal) if normal and normal.count("IAB") < 2 else None

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that knows its server process, and when it sent a statement not yet answered."""
+    """A connection that knows its server process, and since when a statement has been pending."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)

@@ -100,7 +100,7 @@ def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -
         while serves(pid, owned) and time.monotonic() < deadline:
             time.sleep(POLL_S)  # it is not our child, so we cannot wait on it
     if serves(pid, owned):
-        raise EmbeddedError(f"process {pid} still uses {owned} and survives SIGKILL: stop it first")
+        raise EmbeddedError(f"process {pid} still uses {owned} and has not exited after SIGKILL")
 
 
 def serves(pid: int, owned: Path) -> bool:

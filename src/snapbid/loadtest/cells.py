@@ -13,7 +13,7 @@ def number(value: float) -> str:
 
 
 def rounded(value: float) -> str:
-    """Round a number to three significant digits, or to an integer from 100 on."""
+    """Format a number as an integer if it is 100 or more, else with two or three digits."""
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return (

@@ -189,7 +189,7 @@ class LoadClient:
         self.reopened = 0
 
     async def open(self) -> None:
-        """Open all connections. Raises OSError if nothing listens there."""
+        """Open all connections. Raises OSError if the target does not accept them."""
         for _ in range(self._size):
             await self._connect()
 

@@ -34,7 +34,7 @@ class Welcome(Struct, tag=True):
 
 
 class Ready(Struct, tag=True):
-    """The answer to a welcome."""
+    """The answer to `Welcome`: whether the joining generator can run."""
 
     problem: str = ""  # why the generator cannot run; "" if it can
 

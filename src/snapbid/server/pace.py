@@ -11,7 +11,7 @@ QUIET_PER_STEP: Final = 64
 
 
 class Pace:
-    """Starts a limited number of requests in each step; the others queue.
+    """Starts a limited number of requests, other than bids, in each step; the others queue.
 
     The limit is low while bid requests arrive, which the caller signals by setting `bidding`. It is
     higher when there have been none for a while, since a queued request costs a worker more than

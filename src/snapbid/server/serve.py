@@ -1,7 +1,7 @@
 """`snapbid serve`: the process that starts the HTTP workers and publishes their catalog.
 
 Its main thread supervises Granian's workers, which serve partners. Other threads publish the
-catalog, serve the private port, allocate budgets, and reactivate campaigns.
+catalog, serve the private port, allocate budgets, and publish releases.
 """
 
 import asyncio

@@ -642,7 +642,10 @@ async def record_base(connection: asyncpg.Connection) -> str:
 
 
 async def has_base(connection: asyncpg.Connection, id: str) -> bool:
-    """Return whether a base is recorded here: if so, it was made from this warehouse's history."""
+    """Return whether this warehouse has recorded the base of members with this id.
+
+    If not, the base was made from other data, such as those before a restore.
+    """
     has: bool = await connection.fetchval(
         "select exists (select from audience_base where id = $1::text::uuid)", id
     )

@@ -194,7 +194,10 @@ async def fetch_performance(
     last: date = date.max,
     campaigns: Sequence[str] | None = None,
 ) -> list[Performance]:
-    """Fetch campaigns' performance (None: of all) from `first` to `last`, highest spend first."""
+    """Fetch the performance of campaigns from `first` to `last`, highest spend first.
+
+    `campaigns`: their ids; None for all.
+    """
     rows = await connection.fetch(
         "select * from campaign_performance($1, $2, $3) order by spend desc, campaign",
         first,

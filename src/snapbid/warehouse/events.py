@@ -52,7 +52,7 @@ class SequenceMember(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """A page of one bonus's cash-outs, to be flagged again."""
+    """A page of a bonus's cash-outs whose sequence flags are to be computed again."""
 
     sequence: bytes  # of the cash-outs
     bonus: bytes  # the sequence of the bonus's other events
@@ -213,10 +213,10 @@ async def fetch_known(connection: asyncpg.Connection, ids: Iterable[str]) -> set
 async def store(
     connection: asyncpg.Connection, new: Sequence[EventRow], rows: Iterable[EventRow]
 ) -> int:
-    """Store the claimed rows, and return the number of new conflicts.
+    """Store `new`, the rows that `claim` returned; return the number of new conflicts.
 
-    A conflict is one of `rows` that differs from the event stored under its id. Storing the same
-    rows again changes nothing. Raises asyncpg.PostgresError if any row is refused.
+    A conflict is one of `rows` (all of the batch) that differs from the event stored under its id.
+    Storing the same rows again changes nothing. Raises asyncpg.PostgresError if any row is refused.
     """
     if new:
         await connection.execute(_STORE, *_columns(new))

@@ -43,11 +43,12 @@ async def add(
     *,
     open_days: bool = False,
 ) -> Registered:
-    """Register a descriptor, or change its canonical id if it is known (default: itself).
+    """Register a descriptor, or change the canonical id of a registered one.
 
-    A new canonical id applies from the next day (UTC) on or, with `open_days`, to all days that are
-    not closed yet. Raises RegistryError if the spelling is not allowed, if the canonical id is not
-    registered or is itself a variant, or if the descriptor is the canonical id of others.
+    `canonical` is the descriptor itself by default. A new canonical id applies from the next day
+    (UTC) on or, with `open_days`, to all days that are not closed yet. Raises RegistryError if the
+    spelling is not allowed, if the canonical id is not registered or is itself a variant, or if the
+    descriptor is the canonical id of others.
     """
     canonical = descriptor if canonical is None else canonical
     _check_spelling(descriptor)

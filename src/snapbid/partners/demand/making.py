@@ -17,7 +17,7 @@ from snapbid.warehouse.demand import DemandSignal
 
 
 async def make(dsn: str) -> None:
-    """Build and store the rules of all canonical ids. Raises the warehouse's errors."""
+    """Build and store the demand rules of every canonical id. Raises the warehouse's errors."""
     connection = await asyncpg.connect(dsn)
     try:
         ssps = await registry.fetch_all(connection)

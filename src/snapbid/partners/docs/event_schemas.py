@@ -93,9 +93,9 @@ def component(event: str) -> str:
 
 
 def event_schemas(notes: Notes) -> dict[str, Schema]:
-    """Return the schemas of the events, of their union and of the values in them, by name.
+    """Return the schemas of the events, of their union and of the values they contain, by name.
 
-    `notes` describe the fields that have no description in the catalog.
+    `notes` describes the fields that have no description in the event catalog.
     """
     mapping = {name: ref(component(name))["$ref"] for name in EVENTS}
     union = {
