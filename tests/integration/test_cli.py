@@ -525,7 +525,7 @@ def test_own_rates_are_listed_and_removed(cli: Cli, tmp_path: Path) -> None:
     assert done(cli("rates", "list")).splitlines()[1] == "BTC\t2026-01-01\t87500"
     assert done(cli("rates", "remove", "BTC", "--date", "2026-01-01")) == "BTC: 1 rate removed\n"
     assert refused(cli("rates", "remove", "BTC", "--date", "2026-01-01")) == [
-        "you have no rates of your own for 'BTC'"
+        "you have no rate of your own for 'BTC' on 2026-01-01"
     ]
     assert done(cli("rates", "remove", "EUR")) == "EUR: 1 rate removed\n"
     assert json.loads(done(cli("rates", "list", "--json"))) == entries[1:2]

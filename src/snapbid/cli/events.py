@@ -85,5 +85,6 @@ def rates_remove(currency: str, day: date | None) -> None:
 
     removed = console.in_warehouse(table.remove, currency, day)
     if not removed:
-        raise console.Refused(f"you have no rates of your own for {currency[:60]!a}")
+        on_day = "" if day is None else f" on {day}"
+        raise console.Refused(f"you have no rate of your own for {currency[:60]!a}{on_day}")
     click.echo(f"{currency}: {console.counted(removed, 'rate')} removed")
