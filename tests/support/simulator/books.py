@@ -49,7 +49,7 @@ class Books:
         self._notices: list[Notice] = []
         self._losses: defaultdict[tuple[str, str], list[Notice]] = defaultdict(list)
         self._lost: list[Lost] = []
-        self._begun: list[float] = []
+        self._begun = [0.0]  # when runs of Redis did
         self._set_back: list[tuple[float, float]] = []  # when Redis' clock was, and by how much
         self._baseline: tuple[float, Figures] | None = None
         self._highest: Figures = Counter()
@@ -166,10 +166,15 @@ class Books:
     def _candidates(self, notice: Notice) -> Iterator[Record]:
         """The records that a notice may have found."""
         records = self._records.get(notice.pair, ())
+        is_orphan = notice.may_be_spooled and any(  # it counts for a later bid then
+            record.asked_at <= notice.done_at
+            and self._was_lost(record.asked_at, record.answered_at)
+            for record in records
+        )
         for record in records:
             if not (record.promised or record.unknown):
                 continue
-            if record.asked_at > notice.done_at + notice.spooled_skew_s:
+            if record.asked_at > notice.done_at + notice.spooled_skew_s and not is_orphan:
                 continue
             ended_at = record.answered_at if not record.unknown else record.asked_at + 10.0
             if max(notice.skew_s, notice.spooled_skew_s) > EXACT_S or not any(

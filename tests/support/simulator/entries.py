@@ -13,6 +13,7 @@ OPEN_S: Final = 7_200  # a day closes at 02:00 of the next
 ALL_DAYS: Final = -1
 SLACK_S: Final = 2.0  # in what may count after the time to live, or a clock was set back
 KEPT_S: Final = 1800.0  # after the time to live, for notices that wait in a spool
+UNKNOWN_RUN_S: Final = 10.0  # before it came, for a worker that knows no run of Redis
 EXACT_S: Final = 0.01  # a skew that no order of bids and notices suffers from
 SKEW_S: Final = 600.0  # the largest with which a spooled notice finds a bid that seems to be newer
 STEP_S: Final = 1.0  # the largest step of Redis' clock that the hold clock may follow
@@ -145,14 +146,17 @@ class Notice:
     @property
     def may_seem_lost(self) -> bool:
         """Whether one from a spool may find no bid, or seem to be meant for one that was lost."""
-        is_off = self.skew_s > EXACT_S and self.is_of_former_run
+        is_off = max(self.skew_s, self.set_back_s) > EXACT_S and self.is_of_former_run
         return is_off or self.skew_s >= SKEW_S or self.is_set or self.is_replayed_late
+
+    @property
+    def may_be_spooled(self) -> bool:
+        return self.is_spooled or self.done_at == NEVER
 
     @property
     def spooled_skew_s(self) -> float:
         """Of the time by which it finds its bid, if it is in a spool; else it needs none."""
-        may_be_spooled = self.is_spooled or self.done_at == NEVER
-        return self.skew_s + self.set_back_s if may_be_spooled else 0.0
+        return self.skew_s + self.set_back_s if self.may_be_spooled else 0.0
 
 
 class Lost(NamedTuple):

@@ -18,7 +18,7 @@ from snapbid.redisclient import trips
 from snapbid.server import allocating
 from support.simulator import snapshot
 from support.simulator.allocators import ROUND_S
-from support.simulator.entries import Answer, Campaign, Notice, Record
+from support.simulator.entries import UNKNOWN_RUN_S, Answer, Campaign, Notice, Record
 from support.simulator.events import PRODUCT, Sending, audited, read, stored, version
 from support.simulator.loop import SimulationError
 from support.simulator.machines import Worker
@@ -184,7 +184,8 @@ class Player(ClusterStage):
             wire = self.world.network.wire(worker.machine.name, "redis")
             bad_since = wire.bad_since(now)
             notice.is_unheard = self.books.is_unheard(bad_since) or self._is_new(worker)
-            notice.is_of_former_run = self.books.has_begun(bad_since)
+            known_since = now - UNKNOWN_RUN_S if notice.is_own_time else bad_since
+            notice.is_of_former_run = self.books.has_begun(min(bad_since, known_since))
             self.books.acknowledged(notice, now, wall, verdict == NoticeVerdict.SPOOLED)
         else:
             self.books.refused(notice, now, wall)
