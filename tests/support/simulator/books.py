@@ -167,9 +167,11 @@ class Books:
         """The records that a notice may have found."""
         records = self._records.get(notice.pair, ())
         is_orphan = notice.may_be_spooled and any(  # it counts for a later bid then
-            record.asked_at <= notice.done_at
-            and self._was_lost(record.asked_at, record.answered_at)
+            record.asked_at <= min(lost.at, notice.done_at)
+            and lost.since <= record.answered_at
+            and lost.at < notice.heard_until
             for record in records
+            for lost in self._lost
         )
         for record in records:
             if not (record.promised or record.unknown):

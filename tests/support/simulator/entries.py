@@ -137,6 +137,7 @@ class Notice:
     is_set: bool = False  # by which its own time is off: a clock was set before it was corrected
     is_replayed_late: bool = False  # perhaps, so that it is lost with the data
     is_unheard: bool = False  # by a Redis that does not know its worker, or has older data again
+    heard_until: float = NEVER  # when its worker may have reached Redis for the last time
     is_of_former_run: bool = False  # Redis may have begun anew since its worker reached it
     is_spooled: bool = False
     acknowledged: bool = False
@@ -146,7 +147,8 @@ class Notice:
     @property
     def may_seem_lost(self) -> bool:
         """Whether one from a spool may find no bid, or seem to be meant for one that was lost."""
-        is_off = max(self.skew_s, self.set_back_s) > EXACT_S and self.is_of_former_run
+        off_s = max(self.skew_s, self.set_back_s if self.is_own_time else 0.0)
+        is_off = off_s > EXACT_S and self.is_of_former_run
         return is_off or self.skew_s >= SKEW_S or self.is_set or self.is_replayed_late
 
     @property

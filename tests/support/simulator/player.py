@@ -184,6 +184,7 @@ class Player(ClusterStage):
             wire = self.world.network.wire(worker.machine.name, "redis")
             bad_since = wire.bad_since(now)
             notice.is_unheard = self.books.is_unheard(bad_since) or self._is_new(worker)
+            notice.heard_until = bad_since if wire.refuses else now
             known_since = now - UNKNOWN_RUN_S if notice.is_own_time else bad_since
             notice.is_of_former_run = self.books.has_begun(min(bad_since, known_since))
             self.books.acknowledged(notice, now, wall, verdict == NoticeVerdict.SPOOLED)
