@@ -80,9 +80,9 @@ async def test_spans_use_minutes_up_to_an_hour(fresh_redis: str) -> None:
                 await store.write({ssp: totals}, NOW - ago * 60, f"w{ssp}", number)
         by_span = {span: await store.read(7, 1, span, NOW) for span in (1, 10, 60, 120, 600)}
     counts = {span: seen.counts["requests"] for span, seen in by_span.items()}
-    assert counts == {1: 1, 10: 2, 60: 4, 120: 4, 600: 6}  # 2 hours are 23:00 to now
-    assert by_span[10].since == NOW - 30 - 9 * 60
-    assert by_span[120].since == NOW - 30 - 3600
+    assert counts == {1: 1, 10: 2, 60: 4, 120: 5, 600: 6}  # 2 hours are 22:00 to now
+    assert by_span[10].since == NOW - 30 - 10 * 60
+    assert by_span[120].since == NOW - 30 - 2 * 3600
     assert by_span[1].last_at == {"first": NOW, "requests": NOW - 300 * 60}
 
 

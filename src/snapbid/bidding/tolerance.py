@@ -339,7 +339,8 @@ def _read_number(value: Any, kind: str, path: Path) -> float | None:
             return None
         if not value.is_integer():
             if path[-1] not in _BOUNDS or not abs(value) >= 1:  # 0 would be no bound
-                raise BadRequest(f"{path_text(path)}: expected {_EXPECTED[kind]}, found {value}")
+                found = "NaN" if math.isnan(value) else "a fraction"
+                raise BadRequest(f"{path_text(path)}: expected {_EXPECTED[kind]}, found {found}")
             return _BOUNDS[path[-1]](value)
     return int(value)
 

@@ -145,9 +145,12 @@ class RequestStatsStore:
         return [None if number is None else int(number) for number in numbers]
 
     async def read(self, number: int, shards: int, minutes: int, now: int) -> SspRequestStats:
-        """Read an SSP's statistics for the last `minutes`, in whole hours if more than 60."""
+        """Read an SSP's statistics for at least the last `minutes`.
+
+        They begin with a whole minute, or with a whole hour if there are more than 60 minutes.
+        """
         unit, name = (MINUTE_S, "m") if minutes <= HOUR_S // MINUTE_S else (HOUR_S, "h")
-        first, last = (now - minutes * MINUTE_S) // unit + 1, now // unit
+        first, last = (now - minutes * MINUTE_S) // unit, now // unit
         (recent,) = await self._read([number], [f"{name}:{at}" for at in range(first, last + 1)])
         strays: Any = await self._redis.zrange(f"{GOLIVE}strays", 0, -1, withscores=True)
         notices, noticed_at = await self._notices(number, shards, now)
@@ -166,9 +169,12 @@ class RequestStatsStore:
     async def read_recent(
         self, numbers: Sequence[int], minutes: int, now: int
     ) -> dict[int, RecentRequestStats]:
-        """Read SSPs' statistics for the last `minutes`, without the ledger's counts of notices."""
+        """Read SSPs' statistics for at least the last `minutes`, beginning with a whole minute.
+
+        They exclude the ledger's counts of notices. If `minutes` is 0, nothing is counted.
+        """
         last = now // MINUTE_S
-        times = [f"m:{minute}" for minute in range(last - minutes + 1, last + 1)]
+        times = [f"m:{minute}" for minute in range(last - minutes, last + 1) if minutes]
         return dict(zip(numbers, await self._read(numbers, times), strict=True))
 
     async def _read(self, numbers: Sequence[int], times: Sequence[str]) -> list[RecentRequestStats]:

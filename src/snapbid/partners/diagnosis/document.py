@@ -194,7 +194,7 @@ def diagnose(
     examples: dict[str, str] = {}
     notices: Counter[str] = Counter()
     if window.days is None:
-        since = datetime.fromtimestamp((int(now.timestamp()) // 60 - MINUTES + 1) * 60, UTC)
+        since = datetime.fromtimestamp((int(now.timestamp()) // 60 - MINUTES) * 60, UTC)
         until = now
         for own in (recent or {}).values():
             counts.update(own.counts)
@@ -236,7 +236,7 @@ def diagnose(
         late_share=round(late / requests, 6) if requests else 0.0,
         lacking=_lacking(counts),
         broken=_broken(counts, examples),
-        unused=_unused(counts, requests),
+        unused=_unused(counts),
         notices={
             kind: NoticeCounts(
                 notices[kind],
@@ -300,8 +300,8 @@ def _lacking(counts: Mapping[str, int]) -> list[FieldFault]:
     return faults
 
 
-def _unused(counts: Mapping[str, int], requests: int) -> list[FieldFault]:
-    """Return unusable values in requests, extrapolated from samples."""
+def _unused(counts: Mapping[str, int]) -> list[FieldFault]:
+    """Return unusable values in requests, extrapolated from samples of those that were read."""
     faults = []
     if strange := counts.get("strange_country", 0):
         field = REQUIRED["country"]
@@ -309,7 +309,7 @@ def _unused(counts: Mapping[str, int], requests: int) -> list[FieldFault]:
     for name, by in counts.items():
         if name.startswith(UNUSED):
             field, _, rule = name.removeprefix(UNUSED).partition(": ")
-            times = round(requests * by / counts[EXAMINED])
+            times = round(counts.get("requests", 0) * by / counts[EXAMINED])
             faults.append(FieldFault(field, rule, times, f"$.{field}"))
     return sorted(faults, key=lambda fault: (-fault.requests, fault.field, fault.rule))
 

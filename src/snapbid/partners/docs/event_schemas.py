@@ -68,7 +68,7 @@ VALUES: Final[dict[str, Schema]] = {
     },
     "Currency": {
         "anyOf": [ref("IsoCurrency"), ref("CryptoSymbol")],
-        "description": "ISO 4217, any case; with `is_crypto: true` a crypto symbol instead.",
+        "description": "ISO 4217; with `is_crypto: true` a crypto symbol instead. Lower case is taken, too.",
     },
     "IsoCurrency": {"enum": sorted(currencies.CODES), "description": "An ISO 4217 code."},
     "CryptoSymbol": {
@@ -78,7 +78,7 @@ VALUES: Final[dict[str, Schema]] = {
     },
     "Country": {
         "enum": [*_ALPHA2, *sorted(countries.ALPHA3)],
-        "description": "ISO 3166-1 alpha-2 or alpha-3, any case, stored as alpha-2; not `UK`.",
+        "description": "ISO 3166-1 alpha-2 or alpha-3, stored as alpha-2; not `UK`. Lower case is taken, too.",
     },
     "CallingCode": {
         "enum": [f"{sign}{code}" for sign in ("+", "") for code in sorted(calling_codes.CODES)],

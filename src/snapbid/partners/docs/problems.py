@@ -51,6 +51,7 @@ def problems(settings: Settings) -> dict[str, dict[str, Answer]]:
     raised: dict[str, dict[str, Problem]] = {
         "bid": _bid(settings),
         "notice": _notice(),
+        "token": _token(),
         "report": _report(),
         "demand": {
             "unavailable": Unavailable(
@@ -62,7 +63,7 @@ def problems(settings: Settings) -> dict[str, dict[str, Answer]]:
         section: {name: problem_answer(problem) for name, problem in each.items()}
         for section, each in raised.items()
     }
-    given["report"]["internal"].start["headers"] += _QUOTA
+    given["token"]["internal"].start["headers"] += _QUOTA
     return given | {"event": _event(), "batch": {"too_many": _refused(_too_many())}}
 
 
@@ -89,12 +90,18 @@ def _notice() -> dict[str, Problem]:
 
 
 def _report() -> dict[str, Problem]:
-    """Return the errors of endpoints that take a report token."""
-    limited = f"more than {REQUESTS} requests with this token in {WINDOW_S} seconds"
+    """Return the errors of endpoints that take days."""
     long = f"the window is {MAX_DAYS + 1} days long, more than {MAX_DAYS}"
     return {
         "bad_date": BadDate("from: is missing", _QUOTA),
         "bad_window": BadWindow(long, _QUOTA),
+    }
+
+
+def _token() -> dict[str, Problem]:
+    """Return the errors of endpoints that take a report token."""
+    limited = f"more than {REQUESTS} requests with this token in {WINDOW_S} seconds"
+    return {
         "missing_token": MissingToken("Authorization: must be Bearer followed by a token"),
         "invalid_token": InvalidToken("Authorization: the token was not issued here"),
         "ssp_mismatch": SspMismatch("the SSP id in the path must equal the token's sub"),
