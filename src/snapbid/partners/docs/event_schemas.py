@@ -68,7 +68,7 @@ VALUES: Final[dict[str, Schema]] = {
     },
     "Currency": {
         "anyOf": [ref("IsoCurrency"), ref("CryptoSymbol")],
-        "description": "ISO 4217; with `is_crypto: true` a crypto symbol instead. Lower case is taken, too.",
+        "description": "ISO 4217, in any case; a crypto symbol with `is_crypto: true`.",
     },
     "IsoCurrency": {"enum": sorted(currencies.CODES), "description": "An ISO 4217 code."},
     "CryptoSymbol": {
@@ -78,7 +78,7 @@ VALUES: Final[dict[str, Schema]] = {
     },
     "Country": {
         "enum": [*_ALPHA2, *sorted(countries.ALPHA3)],
-        "description": "ISO 3166-1 alpha-2 or alpha-3, stored as alpha-2; not `UK`. Lower case is taken, too.",
+        "description": "ISO 3166-1 alpha-2 or alpha-3, in any case, stored as alpha-2; no `UK`.",
     },
     "CallingCode": {
         "enum": [f"{sign}{code}" for sign in ("+", "") for code in sorted(calling_codes.CODES)],
