@@ -21,7 +21,8 @@ name says otherwise; each event of a batch counts as a call.
   calls, as over that many connections: a bid with its group commit, win notices that count,
   reports, diagnoses of 7 days out of a year of ten SSPs, events up to their 202. "Group commit" is
   the ledger alone. Waiting, and the stores' own time, is excluded.
-- "Asgi bid logged" writes the auction log too, and "logging a bid" does only that.
+- "Asgi bid logged" writes the auction log too, and "logging a bid" does only that. "Asgi bid
+  clicked" has a click id in the creative, and a campaign that excludes an audience.
 - "Events" are decoded, validated and given ids; "peer" is validation with other libraries
   (`peers/`).
 """
