@@ -23,13 +23,11 @@ from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from workload import campaigns, pools
 
 SSP = "acme"
-PERSONS = b"p" * 16  # the key of their hashes
 NOW_MS = 1_800_000_000_000  # a Friday; the decision depends on the hour
-
+PERSONS = b"p" * 16  # the key of their hashes
+AUDIENCE = "depositors"
 
 Document = dict[str, Any]
-
-AUDIENCE = "depositors"
 
 
 def snapshot(

@@ -6,6 +6,7 @@ is an application that does nothing but that, the floor of these figures.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,36 +91,36 @@ class Ledger:
         return 0
 
 
-@pytest.fixture(scope="module")
-def app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
-    metrics = Metrics(scratch / "metrics")
+@contextmanager
+def _application(
+    snapshot: CatalogSnapshot, folder: Path, log: ChunksOnly | None = None
+) -> Iterator[Application]:
+    metrics = Metrics(folder)
     writer = response_writer("http://127.0.0.1:8000")
-    bidding = Bidding(writer, Ledger(), metrics, max_bytes=262_144, tmax_ms=100)
-    yield Application(
-        Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding, RequestStats()).__call__})
-    )
-    metrics.close()
-
-
-@pytest.fixture(scope="module")
-def clicked_app(clicked_campaigns: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
-    metrics = Metrics(scratch / "clicked-metrics")
-    writer = response_writer("http://127.0.0.1:8000")
-    bidding = Bidding(writer, Ledger(), metrics, max_bytes=262_144, tmax_ms=100)
-    endpoint = BidEndpoint(SSP, clicked_campaigns, bidding, RequestStats())
+    rows = None if log is None else log.rows
+    bidding = Bidding(writer, Ledger(), metrics, max_bytes=262_144, tmax_ms=100, log=rows)
+    endpoint = BidEndpoint(SSP, snapshot, bidding, RequestStats())
     yield Application(Resources({bid_path(SSP): endpoint.__call__}))
     metrics.close()
 
 
+@pytest.fixture(scope="module")
+def app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
+    with _application(ten_thousand, scratch / "metrics") as application:
+        yield application
+
+
+@pytest.fixture(scope="module")
+def clicked_app(clicked_campaigns: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
+    with _application(clicked_campaigns, scratch / "clicked-metrics") as application:
+        yield application
+
+
 @pytest.fixture
 def logging_app(ten_thousand: CatalogSnapshot, scratch: Path) -> Iterator[Application]:
-    metrics, log = Metrics(scratch / "logged-metrics"), ChunksOnly(scratch / "chunks")
-    writer = response_writer("http://127.0.0.1:8000")
-    bidding = Bidding(writer, Ledger(), metrics, max_bytes=262_144, tmax_ms=100, log=log.rows)
-    yield Application(
-        Resources({bid_path(SSP): BidEndpoint(SSP, ten_thousand, bidding, RequestStats()).__call__})
-    )
-    metrics.close()
+    log = ChunksOnly(scratch / "chunks")
+    with _application(ten_thousand, scratch / "logged-metrics", log) as application:
+        yield application
     log.close()
 
 
