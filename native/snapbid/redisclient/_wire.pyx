@@ -108,12 +108,8 @@ def unanswered(list requests not None):
 
 def answer(list requests not None, results not None):
     for request, result in zip(requests, results, strict=True):
-        done = request.done
-        if is_pending(done):
-            if type(done) is Reply:
-                (<Reply>done).set(DONE, result)
-            else:
-                done.set_result(result)
+        if is_pending(request.done):
+            request.done.set_result(result)
 
 
 cdef class Waiter:
