@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from struct import Struct
@@ -50,17 +51,6 @@ _IDENTITY: Final = "update warehouse_identity set id = 'a5eedf00-0000-4000-8000-
 _PERSONS: Final = "update suppression_key set key = sha256('persons')"
 
 T = TypeVar("T")
-
-
-def aside(work: Coroutine[Any, Any, T]) -> T:
-    """Run to its end on a real loop, while the virtual one stands still."""
-    running = asyncio._get_running_loop()
-    asyncio._set_running_loop(None)
-    try:
-        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-            return runner.run(work)
-    finally:
-        asyncio._set_running_loop(running)
 
 
 class RedisServer:
@@ -212,8 +202,10 @@ class PostgresServer:
         self.file = next(
             str(file) for file in sorted(self._server.sockets.iterdir()) if "lock" not in file.name
         )
-        self._runner = asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
-        aside(migrate(self.dsn))
+        self._loop = asyncio.SelectorEventLoop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.run(migrate(self.dsn))
         for statement in (_IDENTITY, _PERSONS):
             self.run(_execute(self.dsn, statement))
         for setting in ("fsync = off", "synchronous_commit = off", "full_page_writes = off"):
@@ -222,13 +214,8 @@ class PostgresServer:
         self.admin: Any = self.run(asyncpg.connect(self.dsn))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run on the real loop of the connection that looks on."""
-        running = asyncio._get_running_loop()
-        asyncio._set_running_loop(None)
-        try:
-            return self._runner.run(work)
-        finally:
-            asyncio._set_running_loop(running)
+        """Run on a real loop in a thread, while the virtual one stands still."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def open(self) -> "PostgresSession":
         if not self.is_up:
@@ -243,7 +230,9 @@ class PostgresServer:
 
     def stop(self) -> None:
         self.run(self.admin.close())
-        self._runner.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
         self._server.stop()
 
 
