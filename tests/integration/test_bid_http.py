@@ -102,9 +102,10 @@ def test_broken_corpora_are_answered(server: Stack, wire: Wire) -> None:
                 raise AssertionError(f"{how}: {body[:500]!r}") from error
 
 
-def test_deep_nesting_is_refused(wire: Wire) -> None:
+def test_deep_nesting_is_answered(wire: Wire) -> None:
+    """From Python 3.14 on, how deep is too deep depends on the size of the stack."""
     for how, body in deeply_nested():
-        assert wire.ask("POST", PATH, JSON, body).status in (400, 413), how
+        assert wire.ask("POST", PATH, JSON, body).status in (204, 400, 413), how
         still_serves(wire)
 
 

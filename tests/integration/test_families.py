@@ -268,7 +268,8 @@ def status(stack: Stack, ssp: str, token: str) -> int:
         with urllib.request.urlopen(asked, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:
+            return error.code
 
 
 def test_the_token_of_a_former_family_reads_its_own_days(
@@ -296,5 +297,6 @@ def is_known(path: str) -> bool:
     try:
         urllib.request.urlopen(asked, timeout=60).close()
     except urllib.error.HTTPError as error:
-        return error.code != 404
+        with error:
+            return error.code != 404
     return True
