@@ -34,6 +34,9 @@ LATER: Final = "click_later"
 CLOCKS: Final = timedelta(milliseconds=AHEAD_MS)  # how far a partner's clock may differ from ours
 DEPOSIT: Final = "deposit"
 
+Ids = tuple[int | None, int | None]
+"""The hashes of an event's user and of its anonymous user."""
+
 
 class Conversion(NamedTuple):
     """The key of the sum that an event counts towards, and what it adds to that sum."""
@@ -111,9 +114,13 @@ async def count(
 
     Returns the rows, each with the campaign it counts for.
     """
-    attribution = await _begin(connection, key, new)
+    ids = _ids(key, new)
+    attribution = await _begin(connection, ids)
     before = dict(attribution.last)
-    counted = [_counting(row, attribution.count(row, key, clicks.of(row))) for row in new]
+    counted = [
+        _counting(row, attribution.count(row, clicks.of(row), *of_row))
+        for row, of_row in zip(new, ids, strict=True)
+    ]
     changed = {
         person: link for person, link in attribution.last.items() if link != before.get(person)
     }
@@ -140,13 +147,14 @@ async def preview(connection: asyncpg.Connection, rows: Sequence[EventRow]) -> l
     """Return what each event would count for, in order; a repeated event counts for nothing."""
     key = await persons.fetch_key(connection)
     flagged, clicks = await read_clicks(connection, rows)
-    attribution = await _begin(connection, key, flagged)
+    ids = _ids(key, flagged)
+    attribution = await _begin(connection, ids)
     known = await events.fetch_known(connection, {row.event_id for row in flagged})
     countings = []
-    for row in flagged:
+    for row, of_row in zip(flagged, ids, strict=True):
         is_new = row.event_id not in known
         known.add(row.event_id)
-        counted = attribution.count(row, key, clicks.of(row)) if is_new else None
+        counted = attribution.count(row, clicks.of(row), *of_row) if is_new else None
         countings.append(Counting(row.flags, counted))
     return countings
 
@@ -165,11 +173,12 @@ def row_of(
     )  # fmt: skip
 
 
-async def _begin(
-    connection: asyncpg.Connection, key: PersonKey, rows: Sequence[EventRow]
-) -> "Attribution":
-    """Build an attribution with the last clicks of the rows' persons."""
-    ids = [key.of_event(row.product, row.client_user_id, row.anonymous_id) for row in rows]
+def _ids(key: PersonKey, rows: Sequence[EventRow]) -> list[Ids]:
+    return [key.of_event(row.product, row.client_user_id, row.anonymous_id) for row in rows]
+
+
+async def _begin(connection: asyncpg.Connection, ids: Sequence[Ids]) -> "Attribution":
+    """Build an attribution with the last clicks of these persons."""
     visitors = {visitor for _, visitor in ids if visitor is not None}
     alone = any(user is None and visitor is not None for user, visitor in ids)
     users = dict(await audiences.fetch_aliases(connection, visitors)) if alone else {}
@@ -190,9 +199,14 @@ class Attribution:
         self.sums: dict[ConversionKey, ConversionSum] = {}
         self._users = dict(users)
 
-    def count(self, row: EventRow, key: PersonKey, own: ClickLink | None) -> Conversion | None:
-        """Count an event; return its conversion, if any. `own`: the click that the event names."""
-        person = self._person(row, key)
+    def count(
+        self, row: EventRow, own: ClickLink | None, user: int | None, visitor: int | None
+    ) -> Conversion | None:
+        """Count an event of a user or an anonymous user; return its conversion, if any.
+
+        `own`: the click that the event names.
+        """
+        person = self._person(row, user, visitor)
         if person is None:
             return None if own is None else self._add(row, own, None)
         before = self._valid(person, row)
@@ -207,9 +221,8 @@ class Attribution:
         is_later = before.clicked_at > min(row.received_at, row.occurred_at + CLOCKS)
         return None if is_later else self._add(row, before, person)
 
-    def _person(self, row: EventRow, key: PersonKey) -> int | None:
+    def _person(self, row: EventRow, user: int | None, visitor: int | None) -> int | None:
         """Return an event's person; if it has both ids, the anonymous one becomes the user's."""
-        user, visitor = key.of_event(row.product, row.client_user_id, row.anonymous_id)
         if visitor is None:
             return user
         if user is None:

@@ -8,6 +8,7 @@ and rounded half-even to 6 decimals; without a rate `usd` is null, with the warn
 import math
 from collections.abc import Callable
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -74,16 +75,17 @@ def _amounts(
     event: dict[str, Any], rates: QuoteSource, warnings: list[tuple[str, str]]
 ) -> dict[str, dict[str, Any]]:
     context = event["context"]
+    present = [field for field in MONETARY[event["event"]] if context.get(field.leaf) is not None]
     currency = context.get("currency")
+    quote = None
+    if present and currency is not None:
+        crypto = context.get("is_crypto") is True
+        quote = rates.quote(currency, _day(event["timestamp"]), crypto=crypto)
+    rate = float(quote.usd) if quote is not None else None
+    rate_date = quote.date.isoformat() if quote is not None else None
     amounts: dict[str, dict[str, Any]] = {}
-    for field in MONETARY[event["event"]]:
-        value = context.get(field.leaf)
-        if value is None:
-            continue
-        quote = None
-        if currency is not None:
-            crypto = context.get("is_crypto") is True
-            quote = rates.quote(currency, _day(event["timestamp"]), crypto=crypto)
+    for field in present:
+        value = context[field.leaf]
         usd = to_usd(value, quote.usd) if quote is not None else None
         if usd is None:
             warnings.append((field.path, "rate_missing"))
@@ -91,8 +93,8 @@ def _amounts(
             "value": value,
             "currency": currency,
             "usd": usd,
-            "rate": float(quote.usd) if quote is not None else None,
-            "rate_date": quote.date.isoformat() if quote is not None else None,
+            "rate": rate,
+            "rate_date": rate_date,
         }
     return amounts
 
@@ -102,7 +104,8 @@ def to_usd(value: float, rate: Fraction) -> float | None:
 
     A float counts as its shortest decimal form: 0.1 is a tenth.
     """
-    micros = round(Fraction(repr(value)) * rate * MICROS)
+    units, parts = Decimal(repr(value)).as_integer_ratio()
+    micros = round(Fraction(units * rate.numerator * MICROS, parts * rate.denominator))
     try:
         usd = micros / MICROS
     except OverflowError:
