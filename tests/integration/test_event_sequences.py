@@ -192,3 +192,15 @@ async def test_one_bonus_is_looked_up_by_an_index(bench: Bench) -> None:
                                " indexrelid join pg_am a on a.oid = relam where indrelid in"
                                " (select inhrelid from pg_inherits)")  # fmt: skip
     assert sorted(methods) == [("brin",), ("btree",)]
+
+
+async def test_no_table_of_events_is_ever_scanned(bench: Bench) -> None:
+    """A plan made for an empty table must not read all of it once it has grown."""
+    scanned = "select sum(seq_tup_read)::int from pg_stat_user_tables where relname like 'event%'"
+    for number in range(12):
+        steps = [claimed(f"b{number}"), completed(f"b{number}"), cashed_out(f"b{number}", 1)]
+        await bench.accept(*steps, *(event("login", f"u{number}-{n}") for n in range(100)))
+        await bench.round()
+    await bench.rows("select pg_stat_force_next_flush()")
+    ((read,),) = await bench.rows(scanned)
+    assert read == 0

@@ -76,46 +76,35 @@ select * from unnest($1::text[], $2::timestamptz[], $3::bytea[])
 on conflict (event_id) do nothing
 returning event_id
 """
-_INCOMING: Final = """
-with incoming as (
-    select * from unnest(
-        $1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::text[],
-        $7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::text[],
-        $14::bigint[], $15::text[], $16::text[], $17::text[], $18::boolean[]
-    ) with ordinality as i (
-        event_id, product, event, occurred_at, received_at, client_user_id,
-        anonymous_id, click_id, context, enrichment, digest, sequence, flags, value_micros,
-        campaign, creative, descriptor, first_deposit, position
-    )
-)
-"""
-_STORE: Final = f"""
-{_INCOMING}
-insert into events (
-    event_id, product, event, occurred_at, received_at, client_user_id, anonymous_id, click_id,
-    context, enrichment, flags, campaign, creative, descriptor, value_micros, first_deposit
-)
-select event_id, product, event, occurred_at, received_at, client_user_id, anonymous_id, click_id,
-    context::jsonb, enrichment::jsonb, string_to_array(flags, ','), campaign, creative, descriptor,
-    case when campaign is not null then value_micros end,
-    case when campaign is not null then first_deposit end
-from incoming order by position
-on conflict do nothing
-"""
+_STORED: Final = (
+    "event_id", "product", "event", "occurred_at", "received_at", "client_user_id", "anonymous_id",
+    "click_id", "context", "enrichment", "flags", "campaign", "creative", "descriptor",
+    "value_micros", "first_deposit",
+)  # fmt: skip
 # Queries for events name their times too, so that only the partitions that have them are planned,
 # locked and read.
 _TIMES: Final = "select received_at from event_ids where event_id = any($1)"
-_CONFLICTS: Final = f"""
-{_INCOMING}
+_CONFLICTS: Final = """
 insert into event_conflicts (event_id, product, received_at, context, digest)
 select i.event_id, i.product, i.received_at, i.context::jsonb, i.digest
-from incoming i join events e on e.event_id = i.event_id and e.received_at = any($19)
+from unnest(
+    $1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[],
+    $7::text[], $8::text[], $9::bytea[]
+) as i (
+    event_id, product, occurred_at, received_at, client_user_id, anonymous_id, click_id, context,
+    digest
+)
+join events e on e.event_id = i.event_id and e.received_at = any($10)
 where (e.occurred_at, e.client_user_id, e.anonymous_id, e.click_id, e.context)
     is distinct from
     (i.occurred_at, i.client_user_id, i.anonymous_id, i.click_id, i.context::jsonb)
 on conflict (event_id, digest) do nothing
 returning event_id
 """
+_compared: Final = attrgetter(
+    "event_id", "product", "occurred_at", "received_at", "client_user_id", "anonymous_id",
+    "click_id", "context", "digest",
+)  # fmt: skip
 # One event at a time, so that the planner uses the index whatever it estimates. Flags of clicks do
 # not concern the sequence, and stay as they were stored.
 _MEMBERS: Final = r"""
@@ -167,6 +156,8 @@ async def join(connection: asyncpg.Connection) -> bool:
 
     If permitted, keep the server from quoting refused rows in its log.
     """
+    # A plan that was made while a table was empty would read all of it until it is analyzed.
+    await connection.execute("set enable_seqscan = off")
     with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
         await connection.execute("set log_error_verbosity = terse")
     return True
@@ -219,14 +210,24 @@ async def store(
     Storing the same rows again changes nothing. Raises asyncpg.PostgresError if any row is refused.
     """
     if new:
-        await connection.execute(_STORE, *_columns(new))
+        await connection.copy_records_to_table("events", records=map(_record, new), columns=_STORED)
     digests = {row.event_id: row.digest for row in new}
     repeats = [row for row in rows if row.digest != digests.get(row.event_id)]
     if not repeats:
         return 0
     times = await connection.fetch(_TIMES, [row.event_id for row in repeats])
     of = {record["received_at"] for record in times}
-    return len(await connection.fetch(_CONFLICTS, *_columns(repeats), list(of)))
+    columns = map(list, zip(*map(_compared, repeats), strict=True))
+    return len(await connection.fetch(_CONFLICTS, *columns, list(of)))
+
+
+def _record(row: EventRow) -> tuple[object, ...]:
+    """Return the columns of a row, as in `_STORED`."""
+    flags = row.flags.split(",") if row.flags else []
+    if row.campaign is None:
+        return (*row[:10], flags, None, None, None, None, None)
+    of_click = row.campaign, row.creative, row.descriptor, row.value_micros, row.first_deposit
+    return (*row[:10], flags, *of_click)
 
 
 async def fetch_members(
@@ -367,7 +368,3 @@ async def take_dead_letters(connection: asyncpg.Connection, newest: int, count: 
         count,
     )
     return [row["payload"] for row in sorted(rows, key=lambda row: row["number"])]
-
-
-def _columns(rows: Sequence[EventRow]) -> tuple[list[object], ...]:
-    return tuple(map(list, zip(*rows, strict=True)))

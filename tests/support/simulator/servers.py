@@ -237,7 +237,7 @@ class PostgresServer:
 
 
 class PostgresSession:
-    """One connection; PostgreSQL is done when it is ready for the next query."""
+    """One connection; PostgreSQL is done when it waits for a query, or for rows to copy."""
 
     delay_s = 0.0
 
@@ -258,7 +258,7 @@ class PostgresSession:
             answer += more
             self._received += more
             for kind, _ in _messages(self._received):
-                if kind == b"Z":
+                if kind in b"ZG":
                     ready -= 1
                 elif kind == b"E":
                     done = 0
@@ -282,7 +282,7 @@ class PostgresSession:
                 asked += 1
             elif kind == b"H":
                 done, asked = done + asked, 0
-            elif kind in b"SQ":
+            elif kind in b"SQcf":
                 ready, done, asked = ready + 1, 0, 0
         return ready, done
 
