@@ -129,6 +129,7 @@ class Server:
         own = {
             "port": str(self.port),
             "bind": self.host,
+            "protected-mode": "no",  # Redis 7 would admit nobody but 127.0.0.1
             "dir": str(self.folder),
             "save": "",
             "appendonly": "yes",  # one that comes back has its data
@@ -136,11 +137,14 @@ class Server:
             "repl-diskless-sync-delay": "0",
             "repl-ping-replica-period": "1",
         }
+        server = installed()[0]
+        if server.release >= (7, 0):  # before, a node connected from the address in "bind" anyway
+            own["bind-source-addr"] = self.host
         if self._tls is not None:
             own |= self._tls.options(self.port)
         named = [part for name, value in own.items() for part in (f"--{name}", value)]
         self.process = spawn(
-            [installed()[0].path, *self._options, *named],
+            [server.path, *self._options, *named],
             death_signal=signal.SIGKILL,
             log=self.folder / "log",
             env=None if self._environ is None else {**os.environ, **self._environ},
