@@ -83,10 +83,10 @@ class Partner:
             self.statuses[status] += 1
             if status == 202:
                 return
-            if reply is not None and status != 503:
+            if reply is not None and status not in (429, 503):
                 self.wrong.append(f"{status} to events: {reply.body!r}")
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(1.0 if status == 429 else 0.02)
 
     def _clicked(self, event: dict[str, Any]) -> dict[str, Any]:
         click_id = self._click_id()
