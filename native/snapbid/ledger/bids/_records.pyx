@@ -60,10 +60,20 @@ cdef bytes digest_of(bytes text):
     return digest.digest()
 
 
+# A bid's digest is needed twice: for its click id, and then for the ledger.
+cdef bytes last_pair = b"", last_digest = b""
+
+
 cdef bytes digest_pair(bytes auction_id, bytes imp_id):
+    global last_pair, last_digest
     cdef uint8_t length[4]
+    cdef bytes pair
     put(length, <uint32_t>PyBytes_GET_SIZE(auction_id), 4)
-    return digest_of(PyBytes_FromStringAndSize(<char *>length, 4) + auction_id + imp_id)
+    pair = PyBytes_FromStringAndSize(<char *>length, 4) + auction_id + imp_id
+    if pair != last_pair:
+        last_digest = digest_of(pair)
+        last_pair = pair
+    return last_digest
 
 
 def bid_digest(bytes auction_id not None, bytes imp_id not None):
