@@ -4,12 +4,17 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from time import time
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 from support.ops import ask, bid, data, prepare, samples
 from support.processes import eventually
 from support.stack import Stack
+
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.operations.dashboard.ledger import SilentProcesses, waiting
 
 FILES = ("/ops", "/ops/ops.css", "/ops/ops.js")
 
@@ -147,3 +152,14 @@ def test_series_are_bounded(served: Stack) -> None:
     after = {(name, labels) for name, series in samples(served).items() for labels in series}
     assert len(after - before) < 30
     assert not [entry for entry in after - before if "stranger" in str(entry) or "29" in str(entry)]
+
+
+async def test_processes_for_which_nothing_waits_are_not_silent(fresh_redis: str) -> None:
+    """Marks stay in a ledger that nobody writes to."""
+    keys, clock = ShardKeys(0), 10_000_000
+    async with Redis.from_url(fresh_redis) as redis:
+        await redis.hset(f"{keys.prefix}h", "clock", clock)
+        for name, age_ms in (("new", 9_000), ("silent", 100_000), ("gone", 900_000)):
+            await redis.hset(keys.processes, name, f"0 {clock - age_ms}")
+        backlog = await waiting(redis, 1, time())
+    assert backlog.silent == SilentProcesses(1, 800.0)

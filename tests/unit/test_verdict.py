@@ -66,6 +66,8 @@ def drain(*troubles: str) -> DrainReport:
         ({"warehouse": False}, "degraded", ["warehouse"]),
         ({"has_catalog": False}, "not bidding", ["catalog"]),
         ({"registered": 0}, "not bidding", ["ssps"]),
+        ({"answers": True}, "bidding", []),
+        ({"answers": False}, "not bidding", ["port"]),
         ({"campaigns": 0}, "not bidding", ["campaigns"]),
         ({"checked_at": NOW - 121.0}, "degraded", ["stale"]),
         ({"checked_at": NOW - 121.0, "warehouse": False}, "degraded", ["warehouse"]),

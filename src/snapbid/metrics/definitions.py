@@ -95,6 +95,9 @@ WATCHED: dict[str, Definition] = {
         "Whether a shard acknowledges writes without its required replica.",
         ("shard",),
     ),
+    "snapbid_port_up": Definition(
+        "gauge", "Whether a worker answered the last check of the public port: 1 or 0."
+    ),
     "snapbid_silent_processes": Definition(
         "gauge",
         "Server processes without a heartbeat for 10 s that may have notices on disk: holds do not"

@@ -32,6 +32,7 @@ def gauges(snapshot: OpsSnapshot) -> dict[str, Samples]:
         "snapbid_disk_full": [
             ({"setting": disk.setting}, float(disk.is_full)) for disk in snapshot.disks
         ],
+        "snapbid_port_up": [({}, float(snapshot.answers))] if snapshot.answers is not None else [],
         "snapbid_spool_bytes": [({}, snapshot.spool_bytes)],
         "snapbid_auction_log_spool_bytes": [({}, snapshot.auction_log_bytes or 0)],
         **_catalog(snapshot),

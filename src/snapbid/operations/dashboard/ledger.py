@@ -137,9 +137,16 @@ async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
 
 
 def _silent(clock: int, processes: Mapping[bytes, bytes]) -> dict[bytes, int]:
-    """Return how much longer (ms) holds wait for each silent process (scripts/clock.lua)."""
+    """Return how much longer (ms) holds wait for each silent process (scripts/clock.lua).
+
+    Without writes, the ledger keeps processes for which nothing waits any more.
+    """
     ages = {token: clock - int(marks.split()[1]) for token, marks in processes.items()}
-    return {token: SPOOL_GIVEN_UP_MS - age for token, age in ages.items() if age > SILENT_MS}
+    return {
+        token: SPOOL_GIVEN_UP_MS - age
+        for token, age in ages.items()
+        if SILENT_MS < age < SPOOL_GIVEN_UP_MS
+    }
 
 
 async def _events(redis: Redis, keys: ShardKeys) -> tuple[int, int | None]:

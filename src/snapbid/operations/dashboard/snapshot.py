@@ -86,6 +86,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     clocks: Mapping[str, OwnClock] = {}  # our clock compared with each other one, by its owner
 
     # This machine.
+    answers: bool | None = None  # whether a worker answers on the public port
     window: CountWindow | None = None
     standings: Sequence[SspStanding] = ()
     differences: Sequence[ClockDifference] = ()

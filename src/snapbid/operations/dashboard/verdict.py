@@ -279,6 +279,13 @@ def _of_audit(snapshot: OpsSnapshot) -> Iterator[Cause]:
 
 
 def _of_setup(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
+    if snapshot.answers is False:
+        yield Cause(
+            "port",
+            True,
+            "no worker of this machine answers on the public port",
+            "wait if serve has just started; else check its log, or restart it",
+        )
     if not snapshot.has_catalog:
         yield Cause(
             "catalog",

@@ -22,7 +22,7 @@ from snapbid import metrics
 from snapbid.base.reasons import reason
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.risks import Risk, RiskLog, StoreName
-from snapbid.base.settings import VARIABLES, StoreSettings
+from snapbid.base.settings import VARIABLES, StoreSettings, reachable
 from snapbid.base.tasks import LoopThread, end
 from snapbid.ledger.admin import closing
 from snapbid.ledger.admin.audits import fetch_audit
@@ -49,6 +49,8 @@ MONEY_S: Final = 5.0  # between reads of budgets and SSPs in Redis
 RISKS_S: Final = 10.0  # between reads of the configuration of Redis
 WAREHOUSE_S: Final = 60.0  # or when the catalog changes
 RETRY_S: Final = 5.0
+PORT_S: Final = 0.5  # between checks of the public port
+PORT_PATIENCE_S: Final = 10.0  # for an answer
 PATIENCE_S: Final = 5.0  # timeout of the warehouse
 SHARE: Final = 10  # a slow read is repeated after this many times its duration
 CAMPAIGNS: Final = 200
@@ -133,6 +135,7 @@ class Watch:
         tasks = [
             asyncio.create_task(repeat(read, every_s))
             for read, every_s in (
+                (self._read_port, PORT_S),
                 (self._read_counters, COUNTERS_S),
                 (self._read_redis, COUNTERS_S),
                 (self._read_warehouse, RETRY_S),
@@ -148,6 +151,15 @@ class Watch:
             await self._redis.aclose()
 
     # Each of these returns whether it succeeded.
+
+    async def _read_port(self) -> bool:
+        """Look whether a worker answers on the public port."""
+        settings = self.settings
+        answers = await answers_health(reachable(settings.host), settings.port)
+        if answers != self.snapshot.answers:
+            self._update(answers=answers)
+            self.judge.judge(time(), self.snapshot)
+        return answers
 
     async def _read_counters(self) -> bool:
         now, counts = time(), await asyncio.to_thread(metrics.read, self.paths.counts)
@@ -333,6 +345,22 @@ class _Priced(msgspec.Struct):
 
 def _cost(document: str) -> float:
     return msgspec.json.decode(document, type=_Priced).cpm / 1000
+
+
+async def answers_health(host: str, port: int) -> bool:
+    """Return whether a server there answers `GET /healthz` in time."""
+    try:
+        async with asyncio.timeout(PORT_PATIENCE_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(
+                    b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+                )
+                return (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False
 
 
 async def repeat(read: Callable[[], Awaitable[bool]], every_s: float) -> None:
