@@ -85,6 +85,17 @@ def test_misuse_is_status_2(
     assert "Traceback" not in done.stderr
 
 
+def test_without_duckdb_it_says_what_to_install(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snapbid.cli.reconcile.find_spec", lambda name: None)
+    log = tmp_path / "log.csv"
+    log.write_text("id\na\n")
+    done = invoke(environ, "reconcile", "acme", str(log))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "reconcile needs duckdb: pip install 'snapbid[parquet]'\n"
+
+
 @pytest.mark.parametrize(
     ("options", "status", "says"),
     [

@@ -136,6 +136,32 @@ def test_a_killed_worker_is_replaced(filled: str, start_stack: Callable[..., Sta
     assert before < workers_of(server)
 
 
+def test_workers_that_do_not_answer_are_named(
+    filled: str, start_stack: Callable[..., Stack]
+) -> None:
+    stack = start_stack(SNAPBID_WORKERS="2")
+    assert stack.process
+    eventually(lambda: not is_named(stack), "a worker answers")
+    stopped = workers_of(stack.process.pid)
+    for worker in stopped:
+        os.kill(worker, signal.SIGSTOP)
+    try:
+        eventually(lambda: is_named(stack), "nobody answers")
+        assert "\nsnapbid_port_up 0" in stack.get("/metrics", ops=True)[1].decode()
+    finally:
+        for worker in stopped:
+            os.kill(worker, signal.SIGCONT)
+    eventually(lambda: not is_named(stack), "a worker answers again")
+
+
+def is_named(stack: Stack) -> bool:
+    """Whether the verdict names workers that do not answer."""
+    verdict = json.loads(stack.get("/ops/data", ops=True)[1])["verdict"]
+    found = any(cause["text"].startswith("no worker of this") for cause in verdict["causes"])
+    assert not found or verdict["state"] == "not bidding"
+    return found
+
+
 def test_the_threads_of_a_worker_are_scheduled_as_batch(start_stack: Callable[..., Stack]) -> None:
     """They would interrupt each other for each request (`serve.schedule_as_batch`)."""
     stack = start_stack()
@@ -266,6 +292,16 @@ def test_refuses_to_start_in_an_impossible_home(start_stack: Callable[..., Stack
         "SNAPBID_HOME /proc/none/home cannot be used: No such file or directory: set it to a "
         "directory that you can write to"
     )
+
+
+def test_refuses_to_start_if_it_cannot_write_to_its_home(
+    start_stack: Callable[..., Stack], tmp_path: Path
+) -> None:
+    stack = start_stack()
+    ports = {"SNAPBID_PORT": str(stack.port + 1), "SNAPBID_OPS_PORT": str(stack.ops_port + 1)}
+    (tmp_path / f"serve-{stack.port + 1}" / "releases").mkdir(parents=True)
+    (said,) = refused({**stack.environ, **ports, "SNAPBID_HOME": str(tmp_path)})
+    assert said.startswith(f"SNAPBID_HOME {tmp_path} cannot be used: Is a directory")
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_every_field_has_a_variable() -> None:
         ({"SNAPBID_HOST": "::1"}, "http://[::1]:8000"),
         ({"SNAPBID_BASE_URL": "https://rtb.example.com/"}, "https://rtb.example.com"),
         ({"SNAPBID_BASE_URL": "http://rtb.example.com:81/x"}, "http://rtb.example.com:81/x"),
-        ({"SNAPBID_BASE_URL": ""}, "http://127.0.0.1:8000"),
+        ({}, "http://127.0.0.1:8000"),
     ],
 )
 def test_base_url(environ: dict[str, str], base_url: str) -> None:
@@ -174,6 +174,7 @@ def test_settings_round_trip(tmp_path: Path) -> None:
         ("SNAPBID_BASE_URL", "https://user:word@rtb.example.com"),
         ("SNAPBID_JWT_SECRET", " " * 32),
         ("SNAPBID_BASE_URL", "http://"),
+        ("SNAPBID_BASE_URL", ""),
         ("SNAPBID_BASE_URL", "http://h:99999"),
         ("SNAPBID_BASE_URL", "http://h/?a=b"),
         ("SNAPBID_REDIS_URL", "localhost:6379"),
@@ -316,3 +317,37 @@ def test_any_text_loads_or_is_refused_by_name(environ: dict[str, str]) -> None:
         unnamed = [line for line in error.mistakes if not line.startswith("SNAPBID_")]
         if unnamed:
             pytest.fail(f"no setting named: {unnamed}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:hunter2#x@h:1/d",
+        "postgresql://u:1#hunter2@h:1/d",
+        "postgresql://u:hunter2?x@h:1/d",
+        "postgresql://u:1?hunter2@h:1/d",
+        "postgresql://u:hunter2/x@h:1/d",
+        "postgresql://u:hunter2[@h:1/d",
+        "postgresql://u:hunter2@h:port/d",
+    ],
+)
+def test_a_database_url_with_a_special_character_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load({"SNAPBID_DATABASE_URL": url})
+    (mistake,) = refused.value.mistakes
+    assert mistake.startswith("SNAPBID_DATABASE_URL must be like postgresql://")
+    assert "hunter2" not in mistake
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://h/d",
+        "postgres://u@h",
+        "postgresql://u:p%23%2F%3F%40@[::1]:5432/d?sslmode=require&application_name=x",
+        "postgresql://u:p@a:1,b:2/d",
+        "postgresql:///d?host=/var/run/postgresql",
+    ],
+)
+def test_database_urls(url: str) -> None:
+    assert load({"SNAPBID_DATABASE_URL": url}).database_url == url

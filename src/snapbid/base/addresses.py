@@ -111,6 +111,9 @@ def _check_one(url: str, rest: str) -> None:
         good = False
     if not good:
         raise ValueError(f"must have a port from 1 to 65535 (found {hosts!r})")
+    database = urlsplit(url).path.removeprefix("/")
+    if database and not (database.isascii() and database.isdecimal()):
+        raise ValueError("must have nothing but the number of a database after the port")
 
 
 def _parse_several(url: str, scheme: str, kind: str, rest: str) -> RedisAddress:

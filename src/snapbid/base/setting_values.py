@@ -4,13 +4,15 @@ import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from snapbid.base import addresses
 from snapbid.base.access import parse_networks
 
 SECRET_MIN_BYTES = 32
 TOKEN_MIN_CHARACTERS = 16
+
+_HOST = re.compile(r"(\[[^\]]*\]|[^\[\]:]*)(:\d{1,5})?")
 
 
 class Secret:
@@ -99,17 +101,25 @@ def base_url(text: str) -> str:
     return text.rstrip("/")
 
 
-def store_url(*schemes: str) -> Callable[[str], str]:
-    def check(text: str) -> str:
-        scheme = text.partition("://")[0]
-        if "://" not in text or scheme not in schemes:
-            value = f"the scheme {scheme!r}" if "://" in text else None  # may hold a password
-            raise InvalidValueError(
-                f"must start with {' or '.join(f'{s}://' for s in schemes)}", value
-            )
-        return text
-
-    return check
+def database_url(text: str) -> str:
+    scheme, separator, _ = text.partition("://")
+    if not separator or scheme not in ("postgresql", "postgres"):
+        value = f"the scheme {scheme!r}" if separator else None  # may hold a password
+        raise InvalidValueError("must start with postgresql:// or postgres://", value)
+    try:
+        url = urlsplit(text)
+        parse_qsl(url.query, strict_parsing=bool(url.query))
+        hosts = url.netloc.rpartition("@")[2]
+        good = not url.fragment and all(map(_HOST.fullmatch, hosts.split(",")))
+    except ValueError:
+        good = False
+    if not good:  # quoting any part might quote the password
+        raise InvalidValueError(
+            "must be like postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters"
+            " of the password encoded (# as %23, / as %2F, ? as %3F, @ as %40)",
+            None,
+        )
+    return text
 
 
 def redis_url(text: str) -> str:
@@ -121,7 +131,9 @@ def redis_url(text: str) -> str:
 
 
 def secret(text: str) -> Secret:
-    if not text.strip() or len(text.encode()) < SECRET_MIN_BYTES:
+    if not text.strip():
+        raise InvalidValueError("must not be blank", None)
+    if len(text.encode()) < SECRET_MIN_BYTES:
         raise InvalidValueError(
             f"must have at least {SECRET_MIN_BYTES} bytes", f"{len(text.encode())} bytes"
         )

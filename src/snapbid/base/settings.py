@@ -1,8 +1,8 @@
 """Settings: `SNAPBID_*` environment variables, checked once, as one frozen struct (contract 1).
 
 Raw strings are checked and converted in one step, and the result is passed down. `load` raises one
-`SettingsError` that names all mistakes. An empty variable counts as unset, but an empty secret is a
-mistake, since nobody leaves one empty on purpose.
+`SettingsError` that names all mistakes. An empty variable counts as unset, but an empty secret or
+base URL is a mistake, since nobody leaves one empty on purpose.
 """
 
 import difflib
@@ -128,7 +128,7 @@ def load(environ: Mapping[str, str]) -> Settings:
     values: dict[str, Any] = {}
     for variable, (field, check) in _CHECKS.items():
         text = environ.get(variable)
-        if text is None or (text == "" and field not in ("jwt_secret", "ops_token")):
+        if text is None or (text == "" and field not in _NEVER_EMPTY):
             continue
         try:
             values[field] = check(rules.printable(text))
@@ -193,6 +193,9 @@ def require_serving(settings: Settings) -> ServingSettings:
 
 
 _PORT = rules.integer(1, 65_535)
+# Without them, anybody could sign, or notices would go nowhere; a template has them empty.
+_NEVER_EMPTY = ("jwt_secret", "ops_token", "base_url")
+
 _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_HOST": ("host", rules.host),
     "SNAPBID_PORT": ("port", _PORT),
@@ -200,7 +203,7 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_BASE_URL": ("base_url", rules.base_url),
     "SNAPBID_REDIS_URL": ("redis_url", rules.redis_url),
     "SNAPBID_REDIS_REPLICAS": ("redis_replicas", rules.auto_or_integer(0, 5)),
-    "SNAPBID_DATABASE_URL": ("database_url", rules.store_url("postgresql", "postgres")),
+    "SNAPBID_DATABASE_URL": ("database_url", rules.database_url),
     "SNAPBID_HOME": ("home", rules.home),
     "SNAPBID_JWT_SECRET": ("jwt_secret", rules.secret),
     "SNAPBID_JWT_ISSUER": ("jwt_issuer", str),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, tzinfo
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
@@ -110,6 +111,8 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     win (or other --kind). Each disputed auction is listed with its cause. Exit status: 0 if
     everything agrees, 1 if anything differs or could not be compared, 2 for wrong usage.
     """
+    if find_spec("duckdb") is None:
+        raise console.Refused("reconcile needs duckdb: pip install 'snapbid[parquet]'")
     from snapbid.operations.reconcile import claims, result
     from snapbid.operations.reconcile.compare import Comparison
 

@@ -75,7 +75,7 @@ def serve(settings: ServingSettings) -> int:
         _check(settings)
         settings = asyncio.run(preflight.check(settings, risks))
         watch = Watch(settings, paths, publisher, risks)
-        _make_directory(settings)
+        allocator = _make_allocator(settings)
         ops = _open_ops(settings, watch)
     except (ServeError, preflight.VolatileStoreError) as error:
         print(error, file=sys.stderr)
@@ -87,7 +87,6 @@ def serve(settings: ServingSettings) -> int:
     if settings.auction_log is not None:
         writer = writer_of(settings.auction_log, settings.auction_log_s)
         writer.start()
-    allocator = AllocatorThread(settings)
     allocator.start()
     publisher.start()
     watch.start()
@@ -134,15 +133,21 @@ def _check(settings: ServingSettings) -> None:
         ) from error
 
 
-def _make_directory(settings: ServingSettings) -> None:
+def _make_allocator(settings: ServingSettings) -> AllocatorThread:
+    """Make the runtime directory, and the allocator, which writes to it."""
     try:
         settings.runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(settings.runtime_dir, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return AllocatorThread(settings)
     except OSError as error:
+        remedy = (
+            "free some space"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else "set it to a directory that you can write to"
+        )
         raise ServeError(
-            f"SNAPBID_HOME {settings.home} cannot be used: {error.strerror}: set it to a directory "
-            "that you can write to"
+            f"SNAPBID_HOME {settings.home} cannot be used: {error.strerror}: {remedy}"
         ) from error
 
 
