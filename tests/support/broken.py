@@ -5,6 +5,7 @@ Each result is a pair of a name and a body. Any answer will do, as long as there
 
 import json
 import random
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,6 +87,10 @@ def of_bytes(document: Document, rng: random.Random) -> Iterator[tuple[str, byte
     yield "members twice", body[:-1] + b"," + body[1:]
     yield "a member twice with another type", body[:-1] + b',"imp":7}'
     yield "gzip", b"\x1f\x8b\x08" + rng.randbytes(100)
+
+
+# From Python 3.14 on, how deep is too deep depends on the size of the stack.
+NESTED_STATUSES = (400, 413) if sys.version_info < (3, 14) else (204, 400, 413)
 
 
 def deeply_nested(depth: int = 100_000) -> Iterator[tuple[str, bytes]]:

@@ -203,7 +203,7 @@ class PostgresServer:
             str(file) for file in sorted(self._server.sockets.iterdir()) if "lock" not in file.name
         )
         self._loop = asyncio.SelectorEventLoop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.run(migrate(self.dsn))
         for statement in (_IDENTITY, _PERSONS):
