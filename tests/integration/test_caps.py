@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from support.capping import PRICE, Capped, opened_capped
-from support.remembered import NOON, Clock, counts, keys
+from support.remembered import NOON, TTL_S, Clock, counts, keys
 from support.spending import HOLD_S, limits, reserve, sent, state
 
-from snapbid.ledger.bids.records import BILLING, LOSS, WIN
+from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.bids.records import BILLING, LOSS, NOTICE, WIN, bid_digest
+from snapbid.ledger.scripts import script
 
 HOUR = 3600
 SWEPT_AT = 16  # holds of a user
@@ -78,6 +80,26 @@ async def test_the_time_of_an_impression_is_its_billing(capped: Capped, clock: C
     clock.now += 99
     await capped.notify(2, WIN, LOSS)
     clock.now += 1
+    assert await capped.bid(3, of) == "k"
+
+
+async def test_an_impression_by_an_old_clock_is_dated_by_the_new_one(
+    capped: Capped, clock: Clock, store: Any, shards: int
+) -> None:
+    """The clock is set ahead, and a worker tells of impressions before it has heard of that."""
+    of = limits(caps=((2, 100),))
+    assert [await capped.bid(n, of) for n in range(2)] == ["k", "k"]
+    came_s = int(clock.now) + 1
+    clock.now += HOUR
+    for number in range(2):
+        auction = b"auction-%d" % number
+        notice = NOTICE.pack(BILLING, 0, bid_digest(auction, b"1"), came_s, 0, 0, 0)
+        keys = ShardKeys(capped.ledger.shard_of(auction)).script_keys
+        settle = script("settle", True, shards)
+        assert store.eval(settle, len(keys), *keys, int(clock.now * 1000), TTL_S, notice) == b"c"
+    await capped.sweeper.sweep()
+    assert await capped.bid(2, of) == "c"
+    clock.now += 100
     assert await capped.bid(3, of) == "k"
 
 

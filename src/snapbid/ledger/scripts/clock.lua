@@ -60,8 +60,12 @@ end
 -- Converts a caller's time (ms) to server time if the server's clock was set ahead a moment ago, and the
 -- caller may not have noticed yet.
 local UNNOTICED_MS = 10000
+local ahead
 local function as_server_time(time)
-  local ahead = redis.call('HGET', base .. 'h', 'ahead') or ''
+  if not ahead then
+    hold_clock() -- notes that the clock was set
+    ahead = redis.call('HGET', base .. 'h', 'ahead') or ''
+  end
   for before, after in ahead:gmatch('(%d+) (%d+)') do
     if time >= before - LARGEST_STEP_MS and time <= before + UNNOTICED_MS then
       time = math.min(time + after - before, server_ms())

@@ -1,6 +1,7 @@
 -- include base
 -- include counters
 -- include records
+-- include clock
 -- include money
 -- include impressions
 -- Counts a notice for a record once: on the day of the bid while that is open, else on the day of
@@ -77,7 +78,7 @@ local function settle_record(digest, record, kind, reason, came_ms, settled)
     return 'd'
   end
   if record.user then
-    settle_cap(digest, record, kind, came_ms)
+    settle_cap(digest, record, kind, as_server_time(came_ms))
   end
   if record.kinds >= REJECTED then
     roll_back_rejection(record)
