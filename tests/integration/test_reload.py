@@ -63,6 +63,7 @@ def test_the_port_listens_throughout(start_stack: Callable[..., Stack], workers:
     total = asker.outcomes.total()
     assert total - asker.outcomes["200"] <= max(4, 0.02 * total), asker.outcomes
     assert "SIGHUP: replacing the workers" in stack.output
+    eventually(lambda: "SIGHUP: replaced the workers" in stack.output, "that it says so")
     assert stack.stop() == 0
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ class List:
     """A list in Redis that requests append to; a request is answered None if it may have failed."""
 
     def __init__(self, url: str) -> None:
-        self.trips = RoundTrips(connector(url), self, "list unavailable", STALL_S)
+        self.trips = RoundTrips(connector(url), self, "list", STALL_S)
         self.requests = Requests[Push]()
         self.waited: list[float] = []
 
@@ -93,6 +94,7 @@ async def test_a_round_trip_that_takes_too_long_has_stalled(
     shared: List, client: sync_redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     trips = shared.trips
+    caplog.set_level(logging.INFO)
     trips.tick(asyncio.get_running_loop().time() + 10 * STALL_S)  # nothing is under way
     client.client_pause(60_000, all=False)
     sent = [shared.push(number) for number in range(ENOUGH)]
@@ -107,7 +109,9 @@ async def test_a_round_trip_that_takes_too_long_has_stalled(
     assert await asyncio.gather(*sent, waiting) == [None] * (ENOUGH + 1)
     client.client_unpause()
     await until(lambda: trips.connected)
-    assert caplog.messages == [f"list unavailable: no reply for {STALL_S:g} s"]
+    lost, regained = caplog.messages
+    assert lost == f"list unavailable: no reply for {STALL_S:g} s"
+    assert re.fullmatch(r"list available again after \d+\.\d s", regained)
     before = client.llen("list")
     assert await shared.push(7) == before + 1, "nothing is sent again"
 
@@ -155,7 +159,7 @@ async def test_without_its_replicas_a_queue_refuses_events_and_writes_none(
         assert not await queue.put(1, "p", [("ev1-1", b"x")])
         await queue.close()
     assert caplog.messages == [
-        "Redis unavailable for events: only 0 of 1 replicas (SNAPBID_REDIS_REPLICAS) confirmed the"
+        "event stream unavailable: only 0 of 1 replicas (SNAPBID_REDIS_REPLICAS) confirmed the"
         " write"
     ]
     assert not client.exists(ShardKeys(0).events)

@@ -113,10 +113,9 @@ class EventQueue:
     def __init__(self, connections: Connections, shard: int = 0, shards: int = 1) -> None:
         self._keys = keys = ShardKeys(shard)
         self._measure: Command = ("MEMORY", "USAGE", keys.events)
-        whose = "events" if shards == 1 else f"events of shard {shard}"
+        subject = "event stream" if shards == 1 else f"event stream {shard}"
         connect = connections.connector(keys.events)
-        describe = f"Redis unavailable for {whose}"
-        self._trips = RoundTrips(connect, self, describe, STALL_S, BEAT_S, ENOUGH)
+        self._trips = RoundTrips(connect, self, subject, STALL_S, BEAT_S, ENOUGH)
         self._requests = Requests[_Pending]()
         self._sent_bytes = 0
         self._sent_at = 0.0

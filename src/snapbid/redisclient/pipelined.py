@@ -88,9 +88,7 @@ class _ScriptCalls:
     def __init__(self, url: str) -> None:
         self._loop = asyncio.get_running_loop()
         connect = connection.connector(url)
-        self._trips = RoundTrips(
-            connect, self, "Redis unavailable for script calls", STALL_S, TICK_S, MOST
-        )
+        self._trips = RoundTrips(connect, self, "script calls", STALL_S, TICK_S, MOST)
         self._requests = Requests[_ScriptCall]()
         self._trips.open()
 

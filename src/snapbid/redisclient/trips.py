@@ -111,8 +111,8 @@ class TripUser(Protocol):
 class RoundTrips:
     """Round trips over one connection, which is replaced whenever it ends, until `close`.
 
-    A redirection to another node is followed at once. One warning is logged per outage, and begins
-    with `describe`; replacing an idle connection is no outage. `stall_s`: time limit for connecting
+    A redirection to another node is followed at once. The start and end of an outage of `subject`
+    are logged; replacing an idle connection is no outage. `stall_s`: time limit for connecting
     and `prepare` together, and for each round trip. `tick_s`: time between ticks during a round
     trip, a fraction of a beat. `enough`: a batch is sent at once if this many requests are waiting.
     """
@@ -121,7 +121,7 @@ class RoundTrips:
         self,
         connect: Connector,
         user: TripUser,
-        describe: str,
+        subject: str,
         stall_s: float,
         tick_s: float = TICK_S,
         enough: int = ENOUGH,
@@ -129,7 +129,7 @@ class RoundTrips:
         self._connect = connect
         self._enough = enough
         self._user = user
-        self._describe = describe
+        self._subject = subject
         self.stall_s = stall_s
         self.connected = False  # whether requests are taken
         self._task: asyncio.Task[None] | None = None
@@ -263,7 +263,8 @@ class RoundTrips:
     # -- the connection ---------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        failures, logged = 0, False
+        failures = 0
+        lost_at: float | None = None
         while True:
             connection = self._connect()
             has_moved = False
@@ -271,25 +272,27 @@ class RoundTrips:
                 async with asyncio.timeout(self.stall_s):
                     await connection.connect()  # type: ignore[no-untyped-call]
                     await self._user.prepare(connection)
-                failures, logged = 0, False
                 self._wire = Wire(connection, self._answered)
                 self.connected = True
+                if lost_at is not None:
+                    logger.info(
+                        "%(subject)s available again after %(seconds).1f s",
+                        {"subject": self._subject, "seconds": self._loop.time() - lost_at},
+                    )
+                failures, lost_at = 0, None
                 await self._wire.ended
             except (RedisError, OSError, EOFError) as error:  # TimeoutError is an OSError
                 self._connect.doubt(error)
                 has_moved = failures == 0 and is_moved(error)
-                if not logged and not has_moved and not isinstance(error, ClosedIdleError):
+                if lost_at is None and not has_moved and not isinstance(error, ClosedIdleError):
                     logger.warning(
-                        "%(connection)s: %(reason)s",
-                        {
-                            "connection": self._describe,
-                            "reason": str(error) or type(error).__name__,
-                        },
+                        "%(subject)s unavailable: %(reason)s",
+                        {"subject": self._subject, "reason": str(error) or type(error).__name__},
                     )
-                    logged = True
+                    lost_at = self._loop.time()
                 failures += 1
             except Exception:
-                logger.exception("%(connection)s: unexpected error", {"connection": self._describe})
+                logger.exception("%(subject)s: unexpected error", {"subject": self._subject})
                 failures += 1
             finally:
                 self._wire, self._sent_at, self.connected = None, None, False

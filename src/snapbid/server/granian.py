@@ -83,6 +83,8 @@ class GranianServer(MPServer):
         for idx in workers:
             if not self._replace(idx, spawn_target, target_loader, delay):
                 break
+        else:
+            logger.info("SIGHUP: replaced the workers")
         self._look_again()
 
     def _look_again(self) -> None:

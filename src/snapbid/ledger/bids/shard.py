@@ -450,7 +450,7 @@ class LedgerShard:
         shards: int = 1,
     ) -> None:
         self._keys = ShardKeys(number)
-        self.trips = RoundTrips(connect, self, f"ledger shard {number} unavailable", STALL_S)
+        self.trips = RoundTrips(connect, self, f"ledger shard {number}", STALL_S)
         self._core = core
         self._clock = clock
         self._scripts = of_worker(simulated, shards)
